@@ -1,0 +1,1 @@
+"""The domain of Mirrorless: records, lanes, runs and the exactly-once protocol."""

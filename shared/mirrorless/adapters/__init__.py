@@ -1,0 +1,1 @@
+"""Where sockets are opened: Kafka, DynamoDB, Secrets Manager, CloudWatch."""

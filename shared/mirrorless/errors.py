@@ -1,0 +1,67 @@
+"""What can go wrong, where it happened, whether a retry helps, and what the operator can do.
+
+    MirrorlessError
+    ├── ConfigurationError      bad input, found before anything is created; a retry does not help
+    ├── EventError              an event that is not what a Kafka event source mapping sends
+    ├── Retriable               the same call may succeed later; Lambda's own retry is the right answer
+    │   ├── LostRace            a rival prepared this lane first; read the positions again
+    │   └── InDoubt             a run's fate cannot be known yet (an open transaction hides it)
+    ├── LaneStopped             one lane waits for the operator; the other lanes go on
+    └── ChainBroken             an invariant of the offset map does not hold; nothing may be guessed
+"""
+
+from __future__ import annotations
+
+
+class MirrorlessError(Exception):
+    """Base of every error we raise on purpose.
+
+    Attributes:
+        where: the place, as an operator would say it: `us-east->eu-west orders-3 @ 1234`.
+        hint: what the operator can do; empty when waiting is all.
+        retriable: whether the same call may succeed without anybody changing anything.
+    """
+
+    retriable = False
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.hint = hint
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        retry = "a retry may help" if self.retriable else "a retry does not help"
+        advice = f" What to do: {self.hint}" if self.hint else ""
+        return f"{place}{self.what} ({retry}).{advice}"
+
+
+class ConfigurationError(MirrorlessError):
+    """The configuration cannot be used. `where` names the field."""
+
+
+class EventError(MirrorlessError):
+    """The event is not what a Kafka event source mapping sends."""
+
+
+class Retriable(MirrorlessError):
+    """The effect failed for a reason that time may cure."""
+
+    retriable = True
+
+
+class LostRace(Retriable):
+    """Another writer prepared a run at this lane's position first."""
+
+
+class InDoubt(Retriable):
+    """Whether a run was committed cannot be known yet."""
+
+
+class LaneStopped(MirrorlessError):
+    """This lane waits for the operator. `where` names the lane and the upstream offset."""
+
+
+class ChainBroken(MirrorlessError):
+    """The offset map contradicts itself or the target. Stop and look: do not guess."""

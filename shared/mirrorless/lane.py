@@ -1,0 +1,59 @@
+"""Which stream of records are we talking about? Flows, lanes, and how they are written.
+
+A flow is `us-east->eu-west`; a lane is one source topic-partition of one flow, and the unit of order,
+of position and of failure. Everything that must happen "once" happens once per lane.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ALIAS = re.compile(r"[a-z0-9-]+")
+"""What a cluster alias may look like: it becomes part of topic names, group ids and table keys."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FlowName:
+    """A replication flow from one cluster alias to another, written `source->target` as MM2 does."""
+
+    source: str
+    target: str
+
+    @classmethod
+    def parse(cls, text: str) -> FlowName:
+        """Read `source->target`.
+
+        Raises:
+            ValueError: when the text is not two different cluster aliases around `->`.
+        """
+        source, arrow, target = text.partition("->")
+        if not arrow or not ALIAS.fullmatch(source) or not ALIAS.fullmatch(target):
+            raise ValueError(f"{text!r} is not a flow: write source->target, aliases of a-z, 0-9 and hyphen")
+        if source == target:
+            raise ValueError(f"{text!r} replicates a cluster to itself")
+        return cls(source, target)
+
+    @property
+    def slug(self) -> str:
+        """The flow as a consumer group, transactional id or resource name can carry it: `source.target`."""
+        return f"{self.source}.{self.target}"
+
+    def __str__(self) -> str:
+        return f"{self.source}->{self.target}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lane:
+    """One source topic-partition of one flow."""
+
+    flow: FlowName
+    topic: str
+    partition: int
+
+    def at(self, upstream_offset: int) -> str:
+        """The place of one record, for errors and logs."""
+        return f"{self} @ {upstream_offset}"
+
+    def __str__(self) -> str:
+        return f"{self.flow} {self.topic}-{self.partition}"
