@@ -1,0 +1,119 @@
+"""Which topics, groups and properties does a flow take? Include and not exclude, as MM2 filters.
+
+A list has literal names (`orders`, `audit.log-v2`) and regular expressions (`orders-.*`); both match the whole name. A
+literal is compared as it is written: its dot is a dot, where MM2 would let it match any character.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirrorless.policy import LEGAL_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirrorless.lane import FlowName
+    from mirrorless.policy import ReplicationPolicy
+
+TOPICS_EXCLUDE = (r"mm2.*\.internal", r".*\.replica", r"__.*")
+"""MM2's default since 4.0."""
+
+GROUPS_EXCLUDE = ("console-consumer-.*", "connect-.*", "__.*")
+"""MM2's default."""
+
+CONFIG_PROPERTIES_EXCLUDE = (
+    "follower.replication.throttled.replicas",
+    "leader.replication.throttled.replicas",
+    "message.timestamp.difference.max.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+    "message.timestamp.type",
+    "unclean.leader.election.enable",
+    "min.insync.replicas",
+)
+"""MM2's default since 4.3, but the two timestamp bounds by their topic names (MM2 excludes the broker's, by mistake)."""
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """Read MM2's comma list: `orders, payments-.*` is two entries; blank entries are dropped.
+
+    A comma inside braces belongs to its pattern (`a{1,3}`), so such a pattern need not be written as a YAML list.
+    """
+    entries = re.split(r",(?![^{]*\})", text)
+    return tuple(entry.strip() for entry in entries if entry.strip())
+
+
+def is_literal(entry: str) -> bool:
+    """Whether an entry names one thing, and is no pattern. `a.b` is a literal: a dot is legal in a name."""
+    return bool(LEGAL_TOPIC.fullmatch(entry))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameFilter:
+    """Include and not exclude; the exclusion wins. An empty include list takes nothing, as in MM2.
+
+    Attributes:
+        include: literal names and regular expressions.
+        exclude: the same; what it matches is never taken.
+
+    Raises:
+        ValueError: an entry is not a valid regular expression; the text names it.
+    """
+
+    include: Sequence[str]
+    exclude: Sequence[str] = ()
+    _included: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _excluded: re.Pattern[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_included", _alternatives(self.include))
+        object.__setattr__(self, "_excluded", _alternatives(self.exclude))
+
+    @property
+    def literals(self) -> tuple[str, ...]:
+        """The included names that are spelt out and not excluded, in the order written."""
+        return tuple(entry for entry in self.include if is_literal(entry) and self.accepts(entry))
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The included entries that are regular expressions, in the order written."""
+        return tuple(entry for entry in self.include if not is_literal(entry))
+
+    def accepts(self, name: str) -> bool:
+        """Whether this name is taken."""
+        return bool(self._included.fullmatch(name)) and not self._excluded.fullmatch(name)
+
+
+def should_replicate(
+    topic: str, *, flow: FlowName, topics: NameFilter, policy: ReplicationPolicy, heartbeats: bool = True
+) -> bool:
+    """Whether a flow replicates this topic of its source: MM2's `shouldReplicateTopic`.
+
+    `heartbeats` takes every heartbeats topic even where the filter does not name it: so a chain of clusters is measured.
+    """
+    wanted = topics.accepts(topic) or (heartbeats and policy.is_heartbeats_topic(topic))
+    return wanted and not policy.is_internal_topic(topic) and not policy.is_cycle(topic, flow)
+
+
+def check_pattern(entry: str) -> str | None:
+    """Say what is wrong with one entry of a list; None when it can be used."""
+    if is_literal(entry):
+        return None
+    try:
+        re.compile(entry)
+    except re.error as exc:
+        place = "" if exc.pos is None else f" at character {exc.pos + 1}"
+        return f"{entry!r} is not a valid regular expression: {exc.msg}{place}"
+    return None
+
+
+def _alternatives(entries: Sequence[str]) -> re.Pattern[str]:
+    for entry in entries:
+        if problem := check_pattern(entry):
+            raise ValueError(problem)
+    # Nothing listed matches nothing: `(?!)` fails everywhere.
+    choices = (re.escape(entry) if is_literal(entry) else f"(?:{entry})" for entry in entries)
+    return re.compile("|".join(choices) or "(?!)")
