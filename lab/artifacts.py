@@ -1,0 +1,139 @@
+"""Where do the servers' jars come from? Maven Central, through plain `mvn`, once, into a cache folder.
+
+A folder appears in the cache whole or not at all: it is filled under another name and then renamed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from string import Template
+
+from mirrorless.errors import MirrorlessError
+
+DEFAULT_KAFKA = "4.1.1"
+"""Not the newest: a single 4.3.1 node that is killed right after a commit can forget the commit's marker when it returns."""
+
+OLDEST_KAFKA = (3, 9)
+DYNAMODB_LOCAL = "3.0.0"
+OLDEST_JAVA = 17
+TEMPLATES = Path(__file__).parent / "jars"
+
+
+class MissingTool(MirrorlessError):
+    """Java or Maven is not on this machine, or too old. The text names the Debian package to install."""
+
+
+class ArtifactsUnavailable(MirrorlessError):
+    """Maven could not resolve the jars; its own words are in the text."""
+
+    retriable = True
+
+
+def cache_folder() -> Path:
+    """Where jars are kept: `$MIRRORLESS_CACHE`, else `.cache` in the repository."""
+    chosen = os.environ.get("MIRRORLESS_CACHE")
+    return Path(chosen).absolute() if chosen else Path(__file__).parent.parent / ".cache"
+
+
+def kafka_jars(version: str = DEFAULT_KAFKA) -> Path:
+    """The folder of one Kafka version's jars: the broker, its tools and Java clients, and a logging backend.
+
+    Raises:
+        MissingTool: no Maven.
+        ArtifactsUnavailable: the version does not exist, or Maven cannot reach a repository.
+        ValueError: a version below 3.9, or not a version at all.
+    """
+    match = re.match(r"(\d+)\.(\d+)\.\d+", version)
+    if match is None or (int(match[1]), int(match[2])) < OLDEST_KAFKA:
+        raise ValueError(
+            f"{version!r} is not a Kafka version that the lab can run: 3.9.0 or newer, such as {DEFAULT_KAFKA}"
+        )
+    # Kafka 4 logs through log4j 2, Kafka 3 through reload4j; neither brings its backend along.
+    template = "kafka-pom.xml" if int(match[1]) >= 4 else "kafka-3-pom.xml"  # noqa: PLR2004 - the major version says itself
+    return resolve(f"kafka-{version}", template, version)
+
+
+def dynamodb_jars() -> Path:
+    """The folder of DynamoDB Local's jars and of the native SQLite library that it stores tables with.
+
+    Raises:
+        MissingTool: no Maven.
+        ArtifactsUnavailable: Maven cannot reach a repository.
+    """
+    return resolve(f"dynamodb-local-{DYNAMODB_LOCAL}", "dynamodb-pom.xml", DYNAMODB_LOCAL)
+
+
+def classpath(jars: Path) -> str:
+    """Every jar by name, in one order on every machine: a wildcard's order is the file system's."""
+    return os.pathsep.join(str(jar) for jar in sorted(jars.glob("*.jar")))
+
+
+@functools.cache
+def java_command() -> str:
+    """The `java` to run: `$JAVA_HOME`'s if set, else the one on PATH.
+
+    Raises:
+        MissingTool: there is none, or it is older than 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    hint = "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless)."
+    if java is None:
+        raise MissingTool("java is not on this machine", where=f"JAVA_HOME={home}" if home else "PATH", hint=hint)
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', answer)
+    if found is None or int(found[1]) < OLDEST_JAVA:
+        raise MissingTool(f"java is too old: {answer.splitlines()[:1]}", where=java, hint=hint)
+    return java
+
+
+def resolve(name: str, template: str, version: str) -> Path:
+    """The cache's folder `name`; filled by Maven from the pom template if it is not there yet."""
+    folder = cache_folder() / name
+    if folder.is_dir():
+        return folder
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise MissingTool(
+            "mvn is not on this machine", where="PATH", hint="install Maven (Debian: apt-get install maven)."
+        )
+    print(f"lab: fetching {name} with Maven into {folder} (once; about 15 s) ...", file=sys.stderr, flush=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as unfinished:
+        pom = Path(unfinished) / "pom.xml"
+        pom.write_text(Template((TEMPLATES / template).read_text()).substitute(version=version))
+        jars = Path(unfinished) / "jars"
+        fetched = subprocess.run(
+            [
+                maven,
+                "--batch-mode",
+                "--quiet",
+                f"--file={pom}",
+                "dependency:copy-dependencies",
+                "-DincludeScope=runtime",
+                f"-DoutputDirectory={jars}",
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if fetched.returncode:
+            raise ArtifactsUnavailable(
+                f"Maven could not fetch it:\n{(fetched.stdout + fetched.stderr)[-3000:]}",
+                where=name,
+                hint="check the version, and that `mvn` on its own can reach its repositories (~/.m2/settings.xml).",
+            )
+        try:
+            jars.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another process was faster, and its folder is as good as ours
+                raise
+    return folder

@@ -1,0 +1,174 @@
+"""How does a real server run as our child: started, watched, killed, and never left behind?
+
+Kafka, DynamoDB Local and the function environments are all such children. What they are started with, and when they are
+ready, is their own modules' business.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LAUNCHER = """
+import os, signal, sys
+if sys.platform == "linux":
+    import ctypes
+    PR_SET_PDEATHSIG = 1
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
+        sys.exit(f"prctl: {os.strerror(ctypes.get_errno())}")
+    if os.getppid() != int(sys.argv[1]):
+        sys.exit("the lab died before its child began")
+try:
+    os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    sys.exit(f"{sys.argv[2]}: {error.strerror}")
+"""
+"""Asks Linux to kill us with our parent, then becomes the real program under the same pid.
+
+A program of its own rather than a `preexec_fn`: Python code between fork and exec can deadlock in a process with threads.
+"""
+
+NURSERY = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nursery")
+"""The one thread that forks. Linux's "parent death" is the death of the forking *thread*, so it must live as long as we."""
+
+TAKEN: set[int] = set()
+"""Ports already promised in this process, though perhaps nobody listens on them yet."""
+
+
+class ChildProcess:
+    """One child process with one log file.
+
+    It leads a session of its own, so that Ctrl-C in the terminal reaches us first and we decide who stops when; it dies
+    with us even if we are killed with SIGKILL (Linux). All methods may be called from any thread.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self.log = log
+
+    @classmethod
+    def start(
+        cls, argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> ChildProcess:
+        """Start `argv`; its output is appended to `log`, so that a restart keeps the reason for the death before it.
+
+        Args:
+            argv: program (looked up on PATH) and arguments. A program that is not there ends at once, with its name in the log.
+            log: file for stdout and stderr; its folder is created.
+            env: the whole environment; ours when None.
+            cwd: working directory; ours when None.
+        """
+        log.parent.mkdir(parents=True, exist_ok=True)
+
+        def fork() -> subprocess.Popen[bytes]:
+            with log.open("ab") as output:
+                return subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid()), *argv],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=env,
+                    cwd=cwd,
+                    start_new_session=True,
+                )
+
+        return cls(NURSERY.submit(fork).result(), log)
+
+    @property
+    def pid(self) -> int:
+        """The process id; it stays the number of the dead after a death."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs. A death is noticed here, and the dead process is reaped."""
+        return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for the signal that ended it."""
+        return self._process.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to it and to whatever it started; nothing happens when it is dead already."""
+        if self.alive:
+            # The group's id is the child's pid: it leads its session. Unreaped as it is, the number cannot be another's.
+            try:
+                os.killpg(self.pid, number)
+            except ProcessLookupError:
+                return  # it died since; wait() will tell
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone: no flush, no goodbye, as when a host disappears."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """SIGTERM, then SIGKILL after `timeout` seconds; returns when it is gone."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a frozen process hears SIGTERM only when it runs again
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return its exit code.
+
+        Raises:
+            TimeoutError: it still runs after `timeout` seconds.
+        """
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired as exc:
+            raise TimeoutError(f"process {self.pid} still runs after {timeout} s; its log is {self.log}") from exc
+
+
+def tail(log: Path, lines: int = 25) -> str:
+    """The last lines of a log, for the error that reports its writer's death; at most 64 KiB are looked at."""
+    if not log.exists():
+        return f"({log} was never written)"
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 65536))
+        return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+
+
+def free_port() -> int:
+    """A free TCP port on loopback that stays ours over restarts of its server.
+
+    Not one that the kernel would choose: those are also the ports of outgoing connections. While a killed broker is down,
+    a client that calls its port may be given that very port to call from, is then connected to itself, and keeps the
+    broker from coming back.
+
+    Raises:
+        OSError: 1,000 ports were tried and none is free.
+    """
+    draw = random.SystemRandom()
+    for _ in range(1000):
+        port = draw.randrange(15000, min(first_ephemeral_port(), 32768))
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue  # somebody else's; draw again
+        if port not in TAKEN:
+            TAKEN.add(port)
+            return port
+    raise OSError("no free TCP port on 127.0.0.1 between 15000 and 32767: stop what holds them and start again")
+
+
+def first_ephemeral_port() -> int:
+    """Where the kernel's own range begins; 49152 (RFC 6335) where the system does not say as Linux does."""
+    setting = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    return int(setting.read_text().split()[0]) if setting.exists() else 49152
