@@ -1,0 +1,190 @@
+"""How does a lock file become a folder that is the same, byte for byte, wherever it was installed?
+
+pip installs the pinned wheels; what pip and the clock leave behind is taken away, what no function of ours imports is
+pruned, and modes are fixed. A folder is keyed by everything that went into it, so it is built once and then only read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from mirrorless.errors import MirrorlessError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Platform = Literal["local", "manylinux arm64", "manylinux x86_64"]
+"""Where a folder is to run: this machine's interpreter, or one of Lambda's two architectures."""
+
+CACHE = Path(__file__).parent.parent / ".bundles"
+"""Where built folders are kept. Ignored by git; may be deleted at any time when nothing runs out of it."""
+
+_RECIPE = Path(__file__).read_bytes()
+"""This module is an input too: what it prunes today must not be found in a folder of yesterday."""
+
+_MACHINES = {"manylinux arm64": "aarch64", "manylinux x86_64": "x86_64"}
+_SERVICES = frozenset({"dynamodb", "lambda", "secretsmanager", "sts"})
+_PRUNED = (
+    "bin",
+    "boto3/examples",
+    # Clients for a schema registry, and for Confluent's own tests: records are bytes to us.
+    "confluent_kafka/avro",
+    "confluent_kafka/kafkatest",
+    "confluent_kafka/schema_registry",
+    # Web APIs, half of Powertools by size.
+    "aws_lambda_powertools/event_handler",
+)
+_RECEIPTS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "direct_url.json", "top_level.txt", "zip-safe"})
+"""What pip notes about itself. METADATA and licences stay: scanners look for the one, lawyers for the others."""
+
+
+class BuildError(MirrorlessError):
+    """A bundle could not be built. `where` names the lock file or the function."""
+
+
+def install(lock: Path, *, python: str, platform: Platform, cache: Path = CACHE) -> Path:
+    """Return the folder with exactly what the lock file pins, installing it the first time.
+
+    Args:
+        lock: a requirements file with a hash for every wheel.
+        python: the interpreter's version, `3.13`. For `local` it must be the running one.
+        platform: where the folder is to run.
+        cache: where built folders are kept.
+
+    Raises:
+        BuildError: pip could not install; its own words are in the error.
+    """
+    folder = cache / f"deps-{key(lock.read_bytes(), python.encode(), _tag(platform).encode())}"
+
+    def fill(empty: Path) -> None:
+        print(f"Installing {lock.name} for Python {python}, {platform}: some seconds, once.", file=sys.stderr)
+        _pip(lock, python=python, platform=platform, target=empty)
+        _prune(empty)
+        compile_sources(empty, python=python)
+        freeze_modes(empty)
+
+    return once(folder, fill)
+
+
+def once(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """Build a folder beside its place and rename it there: whoever finds it, finds it whole."""
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _scratch(folder.parent) as scratch:
+        fill(scratch)
+        scratch.chmod(0o755)
+        try:
+            scratch.rename(folder)
+        except OSError:
+            # Another process was faster, and built the same from the same inputs.
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def key(*inputs: bytes) -> str:
+    """Sixteen hex digits that change when any input, its length, or this module changes."""
+    digest = hashlib.sha256(_RECIPE)
+    for part in inputs:
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()[:16]
+
+
+def tree_hash(folder: Path) -> str:
+    """The SHA-256 of every path, executable bit and content below the folder, in order of path."""
+    digest = hashlib.sha256()
+    for file in files(folder):
+        content = file.read_bytes()
+        executable = b"x" if file.stat().st_mode & 0o100 else b"-"
+        path = file.relative_to(folder).as_posix().encode()
+        digest.update(b"%d %s %s %d\n" % (len(path), path, executable, len(content)) + content)
+    return digest.hexdigest()
+
+
+def files(folder: Path) -> list[Path]:
+    """Every file below the folder, in order of path."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def compile_sources(folder: Path, *, python: str) -> None:
+    """Ship byte code, half of a cold start's import time, where this interpreter is the one that will run it.
+
+    `unchecked-hash`: the code never looks at its source's date, which deployment does not keep. A fresh interpreter
+    with a fixed hash seed compiles, because byte code depends on both.
+    """
+    if python != running_python():
+        return
+    argv = [sys.executable, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "."]
+    _run(argv, cwd=folder, where=folder.name, env={**os.environ, "PYTHONHASHSEED": "0"})
+
+
+def freeze_modes(folder: Path) -> None:
+    """Files 644, folders 755, whatever the umask of the builder: they become part of the deployed zip."""
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def running_python() -> str:
+    """The version of this interpreter, `3.13`."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _tag(platform: Platform) -> str:
+    return f"local {os.uname().machine} {sys.implementation.cache_tag}" if platform == "local" else platform
+
+
+def _pip(lock: Path, *, python: str, platform: Platform, target: Path) -> None:
+    argv = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--only-binary=:all:", "--require-hashes"]
+    argv += ["--disable-pip-version-check", "--no-deps", "--target", str(target), "-r", str(lock)]
+    if platform == "local":
+        if python != running_python():
+            raise BuildError(
+                f"a local folder for Python {python} cannot be built by Python {running_python()}",
+                where=lock.name,
+                hint=f"run it with Python {python}, or ask for a manylinux platform",
+            )
+    else:
+        machine = _MACHINES[platform]
+        argv += ["--implementation", "cp", "--python-version", python]
+        # `--platform` replaces pip's list of tags instead of adding to it, so every one that Lambda can load is named.
+        for tag in ("manylinux_2_28", "manylinux_2_17", "manylinux2014"):
+            argv += ["--platform", f"{tag}_{machine}"]
+    _run(argv, cwd=lock.parent, where=lock.name, env=None)
+
+
+def _run(argv: Sequence[str], *, cwd: Path, where: str, env: dict[str, str] | None) -> None:
+    done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise BuildError(f"{' '.join(argv[1:4])} failed: {said}", where=where, hint="read its words above")
+
+
+def _prune(folder: Path) -> None:
+    for path in _PRUNED:
+        shutil.rmtree(folder / path, ignore_errors=True)  # a runtime folder has none of them
+    for models in (folder / "botocore" / "data", folder / "boto3" / "data"):
+        for service in models.glob("*/"):
+            if service.name not in _SERVICES:
+                shutil.rmtree(service)
+    for notes in folder.glob("*.dist-info"):
+        for file in notes.iterdir():
+            if file.name in _RECEIPTS:
+                file.unlink()
+
+
+@contextmanager
+def _scratch(parent: Path) -> Iterator[Path]:
+    scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=parent))
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)  # gone already when it was renamed into place
