@@ -34,7 +34,7 @@ CONFIG_PROPERTIES_EXCLUDE = (
     "unclean.leader.election.enable",
     "min.insync.replicas",
 )
-"""MM2's default since 4.3, but the two timestamp bounds by their topic names (MM2 excludes the broker's, by mistake)."""
+"""MM2's default since 4.3, but the two timestamp bounds by their topic names (MM2 excludes the broker's)."""
 
 
 def split_list(text: str) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def should_replicate(
 ) -> bool:
     """Whether a flow replicates this topic of its source: MM2's `shouldReplicateTopic`.
 
-    `heartbeats` takes every heartbeats topic even where the filter does not name it: so a chain of clusters is measured.
+    `heartbeats` takes every heartbeats topic even where the filter does not name it: so chains are measured.
     """
     wanted = topics.accepts(topic) or (heartbeats and policy.is_heartbeats_topic(topic))
     return wanted and not policy.is_internal_topic(topic) and not policy.is_cycle(topic, flow)

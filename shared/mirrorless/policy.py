@@ -1,7 +1,7 @@
 """What is a topic called on the other cluster, and where did it come from? MM2's replication policies, by MM2's rules.
 
-Both policies keep MM2's names, so that MM2's own clients (`MirrorClient`, `RemoteClusterUtils`) read what we write. They
-differ from MM2 in one place, on purpose: when the cluster aliases are known, only they count as origins, and a source
+Both policies keep MM2's names, so that MM2's own clients (`MirrorClient`, `RemoteClusterUtils`) read what we write.
+They differ from MM2 in one place, on purpose: when the cluster aliases are known, only they count as origins, and a source
 topic named `orders.v1` is not taken for the topic `v1` of a cluster `orders`.
 """
 
@@ -66,8 +66,8 @@ class ReplicationPolicy(Protocol):
     def is_cycle(self, topic: str, flow: FlowName, *, strict: bool = True) -> bool:
         """Whether replicating `topic` of the flow's source would send a record back where it has been.
 
-        `strict` is the rule of MM2 4.4: a hop through the source or the target is a cycle. Otherwise the rule up to 4.3:
-        only a hop through the target is.
+        `strict` is the rule of MM2 4.4: a hop through the source or the target is a cycle. Otherwise the rule up to
+        4.3: only a hop through the target is.
         """
 
 

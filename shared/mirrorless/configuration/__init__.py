@@ -1,0 +1,10 @@
+"""replication.yaml: what can be written in it, what is wrong with it, and what it comes down to.
+
+For the operator's side (command, deployment, lab, jobs): it needs pydantic and PyYAML, which the functions do not carry.
+"""
+
+from mirrorless.configuration.flow import Cluster, Flow
+from mirrorless.configuration.loading import Configuration, load
+from mirrorless.configuration.problems import InvalidConfiguration, Problem
+
+__all__ = ["Cluster", "Configuration", "Flow", "InvalidConfiguration", "Problem", "load"]

@@ -1,0 +1,169 @@
+"""How do we say what pydantic found? Its errors in the operator's words, with what to write instead."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from mirrorless.configuration.expectations import AUTHENTICATIONS, either, expectation, keys_of, section_at
+from mirrorless.configuration.model import (
+    ClusterSection,
+    Document,
+    FlowSection,
+    FunctionSection,
+    MappingSection,
+    Section,
+)
+from mirrorless.configuration.problems import Path, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydantic_core import ErrorDetails
+
+    from mirrorless.configuration.document import Text
+
+ELSEWHERE = {
+    "tasks.max": "there are no tasks to size: set `mapping: {maximum.pollers: …}`",
+    "offset.lag.max": "every offset is translated exactly, there is nothing to tune: remove it",
+    "emit.offset-syncs.enabled": "the offset map is always written: remove it",
+    "offset-syncs.topic.location": "the offset map lives in DynamoDB: remove it",
+    "offset-syncs.topic.replication.factor": "the offset map lives in DynamoDB: remove it",
+    "exactly.once.support": "write `delivery: exactly_once`, which is the default",
+    "transaction.boundary": "one event is one transaction: remove it",
+    "replication.policy.class": "write `replication.policy: prefixed` or `replication.policy: identity`",
+    "security.protocol": "it follows from `authentication: {type: …}`",
+    "sasl.mechanism": "write `authentication: {type: scram, mechanism: …}`",
+    "sasl.jaas.config": "write `authentication: {type: scram, secret: …}`; a password has no place in this file",
+    "topics.blacklist": "write `topics.exclude`",
+    "groups.blacklist": "write `groups.exclude`",
+    "config.properties.blacklist": "write `config.properties.exclude`",
+    "refresh.groups.enabled": "groups are listed anew for every checkpoint: remove it",
+    "refresh.groups.interval.seconds": "groups are listed anew for every checkpoint: set `emit.checkpoints.interval.seconds`",
+    "key.converter": "records are bytes and are never converted: remove it",
+    "value.converter": "records are bytes and are never converted: remove it",
+    "header.converter": "records are bytes and are never converted: remove it",
+    "transforms": "records are never changed on their way: remove it",
+    "producer.acks": "exactly once depends on `all`, which is always set: remove it",
+    "producer.enable.idempotence": "exactly once depends on it, it is always on: remove it",
+    "producer.transactional.id": "each function environment has its own: remove it",
+    "producer.max.in.flight.requests.per.connection": "order depends on it and it is always set: remove it",
+    "consumer.isolation.level": "aborted records are never replicated: remove it",
+    "consumer.auto.offset.reset": "write `start` at the flow",
+    "consumer.group.id": "the group of a topic is `mirrorless.<source>.<target>.<topic>`: remove it",
+    "starting.position": "write `start` at the flow",
+    "maximum.retry.attempts": "a batch is retried until it is replicated, or records would be lost: remove it",
+    "maximum.record.age.seconds": "no record is too old to be replicated: remove it",
+    "on.failure": "a failing lane stops and waits, nothing is sent elsewhere: remove it",
+    "filter.criteria": "a replica has every record: remove it",
+    "topic": "write `topics: […]`",
+}
+"""Keys of MM2, of Kafka clients and of Lambda that have no counterpart here, or another name."""
+
+
+def problems_of(errors: Iterable[ErrorDetails], text: Text) -> list[Problem]:
+    """Translate pydantic's errors about a document."""
+    return [_problem(error, text) for error in errors]
+
+
+def _problem(error: ErrorDetails, text: Text) -> Problem:
+    path = _path(error["loc"], text.data)
+    what, hint = _words(error, path, text)
+    return Problem(path=path, what=what, hint=hint, line=text.line_of(path))
+
+
+def _words(error: ErrorDetails, path: Path, text: Text) -> tuple[str, str]:  # noqa: PLR0911 -- one line per kind of error
+    value, key = error["input"], str(path[-1]) if path else ""
+    section = section_at(path[:-1], text.data)
+    expected = expectation(section, key) if section and key in keys_of(section) else "a section of keys"
+    match error["type"]:
+        case "extra_forbidden":
+            return "there is no such key", _advice_on_key(key, path, section)
+        case "missing":
+            description = section.model_fields[key.replace(".", "_")].description if section else ""
+            return "is missing", f"add `{key}: …`; {(description or expected).rstrip('.')}"
+        case "value_error":
+            what, _, hint = str(error["ctx"]["error"]).rpartition(" | ")
+            return what, hint
+        case "union_tag_not_found":
+            return "does not say its type", f"add `type: …`, which is {either(list(AUTHENTICATIONS))}"
+        case "union_tag_invalid":
+            tag = str(error["ctx"]["tag"])
+            return f"{tag!r} is no type of authentication", _closest(tag, list(AUTHENTICATIONS))
+        case "literal_error":
+            return f"{value!r} is not possible", _closest(
+                str(value), re.findall(r"'([^']*)'", error["ctx"]["expected"])
+            )
+        case "model_type" | "dict_type" | "model_attributes_type":
+            found = "it is empty" if value is None else f"it is {value!r}"
+            return f"must be a section of keys, but {found}", "write keys below it, indented, or remove it"
+        case "too_short":
+            return f"needs {error['ctx']['min_length']} or more entries", _LEAST.get(key, f"write {expected}")
+        case "too_long":
+            return (
+                f"has more than {error['ctx']['max_length']} entries",
+                "remove some; one that answers is enough to find the rest",
+            )
+        case "int_type" if isinstance(value, str) and re.fullmatch(r"-?[0-9_]+", value):
+            return f"{value!r} is text", f"write {expected}, without quotes"
+        case "string_type" if isinstance(value, int) and not isinstance(value, bool):
+            return f"{value} is a number", f"put it in quotes: {key}: '{value}'"
+        case "greater_than_equal":
+            return f"{value} is too small", f"write {expected}"
+        case "less_than_equal":
+            return f"{value} is too large", f"write {expected}"
+        case _:
+            found = "it has no value" if value is None else f"{value!r} does not fit"
+            return found, f"write {expected}"
+
+
+_LEAST = {
+    "clusters": "describe the source and the target, each under its alias",
+    "flows": "add a flow, for example `us-east->eu-west: {topics: [orders]}`",
+    "subnets": "write the subnet ids, for example `[subnet-0abc]`",
+    "security.groups": "write the security group ids, for example `[sg-0abc]`",
+}
+
+
+def _advice_on_key(key: str, path: Path, section: type[Section] | None) -> str:
+    if key in ELSEWHERE:
+        return ELSEWHERE[key]
+    known = keys_of(section) if section else []
+    if whole := [name for name in known if name.startswith(f"{key}.")]:
+        return f"write the key in one piece: `{whole[0]}: …`"
+    for name, other in _SECTIONS.items():
+        if other is not section and key in keys_of(other):
+            return f"`{key}` belongs to {name}"
+    if close := get_close_matches(re.sub(r"[_ ]", ".", key).lower(), known, n=1):
+        return f"did you mean `{close[0]}`?"
+    return f"remove it; {path[-2] if len(path) > 1 else 'the document'} has only {either(known)}"
+
+
+_SECTIONS: dict[str, type[Section]] = {
+    "a flow, or `defaults`": FlowSection,
+    "`mapping:` of a flow": MappingSection,
+    "`function:` of a flow": FunctionSection,
+    "a cluster": ClusterSection,
+    "the top of the document": Document,
+}
+
+
+def _closest(word: str, choices: list[str]) -> str:
+    close = get_close_matches(word.lower().replace("-", "_"), choices, n=1) or get_close_matches(word, choices, n=1)
+    guess = f"did you mean `{close[0]}`? " if close else ""
+    return f"{guess}write {either(choices)}"
+
+
+def _path(location: tuple[int | str, ...], data: Any) -> Path:
+    """Drop from pydantic's location what is not in the document: the names of alternatives."""
+    path: list[int | str] = []
+    for place, step in enumerate(location):
+        if isinstance(data, dict) and step not in data and place + 1 < len(location):
+            continue
+        path.append(step)
+        if isinstance(data, dict):
+            data = data.get(str(step))
+        elif isinstance(data, list) and isinstance(step, int):
+            data = data[step]
+    return tuple(path)

@@ -1,0 +1,124 @@
+"""What may one value of replication.yaml look like? The small types that the model is made of, each with its own complaint.
+
+A complaint is a ValueError whose text is `what is wrong | what to write instead`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from mirrorless.filters import check_pattern, is_literal, split_list
+from mirrorless.policy import LONGEST_TOPIC, is_legal_topic
+
+START_WORDS = ("earliest", "latest", "backfill")
+
+_PATTERN_SIGNS = re.compile(r"[.^$*+?{}\[\]\\|()]")
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9._-]+:([0-9]{1,5})|\[[0-9a-fA-F:]+\]:([0-9]{1,5})")
+_LONGEST_HOST_AND_PORT = 300
+_HIGHEST_PORT = 65_535
+
+
+def _entries(value: Any) -> Any:
+    """Read a YAML list, or MM2's comma list, as a tuple."""
+    if isinstance(value, str):
+        return split_list(value)
+    if isinstance(value, list):
+        return tuple(value)
+    raise ValueError("must be a list, or names with commas between | write `[orders, payments]` or `orders, payments`")
+
+
+def _no_twins(entries: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := sorted({entry for entry in entries if entries.count(entry) > 1}):
+        raise ValueError(f"{twice[0]!r} is written twice | remove one of the two")
+    return entries
+
+
+def _pattern(entry: str) -> str:
+    if problem := check_pattern(entry):
+        advice = (
+            "write `.*` for anything" if entry.startswith("*") else "put a backslash before a sign that means itself"
+        )
+        raise ValueError(f"{problem} | {advice}")
+    return entry
+
+
+def _topic(entry: str) -> str:
+    if is_literal(entry):
+        if is_legal_topic(entry):
+            return entry
+        too_long = f"is {len(entry)} characters long, a topic has at most {LONGEST_TOPIC}"
+        raise ValueError(f"{entry[:40]!r} {too_long if len(entry) > LONGEST_TOPIC else 'is no topic name'} | rename it")
+    if not _PATTERN_SIGNS.search(entry):
+        raise ValueError(f"{entry!r} is no topic name | use letters, digits, `.`, `_` and `-`, or write a pattern")
+    return _pattern(entry)
+
+
+def _address(entry: str) -> str:
+    match = _HOST_AND_PORT.fullmatch(entry)
+    port = int(match[1] or match[2]) if match else 0
+    if not 0 < port <= _HIGHEST_PORT or len(entry) > _LONGEST_HOST_AND_PORT:
+        raise ValueError(f"{entry!r} is no broker address | write `host:port`, for example `broker-1.example.com:9092`")
+    return entry
+
+
+def _start(value: str) -> str:
+    if value in START_WORDS:
+        return value
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        words = ", ".join(START_WORDS)
+        raise ValueError(f"{value!r} is no start | write {words}, or a time like 2026-01-31T12:00:00Z") from None
+    if moment.tzinfo is None:
+        raise ValueError(f"{value!r} does not say its time zone | write {moment.isoformat()}Z for UTC")
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _replication_factor(value: int) -> int:
+    if value == 0:
+        raise ValueError("0 replicas cannot hold a record | write 1 or more, or -1 for the target's own default")
+    return value
+
+
+_LIST_SCHEMA = WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]})
+
+Addresses = Annotated[
+    tuple[Annotated[str, AfterValidator(_address)], ...],
+    BeforeValidator(_entries),
+    AfterValidator(_no_twins),
+    _LIST_SCHEMA,
+]
+"""Broker addresses, `host:port`: a YAML list or a comma list."""
+
+Topics = Annotated[
+    tuple[Annotated[str, AfterValidator(_topic)], ...],
+    BeforeValidator(_entries),
+    AfterValidator(_no_twins),
+    _LIST_SCHEMA,
+]
+"""Topic names and patterns: a YAML list or a comma list."""
+
+Patterns = Annotated[
+    tuple[Annotated[str, AfterValidator(_pattern)], ...],
+    BeforeValidator(_entries),
+    AfterValidator(_no_twins),
+    _LIST_SCHEMA,
+]
+"""Names and patterns: a YAML list or a comma list."""
+
+Identifiers = Annotated[tuple[str, ...], BeforeValidator(_entries), AfterValidator(_no_twins), _LIST_SCHEMA]
+"""AWS resource ids: a YAML list or a comma list."""
+
+Start = Annotated[
+    str,
+    AfterValidator(_start),
+    WithJsonSchema({"anyOf": [{"enum": list(START_WORDS)}, {"type": "string", "format": "date-time"}]}),
+]
+"""Where a flow begins: a word, or a moment with its time zone."""
+
+ReplicationFactor = Annotated[int, Field(ge=-1, le=32_767), AfterValidator(_replication_factor)]
+"""Copies of each partition; -1 leaves it to the target cluster."""

@@ -1,0 +1,110 @@
+"""What does a key expect? Its type, range and choices in words, for complaints and for the reference page alike."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from mirrorless.configuration.model import (
+    ClusterSection,
+    Document,
+    FlowSection,
+    FunctionSection,
+    Iam,
+    MappingSection,
+    Mtls,
+    Plaintext,
+    Scram,
+    Section,
+    Vpc,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirrorless.configuration.problems import Path
+
+AUTHENTICATIONS: dict[str, type[Section]] = {"plaintext": Plaintext, "scram": Scram, "mtls": Mtls, "iam": Iam}
+
+PATTERNS = {
+    "region": "an AWS region like `us-east-1`",
+    "account": "twelve digits in quotes",
+    "msk.cluster.arn": "an ARN like `arn:aws:kafka:us-east-1:111122223333:cluster/name/uuid`",
+    "id": "an id like `vpc-0abc`",
+    "replication.policy.separator": "1 to 16 letters, digits, `.`, `_` or `-`",
+    "poller.group.name": "1 to 128 letters, digits, `_` or `-`",
+}
+"""Keys whose value has a shape, in words: a regular expression is no help at three in the morning."""
+
+
+def section_at(path: Path, data: Any) -> type[Section] | None:
+    """Return the model of the section at `path` of a document; None where the document has no section."""
+    match path:
+        case ():
+            return Document
+        case ("clusters", _):
+            return ClusterSection
+        case ("clusters", alias, "authentication"):
+            return AUTHENTICATIONS.get(str(_get(data, ("clusters", alias, "authentication", "type"))))
+        case ("clusters", _, "vpc"):
+            return Vpc
+        case ("flows", _) | ("defaults",):
+            return FlowSection
+        case ("flows", _, "mapping") | ("defaults", "mapping"):
+            return MappingSection
+        case ("flows", _, "function") | ("defaults", "function"):
+            return FunctionSection
+        case _:
+            return None
+
+
+def keys_of(section: type[Section]) -> list[str]:
+    """Return the keys that a section knows, in the order of the model."""
+    return [str(field.alias) for field in section.model_fields.values()]
+
+
+def expectation(section: type[Section], key: str) -> str:
+    """Say what the value of one key must be: `a whole number from 1 to 200`."""
+    return _in_words(schema_of(section)["properties"][key], key)
+
+
+@cache
+def schema_of(section: type[Section]) -> dict[str, Any]:
+    """Return the JSON schema of a section, keys as they are written."""
+    return section.model_json_schema(by_alias=True)
+
+
+def either(choices: Sequence[str]) -> str:
+    """Write `a`, `b` or `c`."""
+    quoted = [f"`{choice}`" for choice in choices]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: PLR0911 -- one line per kind of value
+    match schema:
+        case {"enum": choices}:
+            return either(choices)
+        case {"const": choice}:
+            return f"`{choice}`"
+        case {"anyOf": [{"enum": words}, {"format": "date-time"}]}:
+            return f"{either(words)}, or a time like `2026-01-31T12:00:00Z`"
+        case {"anyOf": [{"type": "array"}, {"type": "string"}]}:
+            return "a list, or names with commas between"
+        case {"anyOf": [first, {"type": "null"}]}:
+            return _in_words(first, key)
+        case {"type": "integer", "minimum": least, "maximum": most}:
+            return f"a whole number from {least:,} to {most:,}"
+        case {"type": "boolean"}:
+            return "`true` or `false`"
+        case {"type": "string"}:
+            return PATTERNS.get(key, "text")
+        case {"type": "array", "items": {"enum": choices}}:
+            return f"a list of {either(choices)}"
+        case _:
+            return "a section of keys"
+
+
+def _get(data: Any, path: Path) -> Any:
+    for step in path:
+        data = data.get(step) if isinstance(data, dict) else None
+    return data

@@ -1,0 +1,270 @@
+"""What does one flow come down to? Everything that the deployment, the lab and the function need to know about it.
+
+A Flow is resolved: what the flow does not say is taken from `defaults`, what those do not say from the model.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from mirrorless.configuration.model import Iam, Mtls, Plaintext, Scram
+from mirrorless.errors import ConfigurationError
+from mirrorless.filters import NameFilter
+from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirrorless.configuration.model import Authentication, ClusterSection, FlowSection, Vpc
+    from mirrorless.lane import FlowName
+
+LONGEST_GROUP = 200
+"""Characters of a ConsumerGroupId at most, by the Lambda API."""
+
+TABLES = {
+    "offset_map": "mirrorless-offset-map",
+    "lanes": "mirrorless-lanes",
+    "loss_ledger": "mirrorless-loss-ledger",
+}
+"""The DynamoDB tables, by what they hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """One end of a flow.
+
+    Attributes:
+        alias: what the cluster is called in topic names, group ids and table keys.
+        bootstrap: brokers to begin with, `host:port`, in the order written.
+        msk_arn: of the MSK cluster, or of a VPC connection to it.
+        region: AWS region; from the ARN where it is not written.
+        account: AWS account, twelve digits; from the ARN where it is not written.
+        producer: extra options of clients that write to it, by librdkafka's names.
+        consumer: extra options of clients that read from it, by librdkafka's names.
+    """
+
+    alias: str
+    bootstrap: tuple[str, ...]
+    msk_arn: str | None
+    region: str | None
+    account: str | None
+    authentication: Authentication
+    vpc: Vpc | None
+    producer: dict[str, str | int]
+    consumer: dict[str, str | int]
+
+    @classmethod
+    def of(cls, alias: str, section: ClusterSection) -> Cluster:
+        """Resolve what is written about a cluster."""
+        arn = section.msk_cluster_arn
+        region, account = arn.split(":")[3:5] if arn else (None, None)
+        return cls(
+            alias=alias,
+            bootstrap=section.bootstrap_servers,
+            msk_arn=arn,
+            region=section.region or region,
+            account=section.account or account,
+            authentication=section.authentication,
+            vpc=section.vpc,
+            producer=_options(section, "producer."),
+            consumer=_options(section, "consumer."),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a function needs to reach this cluster."""
+        proof = self.authentication.model_dump(by_alias=True, exclude_none=True)
+        return {
+            "alias": self.alias,
+            "bootstrap": ",".join(self.bootstrap),
+            "region": self.region,
+            "authentication": proof,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A replication flow, resolved.
+
+    Attributes:
+        name: `source->target`.
+        settings: every key of the flow with its value.
+        aliases: every cluster of the configuration; only these are origins of remote topics.
+    """
+
+    name: FlowName
+    source: Cluster
+    target: Cluster
+    settings: FlowSection
+    aliases: frozenset[str]
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything runs for this flow."""
+        return self.settings.enabled
+
+    @property
+    def topics(self) -> NameFilter:
+        """Which topics of the source are replicated."""
+        return NameFilter(include=self.settings.topics, exclude=self.settings.topics_exclude)
+
+    @property
+    def groups(self) -> NameFilter:
+        """Which consumer groups of the source are followed."""
+        return NameFilter(include=self.settings.groups, exclude=self.settings.groups_exclude)
+
+    @property
+    def literal_topics(self) -> tuple[str, ...]:
+        """The topics that are named one by one; each has a mapping from the start."""
+        return self.topics.literals
+
+    @property
+    def topic_patterns(self) -> tuple[str, ...]:
+        """The patterns, whose topics are found later."""
+        return self.topics.patterns
+
+    @property
+    def policy(self) -> ReplicationPolicy:
+        """How remote topics are named."""
+        separator = self.settings.replication_policy_separator
+        internal = self.settings.replication_policy_internal_topic_separator_enabled
+        if self.settings.replication_policy == "identity":
+            return IdentityPolicy(
+                source_alias=self.name.source,
+                separator=separator,
+                internal_topic_separator_enabled=internal,
+                aliases=self.aliases,
+            )
+        return DefaultPolicy(separator=separator, internal_topic_separator_enabled=internal, aliases=self.aliases)
+
+    @property
+    def function_region(self) -> str | None:
+        """The region that the forwarder and its mappings run in."""
+        return (self.source if self.settings.function.run_in == "source" else self.target).region
+
+    @property
+    def mapped_by_arn(self) -> bool:
+        """Whether mappings name the MSK cluster, which only works in its own region; otherwise they name its brokers."""
+        return self.source.msk_arn is not None and self.source.region == self.function_region
+
+    def remote_topic(self, topic: str) -> str:
+        """Return the name of a source topic on the target."""
+        return self.policy.remote_topic(self.name.source, topic)
+
+    def consumer_group(self, topic: str) -> str:
+        """Return the consumer group of a topic's mapping. It is explicit, so that a mapping made anew goes on where it was.
+
+        Raises:
+            ConfigurationError: the name is longer than the Lambda API takes.
+        """
+        group = f"mirrorless.{self.name.slug}.{topic}"
+        if len(group) > LONGEST_GROUP:
+            raise ConfigurationError(
+                f"the consumer group of topic {topic[:40]}… has {len(group)} characters, Lambda takes {LONGEST_GROUP}",
+                where=str(self.name),
+                hint="shorten the cluster aliases, or leave the topic out",
+            )
+        return group
+
+    def mapping_request(self, topic: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
+        """Return the options of CreateEventSourceMapping for a topic, all but the function's name.
+
+        `secret_arn` turns a secret's name into the ARN that the API asks for.
+
+        Raises:
+            ConfigurationError: the topic's consumer group would be too long.
+        """
+        mapping = self.settings.mapping
+        group = {"ConsumerGroupId": self.consumer_group(topic)}
+        request: dict[str, Any] = {"Topics": [topic], "Enabled": True, "BatchSize": mapping.batch_size}
+        if mapping.maximum_batching_window_seconds is not None:
+            request["MaximumBatchingWindowInSeconds"] = mapping.maximum_batching_window_seconds
+        request |= _starting_position(self.settings.start)
+        if self.mapped_by_arn:
+            request |= {"EventSourceArn": self.source.msk_arn, "AmazonManagedKafkaEventSourceConfig": group}
+        else:
+            endpoints = {"KAFKA_BOOTSTRAP_SERVERS": list(self.source.bootstrap)}
+            request |= {"SelfManagedEventSource": {"Endpoints": endpoints}, "SelfManagedKafkaEventSourceConfig": group}
+        if access := self._source_access(secret_arn):
+            request["SourceAccessConfigurations"] = access
+        if mapping.mode == "provisioned":
+            request |= self._provisioned()
+        return request
+
+    def function_settings(self) -> dict[str, Any]:
+        """Return what the forwarder reads from MIRRORLESS_FLOW: plain values, small enough for an environment variable."""
+        return {
+            "flow": str(self.name),
+            "separator": self.settings.replication_policy_separator,
+            "policy": self.settings.replication_policy,
+            "delivery": self.settings.delivery,
+            "transaction_timeout_ms": self.settings.transaction_timeout_ms,
+            "replication_factor": self.settings.replication_factor,
+            "map_retention_days": self.settings.offset_map_retention_days,
+            "source": self.source.settings(),
+            "target": self.target.settings(),
+            "producer": self.target.producer,
+            "tables": TABLES,
+        }
+
+    def function_settings_json(self) -> str:
+        """Return `function_settings` as the compact JSON text of the environment variable."""
+        return json.dumps(self.function_settings(), separators=(",", ":"), ensure_ascii=False)
+
+    def _provisioned(self) -> dict[str, Any]:
+        mapping = self.settings.mapping
+        pollers: dict[str, Any] = {"MinimumPollers": mapping.minimum_pollers, "MaximumPollers": mapping.maximum_pollers}
+        if mapping.poller_group_name:
+            pollers["PollerGroupName"] = mapping.poller_group_name
+        # Retried for ever and sent nowhere else: any other answer to a failing batch loses records.
+        request: dict[str, Any] = {"ProvisionedPollerConfig": pollers, "MaximumRetryAttempts": -1}
+        if mapping.partial_batch_response:
+            request["FunctionResponseTypes"] = ["ReportBatchItemFailures"]
+        if mapping.metrics:
+            request["MetricsConfig"] = {"Metrics": list(mapping.metrics)}
+        if mapping.system_log_level:
+            request["LoggingConfig"] = {"SystemLogLevel": mapping.system_log_level}
+        return request
+
+    def _source_access(self, secret_arn: Callable[[str], str]) -> list[dict[str, str]]:
+        access: list[dict[str, str]] = []
+        match self.source.authentication:
+            case Scram(secret=secret, mechanism=mechanism):
+                access.append({"Type": f"SASL_SCRAM_{mechanism[-3:]}_AUTH", "URI": secret_arn(secret)})
+            case Mtls(secret=secret):
+                access.append({"Type": "CLIENT_CERTIFICATE_TLS_AUTH", "URI": secret_arn(secret)})
+            case Iam() if not self.mapped_by_arn:
+                access.append({"Type": "IAM_AUTH"})
+            case Iam() | Plaintext():
+                pass  # an MSK mapping without a secret uses IAM where the cluster has it, and plaintext otherwise
+        if self.mapped_by_arn:
+            return access  # the pollers use the cluster's own network, and its certificates are Amazon's
+        if isinstance(self.source.authentication, Scram | Mtls) and self.source.authentication.ca:
+            access.append({"Type": "SERVER_ROOT_CA_CERTIFICATE", "URI": secret_arn(self.source.authentication.ca)})
+        if vpc := self.source.vpc:
+            access += [{"Type": "VPC_SUBNET", "URI": f"subnet:{subnet}"} for subnet in vpc.subnets]
+            access += [
+                {"Type": "VPC_SECURITY_GROUP", "URI": f"security_group:{group}"} for group in vpc.security_groups
+            ]
+        return access
+
+
+def _starting_position(start: str) -> dict[str, Any]:
+    """Return where a group without committed offsets begins.
+
+    A backfill begins at the horizon too: at the end, pollers that restart before their first commit would skip records. The
+    forwarder drops what the job has copied, and the job can commit the group's offsets to spare it the reading.
+    """
+    if start in {"earliest", "backfill"}:
+        return {"StartingPosition": "TRIM_HORIZON"}
+    if start == "latest":
+        return {"StartingPosition": "LATEST"}
+    moment = datetime.fromisoformat(start)
+    return {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": int(moment.timestamp())}
+
+
+def _options(section: ClusterSection, prefix: str) -> dict[str, str | int]:
+    written = section.model_dump(by_alias=True, exclude_none=True)
+    return {key.removeprefix(prefix): value for key, value in written.items() if key.startswith(prefix)}
