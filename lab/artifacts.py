@@ -18,7 +18,7 @@ from string import Template
 from mirrorless.errors import MirrorlessError
 
 DEFAULT_KAFKA = "4.1.1"
-"""Not the newest: a single 4.3.1 node that is killed right after a commit can forget the commit's marker when it returns."""
+"""Not the newest: a single 4.3.1 node that is killed right after a commit can lose that commit's marker."""
 
 OLDEST_KAFKA = (3, 9)
 DYNAMODB_LOCAL = "3.0.0"
@@ -53,10 +53,10 @@ def kafka_jars(version: str = DEFAULT_KAFKA) -> Path:
     match = re.match(r"(\d+)\.(\d+)\.\d+", version)
     if match is None or (int(match[1]), int(match[2])) < OLDEST_KAFKA:
         raise ValueError(
-            f"{version!r} is not a Kafka version that the lab can run: 3.9.0 or newer, such as {DEFAULT_KAFKA}"
+            f"{version!r} is not a Kafka version for the lab: give 3.9.0 or newer, such as {DEFAULT_KAFKA}"
         )
     # Kafka 4 logs through log4j 2, Kafka 3 through reload4j; neither brings its backend along.
-    template = "kafka-pom.xml" if int(match[1]) >= 4 else "kafka-3-pom.xml"  # noqa: PLR2004 - the major version says itself
+    template = "kafka-3-pom.xml" if match[1] == "3" else "kafka-pom.xml"
     return resolve(f"kafka-{version}", template, version)
 
 
@@ -102,7 +102,7 @@ def resolve(name: str, template: str, version: str) -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise MissingTool(
-            "mvn is not on this machine", where="PATH", hint="install Maven (Debian: apt-get install maven)."
+            "mvn is not on this machine", where="PATH", hint="install Maven (Debian: apt-get install maven)"
         )
     print(f"lab: fetching {name} with Maven into {folder} (once; about 15 s) ...", file=sys.stderr, flush=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -110,16 +110,9 @@ def resolve(name: str, template: str, version: str) -> Path:
         pom = Path(unfinished) / "pom.xml"
         pom.write_text(Template((TEMPLATES / template).read_text()).substitute(version=version))
         jars = Path(unfinished) / "jars"
+        argv = [maven, "--batch-mode", "--quiet", f"--file={pom}", "dependency:copy-dependencies"]
         fetched = subprocess.run(
-            [
-                maven,
-                "--batch-mode",
-                "--quiet",
-                f"--file={pom}",
-                "dependency:copy-dependencies",
-                "-DincludeScope=runtime",
-                f"-DoutputDirectory={jars}",
-            ],
+            [*argv, "-DincludeScope=runtime", f"-DoutputDirectory={jars}"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

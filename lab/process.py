@@ -35,11 +35,11 @@ except OSError as error:
 """
 """Asks Linux to kill us with our parent, then becomes the real program under the same pid.
 
-A program of its own rather than a `preexec_fn`: Python code between fork and exec can deadlock in a process with threads.
+A program of its own rather than a `preexec_fn`: Python code between fork and exec can deadlock where there are threads.
 """
 
 NURSERY = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nursery")
-"""The one thread that forks. Linux's "parent death" is the death of the forking *thread*, so it must live as long as we."""
+"""The one thread that forks: "parent death" means the death of the forking *thread*, so this one lives as long as we."""
 
 TAKEN: set[int] = set()
 """Ports already promised in this process, though perhaps nobody listens on them yet."""
@@ -63,7 +63,7 @@ class ChildProcess:
         """Start `argv`; its output is appended to `log`, so that a restart keeps the reason for the death before it.
 
         Args:
-            argv: program (looked up on PATH) and arguments. A program that is not there ends at once, with its name in the log.
+            argv: program (looked up on PATH) and arguments. If it is not there, the child ends and its log says so.
             log: file for stdout and stderr; its folder is created.
             env: the whole environment; ours when None.
             cwd: working directory; ours when None.
@@ -102,7 +102,7 @@ class ChildProcess:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to it and to whatever it started; nothing happens when it is dead already."""
         if self.alive:
-            # The group's id is the child's pid: it leads its session. Unreaped as it is, the number cannot be another's.
+            # It leads its session, so the group's id is its pid; not reaped yet, that number is nobody else's.
             try:
                 os.killpg(self.pid, number)
             except ProcessLookupError:
@@ -146,9 +146,9 @@ def tail(log: Path, lines: int = 25) -> str:
 def free_port() -> int:
     """A free TCP port on loopback that stays ours over restarts of its server.
 
-    Not one that the kernel would choose: those are also the ports of outgoing connections. While a killed broker is down,
-    a client that calls its port may be given that very port to call from, is then connected to itself, and keeps the
-    broker from coming back.
+    Not one that the kernel would choose: those are also the ports of outgoing connections. While a killed broker is
+    down, a client that calls its port may be given that very port to call from; it is then connected to itself, and
+    keeps the broker from coming back.
 
     Raises:
         OSError: 1,000 ports were tried and none is free.
