@@ -105,7 +105,7 @@ class RuntimeApi:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            with connection.makefile("rb", buffering=65536) as stream:
+            with connection.makefile("rb") as stream:
                 while request := _read(stream, connection):
                     if not self._answer(connection, *request):
                         return

@@ -1,0 +1,95 @@
+"""How does the lab let a function die exactly at one step? Orders in a folder, obeyed by a layer inside the function.
+
+faults = Faults(folder)
+function = LambdaFunction(handler=FAULTY_HANDLER, layers=[LAYER], variables={**variables, **faults.variables}, …)
+order = faults.order("kill", "prepared")        # the next environment that reaches the step dies there
+faults.await_claimed(order, seconds=10)
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from mirrorless.steps import Step
+
+Action = Literal["kill", "stop", "raise"]
+"""SIGKILL oneself, SIGSTOP oneself until `Faults.resume_stopped`, or raise RuntimeError."""
+
+LAYER = Path(__file__).parent / "layers" / "faults"
+FAULTY_HANDLER = "mirrorless_faults.handler"
+
+_POLL_SECONDS = 0.01
+
+
+class Faults:
+    """The orders for the environments of one or more functions, kept in one folder, which is created.
+
+    Attributes:
+        variables: the environment variables that the layer needs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        for place in (folder, folder / "claimed", folder / "stopped"):
+            place.mkdir(parents=True, exist_ok=True)
+        self.variables = {"MIRRORLESS_FAULTS": str(folder.absolute())}
+        self._folder = folder
+        self._numbers = itertools.count(len(list((folder / "claimed").iterdir())) + len(self.pending()))
+
+    def order(self, action: Action, step: Step) -> str:
+        """Have the next environment that reaches `step` do `action`, once; return the order's name."""
+        name = f"{action}.{step}.{next(self._numbers)}"
+        (self._folder / name).touch(exist_ok=False)
+        return name
+
+    def withdraw(self, name: str) -> bool:
+        """Take an order back; False when it was carried out already."""
+        try:
+            (self._folder / name).unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def pending(self) -> list[str]:
+        """The orders that nobody has carried out yet."""
+        return sorted(path.name for path in self._folder.iterdir() if path.is_file())
+
+    def claimed(self) -> Counter[tuple[str, str]]:
+        """How many orders were carried out, by (action, step)."""
+        names = (path.name.split(".") for path in (self._folder / "claimed").iterdir())
+        return Counter((action, step) for action, step, *_ in names)
+
+    def await_claimed(self, name: str, *, seconds: float) -> None:
+        """Wait until an order is carried out.
+
+        Raises:
+            TimeoutError: no environment reached that step in time.
+        """
+        deadline = time.monotonic() + seconds
+        while not (self._folder / "claimed" / name).exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no environment carried out {name} within {seconds:g} s")
+            time.sleep(_POLL_SECONDS)
+
+    def stopped(self) -> list[int]:
+        """The pids of the environments that stopped themselves and wait to be resumed."""
+        return sorted(int(path.name) for path in (self._folder / "stopped").iterdir())
+
+    def resume_stopped(self, pid: int) -> bool:
+        """Wake a stopped environment; False when it was killed meanwhile.
+
+        Raises:
+            FileNotFoundError: that process did not stop by our order, or was resumed already.
+        """
+        (self._folder / "stopped" / str(pid)).unlink()
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            return False
+        return True
