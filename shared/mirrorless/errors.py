@@ -1,13 +1,13 @@
 """What can go wrong, where it happened, whether a retry helps, and what the operator can do.
 
-    MirrorlessError
-    ├── ConfigurationError      bad input, found before anything is created; a retry does not help
-    ├── EventError              an event that is not what a Kafka event source mapping sends
-    ├── Retriable               the same call may succeed later; Lambda's own retry is the right answer
-    │   ├── LostRace            a rival prepared this lane first; read the positions again
-    │   └── InDoubt             a run's fate cannot be known yet (an open transaction hides it)
-    ├── LaneStopped             one lane waits for the operator; the other lanes go on
-    └── ChainBroken             an invariant of the offset map does not hold; nothing may be guessed
+MirrorlessError
+├── ConfigurationError      bad input, found before anything is created; a retry does not help
+├── EventError              an event that is not what a Kafka event source mapping sends
+├── Retriable               the same call may succeed later; Lambda's own retry is the right answer
+│   ├── LostRace            a rival prepared this lane first; read the positions again
+│   └── InDoubt             a run's fate cannot be known yet (an open transaction hides it)
+├── LaneStopped             one lane waits for the operator; the other lanes go on
+└── ChainBroken             an invariant of the offset map does not hold; nothing may be guessed
 """
 
 from __future__ import annotations

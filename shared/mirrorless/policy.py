@@ -1,8 +1,8 @@
 """What is a topic called on the other cluster, and where did it come from? MM2's replication policies, by MM2's rules.
 
 Both policies keep MM2's names, so that MM2's own clients (`MirrorClient`, `RemoteClusterUtils`) read what we write.
-They differ from MM2 in one place, on purpose: when the cluster aliases are known, only they count as origins, and a source
-topic named `orders.v1` is not taken for the topic `v1` of a cluster `orders`.
+They differ from MM2 in one place, on purpose: when the cluster aliases are known, only they count as origins, and a
+source topic named `orders.v1` is not taken for the topic `v1` of a cluster `orders`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,95 @@
+"""The forwarder: a Kafka event source mapping sends a batch, the batch stands on the target, exactly once.
+
+Wire once, call once, answer. Variables:
+
+    MIRRORLESS_FLOW               the flow, see mirrorless.settings
+    MIRRORLESS_PARTIAL_RESPONSES  `true` where the mapping has ReportBatchItemFailures
+    MIRRORLESS_PROFILE            `true` prints a stage profile of each event
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import time
+from typing import Any
+from uuid import uuid4
+
+from mirrorless import steps
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.kafka_source import KafkaSource
+from mirrorless.adapters.kafka_target import KafkaTarget
+from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.metrics import emit
+from mirrorless.adapters.runtime import hand_events_over_undecoded
+from mirrorless.answer import lanes_stopped, partial_batch_response
+from mirrorless.event import decode_event
+from mirrorless.profile import StageProfile
+from mirrorless.replicate import Replicator
+from mirrorless.settings import VARIABLE, FlowSettings, decode_settings
+
+WARM_UP_SECONDS = 8.0
+"""Lambda gives a function 10 s to initialise."""
+
+
+def now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def wire(settings: FlowSettings) -> Replicator:
+    """The replicator of a flow, with everything that it touches."""
+    dynamodb = dynamodb_client(settings.target.region)
+    tables = settings.tables
+    return Replicator(
+        flow=settings.name,
+        delivery=settings.delivery,
+        remote_topic=settings.remote_topic,
+        chains=DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days),
+        states=DynamoDbLaneStates(dynamodb, tables.lanes),
+        ledger=DynamoDbLossLedger(dynamodb, tables.loss_ledger),
+        target=KafkaTarget(settings, environment=uuid4().hex),
+        source=KafkaSource(settings),
+        clock=now,
+    )
+
+
+settings = decode_settings(os.environ.get(VARIABLE))
+replicator = wire(settings)
+partial_responses = os.environ.get("MIRRORLESS_PARTIAL_RESPONSES") == "true"
+profile = StageProfile() if os.environ.get("MIRRORLESS_PROFILE") == "true" else None
+if profile is not None:
+    steps.observers.append(profile)
+hand_events_over_undecoded()
+replicator.warm_up(WARM_UP_SECONDS)
+# What is alive now lives as long as the environment: the collector need not look at it at each event.
+gc.freeze()
+
+
+def handler(event: Any, context: Any) -> dict[str, Any] | None:
+    """Replicate one event.
+
+    Args:
+        event: the event's bytes, or what a runtime without our hook made of them.
+        context: Lambda's context: the request id and the time that is left.
+    """
+    received_at = now()
+    if profile is not None:
+        profile.begin()
+    batch = decode_event(event)
+    if profile is not None:
+        profile("decoded")
+    outcome = replicator.replicate(
+        batch, request=context.aws_request_id, deadline=lambda: context.get_remaining_time_in_millis() / 1000
+    )
+    emit(settings.name, batch, outcome, received_at=received_at, now=now())
+    if profile is not None:
+        print(json.dumps({"profile_ms": profile.milliseconds(), "records": sum(map(len, batch.records.values()))}))
+    if not outcome.stopped:
+        return None
+    if partial_responses:
+        return partial_batch_response(batch, outcome)
+    raise lanes_stopped(settings.name, batch, outcome)

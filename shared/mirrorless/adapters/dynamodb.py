@@ -1,0 +1,43 @@
+"""How do we speak to DynamoDB? A client that survives freeze and thaw, and its failures as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from mirrorless.errors import Retriable
+
+# Short waits: a connection that died while the environment was frozen must be noticed long before Lambda's deadline.
+_CONFIG = Config(
+    connect_timeout=2,
+    read_timeout=5,
+    retries={"mode": "standard", "total_max_attempts": 4},
+    tcp_keepalive=True,
+    parameter_validation=False,  # our requests have one shape each, held by tests; checking them costs CPU per event
+)
+
+
+def dynamodb_client(region: str | None = None) -> Any:
+    """A client for the region, by the usual credentials; `AWS_ENDPOINT_URL_DYNAMODB` points it at a local one."""
+    return boto3.client("dynamodb", region_name=region or None, config=_CONFIG)
+
+
+@contextmanager
+def translated(what: str, where: str) -> Iterator[None]:
+    """Turn botocore's errors into `Retriable`: a conditional failure is handled before it gets here."""
+    try:
+        yield
+    except ClientError as exc:
+        code = exc.response.get("Error", {}).get("Code", "")
+        hint = {
+            "ResourceNotFoundException": "deploy the state stack of the target's region",
+            "AccessDeniedException": "grant the function access to the flow's tables",
+        }.get(code, "")
+        raise Retriable(f"DynamoDB refused to {what}: {exc}", where=where, hint=hint) from exc
+    except BotoCoreError as exc:
+        raise Retriable(f"DynamoDB did not answer to {what}: {exc}", where=where) from exc

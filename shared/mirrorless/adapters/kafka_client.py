@@ -1,0 +1,145 @@
+"""How does a Kafka client of ours reach a cluster, and prove who it is?
+
+Plaintext, SASL/SCRAM, mutual TLS and MSK IAM, as librdkafka wants them. Secrets come from Secrets Manager in the
+forms that Lambda's own event source mapping asks for, so that one secret serves both.
+"""
+
+from __future__ import annotations
+
+import base64
+import calendar
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from confluent_kafka import KafkaException
+
+from mirrorless.adapters.secrets import read_secret
+from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.settings import ClusterSettings
+from mirrorless.target import Deadline
+
+ClientConfig = dict[str, Any]
+
+MARGIN_SECONDS = 0.5
+"""Kept of every deadline, to raise an error before Lambda kills the process."""
+
+TOKEN_SECONDS = 900
+"""The longest life that MSK grants a token."""
+
+
+def seconds_left(deadline: Deadline) -> float:
+    """Seconds that a call may take. The client takes a negative timeout for "for ever"."""
+    return max(0.001, deadline() - MARGIN_SECONDS)
+
+
+@contextmanager
+def translated(what: str, where: str) -> Iterator[None]:
+    """Turn the client's errors into `Retriable`: whatever it was, the batch comes again."""
+    try:
+        yield
+    except KafkaException as exc:
+        error = exc.args[0]
+        raise Retriable(f"the cluster did not {what}: {error.str()} ({error.name()})", where=where) from exc
+
+
+def client_config(cluster: ClusterSettings, client_id: str) -> ClientConfig:
+    """Librdkafka's settings that every client of a cluster shares.
+
+    Args:
+        cluster: where, and by what authentication.
+        client_id: `flow|role`, so that broker logs name the culprit.
+
+    Raises:
+        ConfigurationError: when a secret lacks a member.
+        Retriable: when Secrets Manager does not answer.
+    """
+    return {
+        "bootstrap.servers": cluster.bootstrap,
+        "client.id": client_id,
+        "socket.keepalive.enable": True,
+        # A broken connection is no news after a thaw; the client reconnects and the chain decides what was done.
+        "log.connection.close": False,
+        # Rebootstrapping after a freeze was measured to stall warm producers for 2 s, and some for ever.
+        "metadata.recovery.strategy": "none",
+        "enable.metrics.push": False,
+    } | _authentication(cluster)
+
+
+def _authentication(cluster: ClusterSettings) -> ClientConfig:
+    how = cluster.authentication
+    tls = {} if not how.ca else {"ssl.ca.pem": _member(how.ca, "certificate")}
+    if how.type == "scram":
+        secret = how.secret
+        return tls | {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": how.mechanism,
+            "sasl.username": _member(secret, "username"),
+            "sasl.password": _member(secret, "password"),
+        }
+    if how.type == "mtls":
+        mutual = tls | {
+            "security.protocol": "SSL",
+            "ssl.certificate.pem": _member(how.secret, "certificate"),
+            "ssl.key.pem": _member(how.secret, "privateKey"),
+        }
+        password = _secret(how.secret).get("privateKeyPassword")
+        return mutual | ({"ssl.key.password": password} if password else {})
+    if how.type == "iam":
+        return tls | {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": "OAUTHBEARER",
+            "oauth_cb": msk_iam_token(cluster.region),
+        }
+    return {"security.protocol": "PLAINTEXT"}
+
+
+def _secret(name: str) -> Mapping[str, Any]:
+    try:
+        secret = json.loads(read_secret(name))
+    except ValueError as exc:
+        raise ConfigurationError("the secret is not a JSON object", where=name) from exc
+    if not isinstance(secret, dict):
+        raise ConfigurationError("the secret is not a JSON object", where=name)
+    return secret
+
+
+def _member(name: str, member: str) -> str:
+    value = _secret(name).get(member)
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(
+            f"the secret has no {member!r}", where=name, hint="store it as Lambda's Kafka mapping wants it"
+        )
+    # A PEM text that went through a shell often has its line ends spelt out; librdkafka then finds no PEM in it.
+    return value.replace("\\n", "\n") if value.startswith("-----BEGIN") else value
+
+
+def msk_iam_token(region: str, *, session: Any = None) -> Callable[[str], tuple[str, float]]:
+    """A token callback for MSK IAM: a presigned `kafka-cluster:Connect`, signed by botocore.
+
+    (https://docs.aws.amazon.com/msk/latest/developerguide/iam-access-control.html)
+    """
+    import botocore.session  # noqa: PLC0415 -- only clusters with IAM pay for this import
+    from botocore.auth import SigV4QueryAuth  # noqa: PLC0415 -- same
+    from botocore.awsrequest import AWSRequest  # noqa: PLC0415 -- same
+
+    session = session or botocore.session.get_session()
+
+    def token(_: str) -> tuple[str, float]:
+        credentials = session.get_credentials()
+        if credentials is None:
+            raise ConfigurationError("there are no AWS credentials to sign MSK's token with", where=region)
+        request = AWSRequest(
+            "GET", f"https://kafka.{region}.amazonaws.com/", params={"Action": "kafka-cluster:Connect"}
+        )
+        frozen = credentials.get_frozen_credentials()
+        SigV4QueryAuth(frozen, "kafka-cluster", region, expires=TOKEN_SECONDS).add_auth(request)
+        url = f"{request.url}&User-Agent=mirrorless"
+        signed_at = time.strptime(parse_qs(urlsplit(url).query)["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ")
+        encoded = base64.urlsafe_b64encode(url.encode()).rstrip(b"=").decode()
+        return encoded, calendar.timegm(signed_at) + TOKEN_SECONDS
+
+    return token

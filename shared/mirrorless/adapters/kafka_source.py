@@ -1,0 +1,51 @@
+"""The source cluster: what a remote topic takes over from its source topic. Asked only when the target lacks it."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaException
+
+from mirrorless.adapters.kafka_client import client_config, seconds_left
+from mirrorless.errors import Retriable
+from mirrorless.remote_topic import ConfigEntry, configs_to_copy
+from mirrorless.settings import FlowSettings
+from mirrorless.target import Deadline, SourceTopic
+
+
+class KafkaSource:
+    """Implements `mirrorless.target.Source`."""
+
+    def __init__(self, settings: FlowSettings) -> None:
+        self._settings = settings
+
+    def describe(self, topic: str, deadline: Deadline) -> SourceTopic:
+        """See `Source.describe`."""
+        from confluent_kafka.admin import (  # noqa: PLC0415 -- kept out of cold starts
+            AdminClient,
+            ConfigResource,
+            ResourceType,
+        )
+
+        admin = AdminClient(client_config(self._settings.source, f"{self._settings.flow}|source-admin"))
+        timeout = seconds_left(deadline)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            metadata = admin.list_topics(topic, timeout=timeout).topics[topic]
+            described = admin.describe_configs([resource], request_timeout=timeout)[resource].result(timeout)
+        except KafkaException as exc:
+            raise Retriable(
+                f"the source does not describe {topic}: {exc.args[0].str()}",
+                where=f"{self._settings.flow} {self._settings.source.bootstrap}",
+                hint="the remote topic is missing and needs the source's partition count and configs: give the "
+                "function access to the source's metadata, or create the remote topic yourself",
+            ) from exc
+        entries = [
+            ConfigEntry(
+                name=entry.name,
+                value=entry.value,
+                is_default=entry.is_default,
+                is_read_only=entry.is_read_only,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in described.values()
+        ]
+        return SourceTopic(partitions=len(metadata.partitions), configs=configs_to_copy(entries))

@@ -1,0 +1,213 @@
+"""The target cluster: warm writers, fencing, and the look that settles a doubt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+
+from mirrorless.adapters.kafka_client import MARGIN_SECONDS, client_config, seconds_left
+from mirrorless.adapters.kafka_writer import KafkaWriter
+from mirrorless.errors import Retriable
+from mirrorless.record import Record
+from mirrorless.settings import FlowSettings
+from mirrorless.target import Deadline, Sight
+
+PROBE_AFTER_SECONDS: Final = 300
+"""A writer idle for longer is probed first: brokers close idle connections after 10 minutes."""
+
+
+class KafkaTarget:
+    """Implements `mirrorless.target.Target`. Holds at most one warm writer of each kind."""
+
+    def __init__(self, settings: FlowSettings, *, environment: str) -> None:
+        """Args: environment: unique to this execution environment; part of its transactional id."""
+        self._settings = settings
+        self._environment = environment
+        self._writer: KafkaWriter | None = None
+        self._careful: KafkaWriter | None = None
+
+    # Writers
+
+    def writer(self, deadline: Deadline) -> KafkaWriter:
+        """See `Target.writer`."""
+        self._writer = self._warm(self._writer, deadline) or self._open(self._id(""), {}, deadline)
+        return self._writer
+
+    def careful_writer(self, deadline: Deadline) -> KafkaWriter:
+        """See `Target.careful_writer`."""
+        one_by_one = {"batch.num.messages": 1, "linger.ms": 0, "max.in.flight": 1}
+        self._careful = self._warm(self._careful, deadline) or self._open(self._id(".careful"), one_by_one, deadline)
+        return self._careful
+
+    def discard_writers(self) -> None:
+        """See `Target.discard_writers`."""
+        self._writer = self._careful = None
+
+    def fence(self, transactional_id: str, deadline: Deadline) -> None:
+        """See `Target.fence`. Opening a producer with the same id is Kafka's way to fence one."""
+        if self._writer is not None and transactional_id == self._writer.transactional_id:
+            self._writer = None
+        if self._careful is not None and transactional_id == self._careful.transactional_id:
+            self._careful = None
+        if transactional_id:
+            self._open(transactional_id, {}, deadline)
+
+    def _id(self, suffix: str) -> str:
+        if self._settings.delivery == "at_least_once":
+            return ""
+        return f"mirrorless.{self._settings.name.slug}.{self._environment}{suffix}"
+
+    @staticmethod
+    def _warm(writer: KafkaWriter | None, deadline: Deadline) -> KafkaWriter | None:
+        if writer is None or writer.suspect:
+            return None
+        if time.monotonic() - writer.used_at > PROBE_AFTER_SECONDS and not writer.answers(deadline):
+            return None
+        return writer
+
+    def _open(self, transactional_id: str, extra: Mapping[str, Any], deadline: Deadline) -> KafkaWriter:
+        return KafkaWriter(
+            producer_config(self._settings) | dict(extra), transactional_id=transactional_id, deadline=deadline
+        )
+
+    # The witness
+
+    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | Sight:
+        """See `Target.look`."""
+        at = TopicPartition(topic, partition, downstream_offset)
+        try:
+            earliest, stable = self._log_bounds(topic, partition, deadline)
+            if downstream_offset < earliest:
+                return "expired"
+            if downstream_offset >= stable:
+                return "unsettled"
+            return self._read(at, deadline)
+        except KafkaException as exc:
+            raise Retriable(
+                f"the target does not show {topic}-{partition} @ {downstream_offset}: {exc.args[0].str()}",
+                where=self._settings.target.alias,
+            ) from exc
+
+    def _log_bounds(self, topic: str, partition: int, deadline: Deadline) -> tuple[int, int]:
+        """Log start offset and last stable offset."""
+        from confluent_kafka.admin import (  # noqa: PLC0415 -- kept out of every cold start
+            AdminClient,
+            OffsetSpec,
+        )
+
+        admin = AdminClient(self._client_config("look-admin"))
+        at = TopicPartition(topic, partition)
+        timeout = seconds_left(deadline)
+        bounds = []
+        for spec, level in (
+            (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]  # theirs
+            (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),  # type: ignore[no-untyped-call]  # theirs
+        ):
+            futures = admin.list_offsets({at: spec}, isolation_level=level, request_timeout=timeout)
+            bounds.append(futures[at].result(timeout).offset)
+        return bounds[0], bounds[1]
+
+    def _read(self, at: TopicPartition, deadline: Deadline) -> Record | Sight:
+        consumer = Consumer(
+            self._client_config("look")
+            | {
+                "group.id": "mirrorless-look",  # the client wants one; nothing is ever committed to it
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+            }
+        )
+        try:
+            consumer.assign([at])
+            while deadline() > MARGIN_SECONDS:
+                seen = consumer.poll(min(1.0, seconds_left(deadline)))
+                if seen is None:
+                    continue
+                error = seen.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
+                    return "absent"  # the stable offset lies above: nothing visible is left in between
+                if error is not None:
+                    raise KafkaException(error)
+                return _record(seen) if seen.offset() == at.offset else "absent"
+        finally:
+            consumer.close()
+        raise Retriable(f"the target showed nothing at {at.topic}-{at.partition} @ {at.offset} in time")
+
+    # Topics
+
+    def partition_count(self, topic: str, deadline: Deadline) -> int:
+        """See `Target.partition_count`."""
+        return self.writer(deadline).partition_count(topic, deadline)
+
+    def create_partitions(self, topic: str, count: int, configs: Mapping[str, str], deadline: Deadline) -> None:
+        """See `Target.create_partitions`."""
+        from confluent_kafka.admin import (  # noqa: PLC0415 -- same
+            AdminClient,
+            NewPartitions,
+            NewTopic,
+        )
+
+        admin = AdminClient(self._client_config("topics"))
+        timeout = seconds_left(deadline)
+        try:
+            if self.partition_count(topic, deadline):
+                future = admin.create_partitions([NewPartitions(topic, count)], request_timeout=timeout)[topic]
+            else:
+                new = NewTopic(topic, count, self._settings.replication_factor, config=dict(configs))
+                future = admin.create_topics([new], request_timeout=timeout)[topic]
+            future.result(timeout)
+        except KafkaException as exc:
+            # A rival may have been faster; the caller counts the partitions again.
+            if exc.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
+                raise Retriable(
+                    f"the target did not create {topic} with {count} partitions: {exc.args[0].str()}",
+                    where=self._settings.target.alias,
+                    hint="check the flow's replication.factor and the function's rights on the target",
+                ) from exc
+        self._await_partitions(topic, count, deadline)
+
+    def _await_partitions(self, topic: str, count: int, deadline: Deadline) -> None:
+        """A new topic takes a moment to reach every broker's metadata."""
+        while self.partition_count(topic, deadline) < count:
+            if deadline() <= MARGIN_SECONDS:
+                raise Retriable(f"{topic} did not show {count} partitions in time", where=self._settings.target.alias)
+            time.sleep(0.05)  # between two looks at a condition with a deadline
+
+    def _client_config(self, role: str) -> dict[str, Any]:
+        return client_config(self._settings.target, f"{self._settings.flow}|{role}")
+
+
+def producer_config(settings: FlowSettings) -> dict[str, Any]:
+    """Librdkafka's settings of a flow's producers: measured choices, then the operator's own."""
+    timeout = settings.transaction_timeout_ms
+    config: dict[str, Any] = client_config(settings.target, f"{settings.flow}|writer") | {
+        "enable.idempotence": True,
+        # A batch arrives whole, so little is gained by waiting; flush() does not wait for it anyway.
+        "linger.ms": 5,
+        "batch.size": 1_000_000,
+        "compression.type": "lz4",
+        # The target's topic judges what is too large, not the client: an event carries at most 6 MB.
+        "message.max.bytes": 8_000_000,
+        "socket.timeout.ms": timeout - 500,
+        # Opening every connection at once makes the first transaction some 500 ms faster.
+        "enable.sparse.connections": False,
+    }
+    if settings.delivery == "exactly_once":
+        # A crash leaves readers waiting for this long: keep it near 10 s.
+        config["transaction.timeout.ms"] = timeout
+    return config | {"message.timeout.ms": timeout} | dict(settings.producer)
+
+
+def _record(seen: Message) -> Record:
+    _, timestamp = seen.timestamp()
+    return Record(
+        offset=seen.offset() or 0,
+        timestamp=timestamp,
+        headers=list(seen.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
+        key=seen.key(),
+        value=seen.value(),
+    )

@@ -1,0 +1,105 @@
+"""Stops and the operator's orders in DynamoDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mirrorless.adapters.chains import parse_lane
+from mirrorless.adapters.dynamodb import translated
+from mirrorless.chain import LaneState, Stop
+from mirrorless.errors import Retriable
+from mirrorless.lane import FlowName, Lane
+
+KEYS = 100
+"""Keys that one BatchGetItem takes."""
+
+
+class DynamoDbLaneStates:
+    """Implements `mirrorless.chain.LaneStates`, and what the operator's command needs beside it."""
+
+    def __init__(self, client: Any, table: str) -> None:
+        self._client = client
+        self._table = table
+
+    def read(self, lanes: Iterable[Lane]) -> dict[Lane, LaneState]:
+        """See `LaneStates.read`."""
+        wanted = list(lanes)
+        found: dict[Lane, LaneState] = {}
+        for start in range(0, len(wanted), KEYS):
+            keys: list[dict[str, Any]] = [_key(lane) for lane in wanted[start : start + KEYS]]
+            # DynamoDB may leave some keys for the next call.
+            for _ in range(KEYS):
+                with translated("read lane states", str(wanted[start])):
+                    answer = self._client.batch_get_item(
+                        RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}}
+                    )
+                found.update(_state(item) for item in answer["Responses"].get(self._table, []))
+                keys = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+                if not keys:
+                    break
+            else:
+                raise Retriable("DynamoDB keeps leaving keys unread: it is throttled", where=str(wanted[start]))
+        return found
+
+    def stop(self, lane: Lane, stop: Stop) -> None:
+        """See `LaneStates.stop`."""
+        self._update(
+            lane,
+            "SET stopped = :stop",
+            {
+                ":stop": {
+                    "M": {
+                        "reason": {"S": stop.reason},
+                        "upstream_offset": {"N": str(stop.upstream_offset)},
+                        "detail": {"S": stop.detail},
+                        "at": {"N": str(stop.at)},
+                    }
+                }
+            },
+        )
+
+    def resume(self, lane: Lane) -> None:
+        """Let the lane try again from where it stopped."""
+        self._update(lane, "REMOVE stopped", {})
+
+    def quarantine(self, lane: Lane, upstream_offset: int) -> None:
+        """Order to leave out exactly this record, and let the lane go on."""
+        self._update(lane, "REMOVE stopped ADD quarantine :offset", {":offset": {"NS": [str(upstream_offset)]}})
+
+    def stopped(self, flow: FlowName) -> dict[Lane, LaneState]:
+        """Every stopped lane of a flow. Reads the whole table, which has one small item per lane that ever stopped."""
+        states: dict[Lane, LaneState] = {}
+        request: dict[str, Any] = {"TableName": self._table, "ConsistentRead": True}
+        while True:
+            with translated("read lane states", str(flow)):
+                answer = self._client.scan(**request)
+            states.update(_state(item) for item in answer["Items"])
+            if "LastEvaluatedKey" not in answer:
+                return {lane: state for lane, state in states.items() if lane.flow == flow and state.stop is not None}
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def _update(self, lane: Lane, expression: str, values: dict[str, Any]) -> None:
+        request = {"TableName": self._table, "Key": _key(lane), "UpdateExpression": expression}
+        if values:
+            request["ExpressionAttributeValues"] = values
+        with translated("update a lane's state", str(lane)):
+            self._client.update_item(**request)
+
+
+def _key(lane: Lane) -> dict[str, Any]:
+    return {"lane": {"S": str(lane)}}
+
+
+def _state(item: dict[str, Any]) -> tuple[Lane, LaneState]:
+    stop = None
+    if "stopped" in item:
+        stored = item["stopped"]["M"]
+        stop = Stop(
+            reason=stored["reason"]["S"],
+            upstream_offset=int(stored["upstream_offset"]["N"]),
+            detail=stored["detail"]["S"],
+            at=int(stored["at"]["N"]),
+        )
+    quarantine = frozenset(int(each) for each in item.get("quarantine", {}).get("NS", []))
+    return parse_lane(item["lane"]["S"]), LaneState(stop=stop, quarantine=quarantine)

@@ -1,0 +1,134 @@
+"""Where does a lane stand, and what must a store of chains be able to do?
+
+The chain of runs is three things at once: the offset map, the lane's position, and the coordinator's log of a
+two-phase commit with the target's transaction. All writes are conditional and go to one home region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mirrorless.lane import Lane
+from mirrorless.run import Link, Reset, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The end of a lane's chain: what has been replicated, and the run that was last."""
+
+    generation: int
+    position: int
+    """First upstream offset that no run covers."""
+    run: Run | None = None
+    """The newest run of this generation, committed or in doubt; None at the birth of a generation."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the newest run is only prepared, so that nobody knows yet if its records are visible."""
+        return self.run is not None and self.run.state == "prepared"
+
+
+NEW_LANE = Head(generation=0, position=0)
+"""A lane without a chain. It stands at 0, wherever its first record does, so that rivals meet at one key."""
+
+
+def head_of(newest: Link | None) -> Head:
+    """Read the head off the newest link of a chain."""
+    if newest is None:
+        return NEW_LANE
+    if isinstance(newest, Reset):
+        return Head(generation=newest.to_generation, position=newest.next)
+    position = newest.next if newest.state == "committed" else newest.position
+    return Head(generation=newest.generation, position=position, run=newest)
+
+
+class Chains(Protocol):
+    """The store of all lanes' chains. Reads are strongly consistent."""
+
+    def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
+        """The head of every lane asked for.
+
+        Raises:
+            Retriable: when the store does not answer.
+        """
+        ...
+
+    def prepare(self, runs: Sequence[Run]) -> None:
+        """Insert every run, each on condition that no link stands at its key.
+
+        Raises:
+            LostRace: when a rival's link stands at one of the keys; some of `runs` may have been inserted.
+            Retriable: when the store failed; nobody knows which of `runs` were inserted.
+        """
+        ...
+
+    def confirm(self, runs: Sequence[Run]) -> None:
+        """Mark runs of ours as committed. Marking twice is harmless.
+
+        Raises:
+            ChainBroken: when a run is not there any more.
+            Retriable: when the store failed; the runs stay in doubt.
+        """
+        ...
+
+    def withdraw(self, runs: Sequence[Run]) -> None:
+        """Delete those of `runs` that are there, prepared, and of the same attempt. Others' runs stay.
+
+        Raises:
+            Retriable: when the store failed.
+        """
+        ...
+
+    def reset(self, link: Reset) -> None:
+        """Close a chain with a link.
+
+        Raises:
+            LostRace: when another link stands at its key.
+        """
+        ...
+
+    def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
+        """The link with the greatest position that is at most `upstream`."""
+        ...
+
+    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int) -> list[Link]:
+        """Up to `limit` links with a position greater than `upstream`, in order."""
+        ...
+
+
+class LaneStates(Protocol):
+    """Which lanes wait for the operator, and what the operator ordered."""
+
+    def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, LaneState]:
+        """The state of every lane asked for; a lane never written is running."""
+        ...
+
+    def stop(self, lane: Lane, stop: Stop) -> None:
+        """Note that a lane waits for the operator."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why a lane stands still, from which upstream offset on, and since when."""
+
+    reason: str
+    """`refused`: the target or the client cannot take this record. `contradiction`: the source is not what it was."""
+    upstream_offset: int
+    detail: str
+    at: int
+    """ms since the epoch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneState:
+    """What is known about a lane beside its chain."""
+
+    stop: Stop | None = None
+    quarantine: frozenset[int] = frozenset()
+    """Upstream offsets that the operator ordered to leave out."""
+
+
+RUNNING = LaneState()

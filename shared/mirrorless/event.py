@@ -1,0 +1,95 @@
+"""Which records does this Lambda event carry? One typed pass over the JSON, then the headers.
+
+Facts this rests on (AWS Lambda developer guide, "Using Lambda with Apache Kafka", and reports of users):
+a null key or value is left out; an empty one is `""`; header bytes are Java's, hence signed; a batch mixes
+partitions but never topics; the map's keys are `topic-partition`, and a topic may contain hyphens itself.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from mirrorless.errors import EventError
+from mirrorless.record import Headers, Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The records of one event: one topic, records by partition, each partition in offset order."""
+
+    topic: str
+    records: dict[int, list[Record]]
+
+
+class _WireRecord(Record, gc=False):
+    """A record whose headers are still the event's list of one-entry objects of signed bytes."""
+
+    headers: list[dict[str, list[int] | None]]  # type: ignore[assignment]  # the wire form of the same field
+
+
+class _Event(msgspec.Struct, gc=False):
+    # The older samples of self-managed events carry the third name.
+    eventSource: Literal["aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka"]  # noqa: N815  # the event's name
+    records: dict[str, list[_WireRecord]]
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+def decode_event(event: bytes | Mapping[str, Any]) -> Batch:
+    """Decode what a Kafka event source mapping sent.
+
+    Args:
+        event: the JSON itself where we own the runtime's decoder, or what the runtime made of it.
+
+    Raises:
+        EventError: when this is not a Kafka event, names two topics, or is out of order.
+    """
+    try:
+        decoded = _decode(event if isinstance(event, bytes) else msgspec.json.encode(event))
+    except msgspec.DecodeError as exc:
+        raise EventError(
+            f"this is not an event of a Kafka event source mapping: {exc}",
+            hint="use the function as the target of a Kafka mapping without filter and without schema registry",
+        ) from exc
+    topics = set()
+    lanes: dict[int, list[Record]] = {}
+    for topic_partition, records in decoded.records.items():
+        topic, partition = _split(topic_partition)
+        topics.add(topic)
+        last = -1
+        for record in records:
+            if record.offset <= last:
+                raise EventError(f"{topic_partition} has offset {record.offset} after {last}: a mapping keeps order")
+            last = record.offset
+            if record.headers:
+                record.headers = _headers(record.headers)  # type: ignore[assignment]  # from wire form to Headers
+        lanes[partition] = records  # type: ignore[assignment]  # every record is in its final form now
+    if len(topics) != 1:
+        raise EventError(f"the event carries the topics {sorted(topics)}: a mapping has exactly one")
+    return Batch(topic=topics.pop(), records=lanes)
+
+
+def _split(topic_partition: str) -> tuple[str, int]:
+    topic, hyphen, partition = topic_partition.rpartition("-")
+    if not hyphen or not partition.isdecimal():
+        raise EventError(f"{topic_partition!r} is not a topic and a partition number")
+    return topic, int(partition)
+
+
+def _headers(wire: list[dict[str, list[int] | None]]) -> Headers:
+    return [
+        (name, None if value is None else _signed_bytes(value)) for header in wire for name, value in header.items()
+    ]
+
+
+def _signed_bytes(value: list[int]) -> bytes:
+    try:
+        return bytes(value)  # the common case: no byte above 127
+    except ValueError:
+        return array("b", value).tobytes()

@@ -1,0 +1,58 @@
+"""Are these records the ones we have already replicated? If not, the source is not the topic it was.
+
+A batch that begins below the position is usually a redelivery, and is dropped. But the offsets of a topic that
+was deleted and created again, or truncated, begin anew: dropping those would be silent loss. So each record
+below the position is held against what the chain says about its offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mirrorless.digest import digest, fingerprint
+from mirrorless.record import Record
+from mirrorless.run import Run
+
+
+def contradiction(replayed: Sequence[Record], runs: Sequence[Run]) -> tuple[int, str] | None:
+    """The first replayed record that cannot be the one that was replicated.
+
+    Args:
+        replayed: records below the position, offsets growing.
+        runs: the committed runs that cover them, in order.
+
+    Returns:
+        its upstream offset and the reason, or None when everything agrees.
+    """
+    by_offset = iter(runs)
+    run = next(by_offset, None)
+    within: list[Record] = []
+    for record in replayed:
+        while run is not None and record.offset >= run.next:
+            run, within = next(by_offset, None), []
+        if run is None or record.offset < run.position:
+            return record.offset, "the offset map no longer says what stood at this offset"
+        reason = _differs(record, run)
+        if reason is None:
+            within.append(record)
+            if len(within) == run.records and digest(within) != run.digest:
+                reason = "the records of its run have another digest than when they were replicated"
+        if reason is not None:
+            return record.offset, reason
+    return None
+
+
+def _differs(record: Record, run: Run) -> str | None:
+    if record.offset in run.quarantined:
+        return None
+    if not any(span.upstream <= record.offset < span.upstream + span.length for span in run.spans):
+        return "a record stands where there was none when this offset was passed"
+    if not run.oldest_timestamp <= record.timestamp <= run.newest_timestamp:
+        return (
+            f"its timestamp {record.timestamp} is outside of the timestamps {run.oldest_timestamp} to "
+            f"{run.newest_timestamp} that were replicated here"
+        )
+    last = run.spans[-1]
+    if record.offset == last.upstream + last.length - 1 and fingerprint(record) != run.fingerprint:
+        return "it has another key, value or headers than the record that was replicated from this offset"
+    return None

@@ -1,0 +1,85 @@
+"""Which records of a batch must be written? Everything at or above the position, up to the first obstacle.
+
+Pure: heads and the operator's orders come in, a plan comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirrorless.chain import Head, LaneState, Stop
+from mirrorless.lane import Lane
+from mirrorless.record import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LanePlan:
+    """What is to be done for one lane of a batch."""
+
+    lane: Lane
+    head: Head
+    write: Sequence[Record]
+    """In order, all at or above the position."""
+    replayed: Sequence[Record]
+    """Below the position: to be compared with what the chain says, then dropped."""
+    quarantined: tuple[int, ...]
+    """Upstream offsets in this batch that the operator ordered to leave out."""
+    stop: Stop | None
+    """Where and why the lane stops after `write`; None when it goes on."""
+
+    @property
+    def next(self) -> int:
+        """The lane's position once this plan is carried out."""
+        last_written = self.write[-1].offset if self.write else -1
+        last_quarantined = self.quarantined[-1] if self.quarantined else -1
+        return max(self.head.position, last_written + 1, last_quarantined + 1)
+
+    @property
+    def moves(self) -> bool:
+        """Whether carrying out this plan adds a link to the chain."""
+        return self.next > self.head.position
+
+
+def plan_lane(lane: Lane, head: Head, state: LaneState, records: Sequence[Record], *, now: int) -> LanePlan:
+    """Decide one lane's part of a batch.
+
+    Args:
+        lane: the lane.
+        head: where its chain ends; not in doubt.
+        state: the operator's orders, and a stop that still stands.
+        records: the batch's records of this lane, offsets growing.
+        now: ms since the epoch.
+    """
+    below = 0
+    if records and records[0].offset < head.position:
+        below = next((i for i, record in enumerate(records) if record.offset >= head.position), len(records))
+    replayed, fresh = records[:below], records[below:] if below else records
+
+    quarantined: tuple[int, ...] = ()
+    if state.quarantine:
+        quarantined = tuple(record.offset for record in fresh if record.offset in state.quarantine)
+        fresh = [record for record in fresh if record.offset not in state.quarantine]
+
+    stop = state.stop or _first_unwritable(fresh, now=now)
+    if stop is not None:
+        fresh = [record for record in fresh if record.offset < stop.upstream_offset]
+        quarantined = tuple(offset for offset in quarantined if offset < stop.upstream_offset)
+    return LanePlan(lane=lane, head=head, write=fresh, replayed=replayed, quarantined=quarantined, stop=stop)
+
+
+def _first_unwritable(records: Sequence[Record], *, now: int) -> Stop | None:
+    """The first record that the Kafka client cannot write as it is.
+
+    librdkafka takes the timestamp 0 for "now", and the Python client cuts a header's name at a NUL: both would
+    arrive as something else, without an error.
+    """
+    for record in records:
+        if record.timestamp == 0:
+            detail = "its timestamp is 0 (1970-01-01), which the Kafka client can only write as the present time"
+        elif record.headers and any("\0" in name for name, _ in record.headers):
+            detail = "the name of one of its headers contains a NUL, at which the Kafka client would cut it"
+        else:
+            continue
+        return Stop(reason="refused", upstream_offset=record.offset, detail=detail, at=now)
+    return None

@@ -1,0 +1,28 @@
+"""What is a record? Bytes, in the order in which they stood, and nothing interpreted.
+
+Null and empty are different values everywhere: a null value is a tombstone, an empty value is zero bytes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+Headers = list[tuple[str, bytes | None]]
+"""Header names and values in order; names may repeat, a value may be null or empty."""
+
+
+class Record(msgspec.Struct, gc=False):
+    """One record of one topic-partition, as it stands on the source.
+
+    The field names are those of Lambda's event, so that an event decodes straight into records. While an event is
+    being decoded `headers` holds the wire form; everybody else sees `Headers`. `gc=False`: a record holds no cycle,
+    and an event has up to 10,000 of them.
+    """
+
+    offset: int
+    """Upstream offset."""
+    timestamp: int
+    """Milliseconds since the epoch; -1 where the source has none."""
+    headers: Headers
+    key: bytes | None = None
+    value: bytes | None = None

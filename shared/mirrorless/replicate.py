@@ -1,0 +1,339 @@
+"""How does one batch reach the target exactly once? Seven steps, retold for every event.
+
+    1 position    the head of each lane's chain; a run in doubt is settled first      (doubt.py)
+    2 plan        what lies at or above the position                                   (plan.py, pure)
+    3 produce     all lanes in one transaction; every record acknowledged
+    4 settle      fold the acknowledgements into one run per lane                      (settle.py, pure)
+    5 prepare     insert every run as prepared, on condition that its key is free
+    6 commit      the target's transaction
+    7 confirm     mark the runs as committed
+
+If a rival prepared a lane first, step 5 fails: abort, withdraw our own runs, begin again. If anything fails
+after step 5, the chain names the transaction, and whoever comes next settles it. An environment that stays warm
+trusts the positions it remembers: a stale one fails in step 5, and that is safe. After any exception it forgets
+its writer and its positions.
+
+Without transactions (`at_least_once`) steps 5 to 7 are one conditional insert of committed runs. Duplicates are
+then possible between 3 and 5, and only there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+from uuid import uuid4
+
+from mirrorless.chain import RUNNING, Chains, Head, LaneState, LaneStates, Stop
+from mirrorless.doubt import settle_doubt
+from mirrorless.errors import ChainBroken, LostRace, Retriable
+from mirrorless.event import Batch
+from mirrorless.history import contradiction
+from mirrorless.lane import FlowName, Lane
+from mirrorless.ledger import LossLedger, quarantined_loss
+from mirrorless.plan import LanePlan, plan_lane
+from mirrorless.record import Record
+from mirrorless.run import Run
+from mirrorless.settle import Attempt, settle_lane
+from mirrorless.steps import reached
+from mirrorless.target import Deadline, Delivery, Source, Target, Writer
+
+RIVALS = 5
+"""How often a batch begins again because a rival was faster, before Lambda's retry takes over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a batch."""
+
+    remote_topic: str
+    runs: Sequence[Run]
+    """The links that this batch added, all committed."""
+    stopped: Mapping[int, Stop]
+    """Per partition: the lane stands still from this upstream offset on."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Replicator:
+    """Replicates batches of one flow. Lives as long as its execution environment and remembers positions."""
+
+    flow: FlowName
+    delivery: Literal["exactly_once", "at_least_once"]
+    remote_topic: Callable[[str], str]
+    chains: Chains
+    states: LaneStates
+    ledger: LossLedger
+    target: Target
+    source: Source
+    clock: Callable[[], int]
+    """ms since the epoch."""
+    _heads: dict[Lane, Head] = field(default_factory=dict)
+    _states: dict[Lane, LaneState] = field(default_factory=dict)
+    _partitions: dict[str, int] = field(default_factory=dict)
+
+    def replicate(self, batch: Batch, *, request: str, deadline: Deadline) -> Outcome:
+        """Bring every record of `batch` to the target, or say of which lane and why not.
+
+        Args:
+            batch: one event's records.
+            request: id of the Lambda request, kept in the runs.
+            deadline: seconds until Lambda kills us.
+
+        Raises:
+            Retriable: nothing is lost; deliver the same batch again.
+            ChainBroken: the offset map contradicts the target.
+        """
+        try:
+            for _ in range(RIVALS):
+                try:
+                    return self._once(batch, request, deadline)
+                except LostRace:
+                    # The writer aborted cleanly and stays warm; only what we believed about the lanes was wrong.
+                    self._forget_lanes(Lane(self.flow, batch.topic, partition) for partition in batch.records)
+        except BaseException:
+            self.forget()
+            raise
+        raise LostRace(
+            f"rivals were faster {RIVALS} times in a row",
+            where=f"{self.flow} {batch.topic}",
+            hint="look for a second mapping with another consumer group on this topic",
+        )
+
+    def warm_up(self, seconds: float) -> bool:
+        """Open the writer ahead of the first event, where the cluster answers in time.
+
+        Returns:
+            whether it is open. If not, the first event opens it, and reports what is wrong as an event can.
+        """
+        try:
+            self.target.writer(lambda: seconds)
+        except Retriable:
+            self.forget()
+            return False
+        return True
+
+    def forget(self) -> None:
+        """Drop everything that was remembered: after an exception nothing warm is to be trusted."""
+        self._heads.clear()
+        self._states.clear()
+        self._partitions.clear()
+        self.target.discard_writers()
+
+    def _once(self, batch: Batch, request: str, deadline: Deadline) -> Outcome:
+        remote_topic = self.remote_topic(batch.topic)
+        lanes = {partition: Lane(self.flow, batch.topic, partition) for partition in batch.records}
+
+        # 1. Position.
+        self._load(lanes.values(), remote_topic, deadline)
+        reached("position")
+
+        # 2. Plan.
+        now = self.clock()
+        plans = [
+            self._checked(
+                plan_lane(lane, self._heads[lane], self._states[lane], batch.records[partition], now=now), now=now
+            )
+            for partition, lane in lanes.items()
+        ]
+        reached("planned")
+
+        # 3. to 7., for all lanes in one transaction.
+        moving = [plan for plan in plans if plan.moves]
+        runs: list[Run] = []
+        if moving:
+            self._ensure_partitions(batch.topic, remote_topic, max(plan.lane.partition for plan in moving), deadline)
+            self._note_quarantined(moving)
+            runs, refused = self._write(remote_topic, moving, request, deadline)
+            # A refused record has spoilt the transaction. Its lane goes again alone, record by record.
+            for plan in refused:
+                careful, stop = self._write_carefully(remote_topic, plan, request, deadline)
+                plans[plans.index(plan)] = replace(plan, stop=stop)
+                runs += careful
+        return Outcome(remote_topic=remote_topic, runs=runs, stopped=self._stopped(plans))
+
+    def _note_quarantined(self, plans: Sequence[LanePlan]) -> None:
+        """Before the chain passes them: noting a loss twice keeps one, forgetting it would hide it."""
+        for plan in plans:
+            for offset in plan.quarantined:
+                self.ledger.note(quarantined_loss(plan.lane, plan.head.generation, offset, at=self.clock()))
+
+    def _stopped(self, plans: Sequence[LanePlan]) -> dict[int, Stop]:
+        """Put stops where the operator finds them, and read the operator's answer at the next delivery."""
+        stopped = {}
+        for plan in plans:
+            if plan.stop is None:
+                continue
+            stopped[plan.lane.partition] = plan.stop
+            if plan.stop != self._states[plan.lane].stop:
+                self.states.stop(plan.lane, plan.stop)
+            self._forget_lanes([plan.lane])
+        return stopped
+
+    # Position and plan
+
+    def _load(self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline) -> None:
+        """Know the head and the state of every lane; settle what is in doubt."""
+        unknown = [lane for lane in lanes if lane not in self._heads]
+        if not unknown:
+            return
+        self._states.update(dict.fromkeys(unknown, RUNNING) | dict(self.states.read(unknown)))
+        heads = self.chains.heads(unknown)
+        doubtful = [head.run for head in heads.values() if head.run is not None and head.in_doubt]
+        settled = [run.lane for run in doubtful if self._settle_doubt(run, remote_topic, deadline)]
+        heads |= self.chains.heads(settled)
+        if any(heads[lane].in_doubt for lane in settled):
+            raise LostRace("a rival prepared the lane anew while a run in doubt was settled", where=str(settled[0]))
+        self._heads.update(heads)
+
+    def _settle_doubt(self, run: Run, remote_topic: str, deadline: Deadline) -> bool:
+        """Settle one run; if that needs the operator, only its lane stops."""
+        try:
+            settle_doubt(run, remote_topic, chains=self.chains, target=self.target, deadline=deadline)
+        except ChainBroken as exc:
+            stop = Stop(reason="broken", upstream_offset=run.position, detail=str(exc), at=self.clock())
+            self._states[run.lane] = replace(self._states[run.lane], stop=stop)
+            self.states.stop(run.lane, stop)
+            return False
+        return True
+
+    def _checked(self, plan: LanePlan, *, now: int) -> LanePlan:
+        """Hold replayed records against the chain; a contradiction stops the lane before anything is dropped."""
+        if not plan.replayed or plan.stop is not None:
+            return plan
+        found = contradiction(plan.replayed, self._runs_covering(plan))
+        if found is None:
+            return plan
+        offset, reason = found
+        stop = Stop(
+            reason="contradiction",
+            upstream_offset=offset,
+            detail=f"{reason}: the source topic was re-created or truncated, or its group's offsets were moved",
+            at=now,
+        )
+        return replace(plan, write=(), quarantined=(), stop=stop)
+
+    def _runs_covering(self, plan: LanePlan) -> list[Run]:
+        first = plan.replayed[0].offset
+        head = plan.head.run
+        if head is not None and head.position <= first:
+            return [head]
+        runs = []
+        link = self.chains.at_or_before(plan.lane, plan.head.generation, first)
+        while link is not None:
+            if isinstance(link, Run):
+                runs.append(link)
+            if link.next >= plan.head.position or link.next > plan.replayed[-1].offset:
+                break
+            link = next(iter(self.chains.after(plan.lane, plan.head.generation, link.position, limit=1)), None)
+        return runs
+
+    def _ensure_partitions(self, topic: str, remote_topic: str, partition: int, deadline: Deadline) -> None:
+        """Create what the target lacks before a record needs it: as many partitions as the source has."""
+        if partition < self._partitions.get(remote_topic, 0):
+            return
+        count = self.target.partition_count(remote_topic, deadline)
+        if partition >= count:
+            described = self.source.describe(topic, deadline)
+            self.target.create_partitions(remote_topic, described.partitions, described.configs, deadline)
+            count = self.target.partition_count(remote_topic, deadline)
+        if partition >= count:
+            raise Retriable(
+                f"{remote_topic} has {count} partitions and needs {partition + 1}",
+                where=f"{self.flow} {topic}-{partition}",
+                hint="check that the function may create topics and partitions on the target",
+            )
+        self._partitions[remote_topic] = count
+
+    # Produce, settle, prepare, commit, confirm
+
+    def _write(
+        self, remote_topic: str, plans: Sequence[LanePlan], request: str, deadline: Deadline
+    ) -> tuple[list[Run], list[LanePlan]]:
+        """Steps 3 to 7 for `plans` in one transaction; what was refused comes back, and the rest goes again."""
+        refused: list[LanePlan] = []
+        rest = list(plans)
+        while rest:
+            writer = self.target.writer(deadline)
+            deliveries = self._produce(writer, remote_topic, rest, deadline)
+            spoilt = [plan for plan in rest if deliveries[plan.lane.partition].refusal is not None]
+            if not spoilt:
+                return self._record(writer, rest, deliveries, request, deadline), refused
+            writer.abort(deadline)
+            refused += spoilt
+            rest = [plan for plan in rest if plan not in spoilt]
+        return [], refused
+
+    def _write_carefully(
+        self, remote_topic: str, plan: LanePlan, request: str, deadline: Deadline
+    ) -> tuple[list[Run], Stop | None]:
+        """One lane alone, up to the record that the target refuses."""
+        stop = plan.stop
+        while plan.moves:
+            writer = self.target.careful_writer(deadline)
+            delivery = self._produce(writer, remote_topic, [plan], deadline)[plan.lane.partition]
+            if delivery.refusal is None:
+                return self._record(writer, [plan], {plan.lane.partition: delivery}, request, deadline), stop
+            writer.abort(deadline)
+            offset = plan.write[delivery.refusal.index].offset
+            stop = Stop(reason="refused", upstream_offset=offset, detail=delivery.refusal.detail, at=self.clock())
+            plan = replace(
+                plan,
+                write=plan.write[: delivery.refusal.index],
+                quarantined=tuple(each for each in plan.quarantined if each < offset),
+            )
+        return [], stop
+
+    def _produce(
+        self, writer: Writer, remote_topic: str, plans: Sequence[LanePlan], deadline: Deadline
+    ) -> dict[int, Delivery]:
+        lanes: dict[int, Sequence[Record]] = {plan.lane.partition: plan.write for plan in plans}
+        deliveries = writer.write(remote_topic, lanes, deadline)
+        reached("produced")
+        return deliveries
+
+    def _record(
+        self,
+        writer: Writer,
+        plans: Sequence[LanePlan],
+        deliveries: Mapping[int, Delivery],
+        request: str,
+        deadline: Deadline,
+    ) -> list[Run]:
+        # 4. Settle.
+        attempt = Attempt(writer=writer.transactional_id, attempt=uuid4().hex, request=request, now=self.clock())
+        runs = [settle_lane(plan, deliveries[plan.lane.partition].downstream, attempt) for plan in plans]
+        reached("settled")
+        if self.delivery == "at_least_once":
+            runs = [run.committed() for run in runs]
+            self.chains.prepare(runs)
+        else:
+            runs = self._commit(writer, runs, deadline)
+        reached("confirmed")
+        for run in runs:
+            self._heads[run.lane] = Head(generation=run.generation, position=run.next, run=run)
+        return runs
+
+    def _commit(self, writer: Writer, runs: list[Run], deadline: Deadline) -> list[Run]:
+        # 5. Prepare.
+        try:
+            self.chains.prepare(runs)
+        except Retriable:
+            # Abort first: while the transaction could still commit, the prepared runs must keep naming it.
+            writer.abort(deadline)
+            self.chains.withdraw(runs)
+            raise
+        reached("prepared")
+
+        # 6. Commit. If this fails, the runs stay in doubt, and the chain decides.
+        writer.commit(deadline)
+        reached("committed")
+
+        # 7. Confirm.
+        committed = [run.committed() for run in runs]
+        self.chains.confirm(committed)
+        return committed
+
+    def _forget_lanes(self, lanes: Iterable[Lane]) -> None:
+        for lane in lanes:
+            self._heads.pop(lane, None)
+            self._states.pop(lane, None)

@@ -1,0 +1,163 @@
+"""What is a run? One link of a lane's chain: which upstream offsets it covers, and where they stand downstream.
+
+A run covers the upstream offsets [position, next). Inside, spans say which of them became records on the
+target, and where:
+
+    upstream    100        103 104     107 108
+                 |  span A  |           |  span B ...      position 100, next 110
+    downstream  517        520         521                 A = (100, 517, 3), B = (107, 520, 3)
+                           gap [103, 107)
+
+What lies in no span is a gap: compacted away, a transaction's marker, aborted, quarantined, or lost. A gap is
+never dropped from the map; the loss ledger explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mirrorless.lane import Lane
+
+RunState = Literal["prepared", "committed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`length` records whose offsets grow by one on both sides."""
+
+    upstream: int
+    downstream: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One link of the chain of `lane`, as it is stored."""
+
+    lane: Lane
+    generation: int
+    """Counts the chains of this lane: a reset starts a new one."""
+    position: int
+    """First upstream offset covered; with the generation, the run's key."""
+    next: int
+    """First upstream offset not covered: the lane's position after this run."""
+    spans: tuple[Span, ...]
+    state: RunState
+    writer: str
+    """The transactional id that wrote the records: fencing it settles a run in doubt."""
+    attempt: str
+    """Unique to one attempt to write, so that nobody touches a rival's run at the same key."""
+    fingerprint: bytes
+    """Of the last record; empty when the run has no record."""
+    digest: bytes
+    oldest_timestamp: int
+    """Of all records, ms since the epoch; -1 when there is none."""
+    newest_timestamp: int
+    records: int
+    bytes: int
+    """Key and value bytes."""
+    quarantined: tuple[int, ...] = ()
+    """Upstream offsets that were left out on the operator's order."""
+    request: str = ""
+    """The Lambda request or the job run that wrote it."""
+    settled_at: int = 0
+    """Clock of the writer, ms since the epoch."""
+
+    @property
+    def last_downstream(self) -> int | None:
+        """Downstream offset of the last record; None when the run has no record."""
+        return self.spans[-1].downstream + self.spans[-1].length - 1 if self.spans else None
+
+    def committed(self) -> Run:
+        """The same run, once its transaction is known to be committed."""
+        return replace(self, state="committed")
+
+    def gaps(self) -> Iterator[tuple[int, int]]:
+        """Half-open ranges of upstream offsets that this run covers without a record."""
+        at = self.position
+        for span in self.spans:
+            if span.upstream > at:
+                yield at, span.upstream
+            at = span.upstream + span.length
+        if self.next > at:
+            yield at, self.next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """A link by which an operator closed a chain and opened the next one.
+
+    It stands where the next run of the old generation would stand, so that a forwarder which still remembers the
+    old position collides with it instead of going on.
+    """
+
+    lane: Lane
+    generation: int
+    position: int
+    to_generation: int
+    next: int
+    """Upstream position at which the new generation begins."""
+    reason: str
+    at: int
+    """ms since the epoch."""
+
+
+Link = Run | Reset
+
+_SEVEN_BITS, _MORE = 0x7F, 0x80
+
+
+def spans_of(upstream: Sequence[int], downstream: Sequence[int]) -> tuple[Span, ...]:
+    """Fold pairs of offsets, both strictly growing, into spans.
+
+    Growing offsets whose ends are as far apart as their number leave no room for a gap: that one comparison on
+    each side settles the usual batch.
+    """
+    count = len(upstream)
+    if count == 0:
+        return ()
+    if upstream[-1] - upstream[0] == count - 1 and downstream[-1] - downstream[0] == count - 1:
+        return (Span(upstream[0], downstream[0], count),)
+    spans = []
+    first = 0
+    for i in range(1, count + 1):
+        if i == count or upstream[i] - upstream[i - 1] != 1 or downstream[i] - downstream[i - 1] != 1:
+            spans.append(Span(upstream[first], downstream[first], i - first))
+            first = i
+    return tuple(spans)
+
+
+def pack_spans(spans: Sequence[Span]) -> bytes:
+    """Spans as unsigned varints (LEB128): gap upstream, gap downstream, length; the first gaps count from 0."""
+    packed = bytearray()
+    upstream = downstream = 0
+    for span in spans:
+        for number in (span.upstream - upstream, span.downstream - downstream, span.length):
+            rest = number
+            while rest > _SEVEN_BITS:
+                packed.append(rest & _SEVEN_BITS | _MORE)
+                rest >>= 7
+            packed.append(rest)
+        upstream, downstream = span.upstream + span.length, span.downstream + span.length
+    return bytes(packed)
+
+
+def unpack_spans(packed: bytes) -> tuple[Span, ...]:
+    """The inverse of `pack_spans`."""
+    numbers = []
+    number = shift = 0
+    for byte in packed:
+        number |= (byte & _SEVEN_BITS) << shift
+        shift += 7
+        if not byte & _MORE:
+            numbers.append(number)
+            number = shift = 0
+    spans = []
+    upstream = downstream = 0
+    for i in range(0, len(numbers), 3):
+        upstream, downstream = upstream + numbers[i], downstream + numbers[i + 1]
+        spans.append(Span(upstream, downstream, numbers[i + 2]))
+        upstream, downstream = upstream + numbers[i + 2], downstream + numbers[i + 2]
+    return tuple(spans)

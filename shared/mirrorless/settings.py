@@ -1,0 +1,93 @@
+"""What does a function know about its flow? One small JSON text in its environment, read once at cold start.
+
+The deployment writes it (`Flow.function_settings()`), so that a cold start needs neither YAML nor pydantic. It
+fits Lambda's limit of 4 KB for all variables: only what this flow's functions use is in it, and no secret is.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from mirrorless.errors import ConfigurationError
+from mirrorless.lane import FlowName
+from mirrorless.policy import DefaultPolicy, IdentityPolicy
+
+VARIABLE = "MIRRORLESS_FLOW"
+
+
+class Authentication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a client proves who it is."""
+
+    type: Literal["plaintext", "scram", "mtls", "iam"] = "plaintext"
+    secret: str = ""
+    """Secrets Manager ARN or name: `username`/`password`, or `certificate`/`privateKey`."""
+    mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    ca: str = ""
+    """Secrets Manager ARN or name of a private certificate authority (`certificate`); empty for public ones."""
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One end of a flow."""
+
+    alias: str
+    bootstrap: str
+    region: str = ""
+    authentication: Authentication = Authentication()
+
+
+class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names of the DynamoDB tables, all in the target's region."""
+
+    offset_map: str = "mirrorless-offset-map"
+    lanes: str = "mirrorless-lanes"
+    loss_ledger: str = "mirrorless-loss-ledger"
+
+
+class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything a function needs to know about its flow."""
+
+    flow: str
+    source: ClusterSettings
+    target: ClusterSettings
+    policy: Literal["prefixed", "identity"] = "prefixed"
+    separator: str = "."
+    delivery: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    transaction_timeout_ms: int = 10_000
+    replication_factor: int = 2
+    map_retention_days: int = 30
+    producer: dict[str, str | int | float | bool] = {}
+    tables: Tables = Tables()
+
+    @property
+    def name(self) -> FlowName:
+        """The flow's name as a value."""
+        return FlowName.parse(self.flow)
+
+    def remote_topic(self, topic: str) -> str:
+        """The topic's name on the target."""
+        policy = (
+            IdentityPolicy(source_alias=self.source.alias)
+            if self.policy == "identity"
+            else DefaultPolicy(separator=self.separator)
+        )
+        return policy.remote_topic(self.source.alias, topic)
+
+
+def decode_settings(text: str | None) -> FlowSettings:
+    """Read the variable's text.
+
+    Raises:
+        ConfigurationError: naming the field that is missing or wrong.
+    """
+    if not text:
+        raise ConfigurationError(
+            "the variable is not set", where=VARIABLE, hint="deploy the function with this project's stacks"
+        )
+    try:
+        settings = msgspec.json.decode(text, type=FlowSettings)
+        FlowName.parse(settings.flow)
+    except (msgspec.DecodeError, ValueError) as exc:
+        raise ConfigurationError(str(exc), where=VARIABLE, hint="deploy again from replication.yaml") from exc
+    return settings

@@ -1,0 +1,71 @@
+"""What did the target make of a plan? Fold the deliveries into the run that the chain will keep.
+
+Pure: a plan and its downstream offsets come in, a prepared run comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirrorless.digest import digest, fingerprint
+from mirrorless.errors import ChainBroken
+from mirrorless.plan import LanePlan
+from mirrorless.run import Run, spans_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """Who writes, in which attempt, on whose request, and when."""
+
+    writer: str
+    attempt: str
+    request: str
+    now: int
+    """ms since the epoch."""
+
+
+def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> Run:
+    """The run for one lane of a batch that was written and acknowledged.
+
+    Args:
+        plan: what was to be written.
+        downstream: the downstream offset of each record of `plan.write`, in order.
+        attempt: who wrote it.
+
+    Raises:
+        ChainBroken: when the deliveries are not one growing offset for each record; then order was not kept.
+    """
+    records = plan.write
+    if len(downstream) != len(records) or not _grow(downstream):
+        raise ChainBroken(
+            f"{len(records)} records were acknowledged at {len(downstream)} offsets that do not grow by record",
+            where=plan.lane.at(plan.head.position),
+            hint="keep the transaction aborted and report this: the Kafka client broke its promise of order",
+        )
+    timestamps = [record.timestamp for record in records]
+    return Run(
+        lane=plan.lane,
+        generation=plan.head.generation,
+        position=plan.head.position,
+        next=plan.next,
+        spans=spans_of([record.offset for record in records], downstream),
+        state="prepared",
+        writer=attempt.writer,
+        attempt=attempt.attempt,
+        fingerprint=fingerprint(records[-1]) if records else b"",
+        digest=digest(records) if records else b"",
+        oldest_timestamp=min(timestamps, default=-1),
+        newest_timestamp=max(timestamps, default=-1),
+        records=len(records),
+        bytes=sum(
+            [(len(record.key) if record.key else 0) + (len(record.value) if record.value else 0) for record in records]
+        ),
+        quarantined=plan.quarantined,
+        request=attempt.request,
+        settled_at=attempt.now,
+    )
+
+
+def _grow(offsets: Sequence[int]) -> bool:
+    return all(map(int.__lt__, offsets, offsets[1:])) and (not offsets or offsets[0] >= 0)

@@ -1,0 +1,47 @@
+"""Which DynamoDB tables are there? One definition for the deployment, for the lab and for the tests.
+
+    offset map    lane (hash), link (range)     runs and resets; link = generation and upstream position
+    lanes         lane (hash)                   stops and the operator's orders
+    loss ledger   lane (hash), first (range)    losses by generation and upstream offset
+
+All three live in the target's region: the map is needed most when the source is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mirrorless.settings import Tables
+
+EXPIRY = "expires_at"
+"""Attribute of the offset map with the expiry in epoch seconds; links at the head of a lane are renewed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDefinition:
+    """A table with string keys, paid per request."""
+
+    name: str
+    hash_key: str
+    range_key: str | None = None
+    expiry: str | None = None
+
+    def create_request(self) -> dict[str, Any]:
+        """The arguments of DynamoDB's CreateTable."""
+        keys = [(self.hash_key, "HASH")] + ([(self.range_key, "RANGE")] if self.range_key else [])
+        return {
+            "TableName": self.name,
+            "BillingMode": "PAY_PER_REQUEST",
+            "KeySchema": [{"AttributeName": name, "KeyType": kind} for name, kind in keys],
+            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
+        }
+
+
+def definitions(tables: Tables) -> tuple[TableDefinition, ...]:
+    """The tables that a flow needs, under the names of its settings."""
+    return (
+        TableDefinition(name=tables.offset_map, hash_key="lane", range_key="link", expiry=EXPIRY),
+        TableDefinition(name=tables.lanes, hash_key="lane"),
+        TableDefinition(name=tables.loss_ledger, hash_key="lane", range_key="first"),
+    )

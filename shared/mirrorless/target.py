@@ -1,0 +1,128 @@
+"""What does the protocol ask of a target cluster, and of the source beside the batch itself?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from mirrorless.record import Record
+
+Deadline = Callable[[], float]
+"""Seconds that are left; every wait is cut to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The target's answer to a record that it will never take as it is."""
+
+    index: int
+    """Of the record, in the sequence that was written."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What became of the records written to one partition."""
+
+    downstream: Sequence[int]
+    """The downstream offset of each acknowledged record, in order."""
+    refusal: Refusal | None = None
+
+
+class Writer(Protocol):
+    """One producer. After any exception it must be discarded."""
+
+    @property
+    def transactional_id(self) -> str:
+        """Fencing this settles whatever the writer left open; empty for a writer without transactions."""
+        ...
+
+    def write(self, topic: str, lanes: Mapping[int, Sequence[Record]], deadline: Deadline) -> dict[int, Delivery]:
+        """Begin a transaction where the writer has them, write all lanes and wait for every acknowledgement.
+
+        Raises:
+            Retriable: when not every record was either acknowledged or refused before the deadline.
+        """
+        ...
+
+    def commit(self, deadline: Deadline) -> None:
+        """Commit the transaction.
+
+        Raises:
+            Retriable: when the outcome is not known; only the chain can tell.
+        """
+        ...
+
+    def abort(self, deadline: Deadline) -> None:
+        """Abort the transaction.
+
+        Raises:
+            Retriable: when it may still be open.
+        """
+        ...
+
+
+Sight = Literal["unsettled", "absent", "expired"]
+"""A transaction still hides the offset; or nothing is visible there; or the log begins above it."""
+
+
+class Target(Protocol):
+    """The target cluster of a flow."""
+
+    def writer(self, deadline: Deadline) -> Writer:
+        """The environment's warm writer, opened if need be.
+
+        Raises:
+            Retriable: when the cluster does not answer.
+        """
+        ...
+
+    def careful_writer(self, deadline: Deadline) -> Writer:
+        """A writer that sends each record in a batch of its own, so that a refusal names exactly one."""
+        ...
+
+    def discard_writers(self) -> None:
+        """Forget every warm writer, without waiting for anything."""
+        ...
+
+    def fence(self, transactional_id: str, deadline: Deadline) -> None:
+        """Make sure that nothing more can be committed under this transactional id.
+
+        Raises:
+            Retriable: when the cluster does not answer.
+        """
+        ...
+
+    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | Sight:
+        """The record that a read_committed reader finds at exactly this offset.
+
+        Raises:
+            Retriable: when the cluster does not answer.
+        """
+        ...
+
+    def partition_count(self, topic: str, deadline: Deadline) -> int:
+        """How many partitions the topic has; 0 when it does not exist."""
+        ...
+
+    def create_partitions(self, topic: str, count: int, configs: Mapping[str, str], deadline: Deadline) -> None:
+        """Create the topic, or grow it to `count` partitions. Being late is not an error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTopic:
+    """What a remote topic takes over from its source topic."""
+
+    partitions: int
+    configs: Mapping[str, str]
+    """Only what differs from the source broker's defaults and is not excluded."""
+
+
+class Source(Protocol):
+    """The source cluster of a flow: asked only when a remote topic or partition is missing."""
+
+    def describe(self, topic: str, deadline: Deadline) -> SourceTopic:
+        """Raises Retriable when the cluster does not answer."""
+        ...

@@ -1,0 +1,159 @@
+"""Where does this offset stand on the other side? Exact in both directions, at any lag.
+
+The chain of runs is the map. An upstream offset lies in exactly one run: in a span, then the answer is exact; or
+in a gap, then the answer is the next record that exists, which is where a consumer would go on reading.
+
+      upstream   ...98  [99 100 101]  (102)  [103 104] | end
+      downstream         517 518 519          520 521  | 522        downstream(100) = 518
+                                                                    downstream(102) = 520
+                                                                    downstream(105) = 522, the end of the map
+
+Pure but for reading links through the `Chains` port.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from mirrorless.chain import Chains
+from mirrorless.lane import Lane
+from mirrorless.run import Link, Reset, Run
+
+TranslationState = Literal["exact", "next_record", "ahead_of_replication", "before_map", "no_map"]
+"""
+exact                 the very record, or the end of what has been replicated
+next_record           the offset lies in a gap: this is the next record that exists
+ahead_of_replication  the offset lies beyond the newest run: this is the end of the map
+before_map            the offset lies before the oldest run: this is the oldest record of the map
+no_map                nothing of this lane has been replicated
+"""
+
+PAGE = 16
+"""Links read at a time while walking along a chain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """An offset on the other side; None only with `no_map`."""
+
+    offset: int | None
+    state: TranslationState
+
+
+NO_MAP = Translation(offset=None, state="no_map")
+
+
+class OffsetMap:
+    """Translates offsets of one lane's newest generation."""
+
+    def __init__(self, chains: Chains) -> None:
+        self._chains = chains
+
+    def downstream(self, lane: Lane, upstream: int) -> Translation:
+        """Translate an upstream offset: where would a consumer that has read up to it go on downstream?"""
+        head = self._chains.heads([lane])[lane]
+        run = self._covering(lane, head.generation, upstream)
+        if run is None:
+            first = self._first_record_after(lane, head.generation, -1)
+            return NO_MAP if first is None else Translation(offset=first.spans[0].downstream, state="before_map")
+
+        # Exactly on a record, or in a gap before a record of the same run.
+        if upstream < run.next:
+            for span in run.spans:
+                if upstream < span.upstream:
+                    return Translation(offset=span.downstream, state="next_record")
+                if upstream < span.upstream + span.length:
+                    return Translation(offset=span.downstream + upstream - span.upstream, state="exact")
+            following = self._first_record_after(lane, head.generation, run.position)
+            if following is not None:
+                return Translation(offset=following.spans[0].downstream, state="next_record")
+
+        # Beyond the last record that was replicated: the end of the map.
+        end = self._end(lane, head.generation)
+        if end is None:
+            return NO_MAP
+        return Translation(offset=end, state="exact" if upstream <= head.position else "ahead_of_replication")
+
+    def upstream(self, lane: Lane, downstream: int) -> Translation:
+        """Translate a downstream offset back: where on the source would a consumer of the remote topic go on?"""
+        head = self._chains.heads([lane])[lane]
+        run = self._last_run_at_or_before(lane, head.generation, head.position, downstream)
+        if run is None:
+            first = self._first_record_after(lane, head.generation, -1)
+            return NO_MAP if first is None else Translation(offset=first.spans[0].upstream, state="before_map")
+        after_last = 0
+        for span in run.spans:
+            if downstream < span.downstream:
+                return Translation(offset=span.upstream, state="next_record")
+            if downstream < span.downstream + span.length:
+                return Translation(offset=span.upstream + downstream - span.downstream, state="exact")
+            after_last = span.downstream + span.length
+        following = self._first_record_after(lane, head.generation, run.position)
+        if following is not None:
+            return Translation(offset=following.spans[0].upstream, state="next_record")
+        return Translation(offset=head.position, state="exact" if downstream <= after_last else "ahead_of_replication")
+
+    def _covering(self, lane: Lane, generation: int, upstream: int) -> Run | None:
+        link = self._chains.at_or_before(lane, generation, upstream)
+        return _committed(link)
+
+    def _first_record_after(self, lane: Lane, generation: int, position: int) -> Run | None:
+        """The first committed run with a record whose position is greater than `position`."""
+        at = position
+        while links := self._chains.after(lane, generation, at, limit=PAGE):
+            for link in links:
+                run = _committed(link)
+                if run is not None and run.spans:
+                    return run
+            at = links[-1].position
+        return None
+
+    def _end(self, lane: Lane, generation: int) -> int | None:
+        """The downstream offset after the last record that was replicated."""
+        link = self._chains.at_or_before(lane, generation, 2**63 - 1)
+        while link is not None:
+            run = _committed(link)
+            if run is not None and run.last_downstream is not None:
+                return run.last_downstream + 1
+            if link.position == 0:
+                return None
+            link = self._chains.at_or_before(lane, generation, link.position - 1)
+        return None
+
+    def _last_run_at_or_before(self, lane: Lane, generation: int, end: int, downstream: int) -> Run | None:
+        """The last committed run whose first record stands at or below a downstream offset.
+
+        Downstream order is upstream order within a lane, so the chain itself is the index: bisect upstream
+        positions. A chain needs about as many reads as its span of offsets has binary digits, and no second index
+        that every write would have to pay for.
+        """
+        low, high, found = 0, end, None
+        while low <= high:
+            middle = (low + high) // 2
+            run = self._record_at_or_before(lane, generation, middle)
+            if run is None:
+                low = middle + 1
+            elif run.spans[0].downstream <= downstream:
+                found, low = run, max(run.next, middle + 1)
+            else:
+                high = run.position - 1
+        return found
+
+    def _record_at_or_before(self, lane: Lane, generation: int, position: int) -> Run | None:
+        link = self._chains.at_or_before(lane, generation, position)
+        while link is not None:
+            run = _committed(link)
+            if run is not None and run.spans:
+                return run
+            if link.position == 0:
+                return None
+            link = self._chains.at_or_before(lane, generation, link.position - 1)
+        return None
+
+
+def _committed(link: Link | None) -> Run | None:
+    """A prepared run is not yet part of the map, a reset never is."""
+    if link is None or isinstance(link, Reset) or link.state == "prepared":
+        return None
+    return link
