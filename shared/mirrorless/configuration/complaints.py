@@ -40,7 +40,7 @@ ELSEWHERE = {
     "groups.blacklist": "write `groups.exclude`",
     "config.properties.blacklist": "write `config.properties.exclude`",
     "refresh.groups.enabled": "groups are listed anew for every checkpoint: remove it",
-    "refresh.groups.interval.seconds": "groups are listed anew for every checkpoint: set `emit.checkpoints.interval.seconds`",
+    "refresh.groups.interval.seconds": "groups are listed anew for every checkpoint: remove it",
     "key.converter": "records are bytes and are never converted: remove it",
     "value.converter": "records are bytes and are never converted: remove it",
     "header.converter": "records are bytes and are never converted: remove it",
@@ -70,55 +70,59 @@ def problems_of(errors: Iterable[ErrorDetails], text: Text) -> list[Problem]:
 def _problem(error: ErrorDetails, text: Text) -> Problem:
     path = _path(error["loc"], text.data)
     what, hint = _words(error, path, text)
-    return Problem(path=path, what=what, hint=hint, line=text.line_of(path))
+    return Problem(path=path, what=what, hint=hint)
 
 
-def _words(error: ErrorDetails, path: Path, text: Text) -> tuple[str, str]:  # noqa: PLR0911 -- one line per kind of error
-    value, key = error["input"], str(path[-1]) if path else ""
+def _words(error: ErrorDetails, path: Path, text: Text) -> tuple[str, str]:
+    """Say what is wrong and what to write instead."""
+    key = str(path[-1]) if path else ""
     section = section_at(path[:-1], text.data)
-    expected = expectation(section, key) if section and key in keys_of(section) else "a section of keys"
     match error["type"]:
         case "extra_forbidden":
             return "there is no such key", _advice_on_key(key, path, section)
         case "missing":
             description = section.model_fields[key.replace(".", "_")].description if section else ""
-            return "is missing", f"add `{key}: …`; {(description or expected).rstrip('.')}"
-        case "value_error":
-            what, _, hint = str(error["ctx"]["error"]).rpartition(" | ")
-            return what, hint
+            return "is missing", f"add `{key}: …`. {(description or '').rstrip('.')}"
         case "union_tag_not_found":
             return "does not say its type", f"add `type: …`, which is {either(list(AUTHENTICATIONS))}"
         case "union_tag_invalid":
             tag = str(error["ctx"]["tag"])
             return f"{tag!r} is no type of authentication", _closest(tag, list(AUTHENTICATIONS))
-        case "literal_error":
-            return f"{value!r} is not possible", _closest(
-                str(value), re.findall(r"'([^']*)'", error["ctx"]["expected"])
-            )
-        case "model_type" | "dict_type" | "model_attributes_type":
-            found = "it is empty" if value is None else f"it is {value!r}"
-            return f"must be a section of keys, but {found}", "write keys below it, indented, or remove it"
-        case "too_short":
-            return f"needs {error['ctx']['min_length']} or more entries", _LEAST.get(key, f"write {expected}")
-        case "too_long":
-            return (
-                f"has more than {error['ctx']['max_length']} entries",
-                "remove some; one that answers is enough to find the rest",
-            )
-        case "int_type" if isinstance(value, str) and re.fullmatch(r"-?[0-9_]+", value):
-            return f"{value!r} is text", f"write {expected}, without quotes"
-        case "string_type" if isinstance(value, int) and not isinstance(value, bool):
-            return f"{value} is a number", f"put it in quotes: {key}: '{value}'"
-        case "greater_than_equal":
-            return f"{value} is too small", f"write {expected}"
-        case "less_than_equal":
-            return f"{value} is too large", f"write {expected}"
+        case "value_error":
+            what, _, hint = str(error["ctx"]["error"]).rpartition(" | ")
+            return what, hint
         case _:
-            found = "it has no value" if value is None else f"{value!r} does not fit"
-            return found, f"write {expected}"
+            expected = expectation(section, key) if section and key in keys_of(section) else "a section of keys"
+            return _words_on_value(error, key, expected)
+
+
+def _words_on_value(error: ErrorDetails, key: str, expected: str) -> tuple[str, str]:
+    value, context = error["input"], error.get("ctx", {})
+    what, hint = "it has no value" if value is None else f"{value!r} does not fit", f"write {expected}"
+    match error["type"]:
+        case "literal_error":
+            what, hint = (
+                f"{value!r} is not possible",
+                _closest(str(value), re.findall(r"'([^']*)'", context["expected"])),
+            )
+        case "model_type" | "dict_type":
+            found = "it is empty" if value is None else f"it is {value!r}"
+            what, hint = f"must be a section of keys, but {found}", "write keys below it, indented, or remove it"
+        case "too_short":
+            what, hint = f"needs {context['min_length']} or more entries", _LEAST.get(key, hint)
+        case "too_long":
+            what, hint = f"has more than {context['max_length']} entries", "remove some"
+        case "int_type" if isinstance(value, str) and re.fullmatch(r"-?[0-9_]+", value):
+            what, hint = f"{value!r} is text", f"write {expected}, without quotes"
+        case "string_type" if isinstance(value, int | float) and not isinstance(value, bool):
+            what, hint = f"{value} is a number", f"put it in quotes: {key}: '{value}'"
+        case "greater_than_equal" | "less_than_equal":
+            what = f"{value} is too {'small' if error['type'].startswith('greater') else 'large'}"
+    return what, hint
 
 
 _LEAST = {
+    "bootstrap.servers": "write one broker or more, for example `[broker-1.example.com:9092]`",
     "clusters": "describe the source and the target, each under its alias",
     "flows": "add a flow, for example `us-east->eu-west: {topics: [orders]}`",
     "subnets": "write the subnet ids, for example `[subnet-0abc]`",

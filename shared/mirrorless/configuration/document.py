@@ -1,6 +1,6 @@
 """What does the text say? YAML as plain data, each value with its line, and no key written twice.
 
-Only what YAML 1.2 calls so is a truth value, a number or null: `no` is a cluster alias, and a time stays the text it was.
+Only what YAML 1.2 calls so is a truth value, a number or null: `no` is a cluster alias, and a time stays text.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from typing import Any
 import yaml
 
 from mirrorless.configuration.problems import InvalidConfiguration, Path, Problem
+
+_DEEPEST = 12
+"""Levels of nesting at most: three times what a configuration needs."""
 
 _KINDS = (
     (re.compile(r"null|~|"), lambda _: None),
@@ -40,7 +43,7 @@ def read(text: str, *, origin: str) -> Text:
     """Read one YAML document.
 
     Raises:
-        InvalidConfiguration: the text is not YAML, writes a key twice, or uses something that a configuration has no use for.
+        InvalidConfiguration: the text is not YAML, writes a key twice, or contains itself.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -63,6 +66,13 @@ def read(text: str, *, origin: str) -> Text:
 
 
 def _value(node: yaml.Node | None, path: Path, lines: dict[Path, int], problems: list[Problem]) -> Any:
+    if len(path) > _DEEPEST:
+        what, hint = (
+            "this is nested too deeply, or contains itself",
+            "remove the `*` that leads back into its own section",
+        )
+        problems.append(Problem(path=path[:_DEEPEST], what=what, hint=hint, line=lines.get(path)))
+        return None
     if isinstance(node, yaml.MappingNode):
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:

@@ -1,4 +1,4 @@
-"""What may one value of replication.yaml look like? The small types that the model is made of, each with its own complaint.
+"""What may one value of replication.yaml look like? The small types of the model, each with its own complaint.
 
 A complaint is a ValueError whose text is `what is wrong | what to write instead`.
 """

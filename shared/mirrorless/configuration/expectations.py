@@ -37,25 +37,25 @@ PATTERNS = {
 """Keys whose value has a shape, in words: a regular expression is no help at three in the morning."""
 
 
+_SECTIONS: dict[Path, type[Section]] = {
+    (): Document,
+    ("clusters", "*"): ClusterSection,
+    ("clusters", "*", "vpc"): Vpc,
+    ("flows", "*"): FlowSection,
+    ("flows", "*", "mapping"): MappingSection,
+    ("flows", "*", "function"): FunctionSection,
+    ("defaults",): FlowSection,
+    ("defaults", "mapping"): MappingSection,
+    ("defaults", "function"): FunctionSection,
+}
+
+
 def section_at(path: Path, data: Any) -> type[Section] | None:
     """Return the model of the section at `path` of a document; None where the document has no section."""
-    match path:
-        case ():
-            return Document
-        case ("clusters", _):
-            return ClusterSection
-        case ("clusters", alias, "authentication"):
-            return AUTHENTICATIONS.get(str(_get(data, ("clusters", alias, "authentication", "type"))))
-        case ("clusters", _, "vpc"):
-            return Vpc
-        case ("flows", _) | ("defaults",):
-            return FlowSection
-        case ("flows", _, "mapping") | ("defaults", "mapping"):
-            return MappingSection
-        case ("flows", _, "function") | ("defaults", "function"):
-            return FunctionSection
-        case _:
-            return None
+    if path[:1] == ("clusters",) and path[2:] == ("authentication",):
+        return AUTHENTICATIONS.get(str(_get(data, (*path, "type"))))
+    named = path[:1] in {("clusters",), ("flows",)} and len(path) > 1
+    return _SECTIONS.get((path[0], "*", *path[2:]) if named else path)
 
 
 def keys_of(section: type[Section]) -> list[str]:

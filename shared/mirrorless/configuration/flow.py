@@ -146,7 +146,7 @@ class Flow:
 
     @property
     def mapped_by_arn(self) -> bool:
-        """Whether mappings name the MSK cluster, which only works in its own region; otherwise they name its brokers."""
+        """Whether mappings name the MSK cluster, as they can in its own region; otherwise they name its brokers."""
         return self.source.msk_arn is not None and self.source.region == self.function_region
 
     def remote_topic(self, topic: str) -> str:
@@ -154,12 +154,12 @@ class Flow:
         return self.policy.remote_topic(self.name.source, topic)
 
     def consumer_group(self, topic: str) -> str:
-        """Return the consumer group of a topic's mapping. It is explicit, so that a mapping made anew goes on where it was.
+        """Return the consumer group of a topic's mapping: named, so that a mapping made anew goes on where it was.
 
         Raises:
             ConfigurationError: the name is longer than the Lambda API takes.
         """
-        group = f"mirrorless.{self.name.slug}.{topic}"
+        group = self.group_name(topic)
         if len(group) > LONGEST_GROUP:
             raise ConfigurationError(
                 f"the consumer group of topic {topic[:40]}… has {len(group)} characters, Lambda takes {LONGEST_GROUP}",
@@ -167,6 +167,10 @@ class Flow:
                 hint="shorten the cluster aliases, or leave the topic out",
             )
         return group
+
+    def group_name(self, topic: str) -> str:
+        """Return the consumer group of a topic's mapping, however long it is."""
+        return f"mirrorless.{self.name.slug}.{topic}"
 
     def mapping_request(self, topic: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the options of CreateEventSourceMapping for a topic, all but the function's name.
@@ -194,7 +198,7 @@ class Flow:
         return request
 
     def function_settings(self) -> dict[str, Any]:
-        """Return what the forwarder reads from MIRRORLESS_FLOW: plain values, small enough for an environment variable."""
+        """Return what the forwarder reads from MIRRORLESS_FLOW: plain values, and few."""
         return {
             "flow": str(self.name),
             "separator": self.settings.replication_policy_separator,
@@ -254,8 +258,8 @@ class Flow:
 def _starting_position(start: str) -> dict[str, Any]:
     """Return where a group without committed offsets begins.
 
-    A backfill begins at the horizon too: at the end, pollers that restart before their first commit would skip records. The
-    forwarder drops what the job has copied, and the job can commit the group's offsets to spare it the reading.
+    A backfill begins at the horizon too: at the end, pollers that restart before their first commit would skip records.
+    The forwarder drops what the job has copied, and the job can commit the group's offsets to spare it the reading.
     """
     if start in {"earliest", "backfill"}:
         return {"StartingPosition": "TRIM_HORIZON"}

@@ -9,26 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from mirrorless.configuration import document, rules
+from mirrorless.configuration import document
 from mirrorless.configuration.complaints import problems_of
 from mirrorless.configuration.flow import Cluster, Flow
-from mirrorless.configuration.model import Document, FlowSection, MappingSection, Plaintext
-from mirrorless.configuration.problems import InvalidConfiguration
+from mirrorless.configuration.limits import problems_with_cluster, problems_with_limits, problems_with_pollers
+from mirrorless.configuration.model import Document, FlowSection, Plaintext
+from mirrorless.configuration.names import PROVISIONED_ONLY, problems_with_names
+from mirrorless.configuration.places import Places
+from mirrorless.configuration.problems import InvalidConfiguration, Problem
+from mirrorless.configuration.topics import problems_between, problems_with_topics
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-PROVISIONED_ONLY = (
-    "minimum.pollers",
-    "maximum.pollers",
-    "poller.group.name",
-    "partial.batch.response",
-    "metrics",
-    "system.log.level",
-)
-"""Options that the Lambda API refuses on an on-demand mapping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +59,8 @@ class Configuration:
     def with_clusters_at(self, bootstrap: Mapping[str, str], *, replication_factor: int = 1) -> Configuration:
         """Return the same flows between stand-ins of the clusters: plaintext, at these addresses, found by no ARN.
 
-        `bootstrap` maps each alias to `host:port[,host:port]`; stand-ins have too few brokers for the replication factors
-        that are written. This is how a laboratory runs a configuration that is meant for the cloud.
+        `bootstrap` maps each alias to `host:port[,host:port]`; stand-ins have too few brokers for the replication
+        factors that are written. This is how a laboratory runs a configuration that is meant for the cloud.
         """
         stand_ins = {
             alias: replace(
@@ -78,14 +72,10 @@ class Configuration:
             )
             for alias, cluster in self.clusters.items()
         }
-        factors = {
-            name: replication_factor
-            for name in (
-                "replication_factor",
-                "heartbeats_topic_replication_factor",
-                "checkpoints_topic_replication_factor",
-            )
-        }
+        factors = dict.fromkeys(
+            ("replication_factor", "heartbeats_topic_replication_factor", "checkpoints_topic_replication_factor"),
+            replication_factor,
+        )
         flows = {
             name: replace(
                 flow,
@@ -120,19 +110,33 @@ def load(source: File | str, *, now: datetime | None = None) -> Configuration:
 
 
 def _configuration(text: document.Text, origin: str, now: datetime) -> Configuration:
+    problems = list(problems_with_names(text.data))
     try:
         written = Document.model_validate(text.data)
     except ValidationError as exc:
-        # Rules that look at several values need every value to be sound; those that only look at names do not.
-        problems = problems_of(exc.errors(include_url=False), text) + rules.of_names(text)
-        raise InvalidConfiguration(origin, sorted(problems, key=lambda problem: problem.line or 0)) from exc
-    problems = rules.of_names(text)
+        problems += problems_of(exc.errors(include_url=False), text)
+        raise InvalidConfiguration(origin, _in_order(problems, text)) from exc
     if problems:
-        raise InvalidConfiguration(origin, problems)
+        raise InvalidConfiguration(origin, _in_order(problems, text))
+    # What follows looks at several values at once, so it waits until each of them is sound.
     configuration = _resolved(written, text.data, origin)
-    if problems := rules.of_values(configuration.flows, configuration.clusters, text, now):
-        raise InvalidConfiguration(origin, problems)
+    places = Places(text.data)
+    for cluster in configuration.clusters.values():
+        problems += problems_with_cluster(cluster, written.clusters[cluster.alias])
+    for flow in configuration.flows.values():
+        problems += problems_with_topics(flow, places)
+        problems += problems_with_limits(flow, places, now)
+    problems += problems_between(configuration.enabled_flows, places)
+    problems += problems_with_pollers(configuration.enabled_flows, places)
+    if problems:
+        raise InvalidConfiguration(origin, _in_order(problems, text))
     return configuration
+
+
+def _in_order(problems: list[Problem], text: document.Text) -> list[Problem]:
+    """Put problems in the document's order, each once: what `defaults` say wrong is wrong in every flow."""
+    placed = dict.fromkeys(replace(problem, line=text.line_of(problem.path)) for problem in problems)
+    return sorted(placed, key=lambda problem: problem.line or 0)
 
 
 def _resolved(written: Document, data: Any, origin: str) -> Configuration:
@@ -155,8 +159,8 @@ def _merged(defaults: dict[str, Any], flow: dict[str, Any]) -> dict[str, Any]:
     merged = {**defaults, **flow}
     for section in ("mapping", "function"):
         merged[section] = {**defaults.get(section, {}), **flow.get(section, {})}
-    if merged["mapping"].get("mode", MappingSection().mode) == "on-demand":
-        # What `defaults` say about pollers is meant for the flows that have them; a flow's own words are checked by a rule.
+    if merged["mapping"].get("mode") == "on-demand":
+        # What `defaults` say about pollers is for the flows that have them; a rule has checked the flow's own words.
         for key in PROVISIONED_ONLY:
             merged["mapping"].pop(key, None)
     return merged

@@ -1,7 +1,7 @@
-"""What can be written in replication.yaml? Every key with its type, default, unit and meaning, for the reader and the editor.
+"""What can be written in replication.yaml? Every key with its type, default, unit and meaning, for reader and editor.
 
-Keys are MM2's where MM2 has one. A Python name is its key with underscores for dots: `emit_heartbeats_interval_seconds` is
-`emit.heartbeats.interval.seconds`. What concerns more than one value is in `rules`.
+Keys are MM2's where MM2 has one. A Python name is its key with underscores for dots: `emit_heartbeats_interval_seconds`
+is `emit.heartbeats.interval.seconds`. What concerns more than one value is in `rules`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mirrorless.configuration.entries import Addresses, Identifiers, Patterns, ReplicationFactor, Start, Topics
+from mirrorless.configuration.entries import (
+    Addresses,
+    Identifiers,
+    Patterns,
+    ReplicationFactor,
+    Start,
+    Topics,
+)
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
@@ -41,13 +48,13 @@ class Scram(Section):
     secret: str = Field(
         min_length=1,
         max_length=200,
-        description="Secrets Manager name or ARN of a secret with `username` and `password`; on MSK its name begins with `AmazonMSK_`.",
+        description="Secrets Manager name or ARN of `username` and `password`; on MSK it begins with `AmazonMSK_`.",
     )
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        "SCRAM-SHA-512", description="The hash; MSK has SCRAM-SHA-512 only."
+        default="SCRAM-SHA-512", description="The hash; MSK has SCRAM-SHA-512 only."
     )
     ca: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         max_length=200,
         description="Secret with the `certificate` (PEM) of a private certificate authority.",
@@ -61,10 +68,10 @@ class Mtls(Section):
     secret: str = Field(
         min_length=1,
         max_length=200,
-        description="Secrets Manager name or ARN of a secret with `certificate` and `privateKey` (PEM), and `privateKeyPassword` if it has one.",
+        description="Secrets Manager name or ARN of `certificate` and `privateKey` (PEM), maybe `privateKeyPassword`.",
     )
     ca: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         max_length=200,
         description="Secret with the `certificate` (PEM) of a private certificate authority.",
@@ -83,7 +90,7 @@ Authentication = Annotated[Plaintext | Scram | Mtls | Iam, Field(discriminator="
 class Vpc(Section):
     """Where a cluster can be reached from, for the deployment."""
 
-    id: str | None = Field(None, pattern=r"^vpc-[0-9a-f]+$", description="The VPC.")
+    id: str | None = Field(default=None, pattern=r"^vpc-[0-9a-f]+$", description="The VPC.")
     subnets: Identifiers = Field(min_length=1, description="Subnet ids with a route to every broker.")
     security_groups: Identifiers = Field(min_length=1, description="Security group ids that the brokers let in.")
 
@@ -91,19 +98,23 @@ class Vpc(Section):
 class ClusterSection(Section):
     """A Kafka cluster, under its alias."""
 
-    bootstrap_servers: Addresses = Field((), max_length=10, description="Brokers to begin with, `host:port`.")
+    bootstrap_servers: Addresses = Field(
+        min_length=1,
+        max_length=10,
+        description="Brokers to begin with, `host:port`; for MSK `aws kafka get-bootstrap-brokers` lists them.",
+    )
     msk_cluster_arn: str | None = Field(
-        None,
+        default=None,
         pattern=r"^arn:aws[a-z-]*:kafka:[a-z0-9-]+:[0-9]{12}:(cluster|vpc-connection)/\S+$",
-        description="ARN of an MSK cluster, or of a VPC connection to one; its mappings then need no network settings of their own.",
+        description="ARN of an MSK cluster, or of a VPC connection to one; its mappings then need no `vpc`.",
     )
     region: str | None = Field(
-        None,
+        default=None,
         pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$",
         description="AWS region; taken from `msk.cluster.arn` where there is one.",
     )
     account: str | None = Field(
-        None,
+        default=None,
         pattern=r"^[0-9]{12}$",
         description="AWS account, twelve digits in quotes; taken from `msk.cluster.arn` where there is one.",
     )
@@ -111,42 +122,44 @@ class ClusterSection(Section):
         default_factory=lambda: Plaintext(type="plaintext"), description="How clients prove who they are."
     )
     vpc: Vpc | None = Field(
-        None, description="The network to reach the cluster by; left out, the deployment uses none."
+        default=None, description="The network to reach the cluster by; left out, the deployment uses none."
     )
 
     producer_compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = Field(
-        None, description="Compression of what is written to this cluster; left out, none."
+        default=None, description="Compression of what is written to this cluster; left out, none."
     )
     producer_compression_level: int | None = Field(
-        None, ge=-1, le=12, description="Compression level, by the codec's own scale."
+        default=None, ge=-1, le=12, description="Compression level, by the codec's own scale."
     )
     producer_linger_ms: int | None = Field(
-        None, ge=0, le=1_000, description="Milliseconds to wait for more records per request."
+        default=None, ge=0, le=1_000, description="Milliseconds to wait for more records per request."
     )
-    producer_batch_size: int | None = Field(None, ge=1, le=104_857_600, description="Bytes of a produce batch at most.")
+    producer_batch_size: int | None = Field(
+        default=None, ge=1, le=104_857_600, description="Bytes of a produce batch at most."
+    )
     producer_message_max_bytes: int | None = Field(
-        None,
+        default=None,
         ge=1_000,
         le=104_857_600,
         description="Bytes of a request at most; keep it at the target's `message.max.bytes`.",
     )
     producer_socket_timeout_ms: int | None = Field(
-        None, ge=10, le=300_000, description="Milliseconds to wait for a broker's answer."
+        default=None, ge=10, le=300_000, description="Milliseconds to wait for a broker's answer."
     )
     producer_client_rack: str | None = Field(
-        None, min_length=1, description="Rack, or availability zone, of the producers."
+        default=None, min_length=1, description="Rack, or availability zone, of the producers."
     )
     consumer_client_rack: str | None = Field(
-        None, min_length=1, description="Rack, or availability zone, of jobs that read this cluster."
+        default=None, min_length=1, description="Rack, or availability zone, of jobs that read this cluster."
     )
     consumer_fetch_min_bytes: int | None = Field(
-        None, ge=1, le=104_857_600, description="Bytes a job waits for per fetch."
+        default=None, ge=1, le=104_857_600, description="Bytes a job waits for per fetch."
     )
     consumer_fetch_wait_max_ms: int | None = Field(
-        None, ge=0, le=60_000, description="Milliseconds a job's fetch may wait."
+        default=None, ge=0, le=60_000, description="Milliseconds a job's fetch may wait."
     )
     consumer_max_partition_fetch_bytes: int | None = Field(
-        None, ge=1, le=1_000_000_000, description="Bytes that a job fetches per partition at most."
+        default=None, ge=1, le=1_000_000_000, description="Bytes that a job fetches per partition at most."
     )
 
 
@@ -154,129 +167,144 @@ class MappingSection(Section):
     """The event source mapping of each topic that a flow names literally."""
 
     mode: Literal["provisioned", "on-demand"] = Field(
-        "provisioned",
-        description="Provisioned pollers, paid by the hour; or on-demand ones, free, but without partial batch response.",
+        default="provisioned",
+        description="Pollers paid by the hour; or free ones, which have no partial batch response.",
     )
     batch_size: int = Field(
-        10_000, ge=1, le=10_000, description="Records per invocation at most; 6 MB end a batch before that."
+        default=10_000, ge=1, le=10_000, description="Records per invocation at most; 6 MB end a batch before that."
     )
     maximum_batching_window_seconds: int | None = Field(
-        None, ge=0, le=300, description="Seconds to gather records for; left out, Lambda's own 0.5 s."
+        default=None, ge=0, le=300, description="Seconds to gather records for; left out, Lambda's own 0.5 s."
     )
-    minimum_pollers: int = Field(1, ge=1, le=200, description="Pollers kept ready, per topic. Provisioned only.")
+    minimum_pollers: int = Field(
+        default=1, ge=1, le=200, description="Pollers kept ready, per topic. Provisioned only."
+    )
     maximum_pollers: int = Field(
-        10,
+        default=10,
         ge=1,
         le=2_000,
-        description="Pollers at most, per topic; equal to the minimum, there is no rebalance by scaling. Provisioned only.",
+        description="Pollers at most, per topic; equal to the minimum, scaling never rebalances. Provisioned only.",
     )
     poller_group_name: str | None = Field(
-        None,
+        default=None,
         pattern=r"^[a-zA-Z0-9_-]{1,128}$",
-        description="Mappings of one VPC with the same name share what they pay for. Provisioned only.",
+        description="Mappings of one VPC with the same name share their cost. Provisioned only.",
     )
     partial_batch_response: bool = Field(
-        True, description="When a lane fails, only its records are delivered again. Provisioned only."
+        default=True, description="When a lane fails, only its records are delivered again. Provisioned only."
     )
     metrics: tuple[Literal["EventCount", "ErrorCount", "KafkaMetrics"], ...] = Field(
-        ("EventCount", "ErrorCount", "KafkaMetrics"),
+        default=("EventCount", "ErrorCount", "KafkaMetrics"),
         strict=False,
         description="Groups of CloudWatch metrics. Provisioned only.",
     )
     system_log_level: Literal["DEBUG", "INFO", "WARN"] | None = Field(
-        None, description="Level of the pollers' own log; left out, there is none. Provisioned only."
+        default=None, description="Level of the pollers' own log; left out, there is none. Provisioned only."
     )
 
 
 class FunctionSection(Section):
     """The forwarder function of a flow."""
 
-    memory_mb: int = Field(1_024, ge=128, le=10_240, description="Memory in MB; the share of CPU grows with it.")
-    timeout_seconds: int = Field(
-        60, ge=5, le=840, description="Seconds an invocation may take; a Kafka mapping allows 14 minutes."
+    memory_mb: int = Field(
+        default=1_024, ge=128, le=10_240, description="Memory in MB; the share of CPU grows with it."
     )
-    architecture: Literal["arm64", "x86_64"] = Field("arm64", description="Processor.")
+    timeout_seconds: int = Field(
+        default=60, ge=5, le=840, description="Seconds an invocation may take; a Kafka mapping allows 14 minutes."
+    )
+    architecture: Literal["arm64", "x86_64"] = Field(default="arm64", description="Processor.")
     run_in: Literal["source", "target"] = Field(
-        "source", description="The region to run in: the source cluster's or the target's."
+        default="source", description="The region to run in: the source cluster's or the target's."
     )
     reserved_concurrency: int | None = Field(
-        None,
+        default=None,
         ge=1,
         le=10_000,
-        description="Concurrent executions kept for, and allowed to, this function; left out, the account's pool.",
+        description="Concurrent executions, kept and at most; left out, the account's pool.",
     )
 
 
 class FlowSection(Section):
     """A replication flow, under its name `source->target`; `defaults` has the same keys."""
 
-    enabled: bool = Field(True, description="Whether anything runs for this flow.")
+    enabled: bool = Field(default=True, description="Whether anything runs for this flow.")
     topics: Topics = Field(
-        (),
-        description="Topics to replicate. A literal name gets its mapping from the template, a pattern from `refresh.topics`.",
+        default=(),
+        description="Topics to replicate. Literal names get mappings when deployed, patterns when topics are found.",
     )
-    topics_exclude: Topics = Field(TOPICS_EXCLUDE, description="Topics never to replicate; wins over `topics`.")
+    topics_exclude: Topics = Field(default=TOPICS_EXCLUDE, description="Topics never to replicate; wins over `topics`.")
     heartbeats_replication_enabled: bool = Field(
-        True,
+        default=True,
         description="Replicate heartbeats topics even when `topics` does not name them, so that hops can be counted.",
     )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
-        "exactly_once",
+        default="exactly_once",
         description="Exactly once, by a transaction per event; or cheaper, with duplicates after a crash.",
     )
     start: Start = Field(
-        "earliest",
-        description="Where a topic without history begins: `earliest`, `latest`, `backfill` (a Spark job copies the history first), or a time with its zone.",
+        default="earliest",
+        description="Where a new topic begins; with `backfill` a Spark job copies its history first.",
     )
     replication_policy: Literal["prefixed", "identity"] = Field(
-        "prefixed", description="Remote topics are `alias.topic`, or keep their name."
+        default="prefixed", description="Remote topics are `alias.topic`, or keep their name."
     )
     replication_policy_separator: str = Field(
-        ".", pattern=r"^[a-zA-Z0-9._-]{1,16}$", description="Between alias and topic in a remote topic's name."
+        default=".", pattern=r"^[a-zA-Z0-9._-]{1,16}$", description="Between alias and topic in a remote topic's name."
     )
     replication_policy_internal_topic_separator_enabled: bool = Field(
-        True, description="Use the separator in the names of internal topics too; otherwise `.`."
+        default=True, description="Use the separator in the names of internal topics too; otherwise `.`."
     )
     replication_factor: ReplicationFactor = Field(
-        2, description="Replicas of a new remote topic; -1 leaves it to the target."
+        default=2, description="Replicas of a new remote topic; -1 leaves it to the target."
     )
     transaction_timeout_ms: int = Field(
-        10_000,
+        default=10_000,
         ge=1_000,
         le=900_000,
-        description="Milliseconds after which a broker ends the transaction of a crashed function; readers of its partitions wait that long.",
+        description="Milliseconds until a broker ends a crashed function's transaction; its readers wait that long.",
     )
     offset_map_retention_days: int = Field(
-        30, ge=1, le=3_650, description="Days that offsets stay translatable; the newest run of a lane never expires."
+        default=30,
+        ge=1,
+        le=3_650,
+        description="Days that offsets stay translatable; the newest run of a lane never expires.",
     )
 
-    emit_heartbeats_enabled: bool = Field(True, description="Write heartbeats to the target.")
-    emit_heartbeats_interval_seconds: Seconds = Field(1, description="Seconds between heartbeats.")
-    heartbeats_topic_replication_factor: ReplicationFactor = Field(3, description="Replicas of the heartbeats topic.")
+    emit_heartbeats_enabled: bool = Field(default=True, description="Write heartbeats to the target.")
+    emit_heartbeats_interval_seconds: Seconds = Field(default=1, description="Seconds between heartbeats.")
+    heartbeats_topic_replication_factor: ReplicationFactor = Field(
+        default=3, description="Replicas of the heartbeats topic."
+    )
     emit_checkpoints_enabled: bool = Field(
-        True, description="Write translated group offsets to the checkpoints topic and the map."
+        default=True, description="Write translated group offsets to the checkpoints topic and the map."
     )
-    emit_checkpoints_interval_seconds: Seconds = Field(5, description="Seconds between checkpoints.")
-    checkpoints_topic_replication_factor: ReplicationFactor = Field(3, description="Replicas of the checkpoints topic.")
+    emit_checkpoints_interval_seconds: Seconds = Field(default=5, description="Seconds between checkpoints.")
+    checkpoints_topic_replication_factor: ReplicationFactor = Field(
+        default=3, description="Replicas of the checkpoints topic."
+    )
     sync_group_offsets_enabled: bool = Field(
-        False,
-        description="Commit translated offsets for idle groups on the target: never backwards, never under a live member.",
+        default=False,
+        description="Commit translated offsets for idle groups on the target: never backwards.",
     )
-    sync_group_offsets_interval_seconds: Seconds = Field(60, description="Seconds between group offset syncs.")
-    groups: Patterns = Field((".*",), description="Consumer groups to follow.")
-    groups_exclude: Patterns = Field(GROUPS_EXCLUDE, description="Consumer groups never to follow; wins over `groups`.")
-    refresh_topics_enabled: bool = Field(True, description="Discover topics, partitions and re-created topics.")
-    refresh_topics_interval_seconds: Seconds = Field(60, description="Seconds between discoveries (MM2: 600).")
+    sync_group_offsets_interval_seconds: Seconds = Field(default=60, description="Seconds between group offset syncs.")
+    groups: Patterns = Field(default=(".*",), description="Consumer groups to follow.")
+    groups_exclude: Patterns = Field(
+        default=GROUPS_EXCLUDE, description="Consumer groups never to follow; wins over `groups`."
+    )
+    refresh_topics_enabled: bool = Field(default=True, description="Discover topics, partitions and re-created topics.")
+    refresh_topics_interval_seconds: Seconds = Field(default=60, description="Seconds between discoveries (MM2: 600).")
     sync_topic_configs_enabled: bool = Field(
-        True, description="Keep the configs of remote topics equal to the source's."
+        default=True, description="Keep the configs of remote topics equal to the source's."
     )
-    sync_topic_configs_interval_seconds: Seconds = Field(600, description="Seconds between config syncs.")
-    config_properties_exclude: Patterns = Field(CONFIG_PROPERTIES_EXCLUDE, description="Topic configs never to copy.")
+    sync_topic_configs_interval_seconds: Seconds = Field(default=600, description="Seconds between config syncs.")
+    config_properties_exclude: Patterns = Field(
+        default=CONFIG_PROPERTIES_EXCLUDE, description="Topic configs never to copy."
+    )
     use_defaults_from: Literal["source", "target"] = Field(
-        "target", description="Whose default a config takes that the source leaves at its default."
+        default="target", description="Whose default a config takes that the source leaves at its default."
     )
-    sync_topic_acls_enabled: bool = Field(True, description="Copy the read ACLs of topics.")
-    sync_topic_acls_interval_seconds: Seconds = Field(600, description="Seconds between ACL syncs.")
+    sync_topic_acls_enabled: bool = Field(default=True, description="Copy the read ACLs of topics.")
+    sync_topic_acls_interval_seconds: Seconds = Field(default=600, description="Seconds between ACL syncs.")
 
     mapping: MappingSection = Field(default_factory=MappingSection, description="Event source mappings of this flow.")
     function: FunctionSection = Field(default_factory=FunctionSection, description="Forwarder function of this flow.")
