@@ -1,0 +1,486 @@
+"""The lab's function runtime behaves as Lambda does, under the real runtime interface client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lab.faults import FAULTY_HANDLER, LAYER, Faults
+from lab.function import FunctionError, LambdaFunction
+
+if TYPE_CHECKING:
+    from lab.invocation import Invocation
+
+pytestmark = pytest.mark.integration
+
+HANDLER = """
+import os, sys, time
+from pathlib import Path
+
+kept = []
+calls = 0
+
+def handler(event, context):
+    global calls
+    calls += 1
+    match event.get("do"):
+        case "raise":
+            raise ValueError("boo")
+        case "exit":
+            sys.exit(3)
+        case "answer":
+            return "x" * event["bytes"]
+        case "hold":
+            kept.append(bytearray(os.urandom(1024)) * (event["mb"] * 1024))
+            time.sleep(30)
+        case "wait":
+            Path(event["file"] + ".waiting").touch()
+            while not Path(event["file"]).exists():
+                time.sleep(0.005)
+            Path(event["file"] + ".done").touch()
+        case "steps":
+            from mirrorless import steps
+            for step in steps.STEPS:
+                steps.reached(step)
+    return {
+        "calls": calls,
+        "pid": os.getpid(),
+        "path": sys.path,
+        "variables": dict(os.environ),
+        "cwd": os.getcwd(),
+        "size": len(event.get("padding", "")),
+        "left_ms": context.get_remaining_time_in_millis(),
+        "request_id": context.aws_request_id,
+        "arn": context.invoked_function_arn,
+    }
+"""
+
+STEPS = Path(__file__).parents[2] / "shared" / "mirrorless" / "steps.py"
+
+MakeFunction = Callable[..., LambdaFunction]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A bundle without dependencies, and with the one module of the package that the fault layer watches."""
+    folder = tmp_path / "bundle"
+    (folder / "mirrorless").mkdir(parents=True)
+    (folder / "forward.py").write_text(HANDLER)
+    (folder / "broken.py").write_text("import not_in_the_bundle\n")
+    (folder / "mirrorless" / "__init__.py").touch()
+    (folder / "mirrorless" / "steps.py").write_bytes(STEPS.read_bytes())
+    return folder
+
+
+@pytest.fixture
+def make(bundle: Path, tmp_path: Path) -> Iterator[MakeFunction]:
+    made: list[LambdaFunction] = []
+
+    def make(**changes: object) -> LambdaFunction:
+        described: dict[str, object] = {
+            "name": "forward",
+            "bundle": bundle,
+            "handler": "forward.handler",
+            "variables": {"FLOW": "us-east->eu-west"},
+            "timeout_seconds": 20.0,
+            "folder": tmp_path / "logs",
+        }
+        made.append(LambdaFunction(**{**described, **changes}))  # type: ignore[arg-type]  # the defaults above are typed as object
+        return made[-1]
+
+    yield make
+    for function in made:
+        function.stop()
+        assert function.environments == []
+
+
+def ask(function: LambdaFunction, **event: object) -> Invocation:
+    return function.invoke(json.dumps(event).encode())
+
+
+def said(invocation: Invocation) -> dict[str, object]:
+    answer = json.loads(invocation.payload)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def state_in_proc(pid: int) -> str:
+    """The kernel's letter: S sleeping, R running, T stopped, Z dead and not reaped; X when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+def until_dead(pid: int) -> None:
+    until(lambda: state_in_proc(pid) in "ZX")
+
+
+def test_a_handler_is_told_what_lambda_tells_it(make: MakeFunction, bundle: Path) -> None:
+    function = make()
+
+    invocation = ask(function)
+
+    answer = said(invocation)
+    assert invocation.status == "success"
+    assert answer["request_id"] == invocation.request_id
+    assert answer["arn"] == "arn:aws:lambda:us-east-1:000000000000:function:forward"
+    assert answer["cwd"] == str(bundle)
+    left_ms = answer["left_ms"]
+    assert isinstance(left_ms, int)
+    assert 15_000 < left_ms <= 20_000
+    variables = answer["variables"]
+    assert isinstance(variables, dict)
+    assert variables["FLOW"] == "us-east->eu-west"
+    assert variables["LAMBDA_TASK_ROOT"] == str(bundle)
+    assert variables["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "1024"
+
+
+def test_a_handler_sees_its_bundle_and_no_installed_package(make: MakeFunction) -> None:
+    """A dependency that is missing in the bundle must fail here, not after deployment."""
+    path = said(ask(make()))["path"]
+
+    assert isinstance(path, list)
+    assert not [place for place in path if "site-packages" in place or "/.venv/" in place]
+
+
+def test_the_shells_own_variables_do_not_reach_the_function(
+    make: MakeFunction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEAKED", "yes")
+
+    variables = said(ask(make()))["variables"]
+
+    assert isinstance(variables, dict)
+    assert "LEAKED" not in variables
+    assert "HOME" not in variables
+
+
+def test_a_variable_that_lambda_reserves_is_refused(make: MakeFunction) -> None:
+    with pytest.raises(ValueError, match="AWS_REGION"):
+        make(variables={"AWS_REGION": "eu-west-1"})
+
+
+def test_a_raised_error_is_an_outcome_and_the_environment_stays_warm(make: MakeFunction) -> None:
+    function = make()
+
+    failed = ask(function, do="raise")
+    after = ask(function)
+
+    assert failed.status == "function_error"
+    assert said(failed)["errorType"] == "ValueError"
+    assert said(failed)["errorMessage"] == "boo"
+    assert said(after)["calls"] == 2
+    assert function.cold_starts == 1
+
+
+def test_a_handler_that_exits_takes_its_environment_with_it(make: MakeFunction) -> None:
+    function = make()
+
+    exited = ask(function, do="exit")
+    after = ask(function)
+
+    assert exited.status == "exited"
+    assert said(exited)["errorType"] == "Runtime.ExitError"
+    assert "exit status 3" in str(said(exited)["errorMessage"])
+    assert said(after)["calls"] == 1
+    assert function.cold_starts == 2
+
+
+def test_a_function_that_cannot_be_imported_says_why(make: MakeFunction) -> None:
+    function = make(handler="broken.handler")
+
+    failed = ask(function)
+    with pytest.raises(FunctionError, match="not_in_the_bundle"):
+        function.initialise()
+
+    assert failed.status == "function_error"
+    assert said(failed)["errorType"] == "Runtime.ImportModuleError"
+
+
+def test_a_deadline_kills(make: MakeFunction, tmp_path: Path) -> None:
+    function = make(timeout_seconds=0.5)
+    function.initialise()
+    pid = function.environments[0].pid
+
+    late = ask(function, do="wait", file=str(tmp_path / "never"))
+
+    assert late.status == "timeout"
+    assert "Task timed out after 0.50 seconds" in str(said(late)["errorMessage"])
+    assert 500 <= late.duration_ms < 2000
+    assert not Path(f"/proc/{pid}").exists()
+    assert function.environments == []
+
+
+def test_a_zombie_runs_on_and_its_answer_reaches_nobody(make: MakeFunction, tmp_path: Path) -> None:
+    function = make(timeout_seconds=0.5, zombies=True, concurrency=1)
+    go = tmp_path / "go"
+
+    late = ask(function, do="wait", file=str(go))
+    [zombie] = function.environments
+    successor = ask(function)
+
+    assert late.status == "timeout"
+    assert zombie.state == "zombie"
+    assert successor.status == "success"
+    assert said(successor)["pid"] != zombie.pid
+    assert not Path(f"{go}.done").exists()
+    go.touch()
+    until(Path(f"{go}.done").exists)
+    until(lambda: zombie not in function.environments)
+    assert said(ask(function))["calls"] == 2
+
+
+def test_stop_ends_zombies_too(make: MakeFunction, tmp_path: Path) -> None:
+    function = make(timeout_seconds=0.2, zombies=True)
+    ask(function, do="wait", file=str(tmp_path / "never"))
+    [zombie] = function.environments
+
+    function.stop()
+
+    assert not Path(f"/proc/{zombie.pid}").exists()
+    assert ask(function).status == "throttled"
+
+
+def test_an_environment_is_frozen_between_invocations(make: MakeFunction, tmp_path: Path) -> None:
+    """Clients that keep connections by background threads find those threads asleep, as in Lambda."""
+    function = make()
+    function.initialise()
+    [environment] = function.environments
+    until(lambda: state_in_proc(environment.pid) == "T")
+    go = tmp_path / "go"
+
+    with ThreadPoolExecutor(1) as caller:
+        running = caller.submit(ask, function, do="wait", file=str(go))
+        until(Path(f"{go}.waiting").exists)
+        thawed = state_in_proc(environment.pid)
+        go.touch()
+        assert running.result().status == "success"
+
+    assert thawed in "SR"
+    until(lambda: state_in_proc(environment.pid) == "T")
+
+
+def test_an_idle_environment_that_was_killed_is_not_used_again(make: MakeFunction) -> None:
+    """Not even in the moment between its death and our notice. An event sent while it is still dying is an exit."""
+    function = make()
+    for _ in range(20):
+        before = said(ask(function))["pid"]
+        assert isinstance(before, int)
+
+        os.kill(before, signal.SIGKILL)
+        until_dead(before)
+        after = ask(function)
+
+        assert after.status == "success"
+        assert said(after)["pid"] != before
+
+
+def test_an_idle_environments_death_is_noticed_without_an_event(make: MakeFunction) -> None:
+    function = make()
+    function.initialise()
+
+    os.kill(function.environments[0].pid, signal.SIGKILL)
+
+    until(lambda: function.environments == [])
+
+
+def test_an_environment_killed_at_work_is_an_exit(make: MakeFunction, tmp_path: Path) -> None:
+    function = make()
+    with ThreadPoolExecutor(1) as caller:
+        running = caller.submit(ask, function, do="wait", file=str(tmp_path / "go"))
+        until((tmp_path / "go.waiting").exists)
+
+        os.kill(function.environments[0].pid, signal.SIGKILL)
+
+        exited = running.result(timeout=5)
+    assert exited.status == "exited"
+    assert "signal: killed" in str(said(exited)["errorMessage"])
+    assert ask(function).status == "success"
+
+
+def test_one_environment_serves_one_event_after_the_other(make: MakeFunction) -> None:
+    function = make()
+
+    calls = [said(ask(function))["calls"] for _ in range(50)]
+
+    assert calls == list(range(1, 51))
+    assert function.cold_starts == 1
+    assert function.environments[0].invocations == 50
+
+
+def test_concurrent_events_get_an_environment_each_and_one_too_many_is_throttled(
+    make: MakeFunction, tmp_path: Path
+) -> None:
+    function = make(concurrency=2)
+    files = [tmp_path / "one", tmp_path / "two"]
+    with ThreadPoolExecutor(2) as callers:
+        running = [callers.submit(ask, function, do="wait", file=str(file)) for file in files]
+        for file in files:
+            until(Path(f"{file}.waiting").exists)
+
+        refused = ask(function)
+
+        for file in files:
+            file.touch()
+        assert {call.result().status for call in running} == {"success"}
+    assert refused.status == "throttled"
+    assert function.cold_starts == 2
+    assert ask(function).status == "success"
+
+
+def test_many_callers_at_once_lose_no_event(make: MakeFunction) -> None:
+    function = make(concurrency=4)
+    counts: dict[object, int] = {}
+    lock = threading.Lock()
+
+    def call(number: int) -> None:
+        invocation = ask(function, number=number)
+        assert invocation.status == "success"
+        with lock:
+            pid = said(invocation)["pid"]
+            counts[pid] = counts.get(pid, 0) + 1
+
+    with ThreadPoolExecutor(4) as callers:
+        list(callers.map(call, range(400)))
+
+    assert sum(counts.values()) == 400
+    assert len(counts) == function.cold_starts <= 4
+    assert {environment.pid: environment.invocations for environment in function.environments} == counts
+
+
+def test_an_event_and_an_answer_of_six_megabytes_pass_and_more_does_not(make: MakeFunction) -> None:
+    function = make()
+    empty = len(json.dumps({"padding": ""}))
+
+    largest = ask(function, padding="x" * (6 * 1024 * 1024 - empty))
+    answer = ask(function, do="answer", bytes=6_291_556 - len('""'))
+    too_large = ask(function, do="answer", bytes=6_291_556 - len('""') + 1)
+
+    assert said(largest)["size"] == 6 * 1024 * 1024 - empty
+    assert len(answer.payload) == 6_291_556
+    assert too_large.status == "function_error"
+    assert said(too_large)["errorType"] == "Function.ResponseSizeTooLarge"
+    with pytest.raises(ValueError, match="6291457 bytes"):
+        function.invoke(b"x" * 6_291_457)
+
+
+def test_a_function_beyond_its_memory_is_killed(make: MakeFunction) -> None:
+    function = make(memory_mb=128)
+
+    killed = ask(function, do="hold", mb=300)
+
+    assert killed.status == "exited"
+    assert "signal: killed" in str(said(killed)["errorMessage"])
+
+
+def test_new_variables_reach_the_environments_that_start_after_them(make: MakeFunction) -> None:
+    function = make()
+    old = said(ask(function))["pid"]
+
+    function.set_variables({"FLOW": "eu-west->us-east"})
+    function.recycle()
+    answer = said(ask(function))
+
+    assert answer["pid"] != old
+    assert isinstance(answer["variables"], dict)
+    assert answer["variables"]["FLOW"] == "eu-west->us-east"
+
+
+def test_a_busy_environment_finishes_its_event_before_it_is_thrown_away(make: MakeFunction, tmp_path: Path) -> None:
+    function = make()
+    go = tmp_path / "go"
+    with ThreadPoolExecutor(1) as caller:
+        running = caller.submit(ask, function, do="wait", file=str(go))
+        until(Path(f"{go}.waiting").exists)
+
+        function.recycle()
+        go.touch()
+
+        assert running.result().status == "success"
+    assert function.environments == []
+
+
+def test_a_small_event_costs_the_lab_about_a_millisecond(make: MakeFunction) -> None:
+    """Nagle's algorithm alone would make it forty. The bound is wide because tests share two cores."""
+    function = make()
+    function.initialise()
+
+    durations = sorted(ask(function, do="answer", bytes=2).duration_ms for _ in range(200))
+
+    assert durations[100] < 10
+
+
+@pytest.fixture
+def faults(tmp_path: Path) -> Faults:
+    return Faults(tmp_path / "faults")
+
+
+@pytest.fixture
+def faulty(make: MakeFunction, faults: Faults) -> LambdaFunction:
+    return make(handler=FAULTY_HANDLER, layers=[LAYER], variables=faults.variables, timeout_seconds=1.0, zombies=True)
+
+
+def test_without_an_order_the_watched_handler_is_the_handler(faulty: LambdaFunction) -> None:
+    assert ask(faulty, do="steps").status == "success"
+
+
+def test_an_order_kills_one_environment_once(faulty: LambdaFunction, faults: Faults) -> None:
+    order = faults.order("kill", "prepared")
+    assert faults.pending() == [order]
+
+    killed = ask(faulty, do="steps")
+    after = ask(faulty, do="steps")
+
+    assert killed.status == "exited"
+    assert after.status == "success"
+    assert faults.pending() == []
+    assert faults.claimed() == {("kill", "prepared"): 1}
+
+
+def test_an_order_raises_at_its_step(faulty: LambdaFunction, faults: Faults) -> None:
+    faults.order("raise", "committed")
+
+    failed = ask(faulty, do="steps")
+
+    assert failed.status == "function_error"
+    assert "at step committed" in str(said(failed)["errorMessage"])
+
+
+def test_a_stopped_environment_becomes_a_zombie_that_can_be_resumed(faulty: LambdaFunction, faults: Faults) -> None:
+    faults.order("stop", "produced")
+
+    late = ask(faulty, do="steps")
+    [pid] = faults.stopped()
+    successor = ask(faulty, do="steps")
+
+    assert late.status == "timeout"
+    assert state_in_proc(pid) == "T"
+    assert successor.status == "success"
+    assert faults.resume_stopped(pid)
+    until(lambda: pid not in [environment.pid for environment in faulty.environments])
+    assert faults.stopped() == []
+
+
+def test_an_order_taken_back_is_not_carried_out(faulty: LambdaFunction, faults: Faults) -> None:
+    assert faults.withdraw(faults.order("kill", "position"))
+
+    assert ask(faulty, do="steps").status == "success"
+    with pytest.raises(TimeoutError, match=r"kill\.position\.0"):
+        faults.await_claimed("kill.position.0", seconds=0.05)
