@@ -191,16 +191,19 @@ class Flight:
 
     def forget(self, partitions: Iterable[int]) -> None:
         """These partitions went to another poller: nothing of them is retried or committed here."""
-        lost = set(partitions)
-        for partition in lost:
+        for partition in partitions:
             self._unresolved.pop(partition, None)
             self._ends.pop(partition, None)
+        self.repeat(())
+
+    def repeat(self, again: Sequence[Piece]) -> None:
+        """Deliver these pieces next, as far as their partitions are still ours."""
         kept = [
             Piece(
-                records=tuple(record for record in piece.records if record.partition not in lost),
+                records=tuple(record for record in piece.records if record.partition in self._ends),
                 failures=piece.failures,
                 condition=piece.condition,
             )
-            for piece in self.pieces
+            for piece in (*again, *self.pieces)
         ]
         self.pieces = deque(piece for piece in kept if piece.records)

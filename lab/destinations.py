@@ -143,7 +143,7 @@ class Destinations:
             raise DeliveryFailedError(f"{destination} did not take {len(given_up.records)} records: {exc}") from exc
 
     def _to_service(self, arn: str, given_up: GivenUp) -> None:
-        service, name = arn.split(":")[2], arn.split(":")[-1]
+        service, name = arn.split(":")[2], arn.rsplit(":", maxsplit=1)[-1]
         if service == "sqs":
             url = self.sqs.get_queue_url(QueueName=name)["QueueUrl"]
             self.sqs.send_message(QueueUrl=url, MessageBody=json.dumps(given_up.metadata()))
