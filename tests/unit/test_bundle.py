@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -27,7 +28,9 @@ def functions(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small folder in the place of 25 MB of wheels."""
+    """A small folder in the place of 25 MB of wheels, and a package that nobody edits meanwhile."""
+    package = shutil.copytree(bundle.PACKAGE, tmp_path / "package")
+    monkeypatch.setattr(bundle, "PACKAGE", package)
     folder = tmp_path / "deps-0"
     (folder / "library").mkdir(parents=True)
     (folder / "library" / "__init__.py").write_text("answer = 42\n")
