@@ -112,9 +112,10 @@ class KafkaWriter:
     ) -> None:
         produce, on_delivery = self._producer.produce, collected.on_delivery
         for record in records:
-            # By position: topic, value, key, partition, callback, on_delivery, timestamp, headers.
+            # By position: topic, value, key, partition, callback, its other name, timestamp, headers. The callback
+            # must stand first: a None there hides an on_delivery behind it, and no report comes at all.
             arguments: Any = (
-                topic, record.value, record.key, partition, None, on_delivery, record.timestamp, record.headers,
+                topic, record.value, record.key, partition, on_delivery, None, record.timestamp, record.headers,
             )  # fmt: skip
             try:
                 produce(*arguments)
