@@ -7,6 +7,7 @@ literal is compared as it is written: its dot is a dot, where MM2 would let it m
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -65,12 +66,12 @@ class NameFilter:
 
     include: Sequence[str]
     exclude: Sequence[str] = ()
-    _included: re.Pattern[str] = field(init=False, repr=False, compare=False)
-    _excluded: re.Pattern[str] = field(init=False, repr=False, compare=False)
+    _included: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _excluded: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_included", _alternatives(self.include))
-        object.__setattr__(self, "_excluded", _alternatives(self.exclude))
+        object.__setattr__(self, "_included", _compiled(self.include))
+        object.__setattr__(self, "_excluded", _compiled(self.exclude))
 
     @property
     def literals(self) -> tuple[str, ...]:
@@ -84,7 +85,8 @@ class NameFilter:
 
     def accepts(self, name: str) -> bool:
         """Whether this name is taken."""
-        return bool(self._included.fullmatch(name)) and not self._excluded.fullmatch(name)
+        included = any(pattern.fullmatch(name) for pattern in self._included)
+        return included and not any(pattern.fullmatch(name) for pattern in self._excluded)
 
 
 def should_replicate(
@@ -103,17 +105,21 @@ def check_pattern(entry: str) -> str | None:
     if is_literal(entry):
         return None
     try:
-        re.compile(entry)
+        with warnings.catch_warnings():
+            # Python warns where Java has an operator, as in `[a-z&&b]`, and would match something else.
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(entry)
+    except FutureWarning as exc:
+        return f"{entry!r} is ambiguous: {str(exc).lower()}"
     except re.error as exc:
         place = "" if exc.pos is None else f" at character {exc.pos + 1}"
         return f"{entry!r} is not a valid regular expression: {exc.msg}{place}"
     return None
 
 
-def _alternatives(entries: Sequence[str]) -> re.Pattern[str]:
+def _compiled(entries: Sequence[str]) -> tuple[re.Pattern[str], ...]:
+    """Compile each entry alone: joined into one expression, their groups and inline flags would meet."""
     for entry in entries:
         if problem := check_pattern(entry):
             raise ValueError(problem)
-    # Nothing listed matches nothing: `(?!)` fails everywhere.
-    choices = (re.escape(entry) if is_literal(entry) else f"(?:{entry})" for entry in entries)
-    return re.compile("|".join(choices) or "(?!)")
+    return tuple(re.compile(re.escape(entry) if is_literal(entry) else entry) for entry in entries)

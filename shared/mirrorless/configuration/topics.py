@@ -46,7 +46,7 @@ def problems_between(flows: Sequence[Flow], places: Places) -> Iterator[Problem]
     for cycle in _cycles([flow for flow in flows if flow.settings.replication_policy == "identity"]):
         if topic := _shared_topic(cycle):
             way = ", ".join(str(flow.name) for flow in cycle)
-            what = f"records of {topic} would go round for ever ({way}): identity naming does not tell where they were born"
+            what = f"records of {topic} would go round for ever ({way}): identity naming does not tell their origin"
             hint = "write `replication.policy: prefixed`, or name different topics in each of these flows"
             yield Problem(path=places.of(cycle[-1], "replication.policy"), what=what, hint=hint)
 

@@ -1,0 +1,109 @@
+"""`mirrorless config check FILE`: what would be made of this configuration, or everything that is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mirrorless.configuration import InvalidConfiguration, load
+from mirrorless.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mirrorless.configuration import Configuration, Flow
+
+FAILED = 2
+"""Exit code of a configuration that cannot be used."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands `config` and `config check`."""
+    config = subparsers.add_parser("config", help="look at a configuration")
+    commands = config.add_subparsers(dest="config_command", required=True, metavar="COMMAND")
+    check = commands.add_parser(
+        "check",
+        help="say what would be made of a configuration, or everything that is wrong with it",
+        epilog="Example: mirrorless config check replication.example.yaml",
+    )
+    check.add_argument("file", metavar="FILE", help="the configuration, usually replication.yaml")
+    check.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+    check.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check one file. Exit code 0: it can be deployed; 2: it cannot, and every problem is printed."""
+    try:
+        configuration = load(args.file)
+    except ConfigurationError as exc:
+        if args.json:
+            print(json.dumps({"valid": False, "problems": _problems(exc)}, indent=2))
+        else:
+            print(exc, file=sys.stderr)
+        return FAILED
+    answer = {"valid": True, "flows": [_flow(flow) for flow in configuration.flows.values()]}
+    print(json.dumps(answer, indent=2) if args.json else _text(configuration))
+    return 0
+
+
+def _problems(error: ConfigurationError) -> list[dict[str, Any]]:
+    if isinstance(error, InvalidConfiguration):
+        return [
+            {"field": problem.where, "line": problem.line, "problem": problem.what, "hint": problem.hint}
+            for problem in error.problems
+        ]
+    return [{"field": "", "line": None, "problem": error.what, "hint": error.hint}]
+
+
+def _flow(flow: Flow) -> dict[str, Any]:
+    settings = flow.settings
+    return {
+        "flow": str(flow.name),
+        "enabled": flow.enabled,
+        "delivery": settings.delivery,
+        "start": settings.start,
+        "function": {
+            "region": flow.function_region,
+            "memory_mb": settings.function.memory_mb,
+            "timeout_seconds": settings.function.timeout_seconds,
+            "architecture": settings.function.architecture,
+        },
+        "topics": [
+            {"topic": topic, "remote_topic": flow.remote_topic(topic), "consumer_group": flow.consumer_group(topic)}
+            for topic in flow.literal_topics
+        ],
+        "patterns": list(flow.topic_patterns),
+    }
+
+
+def _text(configuration: Configuration) -> str:
+    return "\n".join([f"{configuration.origin} is valid.", *map(_paragraph, configuration.flows.values())])
+
+
+def _paragraph(flow: Flow) -> str:
+    settings, mapping, function = flow.settings, flow.settings.mapping, flow.settings.function
+    if not flow.enabled:
+        return f"\n{flow.name}: disabled, nothing is made"
+    region = flow.function_region or "a region that is not written"
+    pollers = (
+        f", {mapping.minimum_pollers} to {mapping.maximum_pollers} pollers" if mapping.mode == "provisioned" else ""
+    )
+    lines = [
+        f"\n{flow.name}: {settings.delivery.replace('_', ' ')}, from {settings.start}",
+        f"  function in {region}: {function.memory_mb} MB, {function.timeout_seconds} s, {function.architecture}",
+        f"  {mapping.mode} event source mappings, up to {mapping.batch_size:,} records a batch{pollers}",
+    ]
+    width = max(map(len, flow.literal_topics), default=0)
+    lines += [f"    {topic:<{width}}  ->  {flow.remote_topic(topic)}" for topic in flow.literal_topics]
+    lines += [f"    topics that match {pattern}, as they are found" for pattern in flow.topic_patterns]
+    tasks = {
+        "heartbeats": (settings.emit_heartbeats_enabled, settings.emit_heartbeats_interval_seconds),
+        "checkpoints": (settings.emit_checkpoints_enabled, settings.emit_checkpoints_interval_seconds),
+        "group offsets": (settings.sync_group_offsets_enabled, settings.sync_group_offsets_interval_seconds),
+        "topics": (settings.refresh_topics_enabled, settings.refresh_topics_interval_seconds),
+        "configs": (settings.sync_topic_configs_enabled, settings.sync_topic_configs_interval_seconds),
+        "ACLs": (settings.sync_topic_acls_enabled, settings.sync_topic_acls_interval_seconds),
+    }
+    on_schedule = ", ".join(f"{task} every {seconds} s" for task, (enabled, seconds) in tasks.items() if enabled)
+    lines.append(f"  on schedule: {on_schedule or 'nothing'}")
+    return "\n".join(lines)

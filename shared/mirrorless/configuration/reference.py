@@ -1,0 +1,128 @@
+"""What do a reader, and a reader's editor, need to know about replication.yaml? Both are told from the model."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mirrorless.configuration.expectations import AUTHENTICATIONS, expectation, keys_of, schema_of
+from mirrorless.configuration.model import (
+    ClusterSection,
+    Document,
+    FlowSection,
+    FunctionSection,
+    MappingSection,
+    Plaintext,
+    Vpc,
+)
+from mirrorless.lane import ALIAS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirrorless.configuration.model import Section
+
+_INTRODUCTION = """\
+# Configuration
+
+*Written from the model by `python -m mirrorless.configuration`: change the model, not this page.*
+
+One file, `replication.yaml`, says which clusters there are and what flows between them. `replication.example.yaml`
+is one to begin with; `mirrorless config check FILE` says what would be made of a file, or everything that is wrong
+with it. Nothing is created from a file that has a problem.
+
+Keys are MirrorMaker 2's where it has one, and are written in one piece: `emit.heartbeats.enabled: true`. A list is a
+YAML list, or names with commas between. Only `true` and `false` are truth values: `no` is a name like any other.
+
+**Names and patterns.** An entry of letters, digits, `.`, `_` and `-` is a literal name, and its dot is a dot
+(MirrorMaker 2 lets it match any character). Everything else is a regular expression that must match the whole name.
+Expressions are Python's. Java's differ in a few places: `\\p{…}` classes, `&&` inside brackets and `\\Q…\\E` do not
+exist here, and a named group is `(?P<name>…)`. Inline flags, `(?i)`, stand first and hold for their own entry.
+
+**Remote topics.** Only aliases under `clusters` count as origins: a source topic `orders.v1` is replicated as any
+other, and not taken for the topic `v1` of a cluster `orders`. A topic that has been at either end of a flow is a
+cycle and is not replicated (the rule of MirrorMaker 2 since 4.4). Under `identity` a name does not tell the origin,
+so flows that would carry a topic round are refused.
+"""
+
+_SCHEMA_HOME = "https://json-schema.org/draft/2020-12/schema"
+
+
+def reference_page() -> str:
+    """Return docs/configuration.md."""
+    parts = [
+        _INTRODUCTION,
+        _table("The document", "", Document),
+        _table(
+            "clusters.*alias*",
+            "A Kafka cluster. `producer.…` holds for what is written to it, by any flow.",
+            ClusterSection,
+        ),
+        *(
+            _table(f"clusters.*alias*.authentication, `type: {name}`", _first_line(model), model)
+            for name, model in AUTHENTICATIONS.items()
+        ),
+        _table("clusters.*alias*.vpc", _first_line(Vpc), Vpc),
+        _table(
+            "flows.*source->target*, and defaults", "What a flow does not say is taken from `defaults`.", FlowSection
+        ),
+        _table("….mapping", _first_line(MappingSection), MappingSection),
+        _table("….function", _first_line(FunctionSection), FunctionSection),
+    ]
+    return "\n".join(parts)
+
+
+def editor_schema() -> str:
+    """Return docs/replication.schema.json, which an editor completes and checks by."""
+    schema = Document.model_json_schema(by_alias=True)
+    schema["properties"]["clusters"]["propertyNames"] = {"pattern": f"^{ALIAS.pattern}$"}
+    schema["properties"]["flows"]["propertyNames"] = {"pattern": f"^{ALIAS.pattern}->{ALIAS.pattern}$"}
+    return (
+        json.dumps({"$schema": _SCHEMA_HOME, "title": "replication.yaml", **schema}, indent=2, ensure_ascii=False)
+        + "\n"
+    )
+
+
+def _untitled(schema: Any) -> Any:
+    """Drop pydantic's titles: an editor would show them in place of the keys."""
+    if isinstance(schema, dict):
+        return {
+            key: _untitled(value) for key, value in schema.items() if not (key == "title" and isinstance(value, str))
+        }
+    return [_untitled(entry) for entry in schema] if isinstance(schema, list) else schema
+
+
+def _table(title: str, introduction: str, section: type[Section]) -> str:
+    rows = "\n".join(_rows(section))
+    introduction = f"{introduction}\n\n" if introduction else ""
+    return f"## {title}\n\n{introduction}| Key | Value | Default | Meaning |\n| --- | --- | --- | --- |\n{rows}\n"
+
+
+def _rows(section: type[Section]) -> Iterator[str]:
+    required = schema_of(section).get("required", [])
+    for key in keys_of(section):
+        field = section.model_fields[key.replace(".", "_")]
+        value = field.get_default(call_default_factory=True, validated_data={})
+        default = "*required*" if key in required else _default(value)
+        yield f"| `{key}` | {expectation(section, key)} | {default} | {field.description} |"
+
+
+def _default(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return f"`{str(value).lower()}`"
+        case tuple():
+            # A vertical line would end the table's cell.
+            return ", ".join(f"`{entry}`" for entry in value).replace("|", r"\|") or "none"
+        case str() | int():
+            return f"`{value}`"
+        case Plaintext():
+            return "`type: plaintext`"
+        case _:
+            return "its own defaults"
+
+
+def _first_line(section: type[Section]) -> str:
+    return (section.__doc__ or "").partition("\n")[0]
