@@ -50,7 +50,7 @@ def kafka_jars(version: str = DEFAULT_KAFKA) -> Path:
         ArtifactsUnavailable: the version does not exist, or Maven cannot reach a repository.
         ValueError: a version below 3.9, or not a version at all.
     """
-    match = re.match(r"(\d+)\.(\d+)\.\d+", version)
+    match = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
     if match is None or (int(match[1]), int(match[2])) < OLDEST_KAFKA:
         raise ValueError(
             f"{version!r} is not a Kafka version for the lab: give 3.9.0 or newer, such as {DEFAULT_KAFKA}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 REGION = "us-east-1"
 """A client has to name a region; with `-sharedDb` all regions and credentials see the same tables."""
+
+NOT_LOOKED_UP = (None, None, None, None)
+"""How botocore is told that a setting has no file entry, no environment variable, no default and no conversion."""
 
 
 class DynamoDbLocal(Server):
@@ -77,11 +80,13 @@ class DynamoDbLocal(Server):
         return obstacle
 
     def _client(self, config: Config) -> Any:
-        return boto3.client(
+        # The operator's own profile and configuration file must neither redirect the lab nor be missed by it.
+        session = botocore.session.Session({"profile": NOT_LOOKED_UP, "config_file": NOT_LOOKED_UP})
+        return session.create_client(
             "dynamodb",
             endpoint_url=self.endpoint,
             region_name=REGION,
             aws_access_key_id="lab",
             aws_secret_access_key="lab",  # noqa: S106 - DynamoDB Local asks for some credentials and checks none
-            config=config,
+            config=config.merge(Config(proxies={})),  # nor may a proxy stand between us and loopback
         )

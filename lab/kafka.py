@@ -103,8 +103,10 @@ class KafkaCluster(Server):
         run = [java_command(), *self._java_options(), "-cp", classpath(kafka_jars(self.version))]
         steps = "exec " + shlex.join([*run, "kafka.Kafka", settings])
         if not (self._folder / "data" / "meta.properties").exists():
-            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-            form = [*run, "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", cluster_id, "-c", settings]
+            cluster_id = new_cluster_id()
+            # Said with "=": an id may begin with a hyphen, and would be taken for an option.
+            form = [*run, "kafka.tools.StorageTool", "format", "--ignore-formatted", f"--cluster-id={cluster_id}"]
+            form += ["-c", settings]
             steps = f"{shlex.join(form)} && {steps}"
         # The shell becomes the broker, so the pid that we know is the broker's.
         return ["sh", "-c", steps]
@@ -154,6 +156,11 @@ class KafkaCluster(Server):
                 return str(exc.args[0])
 
         return obstacle
+
+
+def new_cluster_id() -> str:
+    """16 random bytes as Kafka writes them: URL-safe base64 without padding."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 
 def first_obstacle(client: AdminClient) -> str:

@@ -39,7 +39,7 @@ A program of its own rather than a `preexec_fn`: Python code between fork and ex
 """
 
 NURSERY = ThreadPoolExecutor(max_workers=1, thread_name_prefix="nursery")
-"""The one thread that forks: "parent death" means the death of the forking *thread*, so this one lives as long as we."""
+"""The one thread that forks: "parent death" means the death of the forking *thread*, so it lives as long as we do."""
 
 TAKEN: set[int] = set()
 """Ports already promised in this process, though perhaps nobody listens on them yet."""

@@ -29,11 +29,12 @@ class Server(ABC):
 
     Attributes:
         log: the log file; restarts append to it.
+        title: what it is and where, for people.
     """
 
     def __init__(self, *, title: str, folder: Path, log: str) -> None:
         self.log = folder.absolute() / log
-        self._title = title
+        self.title = title
         self._folder = folder.absolute()
         self._process: ChildProcess | None = None
 
@@ -107,5 +108,5 @@ class Server(ABC):
 
     def _failed(self, what: str) -> ServerFailed:
         return ServerFailed(
-            f"{what}; the end of its log:\n{tail(self.log)}\n", where=self._title, hint=f"read {self.log}"
+            f"{what}; the end of its log:\n{tail(self.log)}\n", where=self.title, hint=f"read {self.log}"
         )

@@ -1,0 +1,231 @@
+"""The lab's servers are real: they keep address and data over kill -9, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from lab.artifacts import DEFAULT_KAFKA
+from lab.dynamodb import DynamoDbLocal
+from lab.kafka import KafkaCluster
+from lab.server import ServerFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.integration
+
+VERSION = os.environ.get("KAFKA", DEFAULT_KAFKA)
+QUIET = {"log_level": 0}  # refused connections are this file's subject
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster, DynamoDbLocal]]:
+    """Two clusters and DynamoDB, started side by side."""
+    folder = tmp_path_factory.mktemp("lab")
+    started = (
+        KafkaCluster(alias="us-east", folder=folder / "us-east", version=VERSION),
+        KafkaCluster(alias="eu-west", folder=folder / "eu-west", version=VERSION),
+        DynamoDbLocal(folder=folder / "dynamodb"),
+    )
+    try:
+        for server in started:
+            server.begin_start()
+        for server in started:
+            server.wait_ready()
+        yield started
+    finally:
+        for server in started:
+            server.stop()
+
+
+@pytest.fixture
+def clusters(servers: tuple[KafkaCluster, KafkaCluster, DynamoDbLocal]) -> tuple[KafkaCluster, KafkaCluster]:
+    return servers[0], servers[1]
+
+
+@pytest.fixture
+def dynamodb(servers: tuple[KafkaCluster, KafkaCluster, DynamoDbLocal]) -> DynamoDbLocal:
+    return servers[2]
+
+
+def create_topic(cluster: KafkaCluster, partitions: int = 1) -> str:
+    topic = f"orders-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+    admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])[topic].result(timeout=20)
+    return topic
+
+
+def produce_in_a_transaction(cluster: KafkaCluster, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": uuid4().hex, **QUIET})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    producer.commit_transaction(30)
+
+
+def committed_values(cluster: KafkaCluster, topic: str, count: int) -> list[bytes | None]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            **QUIET,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found = consumer.consume(count, timeout=30)
+        assert [record.error() for record in found] == [None] * len(found)
+        return [record.value() for record in found]
+    finally:
+        consumer.close()
+
+
+def runs(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_a_committed_record_survives_kill_and_start_at_the_same_address(
+    clusters: tuple[KafkaCluster, KafkaCluster],
+) -> None:
+    cluster, other = clusters
+    topic = create_topic(cluster)
+    produce_in_a_transaction(cluster, topic, [b"before", b"the", b"kill"])
+    address, first_pid, others_pid = cluster.bootstrap, cluster.pid, other.pid
+    assert first_pid is not None
+
+    cluster.kill()
+
+    assert not cluster.alive
+    assert cluster.pid is None
+    assert not runs(first_pid)
+    assert other.pid == others_pid
+
+    cluster.start()
+
+    assert cluster.bootstrap == address
+    assert cluster.pid not in (None, first_pid)
+    produce_in_a_transaction(cluster, topic, [b"after"])
+    # The offset between is the first transaction's marker; it is skipped, and costs no record.
+    assert committed_values(cluster, topic, 4) == [b"before", b"the", b"kill", b"after"]
+
+
+def test_a_cluster_that_is_ready_takes_records_for_every_partition_at_once(
+    clusters: tuple[KafkaCluster, KafkaCluster],
+) -> None:
+    """Ready is a promise to the caller's first produce, with no retries to hide behind; also after a restart."""
+    cluster = clusters[1]
+    topic = create_topic(cluster, partitions=24)
+
+    cluster.kill()
+    cluster.start()
+
+    outcomes: list[KafkaError | None] = []
+
+    def note(error: KafkaError | None, _: object) -> None:
+        outcomes.append(error)
+
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "retries": 0, **QUIET})
+    for partition in range(24):
+        producer.produce(topic, b"x", partition=partition, on_delivery=note)
+    assert producer.flush(20) == 0
+    assert outcomes == [None] * 24
+
+
+def test_a_record_of_eight_megabytes_is_taken(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:
+    cluster = clusters[1]
+    topic = create_topic(cluster)
+    value = os.urandom(8 * 1024 * 1024)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "message.max.bytes": 10_000_000, **QUIET})
+
+    producer.produce(topic, value)
+
+    assert producer.flush(30) == 0
+    assert committed_values(cluster, topic, 1) == [value]
+
+
+def test_a_topic_appears_only_when_it_is_created(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:
+    """A broker that creates topics by itself would hide a mirror that forgot to."""
+    bootstrap = clusters[0].bootstrap
+    producer = Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 1000, **QUIET})
+
+    producer.produce("never-created", b"x")
+
+    assert producer.flush(20) == 0
+    assert "never-created" not in AdminClient({"bootstrap.servers": bootstrap, **QUIET}).list_topics(timeout=10).topics
+
+
+def test_an_item_survives_kill_and_start_at_the_same_address(
+    dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "nowhere")  # the lab's client must not look at the operator's own settings
+    client = dynamodb.client()
+    client.create_table(
+        TableName="chain",
+        KeySchema=[{"AttributeName": "lane", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "lane", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    client.put_item(TableName="chain", Item={"lane": {"S": "orders-0"}, "next": {"N": "42"}})
+    first_pid = dynamodb.pid
+    assert first_pid is not None
+
+    dynamodb.kill()
+    assert not runs(first_pid)
+    dynamodb.start()
+
+    assert dynamodb.pid != first_pid
+    found = client.get_item(TableName="chain", Key={"lane": {"S": "orders-0"}}, ConsistentRead=True)
+    assert found["Item"]["next"] == {"N": "42"}
+
+
+def test_stop_leaves_no_process_and_a_later_start_finds_the_data(tmp_path: Path) -> None:
+    cluster = KafkaCluster(alias="passing", folder=tmp_path, version=VERSION)
+    try:
+        cluster.start()
+        topic = create_topic(cluster)
+        produce_in_a_transaction(cluster, topic, [b"kept"])
+        pid = cluster.pid
+        assert pid is not None
+
+        cluster.stop()
+
+        assert not cluster.alive
+        assert not runs(pid)
+        cluster.stop()  # twice is no error
+        cluster.restart()
+        assert committed_values(cluster, topic, 1) == [b"kept"]
+    finally:
+        cluster.kill()
+
+
+def test_a_cluster_id_may_begin_with_a_hyphen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One id in 64 does; taken for an option, it would make one first start in 64 fail."""
+    monkeypatch.setattr("lab.kafka.new_cluster_id", lambda: "-BQ3zZUlTXaXJxs3i3rwzg")
+    cluster = KafkaCluster(alias="hyphen", folder=tmp_path, version=VERSION)
+    try:
+        cluster.start()
+    finally:
+        cluster.kill()
+
+
+def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    cluster = KafkaCluster(
+        alias="broken", folder=tmp_path, version=VERSION, properties={"num.network.threads": "a few"}
+    )
+
+    with pytest.raises(ServerFailed, match=r"(?s)Kafka .* broken at 127\.0\.0\.1:\d+: it died.*num\.network\.threads"):
+        cluster.start()
+
+    assert not cluster.alive

@@ -1,0 +1,163 @@
+"""Children die when told, and with us: a broker left behind would hold its port and memory for days."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lab.process import ChildProcess, first_ephemeral_port, free_port, tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+POLITE = "import time; print('up', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[str], ChildProcess]]:
+    """Start a Python program that says `up` when it is."""
+    children: list[ChildProcess] = []
+
+    def run(program: str) -> ChildProcess:
+        child = ChildProcess.start([sys.executable, "-c", program], tmp_path / f"{len(children)}.log")
+        children.append(child)
+        until(lambda: "up" in child.log.read_text())
+        return child
+
+    yield run
+    for child in children:
+        child.kill()
+
+
+def until(claim: Callable[[], bool], within_s: float = 20.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not claim():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.01)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; a zombie that nobody has reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_killed_child_is_gone_when_kill_returns(start: Callable[[str], ChildProcess]) -> None:
+    child = start(POLITE)
+    assert child.alive
+
+    child.kill()
+
+    assert not child.alive
+    assert child.exit_code == -signal.SIGKILL
+    assert not runs(child.pid)
+    child.kill()  # twice is no error
+
+
+def test_a_child_that_ignores_sigterm_is_killed_after_the_timeout(start: Callable[[str], ChildProcess]) -> None:
+    child = start(STUBBORN)
+
+    child.stop(timeout=0.2)
+
+    assert child.exit_code == -signal.SIGKILL
+
+
+def test_a_frozen_child_hears_stop(start: Callable[[str], ChildProcess]) -> None:
+    """Without a SIGCONT the SIGTERM would wait in the queue, and every frozen environment cost its whole timeout."""
+    child = start(POLITE)
+    child.signal(signal.SIGSTOP)
+
+    child.stop(timeout=10)
+
+    assert child.exit_code == -signal.SIGTERM
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_a_child(start: Callable[[str], ChildProcess]) -> None:
+    """The terminal signals its foreground group: a child in it would die before we had stopped what depends on it."""
+    child = start(POLITE)
+
+    assert os.getsid(child.pid) == child.pid
+    assert os.getpgid(child.pid) == child.pid
+
+
+def test_kill_takes_what_the_child_started_along(start: Callable[[str], ChildProcess]) -> None:
+    child = start("import subprocess; p = subprocess.Popen(['sleep', '60']); print('up', p.pid, flush=True); p.wait()")
+    grandchild = int(child.log.read_text().split()[1])
+
+    child.kill()
+
+    until(lambda: not runs(grandchild))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="death with the parent is Linux's")
+def test_a_child_dies_with_us_even_by_sigkill_and_not_before(tmp_path: Path) -> None:
+    """Linux signals when the forking thread ends: started from a passing thread, a broker would vanish."""
+    program = f"""
+import threading, time
+from pathlib import Path
+from lab.process import ChildProcess
+
+children, threads = [], []
+
+def passing():
+    threads.append(threading.get_native_id())
+    children.append(ChildProcess.start(["sleep", "60"], Path({str(tmp_path / "log")!r})))
+
+threading.Thread(target=passing).start()
+while not threads or Path(f"/proc/self/task/{{threads[0]}}").exists():
+    time.sleep(0.01)
+print(children[0].pid, children[0].alive, flush=True)
+time.sleep(60)
+"""
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=os.environ | path
+    ) as lab:
+        assert lab.stdout is not None
+        pid, alive = lab.stdout.readline().split()
+        assert alive == "True"
+        assert runs(int(pid))
+
+        lab.kill()
+
+    until(lambda: not runs(int(pid)))
+
+
+def test_a_program_that_is_not_there_is_named_in_the_log(tmp_path: Path) -> None:
+    child = ChildProcess.start(["no-such-program"], tmp_path / "log")
+
+    assert child.wait(20) != 0
+    assert "no-such-program: No such file or directory" in tail(child.log)
+
+
+def test_waiting_too_long_names_the_process_and_its_log(start: Callable[[str], ChildProcess]) -> None:
+    child = start(POLITE)
+
+    with pytest.raises(TimeoutError, match=rf"process {child.pid} still runs after 0.01 s; its log is .*0\.log"):
+        child.wait(0.01)
+
+
+def test_a_restart_keeps_the_log_of_the_life_before(tmp_path: Path) -> None:
+    for word in ("first", "second"):
+        assert ChildProcess.start(["echo", word], tmp_path / "log").wait(20) == 0
+
+    assert tail(tmp_path / "log") == "first\nsecond"
+    assert tail(tmp_path / "log", lines=1) == "second"
+
+
+def test_ports_are_promised_once_and_never_out_of_the_kernels_own_range() -> None:
+    """A client that calls a dead broker on such a port can be given the port itself, and then holds it."""
+    ports = [free_port() for _ in range(200)]
+
+    assert len(set(ports)) == 200
+    assert max(ports) < first_ephemeral_port()
