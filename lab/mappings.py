@@ -104,7 +104,7 @@ class EventSourceMappings:
         mapping.begin("Creating", delay_s=self._behaviour.creation_delay_s)
         return answer
 
-    def update(self, uuid: str, **request: Any) -> dict[str, Any]:
+    def update(self, uuid: str, /, **request: Any) -> dict[str, Any]:
         """UpdateEventSourceMapping: polling stops, and starts again with the new settings from what is committed.
 
         Raises:
@@ -115,7 +115,7 @@ class EventSourceMappings:
         """
         with self._lock:
             mapping = self._settled(uuid)
-            settings = settings_of_update(mapping.settings, request)
+            settings = settings_of_update(mapping.settings, {"UUID": uuid, **request})
             self._check_destination(settings)
             mapping.function = self._function(settings)
             mapping.settings = settings

@@ -1,0 +1,593 @@
+"""The event source mapping on a real broker, in front of a function that is a Python callable.
+
+What AWS promises of order, retries, commits and redelivery is what the forwarder is built upon.
+"""
+
+import json
+import os
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import boto3
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from moto import mock_aws
+
+from lab.artifacts import DEFAULT_KAFKA
+from lab.behaviour import LabBehaviour
+from lab.destinations import Destinations
+from lab.invocation import Invocation, Status
+from lab.kafka import KafkaCluster
+from lab.mapping_api import ResourceConflictError, ResourceInUseError, ResourceNotFoundError
+from lab.mappings import EventSourceMappings
+
+pytestmark = pytest.mark.integration
+
+PROVISIONED: dict[str, Any] = {"ProvisionedPollerConfig": {"MinimumPollers": 1, "MaximumPollers": 1}}
+PARTIAL = {**PROVISIONED, "FunctionResponseTypes": ["ReportBatchItemFailures"]}
+SERVICES = {"region_name": "us-east-1", "aws_access_key_id": "lab", "aws_secret_access_key": "lab"}
+
+
+def eventually(claim: Callable[[], bool], *, within_s: float = 20.0) -> None:
+    """Wait until the claim holds."""
+    deadline = time.monotonic() + within_s
+    while not claim():
+        assert time.monotonic() < deadline, f"not within {within_s} s"
+        time.sleep(0.01)
+
+
+def success(payload: bytes = b"null") -> Invocation:
+    return Invocation(status="success", payload=payload, request_id=str(uuid4()), duration_ms=1.0)
+
+
+def failure(status: Status = "function_error") -> Invocation:
+    return Invocation(status=status, payload=b'{"errorType":"Broken"}', request_id=str(uuid4()), duration_ms=1.0)
+
+
+def failed(*places: tuple[str, int]) -> Invocation:
+    items = [{"itemIdentifier": {"partition": name, "offset": offset}} for name, offset in places]
+    return success(json.dumps({"batchItemFailures": items}).encode())
+
+
+@dataclass
+class Function:
+    """A function that remembers its batches and answers as told."""
+
+    answer: Callable[[list[dict[str, Any]]], Invocation] = field(default=lambda _: success())
+    batches: list[list[dict[str, Any]]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def invoke(self, event: bytes) -> Invocation:
+        """Remember the event, then answer as told."""
+        decoded = json.loads(event)
+        records = [record for lane in decoded["records"].values() for record in lane]
+        self.events.append(decoded)
+        self.batches.append(records)
+        return self.answer(records)
+
+    def offsets(self, partition: int = 0) -> list[int]:
+        """Every delivered offset of one partition, in order of delivery."""
+        return [it["offset"] for batch in list(self.batches) for it in batch if it["partition"] == partition]
+
+    def sizes(self) -> list[int]:
+        """The number of records in each batch."""
+        return [len(batch) for batch in list(self.batches)]
+
+
+@dataclass
+class Stage:
+    """A broker, a fresh topic, a function, and the mappings between them."""
+
+    broker: KafkaCluster
+    folder: Path
+    topic: str = field(default_factory=lambda: f"orders-{uuid4().hex[:8]}")
+    function: Function = field(default_factory=Function)
+    destinations: Destinations = field(default_factory=Destinations)
+    behaviour: LabBehaviour = field(
+        default_factory=lambda: LabBehaviour(retry_initial_s=0.05, retry_max_s=0.2, stop_grace_s=1.0)
+    )
+    _mappings: EventSourceMappings | None = None
+
+    @property
+    def mappings(self) -> EventSourceMappings:
+        """The control plane, made when it is first needed so that a test can choose its parts."""
+        if self._mappings is None:
+            self._mappings = EventSourceMappings(
+                functions={"forward": self.function},
+                folder=self.folder,
+                clusters_by_arn={"arn:aws:kafka:us-east-1:123456789012:cluster/src/1": self.broker.bootstrap},
+                behaviour=self.behaviour,
+                destinations=self.destinations,
+            )
+        return self._mappings
+
+    def request(self, **changes: Any) -> dict[str, Any]:
+        """A good request, changed; None takes a field away."""
+        whole = {
+            "FunctionName": "forward",
+            "Topics": [self.topic],
+            "SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": [self.broker.bootstrap]}},
+            "StartingPosition": "TRIM_HORIZON",
+            "MaximumBatchingWindowInSeconds": 0,
+            **changes,
+        }
+        return {name: value for name, value in whole.items() if value is not None}
+
+    def create(self, **changes: Any) -> str:
+        """Create a mapping, wait until it polls, and answer its UUID."""
+        uuid = str(self.mappings.create(**self.request(**changes))["UUID"])
+        self.mappings.wait_enabled(uuid)
+        return uuid
+
+    def make_topic(self, name: str = "", *, partitions: int = 1) -> None:
+        """Create the stage's topic, or another."""
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        for answer in admin.create_topics([NewTopic(name or self.topic, partitions, 1)]).values():
+            answer.result(timeout=20)
+
+    def produce(self, count: int, *, partition: int = 0, value: bytes = b"v", first: int = 0) -> None:
+        """Produce records with keys k<first> and on, and wait until they are acknowledged."""
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "message.max.bytes": 16 << 20})
+        for number in range(first, first + count):
+            producer.produce(self.topic, value, f"k{number}".encode(), partition)
+        assert producer.flush(20) == 0
+
+    def drained(self, uuid: str) -> None:
+        """Wait until nothing is left to do."""
+        eventually(lambda: not any(self.mappings.lag(uuid).values()))
+
+    def stop(self) -> None:
+        """Stop the mappings."""
+        if self._mappings is not None:
+            self._mappings.stop()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    cluster = KafkaCluster(
+        alias="us-east",
+        folder=tmp_path_factory.mktemp("broker"),
+        version=os.environ.get("KAFKA", DEFAULT_KAFKA),
+    )
+    cluster.start()
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def stage(broker: KafkaCluster, tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(broker, tmp_path)
+    yield made
+    made.stop()
+
+
+def test_records_reach_the_function_in_order_and_are_committed(stage: Stage) -> None:
+    stage.make_topic(partitions=3)
+    uuid = stage.create(BatchSize=10)
+
+    for partition in range(3):
+        stage.produce(50, partition=partition)
+    stage.drained(uuid)
+
+    assert [stage.function.offsets(partition) for partition in range(3)] == [list(range(50))] * 3
+    assert max(stage.function.sizes()) <= 10
+    assert stage.mappings.committed(uuid) == {0: 50, 1: 50, 2: 50}
+    assert stage.mappings.get(uuid)["LastProcessingResult"] == "OK"
+    counts = stage.mappings.metrics(uuid)
+    assert (counts["Polled"], counts["Invoked"], counts["Committed"]) == (150, 150, 150)
+
+
+def test_a_window_gathers_and_zero_does_not(stage: Stage) -> None:
+    stage.make_topic()
+    stage.produce(3)
+
+    uuid = stage.create(MaximumBatchingWindowInSeconds=1)
+    started = time.monotonic()
+    stage.produce(3, first=3)
+    stage.drained(uuid)
+
+    assert stage.function.sizes() == [6]
+    assert time.monotonic() - started > 0.5
+
+
+def test_a_record_reaches_the_function_at_once_when_the_window_is_zero(stage: Stage) -> None:
+    latencies: list[float] = []
+
+    def answer(records: list[dict[str, Any]]) -> Invocation:
+        latencies.append(time.time() - records[0]["timestamp"] / 1000)
+        return success()
+
+    stage.function.answer = answer
+    stage.make_topic()
+    uuid = stage.create()
+
+    for number in range(20):
+        stage.produce(1, first=number)
+    stage.drained(uuid)
+
+    assert sorted(latencies)[len(latencies) // 2] < 0.2  # milliseconds when the machine is idle
+
+
+def test_partitions_share_a_payload_unless_told_otherwise(stage: Stage) -> None:
+    stage.behaviour = LabBehaviour(mixed_partitions=False)
+    stage.make_topic(partitions=3)
+    for partition in range(3):
+        stage.produce(5, partition=partition)
+
+    uuid = stage.create()
+    stage.drained(uuid)
+
+    assert all(len(event["records"]) == 1 for event in stage.function.events)
+
+
+def test_no_partition_is_in_two_invocations_at_once_and_no_poller_in_more_than_five(stage: Stage) -> None:
+    busy: list[int] = []
+    peaks: list[int] = []
+    clashes: list[int] = []
+    lock = threading.Lock()
+
+    def answer(records: list[dict[str, Any]]) -> Invocation:
+        mine = {record["partition"] for record in records}
+        with lock:
+            clashes.extend(mine & set(busy))
+            busy.extend(mine)
+            peaks.append(len(busy))
+        time.sleep(0.02)
+        with lock:
+            for partition in mine:
+                busy.remove(partition)
+        return success()
+
+    stage.function.answer = answer
+    stage.behaviour = LabBehaviour(mixed_partitions=False)
+    stage.make_topic(partitions=8)
+    for partition in range(8):
+        stage.produce(20, partition=partition)
+
+    uuid = stage.create(BatchSize=5)
+    stage.drained(uuid)
+
+    assert clashes == []
+    assert max(peaks) == 5
+
+
+def test_an_on_demand_mapping_retries_the_same_batch_and_commits_after_success_only(stage: Stage) -> None:
+    outcomes: list[Status] = ["function_error", "timeout", "throttled", "exited"]
+    committed: list[dict[int, int]] = []
+
+    def answer(_: list[dict[str, Any]]) -> Invocation:
+        committed.append(stage.mappings.committed(uuid))
+        return failure(outcomes.pop(0)) if outcomes else success()
+
+    stage.function.answer = answer
+    stage.make_topic()
+    uuid = stage.create(BatchSize=5)
+    stage.mappings.hold(uuid)
+    stage.produce(10)
+    eventually(lambda: stage.mappings.metrics(uuid).get("Polled", 0) >= 5)
+    stage.mappings.release(uuid)
+    stage.drained(uuid)
+
+    assert stage.function.offsets() == [0, 1, 2, 3, 4] * 5 + [5, 6, 7, 8, 9]
+    assert committed[:5] == [{}] * 5
+    assert stage.mappings.committed(uuid) == {0: 10}
+    assert stage.mappings.metrics(uuid)["FailedInvoke"] == 20
+
+
+def test_a_partial_response_redelivers_only_the_failed_and_holds_the_commit_back(stage: Stage) -> None:
+    held = threading.Event()
+
+    def answer(_: list[dict[str, Any]]) -> Invocation:
+        if len(stage.function.batches) == 1:
+            return failed((f"{stage.topic}-0", 2), (f"{stage.topic}-0", 4))
+        held.wait(10)
+        return success()
+
+    stage.function.answer = answer
+    stage.make_topic()
+    stage.produce(6)
+    uuid = stage.create(**PARTIAL)
+    eventually(lambda: stage.mappings.committed(uuid) == {0: 2})
+    held.set()
+    stage.drained(uuid)
+
+    assert stage.function.offsets() == [0, 1, 2, 3, 4, 5, 2, 4]
+    assert stage.mappings.committed(uuid) == {0: 6}
+
+
+def test_bisect_isolates_a_poisonous_record_and_gives_up_only_that_one(stage: Stage) -> None:
+    stage.function.answer = lambda records: failure() if any(it["offset"] == 5 for it in records) else success()
+    stage.make_topic()
+    stage.produce(8)
+
+    uuid = stage.create(**PROVISIONED, BisectBatchOnFunctionError=True, MaximumRetryAttempts=1)
+    stage.drained(uuid)
+
+    assert stage.function.sizes() == [8, 4, 4, 2, 1, 1, 1, 2]
+    assert stage.mappings.metrics(uuid)["Dropped"] == 1
+    assert stage.mappings.committed(uuid) == {0: 8}
+
+
+def test_a_lost_acknowledgement_redelivers_the_batch(stage: Stage) -> None:
+    stage.make_topic()
+    uuid = stage.create()
+    stage.mappings.lose_ack(uuid)
+
+    stage.produce(3)
+    eventually(lambda: len(stage.function.offsets()) >= 6)
+    stage.drained(uuid)
+
+    assert stage.function.offsets().count(0) == 2
+    assert stage.mappings.committed(uuid) == {0: 3}
+
+
+@pytest.mark.parametrize("concurrently", [False, True])
+def test_a_batch_can_be_delivered_twice(stage: Stage, concurrently: bool) -> None:  # noqa: FBT001  a table's column
+    stage.make_topic()
+    uuid = stage.create()
+    stage.mappings.duplicate_batch(uuid, concurrently=concurrently)
+
+    stage.produce(1)
+    eventually(lambda: len(stage.function.batches) == 2)
+    stage.drained(uuid)
+
+    assert stage.function.events[0] == stage.function.events[1]
+
+
+def test_after_a_failed_commit_the_next_one_covers_it(stage: Stage) -> None:
+    stage.make_topic()
+    uuid = stage.create()
+    stage.mappings.commit_failure(uuid)
+
+    stage.produce(1)
+    eventually(lambda: stage.mappings.metrics(uuid).get("CommitError") == 1)
+    assert stage.mappings.committed(uuid) == {}
+    stage.produce(1, first=1)
+    stage.drained(uuid)
+
+    assert stage.function.offsets() == [0, 1]
+    assert stage.mappings.committed(uuid) == {0: 2}
+
+
+def test_a_rebalance_during_an_invocation_makes_it_a_zombie_and_redelivers_its_batch(stage: Stage) -> None:
+    """The zombie's late success must not be committed: its records belong to another poller by then."""
+    held = threading.Event()
+    stage.function.answer = lambda _: success() if len(stage.function.batches) > 1 or held.wait(20) else failure()
+    stage.make_topic()
+    uuid = stage.create()
+    stage.produce(2)
+    eventually(lambda: len(stage.function.batches) == 1)
+
+    stage.mappings.rebalance(uuid)
+    eventually(lambda: len(stage.function.batches) >= 2)
+    stage.drained(uuid)
+    held.set()
+
+    assert stage.function.offsets()[-2:] == [0, 1]
+    assert stage.mappings.committed(uuid) == {0: 2}
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
+def test_rebalances_lose_nothing_whatever_the_assignor(stage: Stage, assignor: Any) -> None:
+    stage.behaviour = LabBehaviour(assignor=assignor, retry_initial_s=0.05)
+    stage.make_topic(partitions=4)
+    uuid = stage.create(BatchSize=7)
+
+    for turn in range(2):
+        for partition in range(4):
+            stage.produce(30, partition=partition, first=30 * turn)
+        stage.mappings.rebalance(uuid)
+    stage.mappings.wait_enabled(uuid)
+    stage.drained(uuid)
+
+    assert [sorted(set(stage.function.offsets(partition))) for partition in range(4)] == [list(range(60))] * 4
+    assert stage.mappings.committed(uuid) == dict.fromkeys(range(4), 60)
+
+
+def test_several_pollers_share_the_partitions_and_are_never_more_than_those(stage: Stage) -> None:
+    stage.make_topic(partitions=2)
+    uuid = stage.create(ProvisionedPollerConfig={"MinimumPollers": 4, "MaximumPollers": 4})
+
+    for partition in range(2):
+        stage.produce(30, partition=partition)
+    stage.drained(uuid)
+
+    (mapping,) = stage.mappings._mappings.values()
+    assert len(mapping._pollers) == 2
+    assert all(len(event["records"]) == 1 for event in stage.function.events)
+    assert {partition: sorted(set(stage.function.offsets(partition))) for partition in range(2)} == {
+        0: list(range(30)),
+        1: list(range(30)),
+    }
+
+
+def test_a_record_that_fits_no_event_goes_to_the_destination_topic_and_the_rest_goes_on(stage: Stage) -> None:
+    letters = f"{stage.topic}-dlt"
+    stage.make_topic(letters)
+    admin = AdminClient({"bootstrap.servers": stage.broker.bootstrap})
+    large = NewTopic(stage.topic, 1, 1, config={"max.message.bytes": str(16 << 20)})
+    for answer in admin.create_topics([large]).values():
+        answer.result(timeout=20)
+    stage.produce(1)
+    stage.produce(1, first=1, value=b"x" * 4_800_000)
+    stage.produce(1, first=2)
+
+    uuid = stage.create(**PROVISIONED, DestinationConfig={"OnFailure": {"Destination": f"kafka://{letters}"}})
+    stage.drained(uuid)
+
+    assert stage.function.offsets() == [0, 2]
+    assert stage.mappings.metrics(uuid)["OnFailureDestinationDelivered"] == 1
+    (letter,) = read(stage.broker, letters)
+    assert letter.key() == b"k1"
+    envelope = json.loads(letter.value() or b"")
+    assert envelope["requestContext"]["condition"] == "MaximumPayloadSizeExceeded"
+    assert envelope["responseContext"] is None
+    assert envelope["KafkaBatchInfo"]["recordInfo"]["offset"] == "1"
+    (record,) = envelope["payload"]["records"][f"{stage.topic}-0"]
+    assert len(b64decode(record["value"])) == 4_800_000
+
+
+def test_given_up_batches_reach_sqs_sns_and_s3_in_their_formats(stage: Stage) -> None:
+    stage.function.answer = lambda _: failure("timeout")
+    stage.make_topic()
+    stage.produce(2)
+    with mock_aws():
+        sqs, sns, s3 = (boto3.client(service, **SERVICES) for service in ("sqs", "sns", "s3"))
+        queue = sqs.create_queue(QueueName="failed")["QueueUrl"]
+        queue_arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        topic_arn = sns.create_topic(Name="failed")["TopicArn"]
+        sns.subscribe(TopicArn=topic_arn, Protocol="sqs", Endpoint=queue_arn)
+        s3.create_bucket(Bucket="failed")
+        stage.destinations = Destinations(sqs=sqs, sns=sns, s3=s3)
+
+        for arn in (queue_arn, topic_arn, "arn:aws:s3:::failed"):
+            config = {"DestinationConfig": {"OnFailure": {"Destination": arn}}, "MaximumRetryAttempts": 1}
+            stage.drained(stage.create(**PROVISIONED, **config))
+
+        letters = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+        bodies = [json.loads(letter["Body"]) for letter in letters]
+        metadata = [json.loads(body["Message"]) if "Message" in body else body for body in bodies]
+        (kept,) = s3.list_objects_v2(Bucket="failed")["Contents"]
+        archived = json.loads(s3.get_object(Bucket="failed", Key=kept["Key"])["Body"].read())
+
+    assert len(metadata) == 2
+    for told in (*metadata, archived):
+        assert told["requestContext"]["condition"] == "RetryAttemptsExhausted"
+        assert told["requestContext"]["approximateInvokeCount"] == 2
+        info = told["KafkaBatchInfo"]["recordsInfo"][f"{stage.topic}-0"]
+        assert (info["firstRecordOffset"], info["lastRecordOffset"]) == ("0", "1")
+    assert "payload" not in metadata[0]
+    assert len(json.loads(archived["payload"])["records"][f"{stage.topic}-0"]) == 2
+
+
+def test_starting_positions_hold_for_partitions_without_a_commit(stage: Stage) -> None:
+    stage.make_topic()
+    stage.produce(2)
+    time.sleep(0.05)  # a millisecond has to pass between the two halves: timestamps are what is tested
+    moment = time.time()
+    time.sleep(0.05)
+    stage.produce(2, first=2)
+
+    for start, first in (
+        ({"StartingPosition": "TRIM_HORIZON"}, 0),
+        ({"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": moment}, 2),
+        ({"StartingPosition": "LATEST"}, None),
+    ):
+        stage.function.batches.clear()
+        uuid = stage.create(**start)
+        stage.drained(uuid)
+        assert stage.function.offsets() == ([] if first is None else list(range(first, 4)))
+        stage.mappings.delete(uuid)
+
+
+def test_committed_offsets_win_over_the_starting_position(stage: Stage) -> None:
+    """Seeding a group's offsets is how a mapping is started at an exact place after a failover."""
+    stage.make_topic(partitions=2)
+    for partition in range(2):
+        stage.produce(5, partition=partition)
+    seeder = Consumer({"bootstrap.servers": stage.broker.bootstrap, "group.id": stage.topic})
+    seeder.commit(offsets=[TopicPartition(stage.topic, 0, 3)], asynchronous=False)
+    seeder.close()
+
+    uuid = stage.create(SelfManagedKafkaEventSourceConfig={"ConsumerGroupId": stage.topic})
+    stage.drained(uuid)
+
+    assert stage.function.offsets(0) == [3, 4]
+    assert stage.function.offsets(1) == [0, 1, 2, 3, 4]
+
+
+def test_a_group_can_be_mapped_once_per_cluster_until_its_mapping_is_deleted(stage: Stage) -> None:
+    group = {"SelfManagedKafkaEventSourceConfig": {"ConsumerGroupId": stage.topic}}
+    stage.make_topic()
+    uuid = stage.create(**group)
+
+    with pytest.raises(ResourceConflictError, match=uuid) as conflict:
+        stage.mappings.create(**stage.request(**group))
+    assert conflict.value.status == 409
+
+    assert stage.mappings.delete(uuid)["State"] == "Deleting"
+    eventually(lambda: stage.mappings.list() == [])
+    with pytest.raises(ResourceNotFoundError):
+        stage.mappings.get(uuid)
+    stage.create(**group)
+
+
+def test_an_update_stops_polling_and_goes_on_from_what_is_committed(stage: Stage) -> None:
+    stage.make_topic()
+    uuid = stage.create(StartingPosition="LATEST")
+    stage.produce(2)
+    stage.drained(uuid)
+
+    assert stage.mappings.update(uuid, Enabled=False)["State"] == "Updating"
+    with pytest.raises(ResourceInUseError):
+        stage.mappings.update(uuid, Enabled=True)
+    eventually(lambda: stage.mappings.get(uuid)["State"] == "Disabled")
+    stage.produce(2, first=2)
+    stage.mappings.update(uuid, Enabled=True, BatchSize=1)
+    stage.mappings.wait_enabled(uuid)
+    stage.drained(uuid)
+
+    assert stage.function.offsets() == [0, 1, 2, 3]
+    assert stage.function.sizes()[-2:] == [1, 1]
+
+
+def test_a_managed_clusters_events_carry_its_arn(stage: Stage) -> None:
+    arn = "arn:aws:kafka:us-east-1:123456789012:cluster/src/1"
+    stage.make_topic()
+    stage.produce(1)
+
+    uuid = stage.create(SelfManagedEventSource=None, EventSourceArn=arn)
+    stage.drained(uuid)
+
+    assert (stage.function.events[0]["eventSource"], stage.function.events[0]["eventSourceArn"]) == ("aws:kafka", arn)
+
+
+def test_aborted_records_and_markers_are_gaps_that_do_not_count_as_lag(stage: Stage) -> None:
+    stage.make_topic()
+    producer = Producer({"bootstrap.servers": stage.broker.bootstrap, "transactional.id": stage.topic})
+    producer.init_transactions(20)
+    for commit in (True, False, True, False):
+        producer.begin_transaction()
+        producer.produce(stage.topic, b"v", partition=0)
+        producer.flush(20)
+        (producer.commit_transaction if commit else producer.abort_transaction)(20)
+
+    uuid = stage.create()
+    stage.drained(uuid)
+
+    assert stage.function.offsets() == [0, 4]
+    assert stage.mappings.committed(uuid) == {0: 5}
+    assert stage.mappings.lag(uuid) == {0: 0}
+
+
+def test_a_killed_broker_does_not_kill_the_poller(stage: Stage) -> None:
+    """Last in this file, because it is hard on the others."""
+    stage.make_topic(partitions=2)
+    uuid = stage.create()
+    stage.produce(5)
+    stage.drained(uuid)
+
+    stage.broker.kill()
+    stage.broker.start()
+    stage.produce(5, first=5)
+    eventually(lambda: set(stage.function.offsets()) == set(range(10)), within_s=40)
+    eventually(lambda: stage.mappings.committed(uuid).get(0) == 10, within_s=40)
+
+
+def read(broker: KafkaCluster, topic: str) -> list[Any]:
+    """Everything that partition 0 of a topic holds."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "reader"})
+    place = TopicPartition(topic, 0, 0)
+    _, end = consumer.get_watermark_offsets(place, timeout=10)
+    consumer.assign([place])
+    records = consumer.consume(end, 10)
+    consumer.close()
+    return records

@@ -1,0 +1,290 @@
+"""The lab's encoder, against AWS's own sample and against its own arithmetic."""
+
+import json
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from lab.batches import PAYLOAD_TOO_LARGE
+from lab.buffers import Buffers
+from lab.event import PAYLOAD_LIMIT, EncodedRecord, EventDraft, EventSource, encode_event, encode_record
+
+CREATE_TIME, LOG_APPEND_TIME = 1, 2
+
+ARN = "arn:aws:kafka:us-east-1:123456789012:cluster/src/abcd1234-abcd-cafe-abab-9876543210ab-4"
+SERVERS = "b-1.src.a1b2c3.c4.kafka.us-east-1.amazonaws.com:9098,b-2.src.a1b2c3.c4.kafka.us-east-1.amazonaws.com:9098"
+
+GOLDEN = {
+    "eventSource": "aws:kafka",
+    "eventSourceArn": ARN,
+    "bootstrapServers": SERVERS,
+    "records": {
+        "orders-eu-0": [
+            {
+                "topic": "orders-eu",
+                "partition": 0,
+                "offset": 41,
+                "timestamp": 1763686800123,
+                "timestampType": "CREATE_TIME",
+                "key": "b3JkZXItMQ==",
+                "value": "eyJpZCI6MX0=",
+                "headers": [
+                    {"trace": [97, 98]},
+                    {"trace": [99]},
+                    {"city": [75, -61, -74, 108, 110]},
+                    {"binary": [0, -1, 127, -128]},
+                ],
+            },
+            {
+                "topic": "orders-eu",
+                "partition": 0,
+                "offset": 43,
+                "timestamp": 1763686800200,
+                "timestampType": "CREATE_TIME",
+                "key": "b3JkZXItMQ==",
+                "headers": [],
+            },
+        ],
+        "orders-eu-1": [
+            {
+                "topic": "orders-eu",
+                "partition": 1,
+                "offset": 7,
+                "timestamp": 1763686799000,
+                "timestampType": "LOG_APPEND_TIME",
+                "value": "AP8=",
+                "headers": [],
+            },
+            {
+                "topic": "orders-eu",
+                "partition": 1,
+                "offset": 8,
+                "timestamp": 1763686799001,
+                "timestampType": "LOG_APPEND_TIME",
+                "key": "aw==",
+                "value": "",
+                "headers": [],
+            },
+        ],
+    },
+}
+"""A tombstone, a null key, an empty value, repeated and binary headers, and a gap."""
+
+
+@dataclass(kw_only=True)
+class Consumed:
+    """A record as the Kafka client hands it out."""
+
+    at: tuple[int | None, int | None] = (0, 0)
+    name: str = "orders-eu"
+    when: tuple[int, int] = (CREATE_TIME, 0)
+    raw_key: bytes | None = None
+    raw_value: bytes | None = None
+    raw_headers: list[tuple[str, bytes | None]] | None = field(default=None)
+
+    def topic(self) -> str:  # noqa: D102  the client's own name
+        return self.name
+
+    def partition(self) -> int | None:  # noqa: D102  the client's own name
+        return self.at[0]
+
+    def offset(self) -> int | None:  # noqa: D102  the client's own name
+        return self.at[1]
+
+    def timestamp(self) -> tuple[int, int]:  # noqa: D102  the client's own name
+        return self.when
+
+    def key(self) -> bytes | None:  # noqa: D102  the client's own name
+        return self.raw_key
+
+    def value(self) -> bytes | None:  # noqa: D102  the client's own name
+        return self.raw_value
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:  # noqa: D102  the client's own name
+        return self.raw_headers
+
+
+def record(partition: int, offset: int, value: bytes = b"v") -> EncodedRecord:
+    return encode_record(Consumed(at=(partition, offset), raw_value=value))
+
+
+def source() -> EventSource:
+    return EventSource(topic="orders-eu", bootstrap_servers="localhost:9092")
+
+
+def test_an_event_is_byte_for_byte_what_aws_sends() -> None:
+    records = [
+        Consumed(
+            at=(0, 41),
+            when=(CREATE_TIME, 1763686800123),
+            raw_key=b"order-1",
+            raw_value=b'{"id":1}',
+            raw_headers=[
+                ("trace", b"ab"),
+                ("trace", b"c"),
+                ("city", "Köln".encode()),
+                ("binary", bytes([0, 255, 127, 128])),
+            ],
+        ),
+        Consumed(at=(0, 43), when=(CREATE_TIME, 1763686800200), raw_key=b"order-1"),
+        Consumed(at=(1, 7), when=(LOG_APPEND_TIME, 1763686799000), raw_value=b"\x00\xff"),
+        Consumed(at=(1, 8), when=(LOG_APPEND_TIME, 1763686799001), raw_key=b"k", raw_value=b""),
+    ]
+
+    event = encode_event(
+        EventSource(topic="orders-eu", bootstrap_servers=SERVERS, arn=ARN), [encode_record(it) for it in records]
+    )
+
+    assert event == json.dumps(GOLDEN, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def test_a_self_managed_event_carries_no_arn() -> None:
+    event = json.loads(encode_event(source(), [record(0, 1)]))
+
+    assert event["eventSource"] == "SelfManagedKafka"
+    assert event["bootstrapServers"] == "localhost:9092"
+    assert "eventSourceArn" not in event
+
+
+def test_header_names_are_utf8_text_with_only_the_escapes_that_json_needs() -> None:
+    name = 'Größe "\\\n\x01 🚀'
+    body = encode_record(Consumed(raw_headers=[(name, b"")])).body
+
+    assert "Größe".encode() in body
+    assert "🚀".encode() in body
+    assert json.loads(body)["headers"] == [{name: []}]
+
+
+@pytest.mark.parametrize(("choice", "written"), [("null", None), ("empty", [])])
+def test_a_header_without_a_value_is_written_as_chosen(choice: str, written: object) -> None:
+    """AWS documents neither; a decoder has to take both."""
+    body = encode_record(Consumed(raw_headers=[("h", None)]), null_header_value=choice).body  # type: ignore[arg-type]  # the parametrized literals
+
+    assert json.loads(body)["headers"] == [{"h": written}]
+
+
+def test_every_header_byte_is_signed() -> None:
+    body = encode_record(Consumed(raw_headers=[("h", bytes(range(256)))])).body
+
+    assert json.loads(body)["headers"][0]["h"] == [*range(128), *range(-128, 0)]
+
+
+def test_a_record_without_a_place_is_refused() -> None:
+    with pytest.raises(ValueError, match="not a record"):
+        encode_record(Consumed(at=(None, None)))
+
+
+def test_the_size_of_a_growing_event_is_exact_at_every_step() -> None:
+    """The 6 MB limit is checked against this sum; an error of one byte is a refused invocation."""
+    random_source = random.Random(7)  # noqa: S311  seeded on purpose
+    draft = EventDraft(source=source())
+    assert draft.size == len(draft.to_bytes())
+
+    for offset in range(200):
+        added = record(random_source.randrange(12), offset, random_source.randbytes(random_source.randrange(60)))
+        expected = draft.size_with(added)
+        draft.add(added)
+        assert draft.size == expected == len(draft.to_bytes())
+
+
+def buffers(*, batch_size: int = 100, window_s: float = 0.5, mixed: bool = True, limit: int = PAYLOAD_LIMIT) -> Buffers:
+    made = Buffers(source=source(), batch_size=batch_size, window_s=window_s, mixed=mixed, limit=limit)
+    made.assign(range(3))
+    return made
+
+
+def test_a_payload_is_due_when_its_first_record_has_waited_for_the_window() -> None:
+    waiting = buffers()
+    waiting.put(record(0, 1), 10.0)
+    waiting.put(record(1, 1), 10.4)
+
+    assert waiting.take(10.49) is None
+    flight = waiting.take(10.5)
+
+    assert flight is not None
+    assert flight.partitions == {0, 1}
+
+
+def test_a_payload_is_due_at_once_when_batch_size_records_are_there() -> None:
+    waiting = buffers(batch_size=3)
+    for offset in range(5):
+        waiting.put(record(0, offset), 10.0)
+
+    flight = waiting.take(10.0)
+
+    assert flight is not None
+    assert [it.offset for it in flight.pieces[0].records] == [0, 1, 2]
+
+
+def test_six_megabytes_of_json_split_a_backlog_and_truncate_nothing() -> None:
+    waiting = buffers(batch_size=10_000, window_s=300)
+    for offset in range(20):
+        waiting.put(record(0, offset, b"x" * 1_000_000), 10.0)
+
+    sizes = []
+    offsets = []
+    while (flight := waiting.take(10.0)) is not None:
+        event = encode_event(source(), flight.pieces[0].records)
+        sizes.append(len(event))
+        offsets += [it.offset for it in flight.pieces[0].records]
+        waiting.release(flight.partitions)
+
+    assert all(size <= PAYLOAD_LIMIT for size in sizes)
+    assert offsets == list(range(len(offsets)))
+    assert len(sizes) == 4
+    assert waiting.take(400.0) is not None  # the rest is small, and waits for its window
+
+
+@pytest.mark.parametrize("spare", [0, -1])
+def test_the_limit_holds_to_the_byte(spare: int) -> None:
+    """With exactly the limit a record still fits; with one byte less it is a payload too large."""
+    alone = record(0, 1, b"x" * 300)
+    size = len(encode_event(source(), [alone]))
+    waiting = buffers(limit=size + spare)
+    waiting.put(alone, 10.0)
+
+    flight = waiting.take(10.0)
+
+    assert flight is not None
+    assert flight.pieces[0].condition == ("" if spare == 0 else PAYLOAD_TOO_LARGE)
+
+
+def test_records_before_and_after_an_oversize_record_are_delivered_around_it() -> None:
+    waiting = buffers(window_s=0, limit=2_000)
+    for offset, size in enumerate((10, 3_000, 10)):
+        waiting.put(record(0, offset, b"x" * size), 10.0)
+
+    seen = []
+    while (flight := waiting.take(11.0)) is not None:
+        (piece,) = flight.pieces
+        seen.append(([it.offset for it in piece.records], piece.condition))
+        waiting.release(flight.partitions)
+
+    assert seen == [([0], ""), ([1], PAYLOAD_TOO_LARGE), ([2], "")]
+
+
+def test_a_partition_never_has_two_batches_under_way() -> None:
+    waiting = buffers(window_s=0)
+    waiting.put(record(0, 1), 10.0)
+    first = waiting.take(10.0)
+    waiting.put(record(0, 2), 10.0)
+    waiting.put(record(1, 1), 10.0)
+
+    second = waiting.take(10.0)
+
+    assert first is not None
+    assert second is not None
+    assert first.partitions == {0}
+    assert second.partitions == {1}
+    assert waiting.take(99.0) is None
+
+
+def test_unmixed_payloads_hold_one_partition_each() -> None:
+    waiting = buffers(window_s=0, mixed=False)
+    for partition in range(3):
+        waiting.put(record(partition, 1), 10.0)
+
+    flights = [waiting.take(10.0) for _ in range(3)]
+
+    assert [sorted(flight.partitions) for flight in flights if flight is not None] == [[0], [1], [2]]
