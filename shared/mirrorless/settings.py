@@ -33,7 +33,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     alias: str
     bootstrap: str
-    region: str = ""
+    region: str | None = None
     authentication: Authentication = Authentication()
 
 

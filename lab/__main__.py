@@ -1,0 +1,27 @@
+"""`python -m lab`: the local cloud."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from lab import up
+from mirrorless.errors import MirrorlessError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one of the lab's commands."""
+    parser = argparse.ArgumentParser(prog="python -m lab", description="Run Mirrorless on this machine, and break it.")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in (up,):
+        command.add_parser(subparsers)
+    arguments = parser.parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except MirrorlessError as exc:
+        print(exc, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""What does a whole deployment look like on one machine? Clusters, tables, functions and mappings of a configuration.
+
+    Lab(configuration)  start_servers()  ->  create_topics()  ->  start_flows()  ...  stop()
+
+Servers that die are restarted at their address, as a managed cluster's would be (`lab.supervisor`). Function
+environments that die are Lambda's everyday life: the next event starts another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from infra import bundle
+from lab.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
+from lab.behaviour import LabBehaviour
+from lab.dynamodb import DynamoDbLocal
+from lab.faults import FAULTY_HANDLER, LAYER, Faults
+from lab.function import LambdaFunction
+from lab.kafka import KafkaCluster
+from lab.mappings import EventSourceMappings
+from lab.server import Server
+from lab.supervisor import Supervisor
+from mirrorless.configuration.flow import Flow
+from mirrorless.configuration.loading import Configuration
+from mirrorless.errors import ConfigurationError
+from mirrorless.settings import Tables, decode_settings
+from mirrorless.tables import definitions
+
+Say = Callable[[str], None]
+
+PARTITIONS = 6
+"""Of a literal topic that the lab creates because nobody else has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowMapping:
+    """One event source mapping of one flow."""
+
+    uuid: str
+    flow: str
+    topic: str
+    group_id: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Lab:
+    """A configuration, running. Start it in the order of its methods; `stop` from any state."""
+
+    configuration: Configuration
+    folder: Path
+    kafka_version: str = DEFAULT_KAFKA
+    broker_properties: Mapping[str, str] = field(default_factory=dict)
+    behaviour: LabBehaviour = field(default_factory=LabBehaviour)
+    zombies: bool = False
+    """Whether a timed-out invocation runs on instead of being killed."""
+    timeout_seconds: float | None = None
+    """Of the functions, where it is not to be the configuration's."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """More environment variables of the functions."""
+    inject_faults: bool = False
+    """Whether functions carry the layer that obeys `faults`."""
+    say: Say = print
+    clusters: dict[str, KafkaCluster] = field(default_factory=dict)
+    functions: dict[str, LambdaFunction] = field(default_factory=dict)
+    flow_mappings: list[FlowMapping] = field(default_factory=list)
+    faults: Faults = field(init=False)
+    dynamodb: DynamoDbLocal = field(init=False)
+    mappings: EventSourceMappings = field(init=False)
+    supervisor: Supervisor = field(init=False)
+    tables: Tables = field(default_factory=Tables)
+
+    def __post_init__(self) -> None:
+        """Refuse what the lab cannot run before anything is started."""
+        for flow in self.configuration.enabled_flows:
+            if flow.topic_patterns:
+                raise ConfigurationError(
+                    f"the lab cannot follow the patterns {list(flow.topic_patterns)} yet",
+                    where=f"flows.{flow.name}.topics",
+                    hint="name the topics one by one",
+                )
+        aliases = {alias for flow in self.configuration.enabled_flows for alias in (flow.name.source, flow.name.target)}
+        for alias in sorted(aliases):
+            self.clusters[alias] = KafkaCluster(
+                alias=alias,
+                folder=self.folder / alias,
+                version=self.kafka_version,
+                properties=self.broker_properties,
+            )
+        self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb")
+        self.faults = Faults(self.folder / "faults")
+        self.supervisor = Supervisor(servers=self.servers, functions=self.functions, say=self.say)
+        self.mappings = EventSourceMappings(
+            functions=self.functions, folder=self.folder / "mappings", behaviour=self.behaviour
+        )
+
+    @property
+    def servers(self) -> Sequence[Server]:
+        """Every server process but the function environments."""
+        return [*self.clusters.values(), self.dynamodb]
+
+    @property
+    def flows(self) -> Sequence[Flow]:
+        """The enabled flows between the lab's own clusters."""
+        return self.configuration.with_clusters_at(
+            {alias: self._address(alias) for alias in self.configuration.clusters}
+        ).enabled_flows
+
+    def _address(self, alias: str) -> str:
+        # A cluster that no enabled flow touches is not started, and nobody asks for its address.
+        return self.clusters[alias].bootstrap if alias in self.clusters else "127.0.0.1:1"
+
+    def start_servers(self) -> None:
+        """Start clusters and DynamoDB side by side, and make the tables.
+
+        Raises:
+            MissingTool: Java or Maven is not there.
+            ServerFailed: a server does not become ready; its log's end is in the text.
+        """
+        kafka_jars(self.kafka_version)
+        dynamodb_jars()
+        names = ", ".join(f"{cluster.alias} (Kafka {cluster.version})" for cluster in self.clusters.values())
+        self.say(f"starting {names} and DynamoDB Local")
+        for server in self.servers:
+            server.begin_start()
+        for server in self.servers:
+            server.wait_ready()
+        client = self.dynamodb.client()
+        for table in definitions(self.tables):
+            client.create_table(**table.create_request())
+        self.supervisor.start()
+
+    def create_topics(self, partitions: int = PARTITIONS) -> None:
+        """Create the literal topics that their source clusters lack."""
+        for flow in self.flows:
+            create_topics(flow.source.bootstrap[0], [NewTopic(topic, partitions, 1) for topic in flow.literal_topics])
+
+    def start_flows(self) -> None:
+        """Deploy each flow's function and map its literal topics to it; returns when every mapping polls."""
+        folder = bundle.build("forward")
+        flows = self.flows
+        self.say("starting functions: " + ", ".join(map(function_name, flows)))
+        for flow in flows:
+            function = self._function(flow, folder)
+            function.initialise()
+            self.functions[function.name] = function
+        for flow in flows:
+            for topic in flow.literal_topics:
+                self.map_topic(flow, topic)
+        for mapping in self.flow_mappings:
+            self.mappings.wait_enabled(mapping.uuid)
+
+    def map_topic(self, flow: Flow, topic: str) -> FlowMapping:
+        """Create the mapping of one topic, with the options that the deployment would give it."""
+        request = flow.mapping_request(topic)
+        answer = self.mappings.create(FunctionName=function_name(flow), **request)
+        mapping = FlowMapping(
+            uuid=answer["UUID"], flow=str(flow.name), topic=topic, group_id=flow.consumer_group(topic)
+        )
+        self.flow_mappings.append(mapping)
+        return mapping
+
+    def stop(self) -> None:
+        """Stop everything, in the order in which a deployment is taken down."""
+        self.supervisor.stop()
+        self.mappings.stop()
+        for function in self.functions.values():
+            function.stop()
+        for server in self.servers:
+            server.stop()
+
+    def _function(self, flow: Flow, folder: Path) -> LambdaFunction:
+        settings = flow.settings
+        partial = settings.mapping.mode == "provisioned" and settings.mapping.partial_batch_response
+        variables = {
+            "MIRRORLESS_FLOW": flow.function_settings_json(),
+            "MIRRORLESS_PARTIAL_RESPONSES": str(partial).lower(),
+            "AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb.endpoint,
+            **self.variables,
+        }
+        decode_settings(variables["MIRRORLESS_FLOW"])  # what the function would refuse is refused here
+        if self.inject_faults:
+            variables |= self.faults.variables
+        return LambdaFunction(
+            name=function_name(flow),
+            bundle=folder,
+            handler=FAULTY_HANDLER if self.inject_faults else "forward.handler",
+            layers=[LAYER] if self.inject_faults else [],
+            variables=variables,
+            timeout_seconds=self.timeout_seconds or settings.function.timeout_seconds,
+            memory_mb=settings.function.memory_mb,
+            concurrency=settings.function.reserved_concurrency or 100,
+            zombies=self.zombies,
+            folder=self.folder / "functions",
+        )
+
+
+def function_name(flow: Flow) -> str:
+    """What the deployment calls a flow's forwarder: `>` is no letter of a function's name."""
+    return f"mirrorless-forward-{flow.name.source}-{flow.name.target}"
+
+
+def create_topics(bootstrap: str, topics: Iterable[NewTopic]) -> None:
+    """Create topics; one that is there stays as it is."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics(list(topics)).values():
+        try:
+            future.result()
+        except KafkaException as exc:
+            if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise

@@ -1,0 +1,103 @@
+"""What does the running lab look like from outside? One JSON file, always whole.
+
+    ready                         true once records flow
+    config                        the replication.yaml that runs
+    clusters.<alias>              bootstrap, pid, version
+    dynamodb                      endpoint, pid
+    tables                        offset_map, lanes, loss_ledger
+    functions.<name>              flow, environments[].{pid, state}
+    mappings[]                    uuid, flow, topic, group_id, state, last_processing_result
+    logs                          the folder with every log
+
+A pid is null while its process is down. The file is replaced by renaming, so a reader never sees half of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from lab.cloud import Lab
+
+LOOK_EVERY_SECONDS = 0.2
+
+
+class StateFile:
+    """Keeps the file equal to the lab, from `start` until `stop`."""
+
+    def __init__(self, lab: Lab, path: Path) -> None:
+        self.path = path.absolute()
+        self._lab = lab
+        self._ready = False
+        self._written = ""
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="state file", daemon=True)
+
+    def start(self) -> None:
+        """Write it, not ready yet, and keep watching."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._write()
+        self._thread.start()
+
+    def ready(self) -> None:
+        """Records flow from now on."""
+        self._ready = True
+
+    def stop(self) -> None:
+        """Say that nothing is ready any more, and write no further."""
+        self._ready = False
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._write()
+
+    def _watch(self) -> None:
+        while not self._done.wait(LOOK_EVERY_SECONDS):
+            self._write()
+
+    def _write(self) -> None:
+        text = json.dumps(describe(self._lab, ready=self._ready), indent=2) + "\n"
+        if text == self._written:
+            return
+        draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        draft.write_text(text)
+        draft.replace(self.path)
+        self._written = text
+
+
+def describe(lab: Lab, *, ready: bool) -> dict[str, Any]:
+    """The lab as the state file tells it."""
+    configured = {mapping["UUID"]: mapping for mapping in lab.mappings.list()}
+    return {
+        "ready": ready,
+        "config": str(Path(lab.configuration.origin).absolute()),
+        "clusters": {
+            alias: {"bootstrap": cluster.bootstrap, "pid": cluster.pid, "version": cluster.version}
+            for alias, cluster in lab.clusters.items()
+        },
+        "dynamodb": {"endpoint": lab.dynamodb.endpoint, "pid": lab.dynamodb.pid},
+        "tables": {
+            "offset_map": lab.tables.offset_map,
+            "lanes": lab.tables.lanes,
+            "loss_ledger": lab.tables.loss_ledger,
+        },
+        "functions": {
+            name: {"environments": [{"pid": each.pid, "state": each.state} for each in function.environments]}
+            for name, function in list(lab.functions.items())
+        },
+        "mappings": [
+            {
+                "uuid": mapping.uuid,
+                "flow": mapping.flow,
+                "topic": mapping.topic,
+                "group_id": mapping.group_id,
+                "state": configured.get(mapping.uuid, {}).get("State", "Deleted"),
+                "last_processing_result": configured.get(mapping.uuid, {}).get("LastProcessingResult", ""),
+            }
+            for mapping in list(lab.flow_mappings)
+        ],
+        "logs": str(lab.folder),
+    }

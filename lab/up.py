@@ -1,0 +1,77 @@
+"""How does one run flows on this machine until Ctrl-C?"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from lab.artifacts import DEFAULT_KAFKA
+from lab.cloud import PARTITIONS, Lab
+from lab.state import StateFile
+from mirrorless.configuration.loading import load
+
+REPOSITORY = Path(__file__).parent.parent
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `python -m lab up`."""
+    parser = subparsers.add_parser("up", help="run the flows of a configuration until Ctrl-C or SIGTERM")
+    parser.add_argument("--config", type=Path, default=REPOSITORY / "replication.example.yaml", metavar="FILE")
+    parser.add_argument(
+        "--state", type=Path, default=REPOSITORY / ".lab" / "state.json", metavar="FILE", help="kept up to date, JSON"
+    )
+    parser.add_argument("--kafka", default=os.environ.get("KAFKA") or DEFAULT_KAFKA, metavar="VERSION")
+    parser.add_argument("--partitions", type=int, default=PARTITIONS, help="of topics that the lab has to create")
+    parser.add_argument("--keep", action="store_true", help="keep the data folders after a clean stop")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Start everything, wait for a signal, stop everything."""
+    stopped = threading.Event()
+
+    def on_signal(_: int, __: FrameType | None) -> None:
+        stopped.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+
+    began = time.monotonic()
+    folder = REPOSITORY / ".lab" / f"up-{os.getpid()}"
+    lab = Lab(configuration=load(arguments.config), folder=folder, kafka_version=arguments.kafka, say=say)
+    state = StateFile(lab, arguments.state)
+    failed = True
+    try:
+        state.start()
+        for phase in (lab.start_servers, lambda: lab.create_topics(arguments.partitions), lab.start_flows):
+            phase()
+            if stopped.is_set():
+                break
+        else:
+            state.ready()
+            for mapping in lab.flow_mappings:
+                say(f"{mapping.flow}  {mapping.topic}  group {mapping.group_id}")
+            say(f"records flow after {time.monotonic() - began:.0f} s; state in {state.path}; Ctrl-C ends it")
+            stopped.wait()
+        failed = False
+    finally:
+        say("stopping")
+        state.stop()
+        lab.stop()
+        if failed:
+            say(f"logs are kept in {folder}")
+        elif not arguments.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def say(text: str) -> None:
+    """One line for whoever watches, at once."""
+    print(f"lab: {text}", file=sys.stderr, flush=True)
