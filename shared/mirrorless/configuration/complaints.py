@@ -64,7 +64,10 @@ ELSEWHERE = {
 
 def problems_of(errors: Iterable[ErrorDetails], text: Text) -> list[Problem]:
     """Translate pydantic's errors about a document."""
-    return [_problem(error, text) for error in errors]
+    found = [(error["type"], _problem(error, text)) for error in errors]
+    # A list whose entries are all refused counts as empty too, which tells nobody anything.
+    refused = {problem.path[:-1] for _, problem in found}
+    return [problem for kind, problem in found if not (kind == "too_short" and problem.path in refused)]
 
 
 def _problem(error: ErrorDetails, text: Text) -> Problem:

@@ -313,6 +313,6 @@ class FlowSection(Section):
 class Document(Section):
     """replication.yaml as a whole."""
 
-    clusters: dict[str, ClusterSection] = Field(min_length=2, description="The clusters by alias: a-z, 0-9 and hyphen.")
+    clusters: dict[str, ClusterSection] = Field(min_length=1, description="The clusters by alias: a-z, 0-9 and hyphen.")
     flows: dict[str, FlowSection] = Field(min_length=1, description="The flows by name, `source->target`.")
     defaults: FlowSection = Field(default_factory=FlowSection, description="What a flow does not say itself.")

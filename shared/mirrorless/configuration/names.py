@@ -56,7 +56,7 @@ def _flow_name(name: str, aliases: list[str]) -> Iterator[Problem]:
         yield Problem(path=path, what=f"{name!r} is no flow", hint=hint)
         return
     for alias in dict.fromkeys((source, target)):
-        if alias not in aliases:
+        if aliases and alias not in aliases:
             close = get_close_matches(alias.strip(), aliases, n=1)
             guess = f"did you mean `{close[0]}`? Otherwise " if close else ""
             what, hint = f"there is no cluster {alias!r}", f"{guess}describe `{alias}` under `clusters`"

@@ -46,7 +46,7 @@ class Problem:
     def __str__(self) -> str:
         place = self.where or "the document"
         line = f"line {self.line}, " if self.line else ""
-        return f"{line}{place}: {self.what}. What to do: {self.hint}."
+        return f"{line}{place}: {self.what}. What to do: {self.hint}{'' if self.hint.endswith('?') else '.'}"
 
 
 class InvalidConfiguration(ConfigurationError):

@@ -77,10 +77,8 @@ def editor_schema() -> str:
     schema = Document.model_json_schema(by_alias=True)
     schema["properties"]["clusters"]["propertyNames"] = {"pattern": f"^{ALIAS.pattern}$"}
     schema["properties"]["flows"]["propertyNames"] = {"pattern": f"^{ALIAS.pattern}->{ALIAS.pattern}$"}
-    return (
-        json.dumps({"$schema": _SCHEMA_HOME, "title": "replication.yaml", **schema}, indent=2, ensure_ascii=False)
-        + "\n"
-    )
+    document = {"$schema": _SCHEMA_HOME, **_untitled(schema), "title": "replication.yaml"}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _untitled(schema: Any) -> Any:

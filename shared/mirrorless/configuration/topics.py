@@ -70,7 +70,7 @@ def _literal(topic: str, flow: Flow, path: Path) -> Iterator[Problem]:
     if len(remote := flow.remote_topic(topic)) > LONGEST_TOPIC:
         what = f"its remote topic would have {len(remote)} characters, a topic has at most {LONGEST_TOPIC}"
         yield problem(what, "shorten the source's alias, or write `replication.policy: identity`")
-    if (length := len(flow.group_name(topic))) > LONGEST_GROUP:
+    elif (length := len(flow.group_name(topic))) > LONGEST_GROUP:
         what = f"its consumer group would have {length} characters, Lambda takes {LONGEST_GROUP}"
         yield problem(what, "shorten the cluster aliases, or leave this topic to a pattern")
 

@@ -1,0 +1,292 @@
+"""What a valid replication.yaml comes down to, and that what is generated from the model is up to date."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli import config_check
+from mirrorless.configuration import Configuration, load
+from mirrorless.configuration.__main__ import PAGES
+from mirrorless.configuration.__main__ import main as generate
+from mirrorless.configuration.flow import LONGEST_GROUP
+from mirrorless.errors import ConfigurationError
+from mirrorless.lane import FlowName
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "replication.example.yaml"
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def configuration(flow: str, *, source: str = "bootstrap.servers: a1:9092", defaults: str = "{}") -> Configuration:
+    text = f"""
+clusters:
+  a: {{{source}}}
+  b: {{bootstrap.servers: "b1:9092,b2:9092", region: eu-west-1, producer.linger.ms: 5, producer.compression.type: zstd}}
+flows:
+  a->b: {{{flow}}}
+defaults: {defaults}
+"""
+    return load(text, now=NOW)
+
+
+def request(flow: str, *, source: str = "bootstrap.servers: a1:9092", topic: str = "orders") -> dict[str, Any]:
+    return configuration(flow, source=source).flow("a->b").mapping_request(topic)
+
+
+def test_the_example_is_an_active_pair_that_replicates_orders_exactly_once() -> None:
+    example = load(EXAMPLE)
+
+    assert [str(name) for name in example.flows] == ["us-east->eu-west", "eu-west->us-east"]
+    for flow in example.enabled_flows:
+        assert flow.settings.delivery == "exactly_once"
+        assert flow.literal_topics == ("orders", "payments", "customers", "audit-log")
+        assert flow.topic_patterns == ()
+        assert flow.remote_topic("orders") == f"{flow.name.source}.orders"
+
+
+def test_the_example_tells_the_editor_its_schema() -> None:
+    first = EXAMPLE.read_text(encoding="utf-8").splitlines()[0]
+    schema = first.removeprefix("# yaml-language-server: $schema=")
+
+    assert json.loads((ROOT / schema).read_text(encoding="utf-8"))["title"] == "replication.yaml"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_what_the_model_says(name: str, tmp_path: Path) -> None:
+    """When this fails: `python -m mirrorless.configuration`, and commit what it writes."""
+    generate(tmp_path)
+
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_every_key_of_the_example_is_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    document = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+
+    sections = [*document["clusters"].values(), *document["flows"].values(), document["defaults"]]
+    for key in {key for section in sections for key in section}:
+        assert f"| `{key}` |" in reference
+
+
+def test_a_flow_overrides_defaults_key_by_key() -> None:
+    flow = configuration(
+        "topics: [orders], mapping: {batch.size: 50}, replication.factor: 1",
+        defaults="{replication.factor: 3, delivery: at_least_once, mapping: {batch.size: 7, maximum.pollers: 9}}",
+    ).flow("a->b")
+
+    assert flow.settings.replication_factor == 1
+    assert flow.settings.delivery == "at_least_once"
+    assert flow.settings.mapping.batch_size == 50
+    assert flow.settings.mapping.maximum_pollers == 9
+
+
+def test_the_default_mapping_loses_nothing() -> None:
+    """Retried for ever, sent nowhere else, from the horizon, in a named group: any other choice can lose records."""
+    assert request("topics: [orders]") == {
+        "Topics": ["orders"],
+        "Enabled": True,
+        "BatchSize": 10_000,
+        "StartingPosition": "TRIM_HORIZON",
+        "SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["a1:9092"]}},
+        "SelfManagedKafkaEventSourceConfig": {"ConsumerGroupId": "mirrorless.a.b.orders"},
+        "ProvisionedPollerConfig": {"MinimumPollers": 1, "MaximumPollers": 10},
+        "MaximumRetryAttempts": -1,
+        "FunctionResponseTypes": ["ReportBatchItemFailures"],
+        "MetricsConfig": {"Metrics": ["EventCount", "ErrorCount", "KafkaMetrics"]},
+    }
+
+
+def test_an_on_demand_mapping_has_no_option_that_lambda_refuses_there() -> None:
+    shared = "{mapping: {maximum.pollers: 4, poller.group.name: all}}"
+    flow = configuration("topics: [orders], mapping: {mode: on-demand}", defaults=shared).flow("a->b")
+
+    assert set(flow.mapping_request("orders")) == {
+        "Topics",
+        "Enabled",
+        "BatchSize",
+        "StartingPosition",
+        "SelfManagedEventSource",
+        "SelfManagedKafkaEventSourceConfig",
+    }
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("earliest", {"StartingPosition": "TRIM_HORIZON"}),
+        ("backfill", {"StartingPosition": "TRIM_HORIZON"}),
+        ("latest", {"StartingPosition": "LATEST"}),
+        (
+            "2026-01-01T01:00:00+01:00",
+            {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": 1_767_225_600},
+        ),
+    ],
+)
+def test_a_flow_starts_where_it_says(start: str, expected: dict[str, Any]) -> None:
+    answer = request(f"topics: [orders], start: '{start}'")
+
+    assert {key: value for key, value in answer.items() if key.startswith("StartingPosition")} == expected
+
+
+def test_an_msk_cluster_is_mapped_by_its_arn_in_its_own_region() -> None:
+    arn = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
+    source = (
+        f"bootstrap.servers: a1:9096, msk.cluster.arn: '{arn}', authentication: {{type: scram, secret: AmazonMSK_m}}"
+    )
+
+    here = request("topics: [orders]", source=source)
+    there = request("topics: [orders], function: {run.in: target}", source=source)
+
+    assert here["EventSourceArn"] == arn
+    assert here["SourceAccessConfigurations"] == [{"Type": "SASL_SCRAM_512_AUTH", "URI": "AmazonMSK_m"}]
+    assert "EventSourceArn" not in there
+    assert there["SelfManagedEventSource"] == {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["a1:9096"]}}
+
+
+def test_a_self_managed_cluster_brings_its_authority_and_its_network() -> None:
+    source = (
+        "bootstrap.servers: a1:9093, authentication: {type: mtls, secret: client, ca: root}, "
+        "vpc: {subnets: [subnet-1, subnet-2], security.groups: [sg-1]}"
+    )
+    flow = configuration("topics: [orders]", source=source).flow("a->b")
+
+    answer = flow.mapping_request("orders", secret_arn=lambda name: f"arn:{name}")
+
+    assert answer["SourceAccessConfigurations"] == [
+        {"Type": "CLIENT_CERTIFICATE_TLS_AUTH", "URI": "arn:client"},
+        {"Type": "SERVER_ROOT_CA_CERTIFICATE", "URI": "arn:root"},
+        {"Type": "VPC_SUBNET", "URI": "subnet:subnet-1"},
+        {"Type": "VPC_SUBNET", "URI": "subnet:subnet-2"},
+        {"Type": "VPC_SECURITY_GROUP", "URI": "security_group:sg-1"},
+    ]
+
+
+def test_iam_is_named_only_where_lambda_does_not_find_it_itself() -> None:
+    iam = "region: us-east-1, authentication: {type: iam}"
+    arn = "msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
+
+    by_brokers = request("topics: [orders]", source=f"bootstrap.servers: a1:9098, {iam}")
+    by_arn = request("topics: [orders]", source=f"bootstrap.servers: a1:9098, {arn}, {iam}")
+
+    assert by_brokers["SourceAccessConfigurations"] == [{"Type": "IAM_AUTH"}]
+    assert "SourceAccessConfigurations" not in by_arn
+
+
+def test_the_forwarder_is_told_what_it_needs_and_no_more() -> None:
+    flow = configuration("topics: [orders]").flow("a->b")
+
+    assert json.loads(flow.function_settings_json()) == {
+        "flow": "a->b",
+        "separator": ".",
+        "policy": "prefixed",
+        "delivery": "exactly_once",
+        "transaction_timeout_ms": 10_000,
+        "replication_factor": 2,
+        "map_retention_days": 30,
+        "source": {"alias": "a", "bootstrap": "a1:9092", "region": None, "authentication": {"type": "plaintext"}},
+        "target": {
+            "alias": "b",
+            "bootstrap": "b1:9092,b2:9092",
+            "region": "eu-west-1",
+            "authentication": {"type": "plaintext"},
+        },
+        "producer": {"compression.type": "zstd", "linger.ms": 5},
+        "tables": {
+            "offset_map": "mirrorless-offset-map",
+            "lanes": "mirrorless-lanes",
+            "loss_ledger": "mirrorless-loss-ledger",
+        },
+    }
+
+
+def test_a_consumer_group_is_one_that_lambda_takes() -> None:
+    flow = load(EXAMPLE).flow("us-east->eu-west")
+
+    assert flow.consumer_group("audit-log") == "mirrorless.us-east.eu-west.audit-log"
+    assert re.fullmatch(r"[a-zA-Z0-9-/*:_+=.@]{1,200}", flow.consumer_group("audit-log"))
+    with pytest.raises(ConfigurationError, match=f"Lambda takes {LONGEST_GROUP}"):
+        flow.consumer_group("x" * 190)
+
+
+def test_stand_ins_keep_the_flows_and_nothing_of_the_cloud() -> None:
+    lab = load(EXAMPLE).with_clusters_at({"us-east": "127.0.0.1:1001", "eu-west": "127.0.0.1:1002"})
+    flow = lab.flow("us-east->eu-west")
+
+    answer = flow.mapping_request("orders")
+
+    assert answer["SelfManagedEventSource"] == {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["127.0.0.1:1001"]}}
+    assert "SourceAccessConfigurations" not in answer
+    assert flow.function_settings()["target"]["bootstrap"] == "127.0.0.1:1002"
+    assert flow.function_settings()["replication_factor"] == 1
+    assert flow.settings.heartbeats_topic_replication_factor == 1
+
+
+def test_a_norwegian_cluster_is_no_truth_value() -> None:
+    """YAML 1.1 reads the alias `no` as false."""
+    text = (
+        "clusters: {no: {bootstrap.servers: n:1}, se: {bootstrap.servers: s:1}}\nflows:\n  no->se: {topics: orders}\n"
+    )
+
+    assert load(text).flow("no->se").name == FlowName("no", "se")
+
+
+def test_an_unknown_flow_is_answered_with_those_that_exist() -> None:
+    with pytest.raises(ConfigurationError, match="us-east->eu-west, eu-west->us-east"):
+        load(EXAMPLE).flow("us-east->ap-south")
+
+
+def check(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    config_check.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["config", "check", *arguments])
+    return int(args.run(args))
+
+
+def test_config_check_says_what_would_be_made(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(str(EXAMPLE)) == 0
+
+    answer = capsys.readouterr().out
+    assert "us-east->eu-west: exactly once, from earliest" in answer
+    assert "orders     ->  us-east.orders" in answer
+
+
+def test_config_check_answers_programs_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(str(EXAMPLE), "--json") == 0
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["valid"] is True
+    assert answer["flows"][0]["topics"][0] == {
+        "topic": "orders",
+        "remote_topic": "us-east.orders",
+        "consumer_group": "mirrorless.us-east.eu-west.orders",
+    }
+
+
+def test_config_check_tells_every_problem_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "replication.yaml"
+    file.write_text(
+        EXAMPLE.read_text(encoding="utf-8").replace("earliest", "erliest").replace("arm64", "arm"), encoding="utf-8"
+    )
+
+    assert check(str(file)) == 2
+    in_words = capsys.readouterr().err
+    assert check(str(file), "--json") == 2
+    in_json = json.loads(capsys.readouterr().out)
+
+    assert "defaults.start" in in_words
+    assert "defaults.function.architecture" in in_words
+    assert [problem["field"] for problem in in_json["problems"]] == ["defaults.start", "defaults.function.architecture"]
+    assert in_json["valid"] is False
+
+
+def test_config_check_of_no_file_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(str(tmp_path / "none.yaml")) == 2
+    assert "cannot be read" in capsys.readouterr().err
