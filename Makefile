@@ -1,0 +1,81 @@
+# One command for each thing; `make help` lists them. Everything a target needs is brought once, into ignored folders.
+
+PYTHON ?= python3
+KAFKA ?=
+CONFIG ?= replication.example.yaml
+STATE ?= .lab/state.json
+SEED ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export KAFKA
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo lab translate test check lint types imports unit integration soak bench docs lock bundle clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## two real clusters, active-active, with faults; audits every record (about 2 minutes)
+	@$(BIN)/python -m lab demo
+
+lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=file.json
+	@$(BIN)/python -m lab up --config $(CONFIG) --state $(STATE)
+
+translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
+	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
+
+test: check integration ## everything that must pass: checks, unit, contract and integration tests, a sample of the soak
+
+check: lint types imports unit ## the quick half of `make test`: lint, types, import contracts, unit and contract tests
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+imports: $(READY)
+	$(BIN)/lint-imports
+
+unit: $(READY)
+	$(BIN)/pytest -q tests/unit tests/contract
+
+integration: $(READY) ## tests on real Kafka, DynamoDB Local and the Lambda runtime client (KAFKA=3.9.1 for another version)
+	$(BIN)/pytest -q tests/integration
+
+soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one
+	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED))
+
+bench: $(READY) ## the forwarder's CPU per event, beside a bare loop in the same run
+	@$(BIN)/python -m tests.benchmarks.forwarder_cpu
+
+bundle: $(READY) ## build the function's folder; print its size and its cold start
+	@$(BIN)/python -m infra.bundle forward
+
+docs: $(READY) ## write the pages that are generated from the code
+	@$(BIN)/python -m mirrorless.configuration
+
+lock: $(READY) ## resolve all pinned versions anew
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header \
+	  --extra functions --extra lab --extra dev pyproject.toml -o constraints.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
+	  functions/requirements.in -o functions/requirements.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
+	  lab/requirements-runtime.in -o lab/requirements-runtime.txt
+
+clean: ## remove everything that make brought or wrote
+	rm -rf $(VENV) .cache .bundles .lab .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: install python3.11 (Debian) or set PYTHON=/path/to/python"; exit 1; }
+	@command -v java >/dev/null || { echo "Java 17 or newer is needed: install openjdk-17-jdk-headless"; exit 1; }
+	@command -v mvn >/dev/null || { echo "Maven is needed, to fetch Kafka: install maven"; exit 1; }
+	@echo "setting up $(VENV), once (about half a minute) ..."
+	@$(PYTHON) -m venv $(VENV) || { echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
+	@$(BIN)/pip install -q -c constraints.txt -e '.[functions,lab,dev]'
+	@touch $@
