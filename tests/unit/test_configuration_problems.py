@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mirrorless.configuration import InvalidConfiguration, Problem, load
 from mirrorless.errors import ConfigurationError
@@ -90,6 +93,7 @@ CASES = {
         "defaults.mapping" + ".mapping" * 10,
         "leads back",
     ),
+    "brackets without end": ("[" * 5_000 + "\n", "", "brackets that are never closed"),
     "only text": ("hello\nworld\n", "", "write keys below it"),
     "no clusters": ("flows:\n  a->b: {topics: [orders]}\n", "clusters", "add `clusters: …`"),
     "an empty list of clusters": (
@@ -429,6 +433,54 @@ def test_a_mistake_is_named_by_its_field_with_what_to_write_instead(text: str, f
 
     assert [problem.where for problem in found] == [field]
     assert hint in found[0].hint
+
+
+EXAMPLE = Path(__file__).parents[2] / "replication.example.yaml"
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(
+        ["[", "*", "a->b", "->", ".*", "us-east", "2026-13-01", "[]", "{}", "on-demand", "identity", "backfill"]
+    ),
+)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_whatever_stands_in_the_place_of_a_value_the_answer_is_a_configuration_or_its_problems(
+    data: st.DataObject,
+) -> None:
+    """No input ends in a traceback, and no problem is without its hint."""
+    written = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    place = written
+    while isinstance(place, dict):
+        key = data.draw(st.sampled_from(sorted(place)))
+        if not isinstance(place[key], dict) or data.draw(st.booleans()):
+            place[key] = data.draw(ANYTHING)
+            break
+        place = place[key]
+
+    found: tuple[Problem, ...] = ()
+    try:
+        load(yaml.safe_dump(written, allow_unicode=True) + "\n", now=NOW)
+    except InvalidConfiguration as exc:
+        found = exc.problems
+
+    assert all(problem.what and problem.hint for problem in found), found
+
+
+@given(text=st.text(max_size=200))
+def test_no_text_ends_in_a_traceback(text: str) -> None:
+    with pytest.raises(InvalidConfiguration):
+        load(f"{text}\n", now=NOW)
 
 
 def test_every_problem_is_told_at_once_in_the_documents_order() -> None:

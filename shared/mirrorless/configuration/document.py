@@ -54,6 +54,9 @@ def read(text: str, *, origin: str) -> Text:
             path=(), what=what, hint="look at the indentation, the colons and the quotes around here", line=line
         )
         raise InvalidConfiguration(origin, [problem]) from exc
+    except RecursionError as exc:
+        problem = Problem(path=(), what="this is nested too deeply", hint="look for brackets that are never closed")
+        raise InvalidConfiguration(origin, [problem]) from exc
     except yaml.YAMLError as exc:
         problem = Problem(path=(), what=f"this is not YAML: {exc}", hint="save the file as UTF-8 text")
         raise InvalidConfiguration(origin, [problem]) from exc
