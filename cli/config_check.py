@@ -7,11 +7,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.configuration import InvalidConfiguration, load
 from mirrorless.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from mirrorless.configuration import Configuration, Flow
+    from mirrorless.configuration import Configuration, Flow, Problem
 
 FAILED = 2
 """Exit code of a configuration that cannot be used."""
@@ -33,6 +32,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Check one file. Exit code 0: it can be deployed; 2: it cannot, and every problem is printed."""
+    from mirrorless.configuration import load  # noqa: PLC0415 -- pydantic would slow every other command down
+
     try:
         configuration = load(args.file)
     except ConfigurationError as exc:
@@ -47,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _problems(error: ConfigurationError) -> list[dict[str, Any]]:
-    if isinstance(error, InvalidConfiguration):
-        return [
-            {"field": problem.where, "line": problem.line, "problem": problem.what, "hint": problem.hint}
-            for problem in error.problems
-        ]
-    return [{"field": "", "line": None, "problem": error.what, "hint": error.hint}]
+    problems: tuple[Problem, ...] = getattr(error, "problems", ())
+    found = [
+        {"field": problem.where, "line": problem.line, "problem": problem.what, "hint": problem.hint}
+        for problem in problems
+    ]
+    return found or [{"field": "", "line": None, "problem": error.what, "hint": error.hint}]
 
 
 def _flow(flow: Flow) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from mirrorless.configuration.complaints import problems_of
 from mirrorless.configuration.flow import Cluster, Flow
 from mirrorless.configuration.limits import problems_with_cluster, problems_with_limits, problems_with_pollers
 from mirrorless.configuration.model import Document, FlowSection, Plaintext
-from mirrorless.configuration.names import PROVISIONED_ONLY, problems_with_names
+from mirrorless.configuration.names import problems_with_names
 from mirrorless.configuration.places import Places
 from mirrorless.configuration.problems import InvalidConfiguration, Problem
 from mirrorless.configuration.topics import problems_between, problems_with_topics
@@ -159,8 +159,4 @@ def _merged(defaults: dict[str, Any], flow: dict[str, Any]) -> dict[str, Any]:
     merged = {**defaults, **flow}
     for section in ("mapping", "function"):
         merged[section] = {**defaults.get(section, {}), **flow.get(section, {})}
-    if merged["mapping"].get("mode") == "on-demand":
-        # What `defaults` say about pollers is for the flows that have them; a rule has checked the flow's own words.
-        for key in PROVISIONED_ONLY:
-            merged["mapping"].pop(key, None)
     return merged
