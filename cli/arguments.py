@@ -1,0 +1,47 @@
+"""Which arguments do the commands share? The deployment, the form of the answer, a lane, an offset, an order."""
+
+from __future__ import annotations
+
+import argparse
+
+LARGEST_OFFSET = 2**63 - 1
+LARGEST_PARTITION = 2**31 - 1
+
+
+def add_deployment(parser: argparse.ArgumentParser) -> None:
+    """Add `--lab`, `--config` and `--json`."""
+    parser.add_argument("--lab", metavar="STATE", help="ask the lab that keeps this state file, instead of AWS")
+    parser.add_argument(
+        "--config", metavar="FILE", default="replication.yaml", help="the configuration (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
+
+
+def add_lane(parser: argparse.ArgumentParser) -> None:
+    """Add FLOW, TOPIC and PARTITION."""
+    parser.add_argument("flow", metavar="FLOW", help="'source->target', quoted")
+    parser.add_argument("topic", metavar="TOPIC", help="the topic's name on the source")
+    parser.add_argument("partition", metavar="PARTITION", type=partition, help="its partition, the same on both sides")
+
+
+def add_order(parser: argparse.ArgumentParser) -> None:
+    """Add `--dry-run` and `--execute`: what changes state shows its plan first."""
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--dry-run", action="store_true", help="only show the plan; this is the default")
+    how.add_argument("--execute", action="store_true", help="carry the plan out")
+
+
+def offset(text: str) -> int:
+    """A Kafka offset."""
+    return _whole(text, "an offset", LARGEST_OFFSET)
+
+
+def partition(text: str) -> int:
+    """A partition's number."""
+    return _whole(text, "a partition", LARGEST_PARTITION)
+
+
+def _whole(text: str, what: str, largest: int) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > largest:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}: write a whole number from 0 to {largest}")
+    return int(text)

@@ -1,0 +1,194 @@
+"""Which deployment does the operator mean, and where are its stores?
+
+Two answers: a running lab, told by its state file (`--lab STATE`); otherwise AWS by the usual credentials, told by
+replication.yaml (`--config FILE`). What is slow to import is imported when it is needed: a command that only
+translates needs neither YAML nor pydantic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.lane import FlowName, Lane
+
+if TYPE_CHECKING:
+    from mirrorless.adapters.chains import DynamoDbChains
+    from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
+    from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+    from mirrorless.configuration import Configuration, Flow
+    from mirrorless.settings import FlowSettings, Tables
+
+NOBODY = "127.0.0.1:1"
+"""The address of a cluster that the lab does not run, because no enabled flow needs it."""
+
+
+class BadInput(MirrorlessError):
+    """The command line asks for something that is not there or makes no sense. Nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """What one flow keeps in DynamoDB, in its target's region."""
+
+    client: Any
+    tables: Tables
+    chains: DynamoDbChains
+    states: DynamoDbLaneOrders
+    ledger: DynamoDbLossLedger
+
+
+class Deployment:
+    """The flows that the operator's command is about."""
+
+    def __init__(self, *, config: Path, lab: dict[str, Any] | None = None) -> None:
+        """Args: config: replication.yaml. lab: the content of a lab's state file; None means AWS."""
+        self._config = config
+        self._lab = lab
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Deployment:
+        """The deployment that `--lab` and `--config` point at.
+
+        Raises:
+            BadInput: the state file cannot be read, or is not a lab's.
+        """
+        if arguments.lab is None:
+            return cls(config=Path(arguments.config))
+        path = Path(arguments.lab)
+        hint = "name the state file of a running lab, as `python -m lab up --state FILE` writes it"
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as exc:
+            raise BadInput(f"the lab's state file cannot be read: {exc}", where=str(path), hint=hint) from exc
+        missing = [key for key in ("clusters", "dynamodb", "tables", "config") if key not in state]
+        if missing:
+            raise BadInput(f"the state file lacks {', '.join(missing)}", where=str(path), hint=hint)
+        return cls(config=Path(state["config"]), lab=state)
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        """replication.yaml; in a lab, with the clusters where the lab has them.
+
+        Raises:
+            ConfigurationError: it cannot be read, or is not valid.
+        """
+        from mirrorless.configuration import load  # noqa: PLC0415 -- pydantic and YAML cost a third of a second
+
+        configuration = load(self._config)
+        if self._lab is None:
+            return configuration
+        clusters = self._lab["clusters"]
+        return configuration.with_clusters_at(
+            {alias: clusters[alias]["bootstrap"] if alias in clusters else NOBODY for alias in configuration.clusters}
+        )
+
+    def flow_name(self, text: str) -> FlowName:
+        """Read a flow's name, and make sure that it is a flow of this deployment.
+
+        Raises:
+            BadInput: it is no flow's name.
+            ConfigurationError: there is no such flow.
+        """
+        try:
+            name = FlowName.parse(text)
+        except ValueError as exc:
+            raise BadInput(str(exc), where="FLOW", hint="quote it: the shell takes > for itself") from exc
+        # The state file knows most flows; only a doubt is worth reading the whole configuration.
+        if not any(mapping["flow"] == text for mapping in self._mappings):
+            self.configuration.flow(name)
+        return name
+
+    def flow_names(self, text: str | None) -> list[FlowName]:
+        """One flow, where it is named; otherwise every enabled one."""
+        return [self.flow_name(text)] if text else [flow.name for flow in self.configuration.enabled_flows]
+
+    def lane(self, flow: str, topic: str, partition: int) -> Lane:
+        """The lane that three arguments name. Raises like `flow_name`."""
+        return Lane(self.flow_name(flow), topic, partition)
+
+    def flow(self, name: FlowName) -> Flow:
+        """Everything that the configuration says about a flow."""
+        return self.configuration.flow(name)
+
+    def settings(self, name: FlowName) -> FlowSettings:
+        """What the flow's function knows: addresses, proofs, tables."""
+        from mirrorless.settings import decode_settings  # noqa: PLC0415 -- same
+
+        return decode_settings(self.flow(name).function_settings_json())
+
+    def mapping(self, name: FlowName, topic: str) -> dict[str, Any] | None:
+        """The event source mapping of a topic as the lab tells it; None where there is none, and on AWS."""
+        for mapping in self._mappings:
+            if mapping["flow"] == str(name) and mapping["topic"] == topic:
+                return mapping
+        return None
+
+    def mapped_topics(self, name: FlowName) -> list[str]:
+        """The topics of a flow that the lab maps."""
+        return [mapping["topic"] for mapping in self._mappings if mapping["flow"] == str(name)]
+
+    def stores(self, name: FlowName) -> Stores:
+        """The flow's stores.
+
+        Raises:
+            BadInput: there is no region to look in.
+        """
+        from mirrorless.adapters.chains import DynamoDbChains  # noqa: PLC0415 -- boto3 costs half a second
+        from mirrorless.adapters.lane_orders import DynamoDbLaneOrders  # noqa: PLC0415 -- same
+        from mirrorless.adapters.loss_ledger import DynamoDbLossLedger  # noqa: PLC0415 -- same
+        from mirrorless.settings import Tables  # noqa: PLC0415 -- same
+
+        if self._lab is not None:
+            client, tables = _lab_client(self._lab["dynamodb"]["endpoint"]), Tables(**self._lab["tables"])
+        else:
+            settings = self.settings(name)
+            client, tables = _aws_client(settings.target.region, name), settings.tables
+        return Stores(
+            client=client,
+            tables=tables,
+            chains=DynamoDbChains(client, tables.offset_map),
+            states=DynamoDbLaneOrders(client, tables.lanes),
+            ledger=DynamoDbLossLedger(client, tables.loss_ledger),
+        )
+
+    @property
+    def _mappings(self) -> list[dict[str, Any]]:
+        return self._lab.get("mappings", []) if self._lab else []
+
+
+def _aws_client(region: str | None, name: FlowName) -> Any:
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 -- same
+
+    from mirrorless.adapters.dynamodb import dynamodb_client  # noqa: PLC0415 -- same
+
+    try:
+        return dynamodb_client(region)
+    except BotoCoreError as exc:
+        raise ConfigurationError(
+            f"there is no way to its tables: {exc}",
+            where=str(name),
+            hint=f"write clusters.{name.target}.region, and check the profile and the credentials",
+        ) from exc
+
+
+def _lab_client(endpoint: str) -> Any:
+    """A client that owes nothing to the operator's own AWS profile, and passes no proxy."""
+    import botocore.session  # noqa: PLC0415 -- same
+    from botocore.config import Config  # noqa: PLC0415 -- same
+
+    not_looked_up = (None, None, None, None)
+    session = botocore.session.Session({"profile": not_looked_up, "config_file": not_looked_up})
+    return session.create_client(
+        "dynamodb",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="lab",
+        aws_secret_access_key="lab",  # noqa: S106 -- DynamoDB Local asks for some credentials and checks none
+        config=Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 3}, proxies={}),
+    )

@@ -1,0 +1,77 @@
+"""The operator's command: `mirrorless COMMAND …`. Which command is meant, and how does it end?
+
+    0  fine
+    1  something needs the operator, or did not answer
+    2  bad input: nothing was changed, and the same words will not work later either
+
+Every command is a file with `add_parser(subparsers)` and `run(args) -> int`. Only the file of the command that was
+asked for is imported, because start-up is part of the product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from cli.deployment import BadInput
+from mirrorless.errors import ConfigurationError, MirrorlessError
+
+COMMANDS = {
+    "config": "cli.config_check",
+    "translate": "cli.translate",
+}
+"""Where each command is written."""
+
+NEEDS_OPERATOR, BAD_INPUT = 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; errors of ours become one clear line, never a traceback."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = build_parser(words[:1]).parse_args(words)
+    try:
+        code = int(arguments.run(arguments))
+        sys.stdout.flush()
+    except MirrorlessError as exc:
+        _report(exc, as_json=arguments.json)
+        return BAD_INPUT if isinstance(exc, BadInput | ConfigurationError) else NEEDS_OPERATOR
+    except BrokenPipeError:
+        # `mirrorless losses | head`: whoever reads has enough. Python's own flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+def build_parser(first_words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser, with the command that `first_words` name or, where they name none, with all of them."""
+    parser = argparse.ArgumentParser(
+        prog="mirrorless",
+        description="Look at replication flows, translate offsets, and bring stopped lanes back.",
+        epilog="Exit codes: 0 fine, 1 something needs you, 2 bad input. The manual is docs/operations.md.",
+    )
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in [word for word in first_words if word in COMMANDS] or COMMANDS:
+        import_module(COMMANDS[command]).add_parser(subparsers)
+    return parser
+
+
+def _report(error: MirrorlessError, *, as_json: bool) -> None:
+    if not as_json:
+        print(f"mirrorless: {error}", file=sys.stderr)
+        return
+    told = {
+        "type": type(error).__name__,
+        "what": error.what,
+        "where": error.where,
+        "hint": error.hint,
+        "retriable": error.retriable,
+    }
+    print(json.dumps({"error": told}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""`mirrorless translate FLOW TOPIC PARTITION OFFSET [--reverse]`: where does this offset stand on the other side?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from cli.arguments import add_deployment, add_lane, offset
+from cli.deployment import Deployment, Stores
+from mirrorless.chain import NEW_LANE, Head
+from mirrorless.lane import Lane
+from mirrorless.translate import OffsetMap, Translation
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command `translate`."""
+    parser = subparsers.add_parser(
+        "translate",
+        help="translate an offset between source and target, by the offset map",
+        description="Translate an upstream offset into the downstream offset; with --reverse, the other way round.",
+        epilog="Example: mirrorless translate 'us-east->eu-west' orders 3 1234",
+    )
+    add_lane(parser)
+    parser.add_argument("offset", metavar="OFFSET", type=offset, help="upstream; with --reverse downstream")
+    parser.add_argument("--reverse", action="store_true", help="from the target back to the source")
+    add_deployment(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Answer with an offset and what it means. Exit code 0 whatever the map says: it is the answer."""
+    deployment = Deployment.of(arguments)
+    lane = deployment.lane(arguments.flow, arguments.topic, arguments.partition)
+    stores = deployment.stores(lane.flow)
+    lane, head = _with_head(lane, deployment, stores)
+
+    offsets = OffsetMap(stores.chains)
+    found = (offsets.upstream if arguments.reverse else offsets.downstream)(lane, arguments.offset)
+
+    if arguments.json:
+        answer: dict[str, Any] = {"offset": found.offset, "state": found.state, "generation": head.generation}
+        if lane.topic != arguments.topic:
+            answer["source_topic"] = lane.topic
+        print(json.dumps(answer))
+    else:
+        if lane.topic != arguments.topic:
+            print(f"{arguments.topic} is the remote topic of {lane.topic}.")
+        print(_sentence(lane, arguments.offset, found, reverse=arguments.reverse))
+    return 0
+
+
+def _with_head(lane: Lane, deployment: Deployment, stores: Stores) -> tuple[Lane, Head]:
+    """The lane that is meant: where no such source topic was replicated, the name may be the remote topic's."""
+    head = stores.chains.heads([lane])[lane]
+    if head != NEW_LANE:
+        return lane, head
+    policy = deployment.flow(lane.flow).policy
+    upstream = policy.upstream_topic(lane.topic) if policy.topic_source(lane.topic) == lane.flow.source else None
+    if upstream is None or upstream == lane.topic:
+        return lane, head
+    other = Lane(lane.flow, upstream, lane.partition)
+    other_head = stores.chains.heads([other])[other]
+    return (lane, head) if other_head == NEW_LANE else (other, other_head)
+
+
+def _sentence(lane: Lane, asked: int, found: Translation, *, reverse: bool) -> str:
+    here, there = ("downstream", "upstream") if reverse else ("upstream", "downstream")
+    end_of = "the remote topic" if reverse else "the lane"
+    match found.state:
+        case "exact":
+            return f"{lane}: {here} {asked} is {there} {found.offset}."
+        case "next_record":
+            return f"{lane}: no replicated record stands at {here} {asked}; the next one is at {there} {found.offset}."
+        case "ahead_of_replication":
+            return (
+                f"{lane}: {here} {asked} is ahead of replication; what is replicated of {end_of} ends before "
+                f"{there} {found.offset}."
+            )
+        case "before_map":
+            return f"{lane}: {here} {asked} is before the map; its oldest record is at {there} {found.offset}."
+        case "no_map":
+            return f"{lane}: nothing of this lane has been replicated, so there is no offset to go to."

@@ -1,0 +1,14 @@
+"""What the operator may change about a lane in DynamoDB, beside what the forwarder itself notes there."""
+
+from __future__ import annotations
+
+from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.lane import Lane
+
+
+class DynamoDbLaneOrders(DynamoDbLaneStates):
+    """Lane states as the operator's command uses them."""
+
+    def begin_anew(self, lane: Lane) -> None:
+        """Drop the stop and every quarantine order: the offsets of another generation are other records."""
+        self._update(lane, "REMOVE stopped, quarantine", {})
