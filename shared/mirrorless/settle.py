@@ -58,14 +58,19 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
         oldest_timestamp=min(timestamps, default=-1),
         newest_timestamp=max(timestamps, default=-1),
         records=len(records),
-        bytes=sum(
-            [(len(record.key) if record.key else 0) + (len(record.value) if record.value else 0) for record in records]
-        ),
+        bytes=_length([record.key for record in records]) + _length([record.value for record in records]),
         quarantined=plan.quarantined,
         request=attempt.request,
         settled_at=attempt.now,
     )
 
 
+def _length(column: list[bytes | None]) -> int:
+    return sum(map(len, filter(None, column)))
+
+
 def _grow(offsets: Sequence[int]) -> bool:
-    return all(map(int.__lt__, offsets, offsets[1:])) and (not offsets or offsets[0] >= 0)
+    if not offsets:
+        return True
+    contiguous = offsets == list(range(offsets[0], offsets[-1] + 1))  # the usual case, settled by one comparison
+    return offsets[0] >= 0 and (contiguous or all(map(int.__lt__, offsets, offsets[1:])))

@@ -111,17 +111,15 @@ class KafkaWriter:
         self, topic: str, partition: int, records: Sequence[Record], collected: _Collected, deadline: Deadline
     ) -> None:
         produce, on_delivery = self._producer.produce, collected.on_delivery
+        # Arguments by position: topic, value, key, partition, callback, its other name, timestamp, headers. The
+        # callback must stand first: a None there hides an on_delivery behind it, and no report comes at all.
         for record in records:
-            # By position: topic, value, key, partition, callback, its other name, timestamp, headers. The callback
-            # must stand first: a None there hides an on_delivery behind it, and no report comes at all.
-            arguments: Any = (
-                topic, record.value, record.key, partition, on_delivery, None, record.timestamp, record.headers,
-            )  # fmt: skip
+            headers: Any = record.headers or None
             try:
-                produce(*arguments)
+                produce(topic, record.value, record.key, partition, on_delivery, None, record.timestamp, headers)
             except BufferError:
                 self._make_room(deadline)
-                produce(*arguments)
+                produce(topic, record.value, record.key, partition, on_delivery, None, record.timestamp, headers)
             except KafkaException as exc:
                 if exc.args[0].code() not in _REFUSALS:
                     raise
@@ -162,9 +160,8 @@ class _Collected:
 
     def on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            offset = message.offset()
-            # None is librdkafka's "unknown": it must not pass for an offset.
-            self.offsets.append(-1 if offset is None else offset)
+            # None is librdkafka's "unknown"; -1 lets settle.py refuse it.
+            self.offsets.append(-1 if (offset := message.offset()) is None else offset)
         elif error.code() in _REFUSALS:
             self.refuse(error, len(self.offsets))
         else:
