@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _REBALANCE_S = 20.0
 _LOOK_EVERY_S = 0.02
+_SECOND_ROUND_S = 2.0
 
 
 class EventSourceMappings:
@@ -227,21 +228,18 @@ class EventSourceMappings:
             logger=mapping.journal.client_log,
         )
 
-        def refuse(consumer: Consumer, _: list[Any]) -> None:
-            joined.set()
-            # It owns its share, and reads nothing of it.
-            if self._behaviour.assignor == "cooperative-sticky":
-                consumer.incremental_assign([])
-            else:
-                consumer.assign([])
-
-        stranger.subscribe([mapping.settings["Topics"][0]], on_assign=refuse)
+        stranger.subscribe([mapping.settings["Topics"][0]], on_assign=lambda *_: joined.set())
         deadline = time.monotonic() + _REBALANCE_S
         try:
             while not joined.is_set():
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"group {mapping.group_id} did not rebalance within {_REBALANCE_S} s")
-                stranger.poll(0.02)
+                stranger.poll(_LOOK_EVERY_S)
+            # Under a cooperative assignor its share, if there is one, comes in a second round. Leaving before that
+            # would be no leaving but a silence, which the group sits out until the session times out.
+            settled = time.monotonic() + _SECOND_ROUND_S
+            while not stranger.assignment() and time.monotonic() < settled:
+                stranger.poll(_LOOK_EVERY_S)
         finally:
             stranger.close()
 

@@ -359,19 +359,37 @@ def test_after_a_failed_commit_the_next_one_covers_it(stage: Stage) -> None:
 
 def test_a_rebalance_during_an_invocation_makes_it_a_zombie_and_redelivers_its_batch(stage: Stage) -> None:
     """The zombie's late success must not be committed: its records belong to another poller by then."""
-    held = threading.Event()
-    stage.function.answer = lambda _: success() if len(stage.function.batches) > 1 or held.wait(20) else failure()
+    wake_zombie, zombie_done, recovered = threading.Event(), threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    def answer(_: list[dict[str, Any]]) -> Invocation:
+        calls.append(1)
+        if len(calls) == 1:
+            wake_zombie.wait(20)
+            zombie_done.set()
+            return success()
+        return success() if recovered.is_set() else failure()
+
+    stage.function.answer = answer
     stage.make_topic()
     uuid = stage.create()
+    stage.mappings.hold(uuid)
     stage.produce(2)
-    eventually(lambda: len(stage.function.batches) == 1)
+    eventually(lambda: stage.mappings.metrics(uuid).get("Polled") == 2)
+    stage.mappings.release(uuid)
+    eventually(lambda: len(calls) == 1)
 
     stage.mappings.rebalance(uuid)
-    eventually(lambda: len(stage.function.batches) >= 2)
-    stage.drained(uuid)
-    held.set()
+    eventually(lambda: len(calls) > 2)
+    wake_zombie.set()
+    assert zombie_done.wait(5)
+    retried = len(calls)
+    eventually(lambda: len(calls) > retried + 2)
 
-    assert stage.function.offsets()[-2:] == [0, 1]
+    assert stage.mappings.committed(uuid) == {}
+    recovered.set()
+    stage.drained(uuid)
+    assert set(map(tuple, (stage.function.offsets()[:2], stage.function.offsets()[-2:]))) == {(0, 1)}
     assert stage.mappings.committed(uuid) == {0: 2}
 
 
