@@ -224,6 +224,7 @@ class EventSourceMappings:
                 "enable.auto.commit": False,
                 "partition.assignment.strategy": self._behaviour.assignor,
                 "session.timeout.ms": int(self._behaviour.session_timeout_s * 1000),
+                "heartbeat.interval.ms": 250,  # it learns of the second round at a heartbeat
             },
             logger=mapping.journal.client_log,
         )
