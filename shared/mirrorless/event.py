@@ -92,4 +92,8 @@ def _signed_bytes(value: list[int]) -> bytes:
     try:
         return bytes(value)  # the common case: no byte above 127
     except ValueError:
+        pass
+    try:
         return array("b", value).tobytes()
+    except OverflowError as exc:
+        raise EventError(f"a header's value {value} is neither signed nor unsigned bytes") from exc

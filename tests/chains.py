@@ -1,0 +1,170 @@
+"""A chain in memory, and links to build chains of: the double that the contract suite holds to DynamoDB's behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from mirrorless.chain import Head, LaneState, Stop, head_of
+from mirrorless.errors import ChainBroken, LostRace
+from mirrorless.lane import FlowName, Lane
+from mirrorless.ledger import Loss
+from mirrorless.run import Link, Reset, Run, RunState, Span
+
+FLOW = FlowName("us-east", "eu-west")
+LANE = Lane(FLOW, "orders", 0)
+
+
+def run(
+    position: int,
+    following: int,
+    *spans: tuple[int, int, int],
+    lane: Lane = LANE,
+    generation: int = 0,
+    state: RunState = "committed",
+    attempt: str = "",
+    quarantined: tuple[int, ...] = (),
+) -> Run:
+    """A run over [position, following) with spans of (upstream, downstream, length)."""
+    return Run(
+        lane=lane,
+        generation=generation,
+        position=position,
+        next=following,
+        spans=tuple(Span(*span) for span in spans),
+        state=state,
+        writer="mirrorless.us-east.eu-west.test",
+        attempt=attempt or f"attempt-{generation}-{position}",
+        fingerprint=b"12345678" if spans else b"",
+        digest=b"d" * 32 if spans else b"",
+        oldest_timestamp=1_000 if spans else -1,
+        newest_timestamp=2_000 if spans else -1,
+        records=sum(length for *_, length in spans),
+        bytes=10,
+        quarantined=quarantined,
+        request="request-1",
+        settled_at=1_763_686_800_123,
+    )
+
+
+def reset(position: int, following: int, *, lane: Lane = LANE, generation: int = 0) -> Reset:
+    """The link that closes a generation at `position` and opens the next one at `following`."""
+    return Reset(
+        lane=lane,
+        generation=generation,
+        position=position,
+        to_generation=generation + 1,
+        next=following,
+        reason="re-created upstream",
+        at=1_763_686_800_123,
+    )
+
+
+@dataclass(slots=True)
+class MemoryChains:
+    """Implements `mirrorless.chain.Chains` in a dict."""
+
+    links: dict[tuple[Lane, int, int], Link] = field(default_factory=dict)
+
+    def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
+        """See `Chains.heads`."""
+        return {lane: head_of(max(self.of(lane), key=_place, default=None)) for lane in lanes}
+
+    def prepare(self, runs: Sequence[Run]) -> None:
+        """See `Chains.prepare`. As in DynamoDB, those that do not collide are inserted."""
+        lost = [each for each in runs if not self._insert(each)]
+        if lost:
+            raise LostRace("a rival's link stands at this position", where=lost[0].lane.at(lost[0].position))
+
+    def confirm(self, runs: Sequence[Run]) -> None:
+        """See `Chains.confirm`."""
+        gone = [each for each in runs if self._own(each) is None]
+        for each in runs:
+            stored = self._own(each)
+            if stored is not None:
+                self.links[_key(each)] = stored.committed()
+        if gone:
+            raise ChainBroken("a committed run is no longer in the offset map", where=gone[0].lane.at(gone[0].position))
+
+    def withdraw(self, runs: Sequence[Run]) -> None:
+        """See `Chains.withdraw`."""
+        for each in runs:
+            stored = self._own(each)
+            if stored is not None and stored.state == "prepared":
+                del self.links[_key(each)]
+
+    def reset(self, link: Reset) -> None:
+        """See `Chains.reset`."""
+        if not self._insert(link):
+            raise LostRace("the lane has moved on meanwhile", where=link.lane.at(link.position))
+
+    def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
+        """See `Chains.at_or_before`."""
+        found = [link for link in self._generation(lane, generation) if link.position <= upstream]
+        return found[-1] if found else None
+
+    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int) -> list[Link]:
+        """See `Chains.after`."""
+        return [link for link in self._generation(lane, generation) if link.position > upstream][:limit]
+
+    def of(self, lane: Lane) -> list[Link]:
+        """Every link of a lane, in order."""
+        return sorted((link for link in self.links.values() if link.lane == lane), key=_place)
+
+    def _generation(self, lane: Lane, generation: int) -> list[Link]:
+        return [link for link in self.of(lane) if link.generation == generation]
+
+    def _insert(self, link: Link) -> bool:
+        # One step, so that rivals in threads cannot both find the key free.
+        return self.links.setdefault(_key(link), link) is link
+
+    def _own(self, wanted: Run) -> Run | None:
+        stored = self.links.get(_key(wanted))
+        return stored if isinstance(stored, Run) and stored.attempt == wanted.attempt else None
+
+
+@dataclass(slots=True)
+class MemoryLaneStates:
+    """Implements `mirrorless.chain.LaneStates`, and the operator's orders."""
+
+    states: dict[Lane, LaneState] = field(default_factory=dict)
+
+    def read(self, lanes: Iterable[Lane]) -> dict[Lane, LaneState]:
+        """See `LaneStates.read`."""
+        return {lane: self.states[lane] for lane in lanes if lane in self.states}
+
+    def stop(self, lane: Lane, stop: Stop) -> None:
+        """See `LaneStates.stop`."""
+        self.states[lane] = replace(self.states.get(lane, LaneState()), stop=stop)
+
+    def resume(self, lane: Lane) -> None:
+        """Let the lane try again from where it stopped."""
+        self.states[lane] = replace(self.states.get(lane, LaneState()), stop=None)
+
+    def quarantine(self, lane: Lane, upstream_offset: int) -> None:
+        """Order to leave out exactly this record, and let the lane go on."""
+        known = self.states.get(lane, LaneState())
+        self.states[lane] = LaneState(stop=None, quarantine=known.quarantine | {upstream_offset})
+
+
+@dataclass(slots=True)
+class MemoryLossLedger:
+    """Implements `mirrorless.ledger.LossLedger`."""
+
+    losses: dict[tuple[Lane, int, int], Loss] = field(default_factory=dict)
+
+    def note(self, loss: Loss) -> None:
+        """See `LossLedger.note`."""
+        self.losses[loss.lane, loss.generation, loss.first] = loss
+
+    def read(self, lane: Lane) -> list[Loss]:
+        """See `LossLedger.read`."""
+        return [self.losses[key] for key in sorted(self.losses) if key[0] == lane]
+
+
+def _place(link: Link) -> tuple[int, int]:
+    return link.generation, link.position
+
+
+def _key(link: Link) -> tuple[Lane, int, int]:
+    return link.lane, link.generation, link.position
