@@ -22,7 +22,10 @@ from mirrorless.errors import ConfigurationError, MirrorlessError
 
 COMMANDS = {
     "config": "cli.config_check",
+    "status": "cli.status",
     "translate": "cli.translate",
+    "lanes": "cli.lanes",
+    "losses": "cli.losses",
 }
 """Where each command is written."""
 

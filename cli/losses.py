@@ -1,0 +1,67 @@
+"""`mirrorless losses [FLOW] [TOPIC]`: what did not arrive, and why?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from cli.arguments import add_deployment
+from cli.deployment import Deployment
+from cli.wording import moment, numbered
+from mirrorless.ledger import Loss
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command `losses`."""
+    parser = subparsers.add_parser(
+        "losses",
+        help="list the loss ledger: upstream offsets that the target does not have, and why",
+        epilog="Example: mirrorless losses 'us-east->eu-west' orders",
+    )
+    parser.add_argument("flow", metavar="FLOW", nargs="?", help="'source->target', quoted (default: every flow)")
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic's name on the source (default: all)")
+    add_deployment(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List the ledger. Exit code 0 also where there are losses: they were explained when they were noted."""
+    from mirrorless.adapters.lane_index import lanes_in  # noqa: PLC0415 -- boto3 costs half a second
+
+    deployment = Deployment.of(arguments)
+    losses: list[Loss] = []
+    for flow in deployment.flow_names(arguments.flow):
+        stores = deployment.stores(flow)
+        for lane in lanes_in(stores.client, stores.tables.loss_ledger, flow):
+            if arguments.topic in {None, lane.topic}:
+                losses += stores.ledger.read(lane)
+    if arguments.json:
+        print(json.dumps({"losses": [as_json(loss) for loss in losses]}, indent=2))
+    elif not losses:
+        print("The loss ledger is empty: nothing is known to be missing on the target.")
+    else:
+        for loss in losses:
+            print(as_line(loss))
+    return 0
+
+
+def as_json(loss: Loss) -> dict[str, object]:
+    """A loss for programs: upstream offsets [first, next), `at` in ms since the epoch."""
+    return {
+        "flow": str(loss.lane.flow),
+        "topic": loss.lane.topic,
+        "partition": loss.lane.partition,
+        "generation": loss.generation,
+        "first": loss.first,
+        "next": loss.next,
+        "cause": loss.cause,
+        "detail": loss.detail,
+        "at": loss.at,
+    }
+
+
+def as_line(loss: Loss) -> str:
+    """A loss for people."""
+    reach = str(loss.first) if loss.next == loss.first + 1 else f"{loss.first} to {loss.next - 1}"
+    offsets = numbered(loss.next - loss.first, "offset")
+    return f"{moment(loss.at)}  {loss.lane} @ {reach} ({offsets}, {loss.cause}): {loss.detail}"

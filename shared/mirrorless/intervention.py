@@ -1,0 +1,153 @@
+"""What may the operator order for a lane, and what comes of it? Resume, quarantine, reset.
+
+    stop reason     resume            quarantine           reset
+    refused         tries again       leaves it out        skips up to an offset
+    contradiction   tries again       no                   begins a new generation where the source is now
+    broken          tries again       no                   gives up the run in doubt, goes on from an offset
+
+Pure: the head and the state of a lane come in, a plan comes out, or the reason why not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirrorless.chain import NEW_LANE, Head, LaneState, Stop
+from mirrorless.errors import MirrorlessError
+from mirrorless.lane import Lane
+from mirrorless.ledger import Loss
+from mirrorless.run import Reset, Run
+
+
+class NotAllowed(MirrorlessError):
+    """This order does not fit the lane's state. Nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetPlan:
+    """What a reset writes, in the order in which it must be written."""
+
+    loss: Loss | None
+    """First: what is skipped. Forgetting it would hide it, noting it twice keeps one."""
+    withdraw: Run | None
+    """Then: a run in doubt that nobody can settle, whose writer is fenced already."""
+    link: Reset
+    """Then: the link itself. Last, the lane's stop and quarantine orders are dropped."""
+    repeated: tuple[int, int] | None
+    """Upstream offsets [from, to) that this lane has replicated before and that will be replicated again."""
+
+
+def advice(stop: Stop) -> str:
+    """What the operator can do about a stop, in one sentence."""
+    match stop.reason:
+        case "refused":
+            return (
+                "let the target take the record (its max.message.bytes, its cleanup.policy, its authorization), then "
+                "`lanes resume`; or leave out exactly this record with `lanes quarantine`"
+            )
+        case "contradiction":
+            return (
+                "find out whether the source topic was re-created or truncated: then `lanes reset --to earliest`; "
+                "if its group's offsets were moved by hand, move them back and `lanes resume`"
+            )
+        case _:
+            return "read the detail, compare the target with the map, then `lanes resume` or `lanes reset`"
+
+
+def check_quarantine(lane: Lane, state: LaneState, upstream_offset: int) -> None:
+    """Make sure that leaving out this record is what the lane waits for.
+
+    Raises:
+        NotAllowed: the lane is not stopped, not because of a refused record, or at another offset.
+    """
+    stop = state.stop
+    place = lane.at(upstream_offset)
+    if stop is None:
+        raise NotAllowed(
+            "the lane is not stopped, so nothing has to be left out",
+            where=place,
+            hint="a record can only be left out once the target has refused it",
+        )
+    if stop.reason != "refused":
+        raise NotAllowed(
+            f"the lane is not stopped by a refused record, but by: {stop.reason}", where=place, hint=advice(stop)
+        )
+    if stop.upstream_offset != upstream_offset:
+        raise NotAllowed(
+            f"the lane is stopped at upstream offset {stop.upstream_offset}, not here",
+            where=place,
+            hint=f"look at the record at {stop.upstream_offset}, and name that offset if it is to be left out",
+        )
+
+
+def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str, now: int) -> ResetPlan:
+    """Close the lane's chain and let a new generation begin at an upstream offset.
+
+    Args:
+        lane: the lane.
+        head: where its chain ends.
+        state: whether and why it is stopped.
+        to: the upstream offset to go on from.
+        reason: the operator's own words, kept in the chain and in the ledger.
+        now: ms since the epoch.
+
+    Raises:
+        NotAllowed: a run is in doubt that can still be settled; or nothing is known of such a lane.
+    """
+    stop = state.stop
+    if head == NEW_LANE and stop is None:
+        raise NotAllowed(
+            "nothing of this lane was ever replicated",
+            where=str(lane),
+            hint="check flow, topic and partition; where a new lane begins is said by the flow's `start`",
+        )
+    withdraw = None
+    if head.run is not None and head.in_doubt:
+        # Before it stops a lane as broken, the forwarder fences the run's writer: only then can it be given up.
+        if stop is None or stop.reason != "broken" or stop.upstream_offset != head.run.position:
+            raise NotAllowed(
+                "the newest run is in doubt, and its transaction may still be committed",
+                where=lane.at(head.run.position),
+                hint="let the next delivery settle it, with `lanes resume` if the lane is stopped, then reset",
+            )
+        withdraw = head.run
+    return ResetPlan(
+        loss=_skipped(lane, head, stop, to, reason=reason, now=now),
+        withdraw=withdraw,
+        link=Reset(
+            lane=lane,
+            generation=head.generation,
+            position=head.position,
+            to_generation=head.generation + 1,
+            next=to,
+            reason=reason,
+            at=now,
+        ),
+        repeated=(to, head.position) if to < head.position else None,
+    )
+
+
+def _skipped(lane: Lane, head: Head, stop: Stop | None, to: int, *, reason: str, now: int) -> Loss | None:
+    """What lies between the first record that still waits and the new position.
+
+    After a contradiction the records that wait begin below the position, where the source contradicted the map. They
+    may be other records than those replicated from the same offsets, so they count for the new generation.
+    """
+    contradicted = stop is not None and stop.reason == "contradiction" and stop.upstream_offset < head.position
+    first = stop.upstream_offset if stop is not None and contradicted else head.position
+    if to <= first:
+        return None
+    doubt = ""
+    if contradicted:
+        doubt = "; the source contradicted the map here, so the target may have other records of these offsets"
+    elif head.in_doubt:
+        doubt = "; the first of these were in a run in doubt, so the target may have them"
+    return Loss(
+        lane=lane,
+        generation=head.generation + 1 if contradicted else head.generation,
+        first=first,
+        next=to,
+        cause="reset",
+        detail=f"skipped when the lane was reset to {to}: {reason}{doubt}",
+        at=now,
+    )

@@ -1,0 +1,422 @@
+"""The operator's command on DynamoDB Local and one Kafka broker: chains are made as the forwarder makes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cli.main import main
+from lab.artifacts import DEFAULT_KAFKA
+from lab.dynamodb import DynamoDbLocal
+from lab.kafka import KafkaCluster
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.chain import Stop
+from mirrorless.lane import FlowName, Lane
+from mirrorless.run import Run, Span
+from mirrorless.settings import Tables
+from mirrorless.tables import definitions
+
+pytestmark = pytest.mark.integration
+
+VERSION = os.environ.get("KAFKA", DEFAULT_KAFKA)
+FLOW = FlowName("us-east", "eu-west")
+CONFIGURATION = """
+clusters:
+  us-east: {{bootstrap.servers: [east.example.com:9092], region: us-east-1, authentication: {{type: plaintext}}}}
+  eu-west: {{bootstrap.servers: [west.example.com:9092], region: eu-west-1, authentication: {{type: plaintext}}}}
+flows:
+  us-east->eu-west:
+    topics: [{topic}]
+"""
+SETTLED = 1_763_700_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """Stores and a source topic of this test alone, and the state file that leads the command to them."""
+
+    topic: str
+    state: Path
+    chains: DynamoDbChains
+    states: DynamoDbLaneStates
+    ledger: DynamoDbLossLedger
+    source: KafkaCluster
+
+    def lane(self, partition: int = 0) -> Lane:
+        """A lane of this test's topic."""
+        return Lane(FLOW, self.topic, partition)
+
+    def replicate(self, position: int, upto: int, *spans: Span, partition: int = 0, state: str = "committed") -> Run:
+        """Add a link as the forwarder would: prepared, then confirmed."""
+        run = Run(
+            lane=self.lane(partition),
+            generation=self.chains.heads([self.lane(partition)])[self.lane(partition)].generation,
+            position=position,
+            next=upto,
+            spans=spans,
+            state="prepared",
+            writer="us-east.eu-west.test",
+            attempt=uuid4().hex,
+            fingerprint=b"f" * 16,
+            digest=b"d" * 16,
+            oldest_timestamp=SETTLED,
+            newest_timestamp=SETTLED,
+            records=sum(span.length for span in spans),
+            bytes=0,
+            settled_at=SETTLED,
+        )
+        self.chains.prepare([run])
+        if state == "committed":
+            self.chains.confirm([run.committed()])
+        return run
+
+    def stop(self, reason: str, upstream_offset: int) -> None:
+        """Stop the first lane as the forwarder would."""
+        stop = Stop(reason=reason, upstream_offset=upstream_offset, detail="it is too large", at=SETTLED)
+        self.states.stop(self.lane(), stop)
+
+    def run(self, *words: str) -> int:
+        """The command's exit code."""
+        return main([*words, "--lab", str(self.state)])
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, DynamoDbLocal]]:
+    """The source cluster and DynamoDB; the target cluster is never asked."""
+    folder = tmp_path_factory.mktemp("lab")
+    source = KafkaCluster(alias="us-east", folder=folder / "us-east", version=VERSION)
+    dynamodb = DynamoDbLocal(folder=folder / "dynamodb")
+    try:
+        for server in (source, dynamodb):
+            server.begin_start()
+        for server in (source, dynamodb):
+            server.wait_ready()
+        for table in definitions(Tables()):
+            dynamodb.client().create_table(**table.create_request())
+        yield source, dynamodb
+    finally:
+        for server in (source, dynamodb):
+            server.stop()
+
+
+@pytest.fixture
+def bench(servers: tuple[KafkaCluster, DynamoDbLocal], tmp_path: Path) -> Bench:
+    source, dynamodb = servers
+    topic = f"orders-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": source.bootstrap})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
+    config = tmp_path / "replication.yaml"
+    config.write_text(CONFIGURATION.format(topic=topic))
+    tables = Tables()
+    group = f"mirrorless.us-east.eu-west.{topic}"
+    state: dict[str, Any] = {
+        "ready": True,
+        "config": str(config),
+        "clusters": {"us-east": {"bootstrap": source.bootstrap, "pid": source.pid, "version": VERSION}},
+        "dynamodb": {"endpoint": dynamodb.endpoint, "pid": dynamodb.pid},
+        "tables": {"offset_map": tables.offset_map, "lanes": tables.lanes, "loss_ledger": tables.loss_ledger},
+        "functions": {},
+        "mappings": [{"uuid": "1", "flow": str(FLOW), "topic": topic, "group_id": group, "state": "Enabled"}],
+        "logs": str(tmp_path),
+    }
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(state))
+    client = dynamodb.client()
+    return Bench(
+        topic=topic,
+        state=path,
+        chains=DynamoDbChains(client, tables.offset_map),
+        states=DynamoDbLaneStates(client, tables.lanes),
+        ledger=DynamoDbLossLedger(client, tables.loss_ledger),
+        source=source,
+    )
+
+
+def produce(bench: Bench, count: int) -> None:
+    """Put records into partition 0 of the source topic."""
+    producer = Producer({"bootstrap.servers": bench.source.bootstrap})
+    for number in range(count):
+        producer.produce(bench.topic, value=str(number).encode(), partition=0)
+    assert producer.flush(20) == 0
+
+
+def answer(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+# translate
+
+
+@pytest.mark.parametrize(
+    ("upstream", "downstream", "state"),
+    [
+        (0, 500, "next_record"),
+        (100, 500, "exact"),
+        (104, 504, "exact"),
+        (105, 505, "next_record"),
+        (107, 505, "exact"),
+        (110, 508, "exact"),
+        (5000, 508, "ahead_of_replication"),
+    ],
+)
+def test_an_upstream_offset_is_translated_by_the_map(
+    bench: Bench, capsys: pytest.CaptureFixture[str], upstream: int, downstream: int, state: str
+) -> None:
+    bench.replicate(0, 110, Span(100, 500, 5), Span(107, 505, 3))
+
+    code = bench.run("translate", str(FLOW), bench.topic, "0", str(upstream), "--json")
+
+    said = answer(capsys)
+    assert code == 0
+    assert (said["offset"], said["state"]) == (downstream, state)
+    assert list(said)[:2] == ["offset", "state"]
+
+
+def test_a_downstream_offset_is_translated_back(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.replicate(0, 110, Span(100, 500, 5), Span(107, 505, 3))
+
+    assert bench.run("translate", str(FLOW), bench.topic, "0", "506", "--reverse", "--json") == 0
+
+    said = answer(capsys)
+    assert said["offset"] == 108
+    assert said["state"] == "exact"
+
+
+def test_the_remote_topics_name_is_understood_too(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """At three in the morning it is the remote topic's name that is at hand."""
+    bench.replicate(0, 110, Span(100, 500, 5))
+
+    assert bench.run("translate", str(FLOW), f"us-east.{bench.topic}", "0", "501", "--reverse", "--json") == 0
+
+    said = answer(capsys)
+    assert said["offset"] == 101
+    assert said["source_topic"] == bench.topic
+
+
+def test_a_lane_without_a_map_says_so(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.run("translate", str(FLOW), bench.topic, "1", "7", "--json") == 0
+    said = answer(capsys)
+    assert said["offset"] is None
+    assert said["state"] == "no_map"
+
+
+def test_the_command_answers_as_a_process_and_soon(bench: Bench) -> None:
+    """The installed command, as a program runs it: JSON and nothing else on its output."""
+    bench.replicate(0, 3, Span(0, 40, 3))
+    words = ["translate", str(FLOW), bench.topic, "0", "1", "--json", "--lab", str(bench.state)]
+
+    done = subprocess.run([sys.executable, "-m", "cli.main", *words], capture_output=True, check=True, timeout=60)
+
+    assert json.loads(done.stdout)["offset"] == 41
+    assert done.stderr == b""
+
+
+# status
+
+
+def partitions(said: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = said["flows"][0]["topics"][0]["partitions"]
+    return rows
+
+
+def test_status_tells_position_lag_gaps_and_doubt(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    produce(bench, 20)
+    bench.replicate(0, 4, Span(0, 70, 4))
+    bench.replicate(4, 10, Span(7, 74, 3))
+    bench.replicate(10, 12, Span(10, 77, 2), state="prepared")
+
+    code = bench.run("status", "--json")
+
+    first, second = partitions(answer(capsys))
+    assert code == 0
+    assert first | {"position": 10, "source_end": 20, "lag": 10, "in_doubt": True, "gaps_in_newest_runs": 3} == first
+    assert first["last_run_at"] == SETTLED
+    assert second | {"position": 0, "source_end": 0, "lag": 0, "last_run_at": None, "in_doubt": False} == second
+
+
+def test_a_silent_source_is_told_and_does_not_hide_the_rest(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """The source being down is the very moment at which the map is needed most."""
+    bench.replicate(0, 4, Span(0, 70, 4), partition=1)
+    state = json.loads(bench.state.read_text())
+    state["clusters"]["us-east"]["bootstrap"] = "127.0.0.1:1"
+    bench.state.write_text(json.dumps(state))
+
+    code = bench.run("status", str(FLOW), "--json")
+
+    said = answer(capsys)
+    assert code == 0
+    assert said["flows"][0]["source_reachable"] is False
+    assert "127.0.0.1:1" in said["flows"][0]["source_trouble"]
+    assert [row["position"] for row in partitions(said)] == [0, 4]
+    assert [row["lag"] for row in partitions(said)] == [None, None]
+
+
+def test_status_shows_people_what_needs_them(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.replicate(0, 4, Span(0, 70, 4))
+    bench.stop("refused", 4)
+
+    assert bench.run("status", "--lanes") == 1
+
+    shown = capsys.readouterr().out
+    assert f"! {bench.lane().at(4)} is stopped (refused) since" in shown
+    assert "lanes quarantine" in shown
+
+
+def test_a_source_that_ends_below_the_position_is_pointed_out(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """A topic that was re-created and is still empty has not contradicted the map yet; it will."""
+    bench.replicate(0, 100, Span(0, 70, 100))
+
+    assert bench.run("status") == 1
+
+    assert "re-created or truncated" in capsys.readouterr().out
+
+
+# lanes
+
+
+def test_stopped_lanes_are_listed_with_what_to_do(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.stop("refused", 17)
+
+    assert bench.run("lanes", "stopped", str(FLOW), "--json") == 1
+
+    mine = [each for each in answer(capsys)["stopped"] if each["topic"] == bench.topic]
+    assert [each["upstream_offset"] for each in mine] == [17]
+    assert "lanes quarantine" in mine[0]["what_to_do"]
+
+
+def test_an_order_is_a_plan_until_it_is_executed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.stop("refused", 17)
+
+    for words in (["resume"], ["quarantine", "17"], ["reset", "--to", "30", "--reason", "because"]):
+        assert bench.run("lanes", words[0], str(FLOW), bench.topic, "0", *words[1:]) == 0
+        assert "Nothing was changed" in capsys.readouterr().out
+
+    state = bench.states.read([bench.lane()])[bench.lane()]
+    assert state.stop is not None
+    assert state.quarantine == frozenset()
+    assert bench.chains.heads([bench.lane()])[bench.lane()].generation == 0
+
+
+def test_resume_lets_the_lane_try_again(bench: Bench) -> None:
+    bench.stop("refused", 17)
+
+    assert bench.run("lanes", "resume", str(FLOW), bench.topic, "0", "--execute") == 0
+
+    assert bench.states.read([bench.lane()])[bench.lane()].stop is None
+
+
+def test_exactly_the_refused_record_can_be_quarantined(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.stop("refused", 17)
+
+    assert bench.run("lanes", "quarantine", str(FLOW), bench.topic, "0", "16", "--execute") == 2
+    assert "stopped at upstream offset 17" in capsys.readouterr().err
+    assert bench.run("lanes", "quarantine", str(FLOW), bench.topic, "0", "17", "--execute") == 0
+
+    state = bench.states.read([bench.lane()])[bench.lane()]
+    assert state.quarantine == {17}
+    assert state.stop is None
+
+
+def test_a_lane_goes_on_after_its_topic_was_created_anew(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--to earliest` asks the source; the new generation begins there, with no order about the old records left."""
+    produce(bench, 3)
+    bench.replicate(0, 100, Span(0, 70, 100))
+    bench.states.quarantine(bench.lane(), 2)
+    bench.stop("contradiction", 0)
+
+    words = ["lanes", "reset", str(FLOW), bench.topic, "0", "--to", "earliest", "--reason", "created anew", "--execute"]
+    assert bench.run(*words, "--json") == 0
+
+    said = answer(capsys)
+    assert said["executed"] is True
+    assert any("The source holds upstream offsets 0 to 3" in step for step in said["plan"])
+    assert any(f"mirrorless.us-east.eu-west.{bench.topic} has committed nothing" in step for step in said["plan"])
+    head = bench.chains.heads([bench.lane()])[bench.lane()]
+    assert (head.generation, head.position) == (1, 0)
+    assert bench.ledger.read(bench.lane()) == []
+    state = bench.states.read([bench.lane()])[bench.lane()]
+    assert state.stop is None
+    assert state.quarantine == frozenset()
+
+    # The new generation has a map of its own.
+    bench.replicate(0, 3, Span(0, 170, 3))
+    assert bench.run("translate", str(FLOW), bench.topic, "0", "2", "--json") == 0
+    assert answer(capsys) == {"offset": 172, "state": "exact", "generation": 1}
+
+
+def test_what_a_reset_skips_is_in_the_loss_ledger(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.replicate(0, 100, Span(0, 70, 100))
+
+    words = ["lanes", "reset", str(FLOW), bench.topic, "0", "--to", "130", "--reason", "poison", "--execute"]
+    assert bench.run(*words) == 0
+    capsys.readouterr()
+    assert bench.run("losses", str(FLOW), bench.topic, "--json") == 0
+
+    (loss,) = answer(capsys)["losses"]
+    assert loss | {"generation": 0, "first": 100, "next": 130, "cause": "reset", "partition": 0} == loss
+    assert "poison" in loss["detail"]
+
+
+def test_a_group_that_is_ahead_of_the_reset_is_named_with_the_way_back(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mapping does not deliver below its own committed offset, whatever the map says."""
+    produce(bench, 10)
+    bench.replicate(0, 10, Span(0, 70, 10))
+    group = f"mirrorless.us-east.eu-west.{bench.topic}"
+    consumer = Consumer({"bootstrap.servers": bench.source.bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(bench.topic, 0, 10)], asynchronous=False)
+    consumer.close()
+
+    assert bench.run("lanes", "reset", str(FLOW), bench.topic, "0", "--to", "4", "--reason", "again") == 0
+
+    shown = capsys.readouterr().out
+    assert f"Group {group} has committed 10, above 4" in shown
+    assert "--to-offset 4" in shown
+    assert "twice" in shown
+
+
+def test_a_lane_in_doubt_is_not_reset_before_it_is_settled(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.replicate(0, 5, Span(0, 70, 5), state="prepared")
+
+    words = ["lanes", "reset", str(FLOW), bench.topic, "0", "--to", "0", "--reason", "again", "--execute"]
+    assert bench.run(*words) == 2
+    assert "in doubt" in capsys.readouterr().err
+
+    # Once the forwarder has fenced the writer and found no witness, the operator may give the run up.
+    bench.stop("broken", 0)
+    assert bench.run(*words) == 0
+    head = bench.chains.heads([bench.lane()])[bench.lane()]
+    assert (head.generation, head.position, head.in_doubt) == (1, 0, False)
+
+
+# bad input
+
+
+def test_bad_input_is_told_in_one_line_with_exit_code_2(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.run("translate", "us-east->nowhere", bench.topic, "0", "1") == 2
+    assert "there is no such flow" in capsys.readouterr().err
+    assert bench.run("translate", "us-east", bench.topic, "0", "1", "--json") == 2
+    assert answer(capsys)["error"]["where"] == "FLOW"
+
+
+def test_a_silent_dynamodb_is_told_with_exit_code_1(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    state = json.loads(bench.state.read_text())
+    state["dynamodb"]["endpoint"] = "http://127.0.0.1:1"
+    bench.state.write_text(json.dumps(state))
+
+    assert bench.run("translate", str(FLOW), bench.topic, "0", "1", "--json") == 1
+    assert answer(capsys)["error"]["retriable"] is True
