@@ -61,7 +61,9 @@ def plan_lane(lane: Lane, head: Head, state: LaneState, records: Sequence[Record
         quarantined = tuple(record.offset for record in fresh if record.offset in state.quarantine)
         fresh = [record for record in fresh if record.offset not in state.quarantine]
 
-    stop = state.stop or _first_unwritable(fresh, now=now)
+    # A stop beyond this batch is no reason to have the batch delivered again.
+    standing = state.stop if state.stop and records and records[-1].offset >= state.stop.upstream_offset else None
+    stop = standing or _first_unwritable(fresh, now=now)
     if stop is not None:
         fresh = [record for record in fresh if record.offset < stop.upstream_offset]
         quarantined = tuple(offset for offset in quarantined if offset < stop.upstream_offset)

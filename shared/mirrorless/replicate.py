@@ -197,8 +197,12 @@ class Replicator:
         return True
 
     def _checked(self, plan: LanePlan, *, now: int) -> LanePlan:
-        """Hold replayed records against the chain; a contradiction stops the lane before anything is dropped."""
-        if not plan.replayed or plan.stop is not None:
+        """Hold replayed records against the chain; a contradiction stops the lane before anything is dropped.
+
+        Records that the stop already holds need no check. From the first replayed record on all are held: most of
+        those before the contradiction were only not seen to differ.
+        """
+        if not plan.replayed or (plan.stop is not None and plan.stop.upstream_offset <= plan.replayed[0].offset):
             return plan
         found = contradiction(plan.replayed, self._runs_covering(plan))
         if found is None:
@@ -206,8 +210,9 @@ class Replicator:
         offset, reason = found
         stop = Stop(
             reason="contradiction",
-            upstream_offset=offset,
-            detail=f"{reason}: the source topic was re-created or truncated, or its group's offsets were moved",
+            upstream_offset=plan.replayed[0].offset,
+            detail=f"upstream offset {offset}: {reason}: the source topic was re-created or truncated, or its group's "
+            "offsets were moved",
             at=now,
         )
         return replace(plan, write=(), quarantined=(), stop=stop)
