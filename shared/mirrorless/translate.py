@@ -25,7 +25,7 @@ TranslationState = Literal["exact", "next_record", "ahead_of_replication", "befo
 exact                 the very record, or the end of what has been replicated
 next_record           the offset lies in a gap: this is the next record that exists
 ahead_of_replication  the offset lies beyond the newest run: this is the end of the map
-before_map            the offset lies before the oldest run: this is the oldest record of the map
+before_map            no run covers the offset any more: this is the oldest record of the map after it
 no_map                nothing of this lane has been replicated
 """
 
@@ -53,21 +53,21 @@ class OffsetMap:
     def downstream(self, lane: Lane, upstream: int) -> Translation:
         """Translate an upstream offset: where would a consumer that has read up to it go on downstream?"""
         head = self._chains.heads([lane])[lane]
-        run = self._covering(lane, head.generation, upstream)
-        if run is None:
-            first = self._first_record_after(lane, head.generation, -1)
-            return NO_MAP if first is None else Translation(offset=first.spans[0].downstream, state="before_map")
+        if upstream < head.position:
+            run = _committed(self._chains.at_or_before(lane, head.generation, upstream))
 
-        # Exactly on a record, or in a gap before a record of the same run.
-        if upstream < run.next:
-            for span in run.spans:
+            # Exactly on a record, or in a gap before a record of the same run.
+            state: TranslationState = "before_map" if run is None or run.next <= upstream else "next_record"
+            for span in run.spans if run is not None else ():
                 if upstream < span.upstream:
                     return Translation(offset=span.downstream, state="next_record")
                 if upstream < span.upstream + span.length:
                     return Translation(offset=span.downstream + upstream - span.upstream, state="exact")
-            following = self._first_record_after(lane, head.generation, run.position)
+
+            # In a gap before a record of a later run; or no run covers it any more, because links expire in no order.
+            following = self._first_record_after(lane, head.generation, upstream)
             if following is not None:
-                return Translation(offset=following.spans[0].downstream, state="next_record")
+                return Translation(offset=following.spans[0].downstream, state=state)
 
         # Beyond the last record that was replicated: the end of the map.
         end = self._end(lane, head.generation)
@@ -91,12 +91,19 @@ class OffsetMap:
             after_last = span.downstream + span.length
         following = self._first_record_after(lane, head.generation, run.position)
         if following is not None:
-            return Translation(offset=following.spans[0].upstream, state="next_record")
+            unbroken = self._unbroken(lane, run, following)
+            return Translation(offset=following.spans[0].upstream, state="next_record" if unbroken else "before_map")
         return Translation(offset=head.position, state="exact" if downstream <= after_last else "ahead_of_replication")
 
-    def _covering(self, lane: Lane, generation: int, upstream: int) -> Run | None:
-        link = self._chains.at_or_before(lane, generation, upstream)
-        return _committed(link)
+    def _unbroken(self, lane: Lane, first: Run, last: Run) -> bool:
+        """Whether no link between two runs has expired: each begins where the one before it ends."""
+        end = first.next
+        while end != last.position:
+            links = self._chains.after(lane, first.generation, end - 1, limit=1)
+            if not links or links[0].position != end:
+                return False
+            end = links[0].next
+        return True
 
     def _first_record_after(self, lane: Lane, generation: int, position: int) -> Run | None:
         """The first committed run with a record whose position is greater than `position`."""
