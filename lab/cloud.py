@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -154,15 +155,20 @@ class Lab:
         for mapping in self.flow_mappings:
             self.mappings.wait_enabled(mapping.uuid)
 
-    def map_topic(self, flow: Flow, topic: str) -> FlowMapping:
-        """Create the mapping of one topic, with the options that the deployment would give it."""
-        request = flow.mapping_request(topic)
+    def map_topic(self, flow: Flow, topic: str, **options: Any) -> FlowMapping:
+        """Create the mapping of one topic, with the options that the deployment would give it, or others."""
+        request = flow.mapping_request(topic) | options
         answer = self.mappings.create(FunctionName=function_name(flow), **request)
         mapping = FlowMapping(
             uuid=answer["UUID"], flow=str(flow.name), topic=topic, group_id=flow.consumer_group(topic)
         )
         self.flow_mappings.append(mapping)
         return mapping
+
+    def unmap_topic(self, mapping: FlowMapping) -> None:
+        """Delete a mapping; its group's offsets stay."""
+        self.mappings.delete(mapping.uuid)
+        self.flow_mappings.remove(mapping)
 
     def stop(self) -> None:
         """Stop everything, in the order in which a deployment is taken down."""

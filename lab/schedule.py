@@ -1,0 +1,109 @@
+"""Which faults befall a soak run, and when? A schedule drawn from a seed, so that any run can be replayed.
+
+Pure. The seed fixes what is produced, how the mapping is set, and which fault comes at which point of the work; how
+threads interleave is the machine's business, which is why there are many seeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Literal, get_args
+
+from mirrorless.steps import STEPS, Step
+
+FaultKind = Literal[
+    "kill at step",
+    "pause at step",
+    "raise at step",
+    "kill environment",
+    "kill target broker",
+    "kill source broker",
+    "kill DynamoDB",
+    "DynamoDB outage",
+    "lost acknowledgement",
+    "duplicate batch",
+    "concurrent duplicate",
+    "commit failure",
+    "rebalance",
+]
+"""
+kill at step            SIGKILL of a function environment right after a step of the protocol
+pause at step           SIGSTOP there; its invocation times out and is retried, and the zombie wakes up later
+raise at step           an exception there
+kill environment        kill -9 of whichever environment comes first
+kill ... broker         kill -9; it comes back with its data
+kill DynamoDB           the same
+DynamoDB outage         it stays away for a while
+lost acknowledgement    the poller dies between a success and its commit: redelivery, at other batch boundaries
+duplicate batch         the same batch twice, one after the other
+concurrent duplicate    the same batch in two environments at once
+commit failure          one commit of the group's offsets fails
+rebalance               a stranger joins the group: invocations under way become zombies
+"""
+
+_EXPENSIVE = frozenset({"kill target broker", "kill source broker", "DynamoDB outage", "kill DynamoDB"})
+"""At most two of these in a schedule: each costs seconds in which nothing else can be tested."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedFault:
+    """One fault."""
+
+    at: float
+    """After which part of the records has been produced, 0 to 1."""
+    kind: FaultKind
+    step: Step
+    """Of the protocol, for the kinds that happen at a step."""
+    seconds: float
+    """How long a pause or an outage lasts."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.step}" if self.kind.endswith("at step") else self.kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """One run of the soak."""
+
+    seed: int
+    partitions: int
+    records: int
+    batch_size: int
+    window_seconds: int
+    pollers: int
+    partial_responses: bool
+    faults: tuple[PlannedFault, ...]
+
+
+def draw(seed: int, *, records: int) -> Schedule:
+    """The schedule of a seed."""
+    random = Random(seed)  # noqa: S311 -- a schedule, not a secret
+    faults: list[PlannedFault] = []
+    expensive = 0
+    # Every seed exercises one step on purpose, so that 7 seeds in a row cover the protocol.
+    faults.append(_fault(random, random.choice(("kill at step", "pause at step")), STEPS[seed % len(STEPS)]))
+    for _ in range(random.randint(4, 9)):
+        kind = random.choice(get_args(FaultKind))
+        expensive += kind in _EXPENSIVE
+        if kind not in _EXPENSIVE or expensive <= 2:  # noqa: PLR2004 -- said above
+            faults.append(_fault(random, kind, random.choice(STEPS)))
+    return Schedule(
+        seed=seed,
+        partitions=random.choice((1, 2, 3, 6)),
+        records=records,
+        batch_size=random.choice((50, 200, 1_000, 5_000)),
+        window_seconds=random.choice((0, 0, 1)),
+        pollers=random.choice((1, 1, 2)),
+        partial_responses=random.random() < 0.7,  # noqa: PLR2004 -- mostly as deployed
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+    )
+
+
+def _fault(random: Random, kind: FaultKind, step: Step) -> PlannedFault:
+    return PlannedFault(
+        at=round(random.uniform(0.0, 0.95), 3),
+        kind=kind,
+        step=step,
+        seconds=round(random.uniform(0.5, 6.0), 2),
+    )
