@@ -8,13 +8,14 @@ translates needs neither YAML nor pydantic.
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.errors import ConfigurationError, MirrorlessError
+from cli.bad_input import BadInput
+from cli.lab_state import LabMapping, LabState, read_lab_state
+from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName, Lane
 
 if TYPE_CHECKING:
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 
 NOBODY = "127.0.0.1:1"
 """The address of a cluster that the lab does not run, because no enabled flow needs it."""
-
-
-class BadInput(MirrorlessError):
-    """The command line asks for something that is not there or makes no sense. Nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +43,7 @@ class Stores:
 class Deployment:
     """The flows that the operator's command is about."""
 
-    def __init__(self, *, config: Path, lab: dict[str, Any] | None = None) -> None:
+    def __init__(self, *, config: Path, lab: LabState | None = None) -> None:
         """Args: config: replication.yaml. lab: the content of a lab's state file; None means AWS."""
         self._config = config
         self._lab = lab
@@ -60,16 +57,8 @@ class Deployment:
         """
         if arguments.lab is None:
             return cls(config=Path(arguments.config))
-        path = Path(arguments.lab)
-        hint = "name the state file of a running lab, as `python -m lab up --state FILE` writes it"
-        try:
-            state = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as exc:
-            raise BadInput(f"the lab's state file cannot be read: {exc}", where=str(path), hint=hint) from exc
-        missing = [key for key in ("clusters", "dynamodb", "tables", "config") if key not in state]
-        if missing:
-            raise BadInput(f"the state file lacks {', '.join(missing)}", where=str(path), hint=hint)
-        return cls(config=Path(state["config"]), lab=state)
+        state = read_lab_state(Path(arguments.lab))
+        return cls(config=Path(state.config), lab=state)
 
     @cached_property
     def configuration(self) -> Configuration:
@@ -83,9 +72,9 @@ class Deployment:
         configuration = load(self._config)
         if self._lab is None:
             return configuration
-        clusters = self._lab["clusters"]
+        clusters = self._lab.clusters
         return configuration.with_clusters_at(
-            {alias: clusters[alias]["bootstrap"] if alias in clusters else NOBODY for alias in configuration.clusters}
+            {alias: clusters[alias].bootstrap if alias in clusters else NOBODY for alias in configuration.clusters}
         )
 
     def flow_name(self, text: str) -> FlowName:
@@ -100,7 +89,7 @@ class Deployment:
         except ValueError as exc:
             raise BadInput(str(exc), where="FLOW", hint="quote it: the shell takes > for itself") from exc
         # The state file knows most flows; only a doubt is worth reading the whole configuration.
-        if not any(mapping["flow"] == text for mapping in self._mappings):
+        if not any(mapping.flow == text for mapping in self._mappings):
             self.configuration.flow(name)
         return name
 
@@ -122,16 +111,16 @@ class Deployment:
 
         return decode_settings(self.flow(name).function_settings_json())
 
-    def mapping(self, name: FlowName, topic: str) -> dict[str, Any] | None:
+    def mapping(self, name: FlowName, topic: str) -> LabMapping | None:
         """The event source mapping of a topic as the lab tells it; None where there is none, and on AWS."""
         for mapping in self._mappings:
-            if mapping["flow"] == str(name) and mapping["topic"] == topic:
+            if mapping.flow == str(name) and mapping.topic == topic:
                 return mapping
         return None
 
     def mapped_topics(self, name: FlowName) -> list[str]:
         """The topics of a flow that the lab maps."""
-        return [mapping["topic"] for mapping in self._mappings if mapping["flow"] == str(name)]
+        return [mapping.topic for mapping in self._mappings if mapping.flow == str(name)]
 
     def stores(self, name: FlowName) -> Stores:
         """The flow's stores.
@@ -145,7 +134,9 @@ class Deployment:
         from mirrorless.settings import Tables  # noqa: PLC0415 -- same
 
         if self._lab is not None:
-            client, tables = _lab_client(self._lab["dynamodb"]["endpoint"]), Tables(**self._lab["tables"])
+            lab = self._lab.tables
+            tables = Tables(offset_map=lab.offset_map, lanes=lab.lanes, loss_ledger=lab.loss_ledger)
+            client = _lab_client(self._lab.dynamodb.endpoint)
         else:
             settings = self.settings(name)
             client, tables = _aws_client(settings.target.region, name), settings.tables
@@ -158,8 +149,8 @@ class Deployment:
         )
 
     @property
-    def _mappings(self) -> list[dict[str, Any]]:
-        return self._lab.get("mappings", []) if self._lab else []
+    def _mappings(self) -> list[LabMapping]:
+        return self._lab.mappings if self._lab is not None else []
 
 
 def _aws_client(region: str | None, name: FlowName) -> Any:

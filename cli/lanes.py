@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cli.arguments import add_deployment, add_lane, add_order, offset
-from cli.deployment import BadInput, Deployment, Stores
+from cli.bad_input import BadInput
+from cli.deployment import Deployment, Stores
 from cli.source import SourceView
 from cli.wording import moment, numbered
 from mirrorless.chain import RUNNING, Head, LaneState, Stop

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from cli.deployment import BadInput
+from cli.bad_input import BadInput
 from mirrorless.errors import ConfigurationError, MirrorlessError
 
 COMMANDS = {

@@ -80,14 +80,29 @@ class SourceView:
         told = []
         if extent is not None:
             told.append(f"The source holds upstream offsets {extent.start} to {extent.end} (exclusive).")
-        if committed is None:
-            told.append(f"Group {group} has committed nothing here: its mapping begins where `start` says.")
-        elif committed <= to:
-            told.append(f"Group {group} has committed {committed}: the mapping will deliver {to} by itself.")
-        else:
-            told.append(
-                f"Group {group} has committed {committed}, above {to}: its mapping will not deliver what lies between. "
-                f"Disable the mapping, move the group back (kafka-consumer-groups.sh --group {group} --topic "
-                f"{lane.topic}:{lane.partition} --reset-offsets --to-offset {to} --execute), enable the mapping."
-            )
+        told += group_advice(lane, group, committed, to, extent)
         return told
+
+
+def group_advice(lane: Lane, group: str, committed: int | None, to: int, extent: Extent | None) -> list[str]:
+    """Whether the mapping will deliver from exactly `to` on, and what to do if it will not.
+
+    Above it, records would be missed. Below it, the new generation has no run to hold redelivered records against, so
+    the lane would stop again.
+    """
+    if committed is None:
+        below = (
+            "" if extent is not None and extent.start >= to else f" If that is below {to}, move the group there first."
+        )
+        return [f"Group {group} has committed nothing here: its mapping begins where `start` says.{below}"]
+    if committed == to or (extent is not None and committed < to <= extent.start):
+        return [f"Group {group} has committed {committed}: its mapping will deliver from {to} on by itself."]
+    if committed > to:
+        wrong = f"above {to}: its mapping may not deliver what lies between"
+    else:
+        wrong = f"below {to}: its mapping will deliver records that the new generation does not know, and stop again"
+    kafka = f"--group {group} --topic {lane.topic}:{lane.partition} --reset-offsets --to-offset {to} --execute"
+    return [
+        f"Group {group} has committed {committed}, {wrong}.",
+        f"So disable the mapping, move the group (kafka-consumer-groups.sh {kafka}), and enable the mapping again.",
+    ]

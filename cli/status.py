@@ -9,8 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cli.arguments import add_deployment
 from cli.deployment import Deployment, Stores
+from cli.lab_state import LabMapping
 from cli.lanes import stop_as_json, stops_of
 from cli.source import SourceView
 from mirrorless.chain import NEW_LANE, Chains, Head, Stop
@@ -81,14 +84,14 @@ class TopicStatus:
 
     topic: str
     remote_topic: str
-    mapping: dict[str, Any] | None
+    mapping: LabMapping | None
     """The lab's event source mapping; None on AWS."""
     lanes: Sequence[LaneStatus]
 
     @property
     def mapping_is_off(self) -> bool:
         """Whether the mapping exists and does not poll."""
-        return self.mapping is not None and self.mapping.get("state") in {"Disabled", "Disabling", "Deleted"}
+        return self.mapping is not None and self.mapping.state in {"Disabled", "Disabling", "Deleted"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +249,7 @@ def _topic_as_json(status: TopicStatus) -> dict[str, Any]:
     return {
         "topic": status.topic,
         "remote_topic": status.remote_topic,
-        "mapping": status.mapping,
+        "mapping": None if status.mapping is None else msgspec.to_builtins(status.mapping),
         "partitions": [_lane_as_json(lane) for lane in status.lanes],
     }
 

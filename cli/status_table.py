@@ -29,7 +29,7 @@ def notes(flow: FlowStatus) -> Iterator[str]:
         for lane in topic.lanes:
             yield from _lane_notes(lane)
         if topic.mapping_is_off and topic.mapping is not None:
-            yield f"! {topic.topic}: its mapping is {topic.mapping['state']}, nothing is polled. Enable it."
+            yield f"! {topic.topic}: its mapping is {topic.mapping.state}, nothing is polled. Enable it."
     if flow.trouble:
         yield f"The source does not answer, so ends and lags are not known: {flow.trouble}"
     if flow.unlisted:
@@ -99,5 +99,5 @@ def _sums(lanes: Sequence[LaneStatus], now: int) -> tuple[str, ...]:
 def _poll(topic: TopicStatus) -> str:
     if topic.mapping is None:
         return "-"
-    result = topic.mapping.get("last_processing_result")
-    return f"{topic.mapping.get('state', UNKNOWN)}{f' ({result})' if result else ''}"
+    result = topic.mapping.last_processing_result
+    return f"{topic.mapping.state or UNKNOWN}{f' ({result})' if result else ''}"

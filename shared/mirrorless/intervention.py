@@ -139,7 +139,7 @@ def _skipped(lane: Lane, head: Head, stop: Stop | None, to: int, *, reason: str,
         return None
     doubt = ""
     if contradicted:
-        doubt = "; the source contradicted the map here, so the target may have other records of these offsets"
+        doubt = "; the source contradicted the map here, so whether the target has these very records is not known"
     elif head.in_doubt:
         doubt = "; the first of these were in a run in doubt, so the target may have them"
     return Loss(

@@ -1,0 +1,67 @@
+"""What does a running lab's state file say? What the commands need of it; whatever else stands there is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from cli.bad_input import BadInput
+
+
+class LabCluster(msgspec.Struct, frozen=True):
+    """A cluster that the lab runs."""
+
+    bootstrap: str
+
+
+class LabDynamoDb(msgspec.Struct, frozen=True):
+    """The lab's DynamoDB."""
+
+    endpoint: str
+
+
+class LabTables(msgspec.Struct, frozen=True):
+    """Names of its tables."""
+
+    offset_map: str
+    lanes: str
+    loss_ledger: str
+
+
+class LabMapping(msgspec.Struct, frozen=True):
+    """One event source mapping."""
+
+    flow: str
+    topic: str
+    uuid: str = ""
+    group_id: str = ""
+    state: str = ""
+    """As the Lambda API has it: `Enabled`, `Disabled`, …."""
+    last_processing_result: str = ""
+
+
+class LabState(msgspec.Struct, frozen=True):
+    """The state file."""
+
+    config: str
+    clusters: dict[str, LabCluster]
+    dynamodb: LabDynamoDb
+    tables: LabTables
+    mappings: list[LabMapping] = []
+
+
+def read_lab_state(path: Path) -> LabState:
+    """Read the file.
+
+    Raises:
+        BadInput: it is not there, or is not a lab's state.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=LabState)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError) as exc:
+        raise BadInput(
+            f"the lab's state file cannot be read: {exc}",
+            where=str(path),
+            hint="name the state file of a running lab, as `python -m lab up --state FILE` writes it",
+        ) from exc

@@ -1,0 +1,77 @@
+"""How the operator's command ends: an exit code, one clear line or one JSON object, and never a traceback."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+
+
+@pytest.mark.parametrize("offset", ["x", "-1", "1.5", "", "٣", "1_000", "9223372036854775808"])
+def test_an_offset_that_is_none_is_bad_input(offset: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["translate", "us-east->eu-west", "orders", "0", "--", offset])
+
+    assert ended.value.code == 2
+    assert "OFFSET" in capsys.readouterr().err
+
+
+def test_an_unknown_command_is_answered_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["translat"])
+
+    assert ended.value.code == 2
+    assert "translate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["translate", "us-east->eu-west", "orders", "0", "1"],
+        ["lanes", "stopped"],
+        ["lanes", "resume", "us-east->eu-west", "orders", "0"],
+        ["lanes", "quarantine", "us-east->eu-west", "orders", "0", "1"],
+        ["lanes", "reset", "us-east->eu-west", "orders", "0", "--to", "0", "--reason", "because"],
+        ["losses"],
+    ],
+)
+@pytest.mark.parametrize("place", ["--lab", "--config"])
+def test_a_missing_file_is_bad_input_for_every_command(
+    words: list[str], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "nowhere"
+
+    assert main([*words, place, str(missing)]) == 2
+    told = capsys.readouterr()
+    assert str(missing) in told.err
+    assert told.err.count("\n") == 1
+
+    assert main([*words, place, str(missing), "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert str(missing) in error["where"]
+    assert error["retriable"] is False
+    assert error["hint"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", "{}", '{"clusters": {}}', '{"clusters": '])
+def test_a_file_that_is_no_labs_state_is_bad_input(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A state file is given by hand; a wrong one must not end in a traceback."""
+    state = tmp_path / "state.json"
+    state.write_text(content)
+
+    assert main(["status", "--lab", str(state)]) == 2
+    assert str(state) in capsys.readouterr().err
+
+
+def test_a_reset_destination_that_is_none_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["lanes", "reset", "us-east->eu-west", "orders", "0", "--to", "yesterday", "--reason", "because"])
+
+    assert ended.value.code == 2
+    assert "--to" in capsys.readouterr().err

@@ -1,0 +1,204 @@
+"""What the operator's status makes of chains and of what the source says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from cli.source import SourceView, group_advice
+from cli.status import LaneStatus, gaps_in_newest_runs, lanes_with_a_chain
+from cli.wording import ago, moment
+from mirrorless.adapters.kafka_offsets import Extent
+from mirrorless.chain import NEW_LANE, Head, Stop, head_of
+from mirrorless.errors import Retriable
+from mirrorless.lane import FlowName, Lane
+from mirrorless.run import Link, Reset, Run, Span
+
+FLOW = FlowName("us-east", "eu-west")
+LANE = Lane(FLOW, "orders", 0)
+
+
+def run(position: int, after: int, *spans: Span) -> Run:
+    return Run(
+        lane=LANE,
+        generation=0,
+        position=position,
+        next=after,
+        spans=spans,
+        state="committed",
+        writer="w",
+        attempt="a",
+        fingerprint=b"",
+        digest=b"",
+        oldest_timestamp=-1,
+        newest_timestamp=-1,
+        records=0,
+        bytes=0,
+        settled_at=5,
+    )
+
+
+@dataclass
+class Links:
+    """Chains that are only read."""
+
+    links: dict[Lane, list[Link]] = field(default_factory=dict)
+
+    def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
+        """See Chains."""
+        return {lane: head_of(self.links[lane][-1] if self.links.get(lane) else None) for lane in lanes}
+
+    def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
+        """See Chains."""
+        found = [each for each in self.links[lane] if each.generation == generation and each.position <= upstream]
+        return found[-1] if found else None
+
+    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int) -> list[Link]:
+        """See Chains."""
+        return [e for e in self.links[lane] if e.generation == generation and e.position > upstream][:limit]
+
+    def prepare(self, runs: Sequence[Run]) -> None:
+        """See Chains."""
+        raise AssertionError(f"a status writes nothing, and not {runs}")
+
+    def confirm(self, runs: Sequence[Run]) -> None:
+        """See Chains."""
+        self.prepare(runs)
+
+    def withdraw(self, runs: Sequence[Run]) -> None:
+        """See Chains."""
+        self.prepare(runs)
+
+    def reset(self, link: Reset) -> None:
+        """See Chains."""
+        raise AssertionError(f"a status writes nothing, and not {link}")
+
+
+def status(position: int, source: Extent | None, stop: Stop | None = None) -> LaneStatus:
+    head = head_of(run(0, position)) if position else NEW_LANE
+    return LaneStatus(lane=LANE, head=head, source=source, stop=stop, lost=0, gaps=0)
+
+
+def test_lag_is_what_the_source_still_holds_above_the_position() -> None:
+    assert status(100, Extent(0, 130)).lag == 30
+    assert status(0, Extent(40, 130)).lag == 90  # a new lane waits for what there is
+    assert status(100, Extent(0, 80)).lag == 0
+    assert status(100, None).lag is None
+
+
+def test_retention_that_overtook_a_lane_needs_the_operator() -> None:
+    overtaken = status(100, Extent(120, 130))
+
+    assert overtaken.overtaken == 20
+    assert overtaken.needs_operator
+    assert status(0, Extent(120, 130)).overtaken == 0  # a new lane begins where the log does
+
+
+def test_a_stop_and_a_source_that_shrank_need_the_operator_and_a_lag_does_not() -> None:
+    assert status(100, Extent(0, 130), Stop(reason="refused", upstream_offset=100, detail="", at=1)).needs_operator
+    assert status(100, Extent(0, 99)).needs_operator
+    assert not status(100, Extent(0, 130)).needs_operator
+    assert not status(100, None).needs_operator
+
+
+def test_gaps_are_counted_in_the_newest_runs_only() -> None:
+    links: list[Link] = [
+        run(0, 10, Span(0, 0, 7)),
+        run(10, 20, Span(12, 7, 8)),
+        run(20, 30, Span(20, 15, 5), Span(28, 20, 2)),
+    ]
+    chains = Links({LANE: links})
+    head = chains.heads([LANE])[LANE]
+
+    assert gaps_in_newest_runs(chains, head, runs=1) == 3
+    assert gaps_in_newest_runs(chains, head, runs=2) == 5
+    assert gaps_in_newest_runs(chains, head, runs=9) == 8
+
+
+def test_what_lies_before_a_lanes_first_record_is_no_gap() -> None:
+    """A lane is born at 0, wherever its first record stands; that nothing was there before is not worth an alarm."""
+    chains = Links({LANE: [run(0, 1_000_010, Span(1_000_000, 0, 10))]})
+
+    assert gaps_in_newest_runs(chains, chains.heads([LANE])[LANE], runs=5) == 0
+
+
+def test_partitions_are_found_by_the_map_where_the_source_is_silent() -> None:
+    """Lanes without a chain may lie between: a partition without records has none."""
+    chains = Links({Lane(FLOW, "orders", 14): [run(0, 1)], Lane(FLOW, "orders", 17): [run(0, 1)]})
+
+    assert lanes_with_a_chain(chains, FLOW, "orders") == 18
+    assert lanes_with_a_chain(chains, FLOW, "payments") == 0
+
+
+# the mapping's group
+
+
+@pytest.mark.parametrize(
+    ("committed", "to", "extent", "says"),
+    [
+        (10, 10, Extent(0, 20), "from 10 on by itself"),
+        (0, 10, Extent(10, 20), "from 10 on by itself"),
+        (15, 10, Extent(0, 20), "may not deliver what lies between"),
+        (5, 10, Extent(0, 20), "and stop again"),
+        (5, 10, None, "and stop again"),
+        (None, 10, Extent(0, 20), "If that is below 10"),
+        (None, 0, Extent(0, 20), "begins where `start` says."),
+    ],
+)
+def test_a_reset_says_whether_its_group_stands_right(
+    committed: int | None, to: int, extent: Extent | None, says: str
+) -> None:
+    told = " ".join(group_advice(LANE, "mirrorless.us-east.eu-west.orders", committed, to, extent))
+
+    assert says in told
+    assert ("--reset-offsets" in told) == ("between" in says or "again" in says)
+
+
+class SilentCluster:
+    """A cluster that never answers, and counts how often it was asked."""
+
+    asked = 0
+
+    def partitions(self) -> dict[str, int]:
+        """See KafkaOffsets."""
+        self.asked += 1
+        raise Retriable("the cluster did not list its topics", where="us-east")
+
+    def extents(self, partitions: Any) -> dict[tuple[str, int], Extent]:
+        """See KafkaOffsets."""
+        raise AssertionError(f"asked again, for {partitions}")
+
+    def committed(self, group: str, topic: str, partition: int) -> int | None:
+        """See KafkaOffsets."""
+        raise AssertionError(f"asked again, for {group} {topic}-{partition}")
+
+
+def test_a_source_that_is_silent_once_is_not_waited_for_twice() -> None:
+    cluster = SilentCluster()
+    source = SourceView(cluster)  # type: ignore[arg-type]  # the small fake of what is asked here
+
+    assert source.partitions() is None
+    assert source.extents([LANE]) == {}
+    assert source.committed("group", LANE) is None
+    assert "us-east" in source.trouble
+    assert cluster.asked == 1
+
+
+# words
+
+
+def test_moments_are_told_in_utc_and_by_their_age() -> None:
+    now = 1_763_700_000_000
+
+    assert moment(now) == "2025-11-21 04:40:00Z"
+    assert [ago(now - ms, now=now) for ms in (-9, 1_500, 119_000, 120_000, 7_200_000, 200_000_000)] == [
+        "0 s ago",
+        "1 s ago",
+        "119 s ago",
+        "2 min ago",
+        "2 h ago",
+        "2 d ago",
+    ]

@@ -1,0 +1,134 @@
+"""What the operator may order, and what it writes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirrorless.chain import NEW_LANE, RUNNING, Head, LaneState, Stop, head_of
+from mirrorless.intervention import NotAllowed, ResetPlan, advice, check_quarantine, plan_reset
+from mirrorless.lane import FlowName, Lane
+from mirrorless.run import Run, Span
+
+LANE = Lane(FlowName("us-east", "eu-west"), "orders", 3)
+RUN = Run(
+    lane=LANE,
+    generation=2,
+    position=90,
+    next=100,
+    spans=(Span(90, 500, 10),),
+    state="committed",
+    writer="w",
+    attempt="a",
+    fingerprint=b"f",
+    digest=b"d",
+    oldest_timestamp=1,
+    newest_timestamp=2,
+    records=10,
+    bytes=0,
+)
+AT_100 = head_of(RUN)
+IN_DOUBT = head_of(replace(RUN, state="prepared"))
+
+
+def stopped(reason: str, upstream_offset: int) -> LaneState:
+    return LaneState(stop=Stop(reason=reason, upstream_offset=upstream_offset, detail="why", at=1))
+
+
+def reset(head: Head, state: LaneState, to: int) -> ResetPlan:
+    return plan_reset(LANE, head, state, to, reason="ticket 4711", now=7)
+
+
+def test_a_refused_record_may_be_left_out() -> None:
+    check_quarantine(LANE, stopped("refused", 100), 100)
+
+
+@pytest.mark.parametrize(
+    ("state", "complaint"),
+    [
+        (RUNNING, "not stopped"),
+        (stopped("refused", 101), "stopped at upstream offset 101"),
+        (stopped("contradiction", 100), "contradiction"),
+        (stopped("broken", 100), "broken"),
+    ],
+)
+def test_nothing_else_may_be_left_out(state: LaneState, complaint: str) -> None:
+    """Leaving out a record that nobody refused would be loss by a slip of the finger."""
+    with pytest.raises(NotAllowed, match=complaint):
+        check_quarantine(LANE, state, 100)
+
+
+def test_a_reset_closes_the_chain_where_its_next_run_would_stand() -> None:
+    """So that a forwarder which remembers the old position collides with it."""
+    link = reset(AT_100, stopped("contradiction", 0), 0).link
+
+    assert (link.generation, link.position) == (2, 100)
+    assert (link.to_generation, link.next) == (3, 0)
+    assert link.reason == "ticket 4711"
+
+
+def test_a_reset_forward_notes_what_it_skips() -> None:
+    loss = reset(AT_100, RUNNING, 130).loss
+
+    assert loss is not None
+    assert (loss.generation, loss.first, loss.next, loss.cause) == (2, 100, 130, "reset")
+    assert "ticket 4711" in loss.detail
+
+
+def test_a_reset_to_the_position_itself_loses_and_repeats_nothing() -> None:
+    plan = reset(AT_100, RUNNING, 100)
+
+    assert plan.loss is None
+    assert plan.repeated is None
+
+
+def test_a_reset_back_says_what_may_be_repeated() -> None:
+    plan = reset(AT_100, RUNNING, 40)
+
+    assert plan.loss is None
+    assert plan.repeated == (40, 100)
+
+
+def test_records_of_a_new_topic_that_are_skipped_below_the_old_position_are_noted() -> None:
+    """The topic was re-created: its offsets 0 to 39 are other records than those that were replicated."""
+    loss = reset(AT_100, stopped("contradiction", 0), 40).loss
+
+    assert loss is not None
+    assert (loss.generation, loss.first, loss.next) == (3, 0, 40)
+    assert "not known" in loss.detail
+
+
+def test_a_lane_that_nobody_replicated_is_not_reset_by_a_typing_error() -> None:
+    with pytest.raises(NotAllowed, match="ever replicated"):
+        reset(NEW_LANE, RUNNING, 5)
+
+
+def test_a_lane_whose_first_record_is_refused_can_be_reset() -> None:
+    plan = reset(NEW_LANE, stopped("refused", 0), 1)
+
+    assert plan.loss is not None
+    assert (plan.loss.first, plan.loss.next) == (0, 1)
+
+
+@pytest.mark.parametrize("state", [RUNNING, stopped("refused", 90), stopped("broken", 80)])
+def test_a_run_in_doubt_that_can_still_be_settled_is_not_given_up(state: LaneState) -> None:
+    """Its transaction may yet be committed; its records would then be on the target, and in no map."""
+    with pytest.raises(NotAllowed, match="in doubt"):
+        reset(IN_DOUBT, state, 90)
+
+
+def test_a_run_in_doubt_that_nobody_can_settle_is_given_up() -> None:
+    plan = reset(IN_DOUBT, stopped("broken", 90), 95)
+
+    assert plan.withdraw == IN_DOUBT.run
+    assert plan.link.position == 90
+    assert plan.loss is not None
+    assert "may have them" in plan.loss.detail
+
+
+@pytest.mark.parametrize("reason", ["refused", "contradiction", "broken"])
+def test_every_stop_has_advice_that_names_a_command(reason: str) -> None:
+    stop = stopped(reason, 1).stop
+    assert stop is not None
+    assert "`lanes " in advice(stop)
