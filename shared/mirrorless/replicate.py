@@ -261,11 +261,12 @@ class Replicator:
             writer = self.target.writer(deadline)
             deliveries = self._produce(writer, remote_topic, rest, deadline)
             spoilt = [plan for plan in rest if deliveries[plan.lane.partition].refusal is not None]
-            if not spoilt:
-                return self._record(writer, rest, deliveries, request, deadline), refused
-            writer.abort(deadline)
             refused += spoilt
             rest = [plan for plan in rest if plan not in spoilt]
+            if rest and (not spoilt or self.delivery == "at_least_once"):
+                # Without a transaction nothing is spoilt for the other lanes: what they wrote stands.
+                return self._record(writer, rest, deliveries, request, deadline), refused
+            writer.abort(deadline)
         return [], refused
 
     def _write_carefully(

@@ -1,0 +1,194 @@
+"""A target cluster in memory: logs, transactions, fencing, and what a read_committed reader sees.
+
+Only the protocol's logic is tried against it, over more schedules than real servers have time for; the same
+invariants are held on real Kafka by the integration tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mirrorless.errors import Retriable
+from mirrorless.record import Record
+from mirrorless.target import Deadline, Delivery, Refusal, Sight, SourceTopic
+
+
+@dataclass(slots=True)
+class Entry:
+    """One offset of a partition: a record of some transaction, or a marker that ended one."""
+
+    record: Record | None
+    state: Literal["open", "committed", "aborted", "marker"]
+    writer: str
+
+
+@dataclass(slots=True)
+class MemoryCluster:
+    """The state that all environments share."""
+
+    topics: dict[str, list[list[Entry]]] = field(default_factory=dict)
+    configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    refuses: Callable[[str, int, Record], bool] = lambda _topic, _partition, _record: False
+    on_commit: Callable[[str, list[tuple[int, int]]], None] = lambda _writer, _places: None
+    """Called before a transaction commits, with its writer and its (partition, downstream offset) pairs."""
+
+    def begin_epoch(self, transactional_id: str) -> int:
+        """What init_transactions does: end the open transaction of this id, and shut its older writers out."""
+        self._end(transactional_id, "aborted")
+        self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
+        return self.epochs[transactional_id]
+
+    def commit(self, transactional_id: str) -> None:
+        """Make the records of the open transaction visible."""
+        places = [
+            (partition, offset)
+            for partitions in self.topics.values()
+            for partition, log in enumerate(partitions)
+            for offset, entry in enumerate(log)
+            if entry.state == "open" and entry.writer == transactional_id
+        ]
+        self.on_commit(transactional_id, places)
+        self._end(transactional_id, "committed")
+
+    def abort(self, transactional_id: str) -> None:
+        """Hide the records of the open transaction for ever."""
+        self._end(transactional_id, "aborted")
+
+    def time_transactions_out(self) -> None:
+        """What the coordinator does with transactions that stay open for too long."""
+        for transactional_id in list(self.epochs):
+            if self._logs_with_open(transactional_id):
+                self.begin_epoch(transactional_id)
+
+    def visible(self, topic: str, partition: int) -> list[tuple[int, Record]]:
+        """Downstream offset and record, as a read_committed reader finds them; nothing behind an open transaction."""
+        log = self.topics[topic][partition]
+        return [
+            (offset, entry.record)
+            for offset, entry in enumerate(log[: stable_offset(log)])
+            if entry.state == "committed" and entry.record is not None
+        ]
+
+    def _end(self, transactional_id: str, state: Literal["committed", "aborted"]) -> None:
+        for log in self._logs_with_open(transactional_id):
+            for entry in log:
+                if entry.state == "open" and entry.writer == transactional_id:
+                    entry.state = state
+            log.append(Entry(None, "marker", transactional_id))
+
+    def _logs_with_open(self, transactional_id: str) -> list[list[Entry]]:
+        return [
+            log
+            for partitions in self.topics.values()
+            for log in partitions
+            if any(entry.state == "open" and entry.writer == transactional_id for entry in log)
+        ]
+
+
+def stable_offset(log: Sequence[Entry]) -> int:
+    """The last stable offset: that of the first record of an open transaction, else the end."""
+    return next((offset for offset, entry in enumerate(log) if entry.state == "open"), len(log))
+
+
+@dataclass(slots=True)
+class MemoryWriter:
+    """Implements `mirrorless.target.Writer`."""
+
+    cluster: MemoryCluster
+    transactional_id: str
+    epoch: int
+
+    def write(self, topic: str, lanes: Mapping[int, Sequence[Record]], deadline: Deadline) -> dict[int, Delivery]:  # noqa: ARG002  the port's
+        """See `Writer.write`."""
+        self._assert_not_fenced()
+        return {partition: self._append(topic, partition, records) for partition, records in lanes.items()}
+
+    def commit(self, deadline: Deadline) -> None:  # noqa: ARG002  the port's
+        """See `Writer.commit`."""
+        self._assert_not_fenced()
+        self.cluster.commit(self.transactional_id)
+
+    def abort(self, deadline: Deadline) -> None:  # noqa: ARG002  the port's
+        """See `Writer.abort`."""
+        self._assert_not_fenced()
+        self.cluster.abort(self.transactional_id)
+
+    def _append(self, topic: str, partition: int, records: Sequence[Record]) -> Delivery:
+        log = self.cluster.topics[topic][partition]
+        offsets: list[int] = []
+        for record in records:
+            if self.cluster.refuses(topic, partition, record):
+                return Delivery(downstream=offsets, refusal=Refusal(index=len(offsets), detail="too large"))
+            offsets.append(len(log))
+            log.append(Entry(record, "open" if self.transactional_id else "committed", self.transactional_id))
+        return Delivery(downstream=offsets)
+
+    def _assert_not_fenced(self) -> None:
+        if self.transactional_id and self.cluster.epochs[self.transactional_id] != self.epoch:
+            raise Retriable("fenced", where=self.transactional_id)
+
+
+@dataclass(slots=True)
+class MemoryTarget:
+    """Implements `mirrorless.target.Target` for one environment."""
+
+    cluster: MemoryCluster
+    environment: str
+    """Empty for writers without transactions."""
+    _writers: dict[str, MemoryWriter] = field(default_factory=dict)
+
+    def writer(self, deadline: Deadline) -> MemoryWriter:  # noqa: ARG002  the port's
+        """See `Target.writer`."""
+        return self._open(self.environment)
+
+    def careful_writer(self, deadline: Deadline) -> MemoryWriter:  # noqa: ARG002  the port's
+        """See `Target.careful_writer`."""
+        return self._open(self.environment and f"{self.environment}.careful")
+
+    def discard_writers(self) -> None:
+        """See `Target.discard_writers`."""
+        self._writers.clear()
+
+    def fence(self, transactional_id: str, deadline: Deadline) -> None:  # noqa: ARG002  the port's
+        """See `Target.fence`."""
+        self._writers.pop(transactional_id, None)
+        self.cluster.begin_epoch(transactional_id)
+
+    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | Sight:  # noqa: ARG002  the port's
+        """See `Target.look`."""
+        log = self.cluster.topics[topic][partition]
+        if downstream_offset >= stable_offset(log):
+            return "unsettled"
+        entry = log[downstream_offset]
+        return entry.record if entry.state == "committed" and entry.record is not None else "absent"
+
+    def partition_count(self, topic: str, deadline: Deadline) -> int:  # noqa: ARG002  the port's
+        """See `Target.partition_count`."""
+        return len(self.cluster.topics.get(topic, []))
+
+    def create_partitions(self, topic: str, count: int, configs: Mapping[str, str], deadline: Deadline) -> None:  # noqa: ARG002  the port's
+        """See `Target.create_partitions`."""
+        partitions = self.cluster.topics.setdefault(topic, [])
+        self.cluster.configs.setdefault(topic, configs)
+        partitions += [[] for _ in range(count - len(partitions))]
+
+    def _open(self, transactional_id: str) -> MemoryWriter:
+        if transactional_id not in self._writers:
+            epoch = self.cluster.begin_epoch(transactional_id) if transactional_id else 0
+            self._writers[transactional_id] = MemoryWriter(self.cluster, transactional_id, epoch)
+        return self._writers[transactional_id]
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySource:
+    """Implements `mirrorless.target.Source`."""
+
+    partitions: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    def describe(self, topic: str, deadline: Deadline) -> SourceTopic:  # noqa: ARG002  the port's
+        """See `Source.describe`."""
+        return SourceTopic(partitions=self.partitions, configs=self.configs)

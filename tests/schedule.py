@@ -1,0 +1,136 @@
+"""Several environments, one at a time, in an order that a seed decides: pauses, crashes and lost answers included.
+
+Each attempt runs in a thread of its own that holds a baton; before and after every effect it gives the baton back.
+Whoever holds the schedule may resume it, leave it (a zombie), kill it there, or let the effect fail.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from mirrorless import steps
+from mirrorless.errors import Retriable
+
+PATIENCE_SECONDS = 20.0
+"""A thread that does not come back within this time hangs."""
+
+Port = TypeVar("Port")
+
+
+class Killed(BaseException):
+    """The process is gone: nothing catches it, nothing is cleaned up that a kill -9 would not clean up."""
+
+
+class Attempt:
+    """One invocation, which stops at every point until it is resumed."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.point = "start"
+        self._work = work
+        self._order: BaseException | None = None
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        _attempts[self._thread] = self
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether it is paused somewhere, and not over."""
+        return self.point != "end"
+
+    def resume(self, order: BaseException | None = None) -> str:
+        """Let it go on to its next point, or raise `order` where it stands. The point that it reached."""
+        self._order = order
+        self._go.release()
+        assert self._back.acquire(timeout=PATIENCE_SECONDS), f"stuck after {self.point}"
+        return self.point
+
+    def finish(self) -> None:
+        """Let it run to its end."""
+        while self.running:
+            self.resume()
+
+    def until(self, point: str) -> None:
+        """Let it run to the first point of this name."""
+        while self.point != point:
+            assert self.running, f"ended before {point}: {self.error}"
+            self.resume()
+
+    def pause(self, point: str) -> None:
+        """Called in its own thread."""
+        if isinstance(self._order, Killed):
+            return  # a dead process reaches no point; what still runs here only forgets
+        self.point = point
+        self._back.release()
+        self._go.acquire()
+        if self._order is not None:
+            raise self._order
+
+    def _run(self) -> None:
+        self._go.acquire()
+        try:
+            if self._order is None:
+                self.result = self._work()
+            else:
+                self.error = self._order
+        except BaseException as exc:  # noqa: BLE001  whatever ends it, even a kill, is the attempt's result
+            self.error = exc
+        self.point = "end"
+        del _attempts[self._thread]
+        self._back.release()
+
+
+_attempts: dict[threading.Thread, Attempt] = {}
+
+
+def at(point: str) -> None:
+    """An attempt stops here until it is resumed; everybody else passes."""
+    attempt = _attempts.get(threading.current_thread())
+    if attempt is not None:
+        attempt.pause(point)
+
+
+@dataclass(slots=True)
+class Watched:
+    """A port, every call of which is a point of the schedule before and after its effect."""
+
+    _port: Any
+    _name: str
+    _check: Callable[[], None]
+    """Called after each effect: what must always hold is checked here."""
+
+    def __getattr__(self, method: str) -> Any:
+        attribute = getattr(self._port, method)
+        if not callable(attribute) or method == "discard_writers":
+            return attribute  # nothing outside of the process changes
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            at(f"before {self._name}.{method}")
+            result = attribute(*args, **kwargs)
+            self._check()
+            at(f"after {self._name}.{method}")
+            # A writer's calls are effects of their own.
+            return Watched(result, "writer", self._check) if method.endswith("writer") else result
+
+        return call
+
+
+def watched(port: Port, name: str, check: Callable[[], None] = lambda: None) -> Port:
+    """The port with a point of the schedule around every effect."""
+    return Watched(port, name, check)  # type: ignore[return-value]  # it answers to whatever the port answers to
+
+
+def lost_answer() -> Retriable:
+    """What a client raises when it does not know whether its request was carried out."""
+    return Retriable("no answer")
+
+
+def watch_steps() -> Callable[[], None]:
+    """Make the protocol's seven steps points of the schedule too; returns what undoes it."""
+    steps.observers.append(at)
+    return lambda: steps.observers.remove(at)

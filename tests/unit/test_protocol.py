@@ -1,0 +1,522 @@
+"""The five invariants of exactly-once replication, over schedules of rivals, zombies, crashes and lost answers.
+
+A. A record is visible to read_committed readers if and only if a committed run covers it.
+B. The position of a lane never moves back.
+C. Every upstream offset below the position is in exactly one run: in a span, or in a gap where the source has none.
+D. Within a lane, downstream order is upstream order.
+E. A zombie cannot commit after its successor prepared: whatever commits stands, prepared, in the chain.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+
+import pytest
+
+from mirrorless.chain import Stop
+from mirrorless.errors import InDoubt, LostRace, Retriable
+from mirrorless.event import Batch
+from mirrorless.lane import Lane
+from mirrorless.record import Record
+from mirrorless.replicate import Outcome, Replicator
+from mirrorless.run import Run
+from mirrorless.steps import STEPS, Step
+from mirrorless.translate import OffsetMap, Translation
+from tests.chains import FLOW, MemoryChains, MemoryLaneStates, MemoryLossLedger
+from tests.clusters import MemoryCluster, MemorySource, MemoryTarget
+from tests.schedule import Attempt, Killed, lost_answer, watch_steps, watched
+
+TOPIC, REMOTE = "orders", "us-east.orders"
+T = 1_763_686_800_000
+
+
+@pytest.fixture(autouse=True)
+def _steps() -> Iterator[None]:
+    undo = watch_steps()
+    yield
+    undo()
+
+
+def lane(partition: int = 0) -> Lane:
+    return Lane(FLOW, TOPIC, partition)
+
+
+def records(*offsets: int) -> list[Record]:
+    return [Record(offset=o, timestamp=T + o, headers=[("n", b"%d" % o)], key=b"k", value=b"%d" % o) for o in offsets]
+
+
+@dataclass
+class World:
+    """The stores that outlive every environment, and what must hold of them at any moment."""
+
+    source: dict[int, list[Record]]
+    chains: MemoryChains = field(default_factory=MemoryChains)
+    states: MemoryLaneStates = field(default_factory=MemoryLaneStates)
+    ledger: MemoryLossLedger = field(default_factory=MemoryLossLedger)
+    cluster: MemoryCluster = field(default_factory=MemoryCluster)
+    _positions: dict[int, int] = field(default_factory=dict)
+    _environments: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def __post_init__(self) -> None:
+        self.cluster.on_commit = self._assert_e
+
+    def environment(self, *, at_least_once: bool = False) -> Replicator:
+        """One more execution environment."""
+        target = MemoryTarget(self.cluster, "" if at_least_once else f"environment-{next(self._environments)}")
+        return Replicator(
+            flow=FLOW,
+            delivery="at_least_once" if at_least_once else "exactly_once",
+            remote_topic=lambda topic: f"us-east.{topic}",
+            chains=watched(self.chains, "chains", self._assert_b),
+            states=watched(self.states, "states"),
+            ledger=watched(self.ledger, "ledger"),
+            target=watched(target, "target"),
+            source=MemorySource(partitions=len(self.source)),
+            clock=lambda: T,
+        )
+
+    def batch(self, **offsets: list[int]) -> Batch:
+        """Records by partition, as `p0=[1, 2]`; offsets that the source does not have are left out."""
+        wanted = {int(name[1:]): set(found) for name, found in offsets.items()}
+        return Batch(
+            topic=TOPIC,
+            records={p: [record for record in self.source[p] if record.offset in o] for p, o in wanted.items()},
+        )
+
+    def whole(self) -> Batch:
+        """Everything that the source has."""
+        return Batch(topic=TOPIC, records={p: list(found) for p, found in self.source.items()})
+
+    def visible(self, partition: int = 0) -> list[int]:
+        """The upstream offsets of what readers see, by the value of each record."""
+        return [int(record.value or b"") for _, record in self.cluster.visible(REMOTE, partition)]
+
+    def assert_invariants(self) -> None:
+        """A, C and D, and that the map tells the truth, once nothing is open or in doubt."""
+        for partition, stored in self.source.items():
+            runs = [link for link in self.chains.of(lane(partition)) if isinstance(link, Run)]
+            pairs = [(s.upstream + i, s.downstream + i) for run in runs for s in run.spans for i in range(s.length)]
+            visible = self.cluster.visible(REMOTE, partition)
+            position = runs[-1].next if runs else 0
+
+            assert {run.state for run in runs} <= {"committed"}
+            # A: both ways, byte for byte.
+            assert [offset for offset, _ in visible] == [downstream for _, downstream in pairs]
+            by_offset = {record.offset: record for record in stored}
+            assert [record for _, record in visible] == [by_offset[upstream] for upstream, _ in pairs]
+            # C: the runs lie end to end, and their spans hold what the source holds.
+            assert [run.position for run in runs[:1]] in ([], [0])
+            assert all(first.next == second.position for first, second in pairwise(runs))
+            assert [upstream for upstream, _ in pairs] == [r.offset for r in stored if r.offset < position]
+            # D follows from A and C if both sides grow.
+            assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
+            for upstream, downstream in pairs:
+                found = OffsetMap(self.chains).downstream(lane(partition), upstream)
+                assert found == Translation(offset=downstream, state="exact")
+
+    def _assert_b(self) -> None:
+        heads = self.chains.heads(lane(partition) for partition in self.source)
+        for each, head in heads.items():
+            assert head.position >= self._positions.get(each.partition, 0), f"{each} moved back"
+            self._positions[each.partition] = head.position
+
+    def _assert_e(self, writer: str, places: list[tuple[int, int]]) -> None:
+        for partition, downstream in places:
+            assert any(
+                isinstance(link, Run)
+                and link.writer == writer
+                and any(s.downstream <= downstream < s.downstream + s.length for s in link.spans)
+                for link in self.chains.of(lane(partition))
+            ), f"{writer} commits {partition} @ {downstream}, which stands in no run of its own"
+
+
+def world(*partitions: list[int]) -> World:
+    return World({partition: records(*offsets) for partition, offsets in enumerate(partitions)})
+
+
+def attempt(replicator: Replicator, batch: Batch) -> Attempt:
+    return Attempt(lambda: replicator.replicate(batch, request="request", deadline=lambda: 30.0))
+
+
+def replicate(replicator: Replicator, batch: Batch) -> Outcome:
+    """Without pauses: the calling thread is on nobody's schedule."""
+    return replicator.replicate(batch, request="request", deadline=lambda: 30.0)
+
+
+def eventually(there: World, batch: Batch) -> Outcome:
+    """As the mapping does it: deliver again until it succeeds, in a new environment."""
+    for _ in range(5):
+        try:
+            return replicate(there.environment(), batch)
+        except Retriable:
+            there.cluster.time_transactions_out()
+    return replicate(there.environment(), batch)
+
+
+# One batch
+
+
+def test_a_batch_is_replicated_once_with_its_gaps_in_the_map() -> None:
+    there = world([3, 4, 7, 8], [0, 1])
+
+    outcome = replicate(there.environment(), there.whole())
+
+    assert [(run.position, run.next, list(run.gaps())) for run in outcome.runs] == [
+        (0, 9, [(0, 3), (5, 7)]),
+        (0, 2, []),
+    ]
+    assert outcome.stopped == {}
+    there.assert_invariants()
+
+
+def test_a_batch_delivered_again_changes_nothing_at_whatever_boundaries() -> None:
+    there = world([*range(20)])
+    warm, cold = there.environment(), there.environment()
+    for start, end in [(0, 7), (7, 12), (12, 20)]:
+        replicate(warm, there.batch(p0=[*range(start, end)]))
+    before = there.cluster.topics[REMOTE][0].copy()
+
+    for start, end in [(0, 7), (3, 9), (0, 20), (19, 20), (6, 7)]:
+        for environment in (warm, cold):
+            assert replicate(environment, there.batch(p0=[*range(start, end)])).runs == []
+
+    assert there.cluster.topics[REMOTE][0] == before
+
+
+def test_a_missing_remote_topic_is_created_with_the_sources_partition_count() -> None:
+    there = world([1], [2], [3])
+
+    replicate(there.environment(), there.batch(p1=[2]))
+
+    assert len(there.cluster.topics[REMOTE]) == 3
+
+
+# Crashes: kill -9 after each of the seven steps
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_after_any_step_neither_loses_nor_repeats_a_record(step: Step) -> None:
+    there = world([1, 2, 5], [0, 3])
+    died = attempt(there.environment(), there.whole())
+    died.until(step)
+    died.resume(Killed())
+    assert isinstance(died.error, Killed)
+
+    eventually(there, there.whole())
+    there.cluster.time_transactions_out()
+
+    assert (there.visible(0), there.visible(1)) == ([1, 2, 5], [0, 3])
+    there.assert_invariants()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_after_any_step_of_the_second_batch_leaves_the_first_alone(step: Step) -> None:
+    there = world([1, 2, 5, 6])
+    environment = there.environment()
+    replicate(environment, there.batch(p0=[1, 2]))
+    died = attempt(environment, there.whole())
+    died.until(step)
+    died.resume(Killed())
+
+    eventually(there, there.batch(p0=[2, 5, 6]))
+    there.cluster.time_transactions_out()
+
+    assert there.visible() == [1, 2, 5, 6]
+    there.assert_invariants()
+
+
+def test_a_run_in_doubt_whose_transaction_committed_is_confirmed() -> None:
+    there = world([1, 2])
+    died = attempt(there.environment(), there.whole())
+    died.until("committed")
+    died.resume(Killed())
+    assert there.chains.heads([lane()])[lane()].in_doubt
+
+    outcome = replicate(there.environment(), there.whole())
+
+    assert outcome.runs == []
+    assert there.chains.heads([lane()])[lane()].position == 3
+    there.assert_invariants()
+
+
+def test_a_run_in_doubt_whose_transaction_was_open_is_withdrawn_and_written_again() -> None:
+    there = world([1, 2])
+    died = attempt(there.environment(), there.whole())
+    died.until("prepared")
+    died.resume(Killed())
+
+    outcome = replicate(there.environment(), there.whole())
+
+    assert [run.next for run in outcome.runs] == [3]
+    there.assert_invariants()
+
+
+def test_a_strangers_open_transaction_before_the_witness_leaves_the_run_in_doubt() -> None:
+    """A crash between produce and prepare leaves a transaction that nobody can name; the broker's timeout ends it."""
+    there = world([1, 2])
+    nameless = attempt(there.environment(), there.whole())
+    nameless.until("produced")
+    died = attempt(there.environment(), there.whole())
+    died.until("committed")
+    died.resume(Killed())
+
+    with pytest.raises(InDoubt, match=r"orders-0 @ 0.*a retry may help"):
+        replicate(there.environment(), there.whole())
+    assert there.chains.heads([lane()])[lane()].in_doubt
+
+    there.cluster.time_transactions_out()
+    assert replicate(there.environment(), there.whole()).runs == []
+    there.assert_invariants()
+
+
+# Zombies: paused after each step while a successor does the whole batch, then going on
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_zombie_that_goes_on_after_its_successor_changes_nothing(step: Step) -> None:
+    there = world([1, 2, 5], [0, 3])
+    zombie = attempt(there.environment(), there.whole())
+    zombie.until(step)
+
+    eventually(there, there.whole())
+    zombie.finish()
+
+    assert (there.visible(0), there.visible(1)) == ([1, 2, 5], [0, 3])
+    there.assert_invariants()
+
+
+def test_a_successor_cannot_prepare_while_the_zombies_run_is_in_doubt() -> None:
+    there = world([1, 2])
+    zombie, successor = attempt(there.environment(), there.whole()), attempt(there.environment(), there.whole())
+    successor.until("settled")
+    zombie.until("prepared")
+
+    # Its positions are stale: the zombie prepared after it had read them.
+    successor.until("before chains.withdraw")
+    assert [run.writer for run in there.chains.of(lane()) if isinstance(run, Run)] == ["environment-1"]
+
+    successor.finish()
+    zombie.finish()
+    assert isinstance(zombie.error, Retriable)
+    assert there.visible() == [1, 2]
+    there.assert_invariants()
+
+
+def test_rivals_with_different_batches_of_several_lanes_write_each_record_once() -> None:
+    """One of them loses on one lane only, and must take back what it prepared on the others."""
+    there = world([*range(6)], [*range(6)])
+    first = attempt(there.environment(), there.batch(p0=[0, 1, 2], p1=[0, 1]))
+    second = attempt(there.environment(), there.batch(p0=[0, 1, 2, 3], p1=[]))
+    first.until("settled")
+    second.until("confirmed")
+    second.finish()
+    first.finish()
+
+    assert first.error is None
+    assert (there.visible(0), there.visible(1)) == ([0, 1, 2, 3], [0, 1])
+    there.assert_invariants()
+
+
+def test_a_rival_that_is_always_faster_ends_in_a_retriable_error() -> None:
+    there = world([*range(50)])
+    slow, fast = there.environment(), there.environment()
+    losing = attempt(slow, there.batch(p0=[*range(50)]))
+    for end in range(1, 6):
+        losing.until("settled")
+        replicate(fast, there.batch(p0=[*range(end)]))
+        losing.resume()
+    losing.finish()
+
+    assert isinstance(losing.error, LostRace)
+    assert "second mapping" in losing.error.hint
+    assert losing.error.retriable
+    there.cluster.time_transactions_out()
+    there.assert_invariants()
+
+
+def test_a_warm_environment_with_a_stale_position_finds_out_and_goes_on() -> None:
+    there = world([*range(9)])
+    stale, other = there.environment(), there.environment()
+    replicate(stale, there.batch(p0=[0, 1, 2]))
+    replicate(other, there.batch(p0=[3, 4, 5]))
+
+    outcome = replicate(stale, there.batch(p0=[3, 4, 5, 6]))
+
+    assert [(run.position, run.next) for run in outcome.runs] == [(6, 7)]
+    there.assert_invariants()
+
+
+# Refusals and orders
+
+
+def refuse(there: World, *offsets: int) -> None:
+    there.cluster.refuses = lambda _, partition, record: partition == 0 and record.offset in offsets
+
+
+def test_a_refused_record_stops_its_lane_and_no_other() -> None:
+    there = world([1, 2, 5, 6], [0, 3])
+    refuse(there, 5)
+
+    outcome = replicate(there.environment(), there.whole())
+
+    stop = Stop(reason="refused", upstream_offset=5, detail="too large", at=T)
+    assert outcome.stopped == {0: stop}
+    assert there.states.states[lane()].stop == stop
+    assert (there.visible(0), there.visible(1)) == ([1, 2], [0, 3])
+    assert there.chains.heads([lane()])[lane()].position == 3
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_quarantined_record_is_passed_and_stands_in_the_loss_ledger(*, warm: bool) -> None:
+    there = world([1, 2, 5, 6])
+    refuse(there, 5)
+    environment = there.environment()
+    replicate(environment, there.whole())
+
+    there.states.quarantine(lane(), 5)
+    outcome = replicate(environment if warm else there.environment(), there.batch(p0=[2, 5, 6]))
+
+    assert outcome.stopped == {}
+    assert there.visible() == [1, 2, 6]
+    assert [(loss.first, loss.next, loss.cause) for loss in there.ledger.read(lane())] == [(5, 6, "quarantined")]
+    # Delivered once more, it is known: nothing is noted or stopped again.
+    assert replicate(there.environment(), there.whole()) == Outcome(remote_topic=REMOTE, runs=[], stopped={})
+    assert len(there.ledger.read(lane())) == 1
+
+
+def test_each_of_several_refused_records_stops_the_lane_in_turn() -> None:
+    there = world([1, 2, 5, 6])
+    refuse(there, 1, 5)
+
+    assert replicate(there.environment(), there.whole()).stopped[0].upstream_offset == 1
+    there.states.quarantine(lane(), 1)
+    assert replicate(there.environment(), there.whole()).stopped[0].upstream_offset == 5
+    there.states.quarantine(lane(), 5)
+    assert replicate(there.environment(), there.whole()).stopped == {}
+    assert there.visible() == [2, 6]
+
+
+def test_a_topic_that_was_created_again_stops_the_lane_at_its_first_record() -> None:
+    there = world([*range(10)])
+    environment = there.environment()
+    replicate(environment, there.whole())
+    there.source[0] = [Record(offset=o, timestamp=T + 900 + o, headers=[], value=b"%d" % o) for o in range(3)]
+
+    for each in (environment, there.environment()):
+        outcome = replicate(each, there.whole())
+
+        assert outcome.stopped[0].reason == "contradiction"
+        assert outcome.stopped[0].upstream_offset == 0
+    assert len(there.visible()) == 10
+
+
+def test_what_a_contradiction_stopped_is_not_passed_in_smaller_batches() -> None:
+    """The check knows a run's last record and its timestamps only; the records before it are not proven by silence."""
+    there = world([*range(10)])
+    replicate(there.environment(), there.whole())
+    there.source[0] = [Record(offset=o, timestamp=T + 5, headers=[], value=b"new") for o in range(11)]
+
+    first = replicate(there.environment(), there.batch(p0=[4, 5, 6, 7, 8, 9]))
+    again = replicate(there.environment(), there.batch(p0=[4, 5]))
+
+    assert first.stopped[0].upstream_offset == again.stopped[0].upstream_offset == 4
+
+
+# At least once
+
+
+def test_at_least_once_writes_without_transactions_and_keeps_the_same_map() -> None:
+    there = world([1, 2, 5], [0])
+    environment = there.environment(at_least_once=True)
+
+    replicate(environment, there.whole())
+    replicate(environment, there.whole())
+
+    there.assert_invariants()
+
+
+def test_at_least_once_repeats_only_what_stood_between_produce_and_put() -> None:
+    there = world([1, 2])
+    died = attempt(there.environment(at_least_once=True), there.whole())
+    died.until("produced")
+    died.resume(Killed())
+
+    replicate(there.environment(at_least_once=True), there.whole())
+
+    assert there.visible() == [1, 2, 1, 2]
+    assert OffsetMap(there.chains).downstream(lane(), 1) == Translation(offset=2, state="exact")
+
+
+def test_at_least_once_does_not_write_a_lane_again_because_another_was_refused() -> None:
+    there = world([1, 2], [0, 3])
+    refuse(there, 2)
+
+    outcome = replicate(there.environment(at_least_once=True), there.whole())
+
+    assert outcome.stopped[0].upstream_offset == 2
+    assert there.visible(1) == [0, 3]
+
+
+# Any schedule
+
+FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 20 + [Killed, lost_answer]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants(seed: int) -> None:  # noqa: C901  one schedule, told in order
+    """Three environments at a time, batches at any boundaries from anywhere below what was acknowledged."""
+    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
+    partitions = [sorted(chance.sample(range(60), chance.randint(1, 40))) for _ in range(chance.randint(1, 3))]
+    there = world(*partitions)
+    acknowledged = dict.fromkeys(there.source, 0)
+    environments = [there.environment() for _ in range(3)]
+    flying: dict[int, tuple[Attempt, Batch]] = {}
+
+    def begin(environment: int) -> None:
+        batch = there.batch(
+            **{
+                f"p{p}": [*range(max(0, at - chance.choice([0, 0, 5])), at + chance.randint(1, 15))]
+                for p, at in acknowledged.items()
+                if chance.random() < 0.8
+            }
+        )
+        batch.records.update({p: [] for p, found in batch.records.items() if not found})
+        flying[environment] = attempt(environments[environment], batch), batch
+
+    def land(environment: int) -> None:
+        done, batch = flying.pop(environment)
+        if isinstance(done.error, Killed):
+            environments[environment] = there.environment()
+        elif isinstance(done.error, Retriable):
+            if chance.random() < 0.5:
+                there.cluster.time_transactions_out()
+        elif done.error is not None:
+            raise done.error
+        else:
+            assert done.result.stopped == {}
+            for p, found in batch.records.items():
+                if found and found[0].offset <= acknowledged[p]:
+                    acknowledged[p] = max(acknowledged[p], found[-1].offset + 1)
+
+    for _ in range(400):
+        environment = chance.randrange(len(environments))
+        if environment not in flying:
+            begin(environment)
+        # Some run far, some stand still for long: that is what makes zombies.
+        for _ in range(chance.choice([1, 1, 3, 20])):
+            if environment in flying and flying[environment][0].running:
+                flying[environment][0].resume(chance.choice(FATES)())
+        if environment in flying and not flying[environment][0].running:
+            land(environment)
+    for environment in list(flying):
+        flying[environment][0].finish()
+        land(environment)
+    there.cluster.time_transactions_out()
+    eventually(there, there.whole())
+
+    for partition, offsets in enumerate(partitions):
+        assert there.visible(partition) == offsets
+    there.assert_invariants()
