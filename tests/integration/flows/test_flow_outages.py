@@ -1,0 +1,70 @@
+"""A server that a batch needs is away just then: the target, the source, DynamoDB."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.server import Server
+from mirrorless.steps import Step
+from tests.flow_stage import Stage, eventually
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize("step", ["produced", "prepared", "committed"])
+def test_a_target_broker_killed_in_the_middle_of_a_batch_comes_back_to_a_batch_replicated_once(
+    stage: Stage, step: Step
+) -> None:
+    """A, C: what the client says of its transaction then is not believed; the chain and the target decide."""
+    target = stage.lab.clusters[stage.flow.name.target]
+    _kill_at(stage, step, target)
+
+    stage.await_replicated(seconds=90)
+
+    stage.verify()
+
+
+def test_a_source_broker_killed_in_the_middle_of_a_batch_delivers_it_again_and_it_is_replicated_once(
+    stage: Stage,
+) -> None:
+    """B: the batch was accepted and never acknowledged, so it comes again below the position."""
+    _kill_at(stage, "settled", stage.lab.clusters[stage.flow.name.source])
+
+    stage.lab.clusters[stage.flow.name.source].wait_ready()
+    stage.await_replicated(seconds=90)
+
+    stage.verify()
+
+
+@pytest.mark.parametrize("step", ["planned", "settled", "committed"])
+def test_records_wait_while_dynamodb_is_unavailable_and_then_go_on(stage: Stage, step: Step) -> None:
+    """A: before it prepares, a batch without a map is aborted; after its commit, it is confirmed by whoever comes."""
+    lab, dynamodb = stage.lab, stage.lab.dynamodb
+    lab.supervisor.hold(dynamodb)
+    try:
+        _kill_at(stage, step, dynamodb)
+        stage.await_failed_invocation()
+        stage.produce(20)
+    finally:
+        lab.supervisor.release(dynamodb)
+    dynamodb_is_back(stage)
+
+    stage.await_replicated()
+
+    stage.verify()
+
+
+def dynamodb_is_back(stage: Stage) -> None:
+    eventually(lambda: stage.lab.dynamodb.alive, "DynamoDB is started again")
+    stage.lab.dynamodb.wait_ready()
+
+
+def _kill_at(stage: Stage, step: Step, server: Server) -> None:
+    """Kill a server exactly when a batch has passed a step, and let the batch go on."""
+    stage.produce(20)
+    stage.await_replicated()
+    stopped = stage.stop_at(step)
+    stage.produce(40)
+    pid = stopped()
+    server.kill()
+    stage.lab.faults.resume_stopped(pid)

@@ -1,0 +1,161 @@
+"""What stands in a topic, and does one topic mirror another exactly? A comparison small enough to be read at a glance.
+
+Written apart from the lab's audit, so that each checks the other: this one keeps whole records, stops at the first
+difference and says what it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from mirrorless.chain import Chains
+from mirrorless.lane import Lane
+from mirrorless.run import Run
+from mirrorless.translate import OffsetMap, Translation
+
+LOOK_EVERY_SECONDS = 0.05
+
+
+class Content(NamedTuple):
+    """What has to arrive unchanged."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+
+
+class Seen(NamedTuple):
+    """A record where it stands."""
+
+    offset: int
+    content: Content
+
+
+def await_settled(bootstrap: str, topic: str, *, seconds: float = 30.0) -> None:
+    """Wait until no open transaction hides a record of the topic.
+
+    Raises:
+        AssertionError: one stays open for longer than any transaction may.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    deadline = time.monotonic() + seconds
+    while (stable := _ends(admin, topic, IsolationLevel.READ_COMMITTED)) != (
+        high := _ends(admin, topic, IsolationLevel.READ_UNCOMMITTED)
+    ):
+        assert time.monotonic() < deadline, f"{topic}: stable {stable} stays behind {high}"
+        time.sleep(LOOK_EVERY_SECONDS)
+
+
+def read_topic(bootstrap: str, topic: str, *, seconds: float = 30.0) -> dict[int, list[Seen]]:
+    """Every visible record of a topic by partition, read_committed, to the end. Open transactions must be over."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "nobody",  # the client wants one; nothing is ever committed to it
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    try:
+        partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        seen: dict[int, list[Seen]] = {partition: [] for partition in partitions}
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        unfinished, deadline = set(partitions), time.monotonic() + seconds
+        while unfinished:
+            assert time.monotonic() < deadline, f"{topic}: the ends of {sorted(unfinished)} were not reached"
+            for record in consumer.consume(500, timeout=1.0):
+                partition, error = record.partition(), record.error()
+                assert partition is not None
+                if error is None:
+                    seen[partition].append(_seen(record))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unfinished.discard(partition)
+                else:
+                    raise KafkaException(error)
+        return seen
+    finally:
+        consumer.close()
+
+
+def assert_mirrored(lane: Lane, chains: Chains, source: Sequence[Seen], target: Sequence[Seen]) -> None:
+    """The target's partition holds the source's records, once, in order, unchanged; the map knows where each stands.
+
+    Args:
+        lane: whose chain translates.
+        chains: the store of the offset map.
+        source: visible records of the source partition, in order.
+        target: visible records of the remote partition, in order.
+    """
+    expected, got = [each.content for each in source], [each.content for each in target]
+    if expected != got:
+        raise AssertionError(_difference(lane, expected, got))
+
+    # Every record that is visible lies in exactly one span of a committed run, and every span's record is visible.
+    runs = links(lane, chains)
+    assert all(run.state == "committed" for run in runs), f"{lane}: runs in doubt: {runs}"
+    assert [run.position for run in runs] == [0, *(run.next for run in runs)][: len(runs)], f"{lane}: a broken chain"
+    mapped = [
+        (span.upstream + i, span.downstream + i) for run in runs for span in run.spans for i in range(span.length)
+    ]
+    assert mapped == [(up.offset, down.offset) for up, down in zip(source, target, strict=True)], f"{lane}: the map"
+
+    # And so it is told to whoever asks, in both directions.
+    offsets = OffsetMap(chains)
+    for up, down in zip(source, target, strict=True):
+        assert offsets.downstream(lane, up.offset) == Translation(offset=down.offset, state="exact"), lane.at(up.offset)
+        assert offsets.upstream(lane, down.offset) == Translation(offset=up.offset, state="exact"), lane.at(up.offset)
+    for (before, _), (after, _), (downstream, _) in zip(source, source[1:], target[1:], strict=False):
+        if after > before + 1:  # a gap: a consumer of the target would go on at the next record
+            expected_there = Translation(offset=downstream, state="next_record")
+            assert offsets.downstream(lane, before + 1) == expected_there, lane.at(before + 1)
+
+
+def links(lane: Lane, chains: Chains) -> list[Run]:
+    """The runs of a lane's chain, oldest first; a lane in these tests is never reset."""
+    found: list[Run] = []
+    at = -1
+    while page := chains.after(lane, 0, at, limit=100):
+        found += [link for link in page if isinstance(link, Run)]
+        at = page[-1].position
+    return found
+
+
+def _difference(lane: Lane, expected: Sequence[Content], got: Sequence[Content]) -> str:
+    first = next(
+        (i for i, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b), min(len(expected), len(got))
+    )
+    return (
+        f"{lane}: {len(expected)} records, {len(got)} on the target; {len(set(expected) - set(got))} lost, "
+        f"{len(got) - len(set(got))} twice; first difference at number {first}:\n"
+        f"expected {expected[first : first + 1]}\ngot      {got[first : first + 1]}"
+    )
+
+
+def _ends(admin: AdminClient, topic: str, level: IsolationLevel) -> dict[int, int]:
+    partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+    wanted = {
+        TopicPartition(topic, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]  # theirs
+        for partition in partitions
+    }
+    futures = admin.list_offsets(wanted, isolation_level=level, request_timeout=10)
+    return {at.partition: future.result(10).offset for at, future in futures.items()}
+
+
+def _seen(record: Message) -> Seen:
+    offset = record.offset()
+    assert offset is not None
+    headers = tuple((header[0], _bytes(header[1])) for header in record.headers() or ())
+    return Seen(offset, Content(_bytes(record.key()), _bytes(record.value()), headers, record.timestamp()[1]))
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
