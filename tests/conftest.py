@@ -1,0 +1,58 @@
+"""The real servers, started once for all tests that want them, and only if one does.
+
+A test makes its own topics and tables. One that kills a server brings it back before it ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from lab.artifacts import DEFAULT_KAFKA
+from lab.dynamodb import DynamoDbLocal
+from lab.kafka import KafkaCluster
+from mirrorless.settings import Tables
+from mirrorless.tables import definitions
+
+
+@pytest.fixture(scope="session")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
+    """Source and target, of the version in `$KAFKA`."""
+    folder = tmp_path_factory.mktemp("clusters")
+    version = os.environ.get("KAFKA") or DEFAULT_KAFKA
+    source, target = (
+        KafkaCluster(alias=alias, folder=folder / alias, version=version) for alias in ("us-east", "eu-west")
+    )
+    try:
+        source.begin_start()
+        target.begin_start()
+        source.wait_ready()
+        target.wait_ready()
+        yield source, target
+    finally:
+        source.stop()
+        target.stop()
+
+
+@pytest.fixture(scope="session")
+def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbLocal]:
+    """DynamoDB Local without tables."""
+    server = DynamoDbLocal(folder=tmp_path_factory.mktemp("dynamodb"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def tables(dynamodb: DynamoDbLocal) -> Tables:
+    """Empty tables of this test alone."""
+    suffix = uuid4().hex[:8]
+    named = Tables(offset_map=f"map-{suffix}", lanes=f"lanes-{suffix}", loss_ledger=f"losses-{suffix}")
+    for definition in definitions(named):
+        dynamodb.client().create_table(**definition.create_request())
+    return named

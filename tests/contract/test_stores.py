@@ -1,0 +1,271 @@
+"""The stores in memory and those in DynamoDB behave alike: what is tried on the one holds on the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+
+from lab.dynamodb import DynamoDbLocal
+from mirrorless.adapters.chains import DynamoDbChains, parse_lane
+from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.chain import NEW_LANE, RUNNING, Chains, Head, LaneState, LaneStates, Stop
+from mirrorless.errors import ChainBroken, LostRace
+from mirrorless.lane import Lane
+from mirrorless.ledger import Loss, LossLedger
+from mirrorless.run import Run
+from mirrorless.settings import Tables
+from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
+
+STORES = ["memory", pytest.param("dynamodb", marks=pytest.mark.integration)]
+OTHER = Lane(FLOW, "orders-eu", 12)
+
+
+@pytest.fixture(params=STORES)
+def chains(request: pytest.FixtureRequest) -> Chains:
+    if request.param == "memory":
+        return MemoryChains()
+    dynamodb, tables = _servers(request)
+    return DynamoDbChains(dynamodb.client(), tables.offset_map)
+
+
+@pytest.fixture(params=STORES)
+def states(request: pytest.FixtureRequest) -> tuple[LaneStates, Any]:
+    """A store of lanes' states, and the operator's hand on it."""
+    if request.param == "memory":
+        memory = MemoryLaneStates()
+        return memory, memory
+    dynamodb, tables = _servers(request)
+    return (
+        DynamoDbLaneStates(dynamodb.client(), tables.lanes),
+        DynamoDbLaneOrders(dynamodb.client(), tables.lanes),
+    )
+
+
+@pytest.fixture(params=STORES)
+def ledger(request: pytest.FixtureRequest) -> LossLedger:
+    if request.param == "memory":
+        return MemoryLossLedger()
+    dynamodb, tables = _servers(request)
+    return DynamoDbLossLedger(dynamodb.client(), tables.loss_ledger)
+
+
+def _servers(request: pytest.FixtureRequest) -> tuple[DynamoDbLocal, Tables]:
+    return request.getfixturevalue("dynamodb"), request.getfixturevalue("tables")
+
+
+def prepared(position: int, following: int, *spans: tuple[int, int, int], attempt: str = "", lane: Lane = LANE) -> Run:
+    return run(position, following, *spans, state="prepared", attempt=attempt, lane=lane)
+
+
+def head(chains: Chains, lane: Lane = LANE) -> Head:
+    return chains.heads([lane])[lane]
+
+
+# Chains
+
+
+def test_a_lane_without_links_is_new(chains: Chains) -> None:
+    assert chains.heads([LANE, OTHER]) == {LANE: NEW_LANE, OTHER: NEW_LANE}
+    assert chains.at_or_before(LANE, 0, 5) is None
+    assert chains.after(LANE, 0, -1, limit=5) == []
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        prepared(0, 10, (0, 50, 10)),
+        prepared(0, 10, (2, 50, 3), (7, 60, 1)),
+        prepared(0, 2**40, (2**40 - 1, 2**41, 1)),
+        run(0, 10, (0, 50, 10)),
+        replace(run(0, 3, (0, 50, 1), (2, 51, 1), quarantined=(1,)), request=""),
+    ],
+)
+def test_a_run_is_read_back_as_it_was_written(chains: Chains, link: Run) -> None:
+    chains.prepare([link])
+
+    assert head(chains).run == link
+
+
+def test_a_run_without_any_record_is_read_back_as_it_was_written(chains: Chains) -> None:
+    """Empty bytes, no span, only quarantined offsets: the forwarder writes it when it passes a quarantined record."""
+    link = run(0, 2, quarantined=(0, 1))
+
+    chains.prepare([link])
+
+    assert head(chains) == Head(generation=0, position=2, run=link)
+
+
+def test_a_prepared_run_moves_the_position_only_when_it_is_confirmed(chains: Chains) -> None:
+    link = prepared(0, 10, (0, 50, 10))
+
+    chains.prepare([link])
+    assert head(chains) == Head(generation=0, position=0, run=link)
+
+    chains.confirm([link])
+    chains.confirm([link])
+    assert head(chains) == Head(generation=0, position=10, run=link.committed())
+
+
+def test_a_key_is_taken_once(chains: Chains) -> None:
+    first = prepared(0, 10, (0, 50, 10), attempt="first")
+    chains.prepare([first])
+
+    with pytest.raises(LostRace, match=r"orders-0 @ 0"):
+        chains.prepare([prepared(0, 7, (0, 70, 7), attempt="second")])
+
+    assert head(chains).run == first
+
+
+@pytest.mark.parametrize("lanes", [2, 25, 26, 60])
+def test_a_race_lost_on_one_lane_leaves_the_other_lanes_to_be_withdrawn(chains: Chains, lanes: int) -> None:
+    """Inserts are not all or nothing; what was inserted is ours to take back, and the rival's is not."""
+    places = [Lane(FLOW, "orders", partition) for partition in range(lanes)]
+    rival = prepared(0, 5, (0, 1, 5), attempt="rival", lane=places[-1])
+    chains.prepare([rival])
+    own = [prepared(0, 9, (0, 2, 9), attempt="own", lane=lane) for lane in places]
+
+    with pytest.raises(LostRace):
+        chains.prepare(own)
+    chains.withdraw(own)
+
+    assert chains.heads(places) == dict.fromkeys(places[:-1], NEW_LANE) | {
+        places[-1]: Head(generation=0, position=0, run=rival)
+    }
+
+
+def test_of_many_rivals_at_one_key_exactly_one_wins(chains: Chains) -> None:
+    start, results = Barrier(8), []
+
+    def race(name: str) -> None:
+        start.wait(10)
+        try:
+            chains.prepare([prepared(0, 5, (0, 1, 5), attempt=name)])
+        except LostRace:
+            return
+        results.append(name)
+
+    threads = [Thread(target=race, args=(f"rival-{number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    stored = head(chains).run
+    assert stored is not None
+    assert results == [stored.attempt]
+
+
+def test_a_committed_run_is_never_withdrawn(chains: Chains) -> None:
+    link = prepared(0, 10, (0, 50, 10))
+    chains.prepare([link])
+    chains.confirm([link])
+
+    chains.withdraw([link])
+
+    assert head(chains).run == link.committed()
+
+
+def test_nobody_confirms_or_withdraws_what_another_attempt_prepared(chains: Chains) -> None:
+    stored, stale = prepared(0, 10, (0, 50, 10), attempt="stored"), prepared(0, 10, (0, 50, 10), attempt="stale")
+    chains.prepare([stored])
+
+    chains.withdraw([stale])
+    with pytest.raises(ChainBroken, match=r"orders-0 @ 0"):
+        chains.confirm([stale])
+
+    assert head(chains).run == stored
+
+
+def test_a_run_that_is_gone_cannot_be_confirmed_and_need_not_be_withdrawn(chains: Chains) -> None:
+    gone = prepared(0, 10, (0, 50, 10))
+
+    chains.withdraw([gone])
+    with pytest.raises(ChainBroken):
+        chains.confirm([gone])
+
+    assert head(chains) == NEW_LANE
+
+
+def test_a_reset_collides_with_whoever_remembers_the_old_position(chains: Chains) -> None:
+    chains.prepare([run(0, 10, (0, 50, 10))])
+
+    chains.reset(reset(10, 3))
+
+    assert head(chains) == Head(generation=1, position=3, run=None)
+    with pytest.raises(LostRace):
+        chains.prepare([prepared(10, 12, (10, 60, 2))])
+    with pytest.raises(LostRace):
+        chains.reset(reset(10, 0))
+    chains.prepare([run(3, 5, (3, 61, 2), generation=1)])
+    assert head(chains).position == 5
+
+
+def test_links_are_found_by_position_within_their_generation_and_lane(chains: Chains) -> None:
+    """Positions of one, two and more digits: the order of the keys must be that of the numbers."""
+    ends = [2, 9, 10, 11, 100, 1000, 10**12]
+    links = [run(start, end, (start, start + 7, 1)) for start, end in zip([0, *ends], ends, strict=False)]
+    chains.prepare(links)
+    chains.prepare([run(5, 6, (5, 1, 1), lane=OTHER)])
+    chains.reset(reset(10**12, 0))
+    chains.prepare([run(0, 4, (0, 9, 4), generation=1)])
+
+    for offset in (0, 1, 2, 8, 9, 10, 11, 99, 100, 101, 999, 1000, 10**12 - 1):
+        expected = next(link for link in links if link.position <= offset < link.next)
+        assert chains.at_or_before(LANE, 0, offset) == expected
+    assert chains.at_or_before(LANE, 0, 2**63 - 1) == reset(10**12, 0)
+    assert chains.after(LANE, 0, 9, limit=3) == links[3:6]
+    assert chains.after(LANE, 0, -1, limit=100) == [*links, reset(10**12, 0)]
+    assert chains.after(LANE, 1, -1, limit=100) == [run(0, 4, (0, 9, 4), generation=1)]
+    assert chains.at_or_before(OTHER, 0, 4) is None
+
+
+# States and losses
+
+
+def test_a_stop_and_the_operators_orders_are_read_back(states: tuple[LaneStates, Any]) -> None:
+    store, operator = states
+    stop = Stop(reason="refused", upstream_offset=5, detail="too large: größer", at=7)
+
+    assert store.read([LANE]).get(LANE, RUNNING) == RUNNING
+    store.stop(LANE, stop)
+    assert store.read([OTHER, LANE])[LANE] == LaneState(stop=stop)
+
+    operator.quarantine(LANE, 5)
+    assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}))
+
+    store.stop(LANE, replace(stop, upstream_offset=9))
+    operator.resume(LANE)
+    assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}))
+
+
+def test_more_lanes_than_one_call_reads_are_read(states: tuple[LaneStates, Any]) -> None:
+    store, _ = states
+    lanes = [Lane(FLOW, "orders", partition) for partition in range(130)]
+    for lane in (lanes[0], lanes[129]):
+        store.stop(lane, Stop(reason="refused", upstream_offset=5, detail="", at=7))
+
+    found = store.read(lanes)
+
+    assert {lane for lane in lanes if found.get(lane, RUNNING).stop} == {lanes[0], lanes[129]}
+
+
+def test_a_loss_noted_twice_is_one_and_losses_come_in_order(ledger: LossLedger) -> None:
+    def loss(first: int, generation: int = 0, lane: Lane = LANE) -> Loss:
+        return Loss(
+            lane=lane, generation=generation, first=first, next=first + 1, cause="quarantined", detail="why", at=1
+        )
+
+    for each in (loss(10), loss(9), loss(0, 1), loss(9), loss(1, lane=OTHER)):
+        ledger.note(each)
+
+    assert ledger.read(LANE) == [loss(9), loss(10), loss(0, 1)]
+
+
+@pytest.mark.parametrize("lane", [LANE, OTHER, Lane(FLOW, "a-b-0", 3), Lane(FLOW, "a.b_c", 0)])
+def test_a_lanes_name_is_read_back_as_the_lane(lane: Lane) -> None:
+    assert parse_lane(str(lane)) == lane
