@@ -316,6 +316,8 @@ class Session:
             consumer.incremental_assign(starts)
         else:
             consumer.assign(starts)
+        # librdkafka keeps a partition paused over a reassignment, Java's client, which AWS's poller is, does not.
+        consumer.resume(starts)
         self._journal.note("INFO", "POLLER_STATUS_EVENT", assignedPartitions={it.partition: it.offset for it in starts})
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:

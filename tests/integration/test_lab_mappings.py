@@ -410,6 +410,22 @@ def test_rebalances_lose_nothing_whatever_the_assignor(stage: Stage, assignor: A
     assert stage.mappings.committed(uuid) == dict.fromkeys(range(4), 60)
 
 
+def test_partitions_that_were_paused_when_the_group_rebalanced_are_read_again(stage: Stage) -> None:
+    """librdkafka keeps a partition paused over a reassignment; a mapping would stand still for ever."""
+    stage.make_topic(partitions=2)
+    uuid = stage.create(BatchSize=5)
+    stage.mappings.hold(uuid)
+    for partition in range(2):
+        stage.produce(40, partition=partition)
+    eventually(lambda: stage.mappings.metrics(uuid).get("Polled", 0) >= 10)
+
+    stage.mappings.rebalance(uuid)
+    stage.mappings.release(uuid)
+    stage.drained(uuid)
+
+    assert stage.mappings.committed(uuid) == {0: 40, 1: 40}
+
+
 def test_several_pollers_share_the_partitions_and_are_never_more_than_those(stage: Stage) -> None:
     stage.make_topic(partitions=2)
     uuid = stage.create(ProvisionedPollerConfig={"MinimumPollers": 4, "MaximumPollers": 4})
