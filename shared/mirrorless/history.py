@@ -11,33 +11,33 @@ from collections.abc import Sequence
 
 from mirrorless.digest import digest, fingerprint
 from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.run import Link, Reset, Run
 
 
-def contradiction(replayed: Sequence[Record], runs: Sequence[Run]) -> tuple[int, str] | None:
+def contradiction(replayed: Sequence[Record], links: Sequence[Link]) -> tuple[int, str] | None:
     """The first replayed record that cannot be the one that was replicated.
 
     Args:
         replayed: records below the position, offsets growing.
-        runs: the committed runs that cover them, in order.
+        links: the committed runs that cover them, in order, and the resets by which the operator skipped some.
 
     Returns:
         its upstream offset and the reason, or None when everything agrees.
     """
-    by_offset = iter(runs)
-    run = next(by_offset, None)
+    by_offset = iter(links)
+    link = next(by_offset, None)
     within: list[Record] = []
     for record in replayed:
-        while run is not None and record.offset >= run.next:
-            run, within = next(by_offset, None), []
-        if run is None or record.offset < run.position:
+        while link is not None and record.offset >= link.next:
+            link, within = next(by_offset, None), []
+        if link is None or record.offset < link.position:
             return record.offset, "the offset map no longer says what stood at this offset"
-        if record.offset in run.quarantined:
-            continue  # it was never written, so neither timestamps nor digest know it
-        reason = _differs(record, run)
+        if isinstance(link, Reset) or record.offset in link.quarantined:
+            continue  # left out on the operator's order, so neither timestamps nor digest know it
+        reason = _differs(record, link)
         if reason is None:
             within.append(record)
-            if len(within) == run.records and digest(within) != run.digest:
+            if len(within) == link.records and digest(within) != link.digest:
                 reason = "the records of its run have another digest than when they were replicated"
         if reason is not None:
             return record.offset, reason

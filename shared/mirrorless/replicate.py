@@ -33,10 +33,13 @@ from mirrorless.lane import FlowName, Lane
 from mirrorless.ledger import LossLedger, quarantined_loss
 from mirrorless.plan import LanePlan, plan_lane
 from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.run import Link, Reset, Run
 from mirrorless.settle import Attempt, settle_lane
 from mirrorless.steps import reached
 from mirrorless.target import Deadline, Delivery, Source, Target, Writer
+
+END = 2**63 - 1
+"""Above every offset."""
 
 RIVALS = 5
 """How often a batch begins again because a rival was faster, before Lambda's retry takes over."""
@@ -204,7 +207,7 @@ class Replicator:
         """
         if not plan.replayed or (plan.stop is not None and plan.stop.upstream_offset <= plan.replayed[0].offset):
             return plan
-        found = contradiction(plan.replayed, self._runs_covering(plan))
+        found = contradiction(plan.replayed, self._links_covering(plan))
         if found is None:
             return plan
         offset, reason = found
@@ -217,20 +220,26 @@ class Replicator:
         )
         return replace(plan, write=(), quarantined=(), stop=stop)
 
-    def _runs_covering(self, plan: LanePlan) -> list[Run]:
-        first = plan.replayed[0].offset
+    def _links_covering(self, plan: LanePlan) -> list[Link]:
+        """The links of the chain over the replayed records; across resets that skipped ahead, not that went back."""
+        lane, generation = plan.lane, plan.head.generation
+        first, last = plan.replayed[0].offset, plan.replayed[-1].offset
         head = plan.head.run
         if head is not None and head.position <= first:
             return [head]
-        runs = []
-        link = self.chains.at_or_before(plan.lane, plan.head.generation, first)
-        while link is not None:
-            if isinstance(link, Run):
-                runs.append(link)
-            if link.next >= plan.head.position or link.next > plan.replayed[-1].offset:
+        while (link := self.chains.at_or_before(lane, generation, first)) is None and generation > 0:
+            generation -= 1
+            opener = self.chains.at_or_before(lane, generation, END)
+            if not isinstance(opener, Reset) or opener.next < opener.position:
                 break
-            link = next(iter(self.chains.after(plan.lane, plan.head.generation, link.position, limit=1)), None)
-        return runs
+        links = []
+        while link is not None:
+            links.append(link)
+            if link.next > last:
+                break
+            generation, at = (link.to_generation, -1) if isinstance(link, Reset) else (generation, link.position)
+            link = next(iter(self.chains.after(lane, generation, at, limit=1)), None)
+        return links
 
     def _ensure_partitions(self, topic: str, remote_topic: str, partition: int, deadline: Deadline) -> None:
         """Create what the target lacks before a record needs it: as many partitions as the source has."""
