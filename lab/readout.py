@@ -1,0 +1,132 @@
+"""What stands in a topic? Every visible record of it, read to its stable end.
+
+A record is kept as its offset and 16 bytes of hash, so that large records by the hundred thousand fit. The end (the
+last stable offset) is asked for first, and reading stops there: nothing is concluded from silence.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from lab.comparison import Seen
+from mirrorless.errors import Retriable
+
+CONTENT_BYTES = 16
+SETTLED_WITHIN_SECONDS = 60.0
+"""Longer than any transaction of the lab may stay open, its coordinator's own interval included."""
+SILENT_FOR_SECONDS = 60.0
+ANSWER_SECONDS = 10.0
+LOOK_EVERY_SECONDS = 0.1
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def content(
+    timestamp: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]] | None
+) -> bytes:
+    """16 bytes that change with any byte of the record, any null, and the order of its headers."""
+    return sha256(_encode((timestamp, key, value, headers or []))).digest()[:CONTENT_BYTES]
+
+
+def stable_ends(bootstrap: str, topic: str) -> dict[int, int]:
+    """The end of every partition, once no open transaction hides anything before it. {} when there is no such topic.
+
+    Raises:
+        Retriable: a transaction stays open for longer than any should, or the cluster does not answer.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    deadline = time.monotonic() + SETTLED_WITHIN_SECONDS
+    pause = threading.Event()
+    try:
+        found = admin.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+        if found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return {}
+        partitions = sorted(found.partitions)
+        while True:
+            stable = _ends(admin, topic, partitions, IsolationLevel.READ_COMMITTED)
+            high = _ends(admin, topic, partitions, IsolationLevel.READ_UNCOMMITTED)
+            if stable == high or time.monotonic() > deadline:
+                break
+            pause.wait(LOOK_EVERY_SECONDS)
+    except KafkaException as exc:
+        raise Retriable(f"the cluster does not tell its ends: {exc}", where=f"{bootstrap} {topic}") from exc
+    if stable != high:
+        hidden = {p: (stable[p], high[p]) for p in partitions if stable[p] != high[p]}
+        raise Retriable(
+            f"an open transaction hides records: (last stable offset, end) by partition {hidden}",
+            where=f"{bootstrap} {topic}",
+            hint="find the producer that neither commits nor dies (kafka-transactions.sh find-hanging)",
+        )
+    return stable
+
+
+def read_topic(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int, list[Seen]]:
+    """Every record that read_committed readers see before `ends`, by partition, in offset order.
+
+    Raises:
+        Retriable: the cluster fails, or says nothing for a minute before an end is reached.
+    """
+    seen: dict[int, list[Seen]] = {partition: [] for partition in ends}
+    unfinished = {partition for partition, end in ends.items() if end > 0}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "audit",  # the client wants one; nothing is ever committed to it
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.message.max.bytes": 8 * 1024 * 1024,
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in sorted(unfinished)])
+        deadline = time.monotonic() + SILENT_FOR_SECONDS
+        while unfinished:
+            records = consumer.consume(1000, timeout=1.0)
+            if records:
+                deadline = time.monotonic() + SILENT_FOR_SECONDS
+            elif time.monotonic() > deadline:
+                left = {partition: ends[partition] for partition in sorted(unfinished)}
+                raise Retriable(f"the ends {left} were not reached", where=f"{bootstrap} {topic}")
+            for record in records:
+                _take(record, ends, seen, unfinished)
+    except KafkaException as exc:
+        raise Retriable(f"the topic cannot be read: {exc}", where=f"{bootstrap} {topic}") from exc
+    finally:
+        consumer.close()
+    return seen
+
+
+def _take(record: Message, ends: Mapping[int, int], seen: dict[int, list[Seen]], unfinished: set[int]) -> None:
+    """Keep a record; strike its partition off when the end is reached."""
+    partition, offset, error = record.partition(), record.offset(), record.error()
+    if partition is None or offset is None:
+        raise KafkaException(error)
+    if error is None:
+        if offset < ends[partition]:
+            key: Any = record.key()
+            value: Any = record.value()
+            headers: Any = record.headers()
+            seen[partition].append(Seen(offset, content(record.timestamp()[1], key, value, headers)))
+    elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- the constant's name
+        raise KafkaException(error)
+    # A partition may end in markers and aborted records, which nobody sees: then only the end itself is reported.
+    if offset + (error is None) >= ends[partition]:
+        unfinished.discard(partition)
+
+
+def _ends(admin: AdminClient, topic: str, partitions: list[int], level: IsolationLevel) -> dict[int, int]:
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client ships no type
+    wanted = {TopicPartition(topic, partition): latest for partition in partitions}
+    futures = admin.list_offsets(wanted, isolation_level=level, request_timeout=ANSWER_SECONDS)
+    return {place.partition: future.result(ANSWER_SECONDS).offset for place, future in futures.items()}
