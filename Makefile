@@ -13,7 +13,7 @@ export KAFKA
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab translate test check lint types imports unit integration soak bench docs lock bundle clean
+.PHONY: help demo lab translate test check lint types imports unit integration sample soak bench docs lock bundle clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=f
 translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
 
-test: check integration ## everything that must pass: checks, unit, contract and integration tests, a sample of the soak
+test: check integration sample ## everything that must pass: checks, unit, contract and integration tests, a sample of the soak
 
 check: lint types imports unit ## the quick half of `make test`: lint, types, import contracts, unit and contract tests
 
@@ -47,8 +47,11 @@ unit: $(READY)
 integration: $(READY) ## tests on real Kafka, DynamoDB Local and the Lambda runtime client (KAFKA=3.9.1 for another version)
 	$(BIN)/pytest -q tests/integration
 
+sample: $(READY)
+	$(BIN)/python -m lab soak --count 8 --fresh --progress .lab/sample.json
+
 soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one
-	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED),--report docs/soak.md)
 
 bench: $(READY) ## the forwarder's CPU per event, beside a bare loop in the same run
 	@$(BIN)/python -m tests.benchmarks.forwarder_cpu
@@ -61,7 +64,7 @@ docs: $(READY) ## write the pages that are generated from the code
 
 lock: $(READY) ## resolve all pinned versions anew
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header \
-	  --extra functions --extra lab --extra dev pyproject.toml -o constraints.txt
+	  --extra lab --extra dev pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
 	  functions/requirements.in -o functions/requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
@@ -77,5 +80,5 @@ $(READY): pyproject.toml constraints.txt
 	@command -v mvn >/dev/null || { echo "Maven is needed, to fetch Kafka: install maven"; exit 1; }
 	@echo "setting up $(VENV), once (about half a minute) ..."
 	@$(PYTHON) -m venv $(VENV) || { echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
-	@$(BIN)/pip install -q -c constraints.txt -e '.[functions,lab,dev]'
+	@$(BIN)/pip install -q -c constraints.txt -e '.[lab,dev]'
 	@touch $@

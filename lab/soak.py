@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from lab.artifacts import DEFAULT_KAFKA
-from lab.audit import audit_topic, wait_until_replicated
+from lab.audit import FINDINGS, audit_topic, totals, wait_until_replicated
 from lab.cloud import Lab
 from lab.injector import Injector
 from lab.schedule import Schedule, draw
@@ -36,7 +36,6 @@ RECORDS = 13_000
 """Produced in one run; some 80 % of them in transactions that are not aborted."""
 RUN_SECONDS = 240.0
 """After which a run that has not replicated everything has failed."""
-FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")
 
 CONFIGURATION = """
 clusters:
@@ -153,14 +152,13 @@ class Soak:
         injector.start()
         stream.produce()
         injector.finish()
-        deadline = began + RUN_SECONDS
-        wait_until_replicated(lab, [mapping], deadline=deadline)
+        wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
         lab.unmap_topic(mapping)
-        counts = audit_topic(lab, flow, topic)
+        counts = totals(audit_topic(lab, flow, topic).rows)
         result = RunResult(
             seed=schedule.seed,
-            records=counts.records,
-            **{finding: getattr(counts, finding) for finding in FINDINGS},
+            records=counts["records"],
+            **{finding: counts[finding] for finding in FINDINGS},
             faults=dict(Counter(injector.carried_out)),
             broker_restarts=lab.supervisor.restarts - restarts,
             cold_starts=function.cold_starts - cold_starts,
@@ -236,6 +234,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, progress: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps(progress, indent=1))
     draft.replace(path)
