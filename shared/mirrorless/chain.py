@@ -115,7 +115,8 @@ class Stop:
     """Why a lane stands still, from which upstream offset on, and since when."""
 
     reason: str
-    """`refused`: the target or the client cannot take this record. `contradiction`: the source is not what it was."""
+    """`refused`: the target or the client cannot take this record. `contradiction`: the source is not what it was.
+    `broken`: a run is in doubt, and the target can no longer say whether it was committed."""
     upstream_offset: int
     detail: str
     at: int

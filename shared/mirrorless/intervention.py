@@ -42,7 +42,7 @@ def advice(stop: Stop) -> str:
     match stop.reason:
         case "refused":
             return (
-                "let the target take the record (its max.message.bytes, its cleanup.policy, its authorization), then "
+                "let the target take the record (its max.message.bytes, its cleanup.policy), then "
                 "`lanes resume`; or leave out exactly this record with `lanes quarantine`"
             )
         case "contradiction":

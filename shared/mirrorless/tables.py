@@ -15,7 +15,7 @@ from typing import Any
 from mirrorless.settings import Tables
 
 EXPIRY = "expires_at"
-"""Attribute of the offset map with the expiry in epoch seconds; links at the head of a lane are renewed."""
+"""Attribute of the offset map with the expiry in epoch seconds; do not expire a lane's newest link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
