@@ -15,7 +15,8 @@ from typing import Any
 from mirrorless.settings import Tables
 
 EXPIRY = "expires_at"
-"""Attribute of the offset map with the expiry in epoch seconds; do not expire a lane's newest link."""
+"""Attribute of the offset map with the expiry in epoch seconds. A lane's newest link must not expire: DynamoDB's TTL
+may be switched on only where something renews the links of idle lanes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
