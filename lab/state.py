@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cloud import Lab
+from mirrorless.errors import ConfigurationError
 
 LOOK_EVERY_SECONDS = 0.2
 
@@ -37,18 +38,32 @@ class StateFile:
         self._thread = threading.Thread(target=self._watch, name="state file", daemon=True)
 
     def start(self) -> None:
-        """Write it, not ready yet, and keep watching."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._write()
+        """Write it, not ready yet, and keep watching.
+
+        Raises:
+            ConfigurationError: it cannot be written.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._write()
+        except OSError as exc:
+            raise ConfigurationError(
+                f"the state file cannot be written: {exc}",
+                where=str(self.path),
+                hint="name a file in a folder that you may write to",
+            ) from exc
         self._thread.start()
 
     def ready(self) -> None:
         """Records flow from now on."""
         self._ready = True
 
-    def stop(self) -> None:
-        """Say that nothing is ready any more, and write no further."""
+    def not_ready(self) -> None:
+        """Records do not flow any more: everything is being stopped."""
         self._ready = False
+
+    def stop(self) -> None:
+        """Tell the end, when everything is stopped, and write no further."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from lab.artifacts import DEFAULT_KAFKA
+from lab.artifacts import DEFAULT_KAFKA, kafka_jars
 from lab.cloud import PARTITIONS, Lab
 from lab.state import StateFile
 from mirrorless.configuration.loading import load
+from mirrorless.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -28,13 +29,20 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--state", type=Path, default=REPOSITORY / ".lab" / "state.json", metavar="FILE", help="kept up to date, JSON"
     )
     parser.add_argument("--kafka", default=os.environ.get("KAFKA") or DEFAULT_KAFKA, metavar="VERSION")
-    parser.add_argument("--partitions", type=int, default=PARTITIONS, help="of topics that the lab has to create")
+    parser.add_argument(
+        "--partitions", type=_positive, default=PARTITIONS, metavar="N", help="of topics that the lab has to create"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the data folders after a clean stop")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start everything, wait for a signal, stop everything."""
+    """Start everything, wait for a signal, stop everything.
+
+    Raises:
+        ConfigurationError: the configuration, the version or the state file cannot be used. Nothing was started.
+        MirrorlessError: something did not start. Everything is stopped again, and its logs are kept.
+    """
     stopped = threading.Event()
 
     def on_signal(_: int, __: FrameType | None) -> None:
@@ -45,11 +53,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     began = time.monotonic()
     folder = REPOSITORY / ".lab" / f"up-{os.getpid()}"
-    lab = Lab(configuration=load(arguments.config), folder=folder, kafka_version=arguments.kafka, say=say)
+    configuration = load(arguments.config)
+    try:
+        kafka_jars(arguments.kafka)
+    except ValueError as exc:
+        raise ConfigurationError(str(exc), where="--kafka") from exc
+    lab = Lab(configuration=configuration, folder=folder, kafka_version=arguments.kafka, say=say)
     state = StateFile(lab, arguments.state)
-    failed = True
     try:
         state.start()
+    except ConfigurationError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    failed = True
+    try:
         for phase in (lab.start_servers, lambda: lab.create_topics(arguments.partitions), lab.start_flows):
             phase()
             if stopped.is_set():
@@ -63,13 +80,21 @@ def run(arguments: argparse.Namespace) -> int:
         failed = False
     finally:
         say("stopping")
-        state.stop()
+        state.not_ready()
         lab.stop()
+        state.stop()
         if failed:
             say(f"logs are kept in {folder}")
         elif not arguments.keep:
             shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of partitions: write 1 or more")
+    return number
 
 
 def say(text: str) -> None:
