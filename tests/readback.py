@@ -72,7 +72,7 @@ def read_topic(bootstrap: str, topic: str, *, seconds: float = 30.0) -> dict[int
         unfinished, deadline = set(partitions), time.monotonic() + seconds
         while unfinished:
             assert time.monotonic() < deadline, f"{topic}: the ends of {sorted(unfinished)} were not reached"
-            for record in consumer.consume(500, timeout=1.0):
+            for record in consumer.consume(500, timeout=0.1):
                 partition, error = record.partition(), record.error()
                 assert partition is not None
                 if error is None:

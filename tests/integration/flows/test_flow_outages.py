@@ -28,9 +28,10 @@ def test_a_source_broker_killed_in_the_middle_of_a_batch_delivers_it_again_and_i
     stage: Stage,
 ) -> None:
     """B: the batch was accepted and never acknowledged, so it comes again below the position."""
-    _kill_at(stage, "settled", stage.lab.clusters[stage.flow.name.source])
+    source = stage.lab.clusters[stage.flow.name.source]
+    _kill_at(stage, "settled", source)
 
-    stage.lab.clusters[stage.flow.name.source].wait_ready()
+    _await_back(source)
     stage.await_replicated(seconds=90)
 
     stage.verify()
@@ -47,16 +48,16 @@ def test_records_wait_while_dynamodb_is_unavailable_and_then_go_on(stage: Stage,
         stage.produce(20)
     finally:
         lab.supervisor.release(dynamodb)
-    dynamodb_is_back(stage)
+    _await_back(dynamodb)
 
     stage.await_replicated()
 
     stage.verify()
 
 
-def dynamodb_is_back(stage: Stage) -> None:
-    eventually(lambda: stage.lab.dynamodb.alive, "DynamoDB is started again")
-    stage.lab.dynamodb.wait_ready()
+def _await_back(server: Server) -> None:
+    eventually(lambda: server.alive, f"{server.title} is started again")
+    server.wait_ready()
 
 
 def _kill_at(stage: Stage, step: Step, server: Server) -> None:

@@ -1,0 +1,285 @@
+"""`python -m lab up`, seen from outside: one command, one state file, real addresses, and kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from confluent_kafka import Producer
+
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.lane import FlowName, Lane
+from tests.flow_stage import eventually
+from tests.lab_process import REPOSITORY, LabProcess, kill
+from tests.readback import Seen, assert_mirrored, await_settled, read_topic
+
+pytestmark = pytest.mark.integration
+
+CONFIGURATION = """
+clusters:
+  us-east: {bootstrap.servers: us-east.example.com:9092, region: us-east-1}
+  eu-west: {bootstrap.servers: eu-west.example.com:9092, region: eu-west-1}
+defaults:
+  topics: [orders]
+  transaction.timeout.ms: 2000
+  mapping: {maximum.batching.window.seconds: 0}
+  function: {timeout.seconds: 6}
+flows:
+  us-east->eu-west: {}
+  eu-west->us-east: {}
+"""
+ONE_WAY = CONFIGURATION.replace("  eu-west->us-east: {}\n", "")
+PARTITIONS = 2
+FORTH, BACK = FlowName("us-east", "eu-west"), FlowName("eu-west", "us-east")
+
+numbers = count()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabProcess]:
+    """A lab that runs both flows; whoever kills a part of it waits until that is back."""
+    with LabProcess(tmp_path_factory.mktemp("up"), CONFIGURATION, "--partitions", str(PARTITIONS)) as lab:
+        lab.await_ready()
+        yield lab
+
+
+def test_the_state_file_tells_everything_that_an_outsider_needs(lab: LabProcess) -> None:
+    state = lab.state
+
+    assert state["ready"] is True
+    assert state["clusters"].keys() == {"us-east", "eu-west"}
+    for cluster in state["clusters"].values():
+        assert cluster["bootstrap"].startswith("127.0.0.1:")
+        assert cluster["version"].count(".") == 2
+        os.kill(cluster["pid"], 0)
+    assert state["dynamodb"]["endpoint"].startswith("http://127.0.0.1:")
+    os.kill(state["dynamodb"]["pid"], 0)
+    assert set(_dynamodb(lab).list_tables()["TableNames"]) >= set(state["tables"].values())
+    assert len(state["functions"]) == 2
+    assert all(function["environments"] for function in state["functions"].values())
+    for pid in _pids(state):
+        os.kill(pid, 0)
+    assert [(each["flow"], each["topic"], each["state"]) for each in state["mappings"]] == [
+        (str(FORTH), "orders", "Enabled"),
+        (str(BACK), "orders", "Enabled"),
+    ]
+    assert {each["group_id"] for each in state["mappings"]} == {
+        "mirrorless.us-east.eu-west.orders",
+        "mirrorless.eu-west.us-east.orders",
+    }
+    assert len({each["uuid"] for each in state["mappings"]}) == 2
+    assert Path(state["logs"]).is_dir()
+    lab.assert_always_whole()
+
+
+@pytest.mark.parametrize("flow", [FORTH, BACK], ids=str)
+def test_what_is_produced_on_one_side_appears_on_the_other_exactly_once(lab: LabProcess, flow: FlowName) -> None:
+    _produce(lab, flow, 50)
+
+    _assert_replicated_once(lab, flow)
+
+
+@pytest.mark.parametrize("victim", ["us-east", "eu-west", "dynamodb"])
+def test_a_server_killed_from_outside_comes_back_at_its_address_and_records_flow_on(
+    lab: LabProcess, victim: str
+) -> None:
+    """As AWS and a managed cluster would bring it back: same address, same data, another process."""
+    before = _server(lab.state, victim)
+    _produce(lab, FORTH, 20)
+
+    kill(before["pid"])
+    _produce(lab, FORTH, 20)
+    eventually(lambda: _server(lab.state, victim)["pid"] not in {None, before["pid"]}, f"{victim} is back")
+    _produce(lab, FORTH, 20)
+
+    _assert_replicated_once(lab, FORTH)
+    after = _server(lab.state, victim)
+    assert {**after, "pid": None} == {**before, "pid": None}
+    assert lab.state["ready"] is True
+    lab.assert_always_whole()
+
+
+def test_an_environment_killed_from_outside_is_replaced_and_records_flow_on(lab: LabProcess) -> None:
+    before = _pids(lab.state)
+    assert before
+
+    for pid in before:
+        kill(pid)
+    _produce(lab, FORTH, 20)
+
+    _assert_replicated_once(lab, FORTH)
+    eventually(lambda: (now := _pids(lab.state)) and not now & before, "new environments stand in the state file")
+    lab.assert_always_whole()
+
+
+def test_the_function_sees_its_bundle_and_the_runtime_and_nothing_of_our_own_environment(lab: LabProcess) -> None:
+    """What is deployed must suffice: neither the path nor a loaded library comes from the virtual environment."""
+    venv = str(Path(sys.prefix))
+    for pid in _pids(lab.state):
+        variables = dict(
+            each.split("=", 1) for each in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in each
+        )
+        loaded = Path(f"/proc/{pid}/maps").read_text()
+
+        assert not [name for name, value in variables.items() if venv in value]
+        assert venv not in loaded
+        bundle, runtime = variables["PYTHONPATH"].split(":")
+        assert (bundle, runtime) == (variables["LAMBDA_TASK_ROOT"], variables["LAMBDA_RUNTIME_DIR"])
+        assert f"{bundle}/confluent_kafka" in loaded
+
+
+def test_the_command_line_translates_every_offset_to_where_that_record_really_stands(lab: LabProcess) -> None:
+    _produce(lab, FORTH, 20)
+    source, target = _assert_replicated_once(lab, FORTH)
+
+    for up, down in [(source[0][0], target[0][0]), (source[0][-1], target[0][-1])]:
+        assert _translate(lab, "orders", "0", str(up.offset)) == (down.offset, "exact")
+        assert _translate(lab, "orders", "0", str(down.offset), "--reverse") == (up.offset, "exact")
+    beyond = source[0][-1].offset + 1_000
+    assert _translate(lab, "orders", "0", str(beyond)) == (target[0][-1].offset + 1, "ahead_of_replication")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_lab_with_success_and_no_process_is_left(tmp_path: Path, number: signal.Signals) -> None:
+    with LabProcess(tmp_path, ONE_WAY, "--partitions", "1") as lab:
+        lab.await_ready()
+        folder = Path(lab.state["logs"])
+
+        code = lab.end(number)
+
+        assert code == 0, lab.log.read_text()
+        assert lab.state["ready"] is False
+        assert [each["pid"] for each in lab.state["clusters"].values()] == [None, None]
+        assert not _pids(lab.state)
+        assert not folder.exists(), "a clean end leaves no data behind"
+        lab.assert_always_whole()
+
+
+def test_a_signal_during_the_start_ends_the_lab_too(tmp_path: Path) -> None:
+    with LabProcess(tmp_path, ONE_WAY, "--partitions", "1") as lab:
+        eventually(
+            lambda: lab.state_file.exists() and all(each["pid"] for each in lab.state["clusters"].values()),
+            "the brokers are on their way",
+        )
+
+        assert lab.end(signal.SIGTERM) == 0, lab.log.read_text()
+        assert lab.state["ready"] is False
+
+
+def test_not_even_kill_9_of_the_lab_leaves_a_process_behind(tmp_path: Path) -> None:
+    with LabProcess(tmp_path, ONE_WAY, "--partitions", "1") as lab:
+        eventually(lambda: lab.state_file.exists() and lab.state["dynamodb"]["pid"], "the servers are on their way")
+
+        assert lab.end(signal.SIGKILL) == -signal.SIGKILL
+        shutil.rmtree(lab.state["logs"])  # what it could not clear away itself
+
+
+@pytest.mark.parametrize(
+    ("configuration", "options", "said"),
+    [
+        (CONFIGURATION.replace("eu-west->us-east:", "eu-west->mars:"), (), "mars"),
+        (CONFIGURATION.replace("[orders]", "['orders-.*']"), (), "orders-.*"),
+        (CONFIGURATION.replace("topics:", "topic:"), (), "topic"),
+        (CONFIGURATION, ("--kafka", "latest"), "latest"),
+        (CONFIGURATION, ("--kafka", "3.8.0"), "3.8.0"),
+        (CONFIGURATION, ("--partitions", "0"), "--partitions"),
+        (CONFIGURATION, ("--state", "/proc/nowhere/state.json"), "/proc/nowhere/state.json"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_clear_line_before_anything_starts(
+    tmp_path: Path, configuration: str, options: tuple[str, ...], said: str
+) -> None:
+    with LabProcess(tmp_path, configuration, *options) as lab:
+        code = lab.process.wait(30)
+
+    told = lab.log.read_text()
+    assert code == 2, told
+    assert said in told
+    assert "Traceback" not in told
+    assert not lab.state_file.exists()
+    assert not (REPOSITORY / ".lab" / f"up-{lab.process.pid}").exists()
+
+
+# What an outsider does
+
+
+def _server(state: dict[str, Any], name: str) -> dict[str, Any]:
+    server = state["dynamodb"] if name == "dynamodb" else state["clusters"][name]
+    assert isinstance(server, dict)
+    return server
+
+
+def _pids(state: dict[str, Any]) -> set[int]:
+    return {each["pid"] for function in state["functions"].values() for each in function["environments"]}
+
+
+def _bootstrap(lab: LabProcess, alias: str) -> str:
+    return str(lab.state["clusters"][alias]["bootstrap"])
+
+
+def _dynamodb(lab: LabProcess) -> Any:
+    keys = {"aws_access_key_id": "outsider", "aws_secret_access_key": "outsider"}
+    return boto3.client("dynamodb", endpoint_url=lab.state["dynamodb"]["endpoint"], region_name="us-east-1", **keys)
+
+
+def _produce(lab: LabProcess, flow: FlowName, records: int) -> None:
+    """Write and have acknowledged; a broker that is down just now is waited for."""
+    refused: list[object] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": _bootstrap(lab, flow.source),
+            "enable.idempotence": True,
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 0,
+        }
+    )
+    for _ in range(records):
+        number = next(numbers)
+        producer.produce(
+            "orders",
+            b"value-%d" % number,
+            b"key-%d" % number,
+            number % PARTITIONS,
+            on_delivery=lambda error, _: refused.append(error) if error else None,
+        )
+    assert producer.flush(60) == 0
+    assert not refused
+
+
+def _assert_replicated_once(lab: LabProcess, flow: FlowName) -> tuple[dict[int, list[Seen]], dict[int, list[Seen]]]:
+    """Wait until as much stands on the target as on the source, then compare every record and every offset."""
+    source_at, target_at, remote = _bootstrap(lab, flow.source), _bootstrap(lab, flow.target), f"{flow.source}.orders"
+    chains = DynamoDbChains(_dynamodb(lab), lab.state["tables"]["offset_map"])
+    source = read_topic(source_at, "orders")
+    lanes = {Lane(flow, "orders", partition): seen for partition, seen in source.items() if seen}
+
+    def all_committed() -> bool:
+        heads = chains.heads(lanes)
+        return all(not heads[lane].in_doubt and heads[lane].position > seen[-1].offset for lane, seen in lanes.items())
+
+    eventually(all_committed, f"every record has its place in the map; see {lab.log}", seconds=90)
+    await_settled(target_at, remote)
+    target = read_topic(target_at, remote)
+    for lane, seen in lanes.items():
+        assert_mirrored(lane, chains, seen, target[lane.partition])
+    return source, target
+
+
+def _translate(lab: LabProcess, *arguments: str) -> tuple[int | None, str]:
+    command = [str(Path(sys.executable).parent / "mirrorless"), "translate", str(FORTH), *arguments]
+    answer = subprocess.run(
+        [*command, "--json", "--lab", str(lab.state_file)], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+    told = json.loads(answer.stdout)
+    return told["offset"], told["state"]
