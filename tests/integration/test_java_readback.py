@@ -1,0 +1,312 @@
+"""Is the copy right in the eyes of a client that is not ours? Kafka's own Java consumer reads both sides.
+
+Everything else here reads with the library that also wrote the records: a mistake that it makes both ways would go
+unnoticed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lab.artifacts import DEFAULT_KAFKA, TEMPLATES, MissingTool, classpath, java_command, kafka_jars
+from lab.dynamodb import DynamoDbLocal
+from lab.event import EventDraft, EventSource, encode_record
+from lab.kafka import KafkaCluster
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.event import decode_event
+from mirrorless.lane import Lane
+from mirrorless.replicate import Replicator
+from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
+from mirrorless.translate import OffsetMap, Translation
+
+pytestmark = [pytest.mark.integration, pytest.mark.java]
+
+VERSION = os.environ.get("KAFKA") or DEFAULT_KAFKA
+PROGRAM = Path(__file__).parent.parent / "java" / "ReadBack.java"
+EVENT_BYTES = 6 * 1024 * 1024
+LARGE = b"\x00\xff" * (2 * 1024 * 1024)
+"""4 MiB: one such record nearly fills an event, and a second does not fit."""
+EVERY_BYTE = bytes(range(256))
+QUIET = {"log_level": 0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A record as it is handed to the source's producer."""
+
+    key: bytes | None = b"k"
+    value: bytes | None = b"v"
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int = 1_763_700_000_123
+
+
+RECORDS = (
+    Given(value=None),  # a tombstone
+    Given(key=None),
+    Given(key=b""),
+    Given(value=b""),
+    Given(key=None, value=None),
+    Given(key=b"", value=b""),
+    Given(key=EVERY_BYTE, value=EVERY_BYTE),
+    Given(headers=(("twice", b"1"), ("other", b"2"), ("twice", b"1"), ("twice", b"0"))),
+    Given(headers=(("bytes", EVERY_BYTE),)),
+    *(Given(value=b"%d" % byte, headers=(("byte", bytes([byte])),)) for byte in (0, 1, 127, 128, 129, 255)),
+    Given(headers=(("empty", b""), ("null", None), ("", b"no name"))),
+    Given(headers=(("käse", b"1"), ("日本", b"2"), ("🦊", "🦊".encode()))),
+    Given(timestamp=1),  # 1970
+    Given(timestamp=1_000_000_000_000),  # 2001, before its predecessors
+    Given(value=b"\x00"),
+    Given(value=LARGE),
+    Given(value=LARGE[::-1]),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A record as Java's client reads it."""
+
+    partition: int
+    offset: int
+    type: str
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def content(self) -> Given:
+        """What has to arrive unchanged."""
+        return Given(key=self.key, value=self.value, headers=self.headers, timestamp=self.timestamp)
+
+
+@pytest.fixture(scope="module")
+def java() -> list[str]:
+    """The command that runs a Java source file; it needs a JDK, not only a JRE."""
+    command = java_command()
+    modules = subprocess.run([command, "--list-modules"], capture_output=True, text=True, check=True).stdout
+    if "jdk.compiler@" not in modules:
+        raise MissingTool(
+            "this Java cannot run a source file: it is a runtime without a compiler",
+            where=command,
+            hint="install a JDK (Debian: apt-get install openjdk-17-jdk-headless).",
+        )
+    logging = [
+        f"-Dlog4j2.configurationFile={TEMPLATES / 'log4j2.properties'}",
+        f"-Dlog4j.configuration=file:{TEMPLATES / 'log4j.properties'}",
+    ]
+    return [command, "-Xmx512m", "-XX:TieredStopAtLevel=1", *logging, "-cp", classpath(kafka_jars(VERSION))]
+
+
+@pytest.fixture
+def read_back(java: list[str], tmp_path: Path) -> Callable[[str, str], dict[int, list[Read]]]:
+    """Reads a topic with Java's client: its visible records by partition."""
+
+    def read(bootstrap: str, topic: str) -> dict[int, list[Read]]:
+        output = tmp_path / f"{topic}.jsonl"
+        done = subprocess.run(
+            [*java, str(PROGRAM), bootstrap, topic, str(output)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        found: dict[int, list[Read]] = {}
+        with output.open() as lines:
+            for line in lines:
+                record = _read(line)
+                found.setdefault(record.partition, []).append(record)
+        return found
+
+    return read
+
+
+@pytest.fixture
+def settings(clusters: tuple[KafkaCluster, KafkaCluster], tables: Tables) -> FlowSettings:
+    source, target = clusters
+    return FlowSettings(
+        flow=f"{source.alias}->{target.alias}",
+        source=ClusterSettings(alias=source.alias, bootstrap=source.bootstrap),
+        target=ClusterSettings(alias=target.alias, bootstrap=target.bootstrap, region="us-east-1"),
+        replication_factor=1,
+        tables=tables,
+    )
+
+
+@pytest.fixture
+def replicator(settings: FlowSettings, dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> Replicator:
+    """What the function itself would wire in this environment."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
+    monkeypatch.setenv(VARIABLE, msgspec.json.encode(settings).decode())
+    wired: Replicator = importlib.import_module("forward").wire(settings)
+    return wired
+
+
+@pytest.mark.parametrize("timestamps", ["CreateTime", "LogAppendTime"])
+def test_java_reads_on_the_target_what_it_reads_on_the_source(
+    timestamps: str,
+    settings: FlowSettings,
+    dynamodb: DynamoDbLocal,
+    replicator: Replicator,
+    read_back: Callable[[str, str], dict[int, list[Read]]],
+) -> None:
+    """Null and empty, order and repetition, every header byte, 1 byte and 4 MiB, and gaps that aborted records left."""
+    topic = f"readback-{timestamps}-{uuid4().hex[:8]}"
+    source, target, remote_topic = settings.source.bootstrap, settings.target.bootstrap, settings.remote_topic(topic)
+    _create(source, topic, {"message.timestamp.type": timestamps, "max.message.bytes": "6000000"})
+    _produce(source, topic)
+
+    deadline = time.monotonic() + 60
+    for event in _events(source, topic):
+        outcome = replicator.replicate(
+            decode_event(event), request="test", deadline=lambda: deadline - time.monotonic()
+        )
+        assert not outcome.stopped
+
+    written, arrived = read_back(source, topic), read_back(target, remote_topic)
+
+    # What was handed to the producer is what Java reads on the source: otherwise the rest would prove little.
+    for partition in (0, 1):
+        expected = [_stamped(given, read, timestamps) for given, read in zip(RECORDS, written[partition], strict=True)]
+        assert [each.content for each in written[partition]] == expected
+        assert {each.type for each in written[partition]} == {timestamps}
+        offsets = [each.offset for each in written[partition]]
+        assert offsets[-1] - offsets[0] > len(offsets), "aborted records and markers should have left gaps"
+
+    # What Java reads on the target is the same, byte for byte and in order, and never stamped anew.
+    assert arrived.keys() == written.keys()
+    for partition, records in written.items():
+        assert [each.content for each in arrived[partition]] == [each.content for each in records]
+        assert {each.type for each in arrived[partition]} == {"CreateTime"}
+
+    # Where it stands is where the map says.
+    offset_map = OffsetMap(DynamoDbChains(dynamodb.client(), settings.tables.offset_map))
+    for partition, records in written.items():
+        lane = Lane(settings.name, topic, partition)
+        for up, down in zip(records, arrived[partition], strict=True):
+            assert offset_map.downstream(lane, up.offset) == Translation(offset=down.offset, state="exact")
+            assert offset_map.upstream(lane, down.offset) == Translation(offset=up.offset, state="exact")
+
+
+def _create(bootstrap: str, topic: str, configs: dict[str, str]) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    admin.create_topics([NewTopic(topic, 2, 1, config=configs)])[topic].result(20)
+
+
+def _produce(bootstrap: str, topic: str) -> None:
+    """All records to both partitions, in transactions; between them, others that are aborted."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": topic, "message.max.bytes": 8_000_000, **QUIET}
+    )
+    producer.init_transactions(30)
+    middle = len(RECORDS) // 2
+    for records, commit in (
+        (RECORDS[:middle], True),
+        ((Given(value=b"aborted"),) * 3, False),
+        (RECORDS[middle:], True),
+        ((Given(value=b"aborted"),), False),
+    ):
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message, failed: list[KafkaError] = failed) -> None:
+            if error is not None:
+                failed.append(error)
+
+        producer.begin_transaction()
+        for given in records:
+            for partition in (0, 1):
+                producer.produce(
+                    topic,
+                    given.value,
+                    given.key,
+                    partition,
+                    on_delivery=delivered,
+                    timestamp=given.timestamp,
+                    headers=list(given.headers),
+                )
+        assert producer.flush(30) == 0  # aborted records must have been written, to leave their gap
+        assert not failed
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+
+def _events(bootstrap: str, topic: str) -> Iterator[bytes]:
+    """The source's records as a mapping's events, each as full as Lambda allows."""
+    source = EventSource(topic=topic, bootstrap_servers=bootstrap)
+    draft = EventDraft(source=source)
+    for message in _consume(bootstrap, topic):
+        record = encode_record(message)
+        if draft.count and draft.size_with(record) > EVENT_BYTES:
+            yield draft.to_bytes()
+            draft = EventDraft(source=source)
+        assert draft.size_with(record) <= EVENT_BYTES
+        draft.add(record)
+    yield draft.to_bytes()
+
+
+def _consume(bootstrap: str, topic: str) -> list[Any]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "nobody",  # the client wants one; nothing is ever committed to it
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            **QUIET,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in (0, 1)])
+        unfinished, deadline = {0, 1}, time.monotonic() + 60
+        found: list[Any] = []
+        while unfinished:
+            assert time.monotonic() < deadline, f"{topic}: the ends of {unfinished} were not reached"
+            for message in consumer.consume(100, timeout=1.0):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    unfinished.discard(message.partition() or 0)
+        return found
+    finally:
+        consumer.close()
+
+
+def _stamped(given: Given, read: Read, timestamps: str) -> Given:
+    """What Java should read of a record that was produced so: the broker's own time cannot be foretold."""
+    timestamp = given.timestamp if timestamps == "CreateTime" else read.timestamp
+    return Given(key=given.key, value=given.value, headers=given.headers, timestamp=timestamp)
+
+
+def _read(line: str) -> Read:
+    fields = json.loads(line)
+    return Read(
+        partition=fields["partition"],
+        offset=fields["offset"],
+        type=fields["type"],
+        timestamp=fields["timestamp"],
+        key=_bytes(fields["key"]),
+        value=_bytes(fields["value"]),
+        headers=tuple((b64decode(name).decode(), _bytes(value)) for name, value in fields["headers"]),
+    )
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else b64decode(text)
