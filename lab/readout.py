@@ -92,7 +92,7 @@ def read_topic(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int,
         consumer.assign([TopicPartition(topic, partition, 0) for partition in sorted(unfinished)])
         deadline = time.monotonic() + SILENT_FOR_SECONDS
         while unfinished:
-            records = consumer.consume(1000, timeout=1.0)
+            records = consumer.consume(1000, timeout=0.1)  # it waits that long for a thousand, however many there are
             if records:
                 deadline = time.monotonic() + SILENT_FOR_SECONDS
             elif time.monotonic() > deadline:
