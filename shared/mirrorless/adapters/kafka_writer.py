@@ -50,7 +50,7 @@ class KafkaWriter:
         """
         self.transactional_id = transactional_id
         self.suspect = False
-        """Set once the client lost every broker: what it does next cannot be relied on."""
+        """Set once the client lost every broker, or had a record refused: what it does next cannot be relied on."""
         self.used_at = time.monotonic()
         self._bootstrap = str(config["bootstrap.servers"])
         own: dict[str, Any] = {"error_cb": self._on_error}
@@ -91,6 +91,14 @@ class KafkaWriter:
             for partition, records in lanes.items():
                 self._enqueue(topic, partition, records, collected[partition], deadline)
             self._producer.flush(seconds_left(deadline))
+        if any(each.refusal for each in collected.values()):
+            # Sequence numbers were skipped: what this producer writes next was seen to be purged or out of order.
+            self.suspect = True
+            if self.transactional_id:
+                # The whole transaction is spoilt, so what the other lanes lack of it was not refused: they go again.
+                return {
+                    partition: Delivery(downstream=c.offsets, refusal=c.refusal) for partition, c in collected.items()
+                }
         return {
             partition: self._delivery(topic, partition, lanes[partition], collected[partition]) for partition in lanes
         }
@@ -121,10 +129,13 @@ class KafkaWriter:
                 self._make_room(deadline)
                 produce(topic, record.value, record.key, partition, on_delivery, None, record.timestamp, headers)
             except KafkaException as exc:
-                if exc.args[0].code() not in _REFUSALS:
-                    raise
-                # The client itself refuses it: nothing after it may overtake it.
-                collected.refuse(exc.args[0], next(i for i, each in enumerate(records) if each is record))
+                # Nothing after it may overtake it.
+                if exc.args[0].code() in _REFUSALS:
+                    # The client itself refuses it.
+                    collected.refuse(exc.args[0], next(i for i, each in enumerate(records) if each is record))
+                else:
+                    # Among the reasons: the broker's refusal of another record, whose report is yet to be served.
+                    collected.failed = collected.failed or exc.args[0]
                 return
 
     def _make_room(self, deadline: Deadline) -> None:
