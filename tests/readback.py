@@ -43,13 +43,18 @@ def await_settled(bootstrap: str, topic: str, *, seconds: float = 30.0) -> None:
     Raises:
         AssertionError: one stays open for longer than any transaction may.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     deadline = time.monotonic() + seconds
-    while (stable := _ends(admin, topic, IsolationLevel.READ_COMMITTED)) != (
-        high := _ends(admin, topic, IsolationLevel.READ_UNCOMMITTED)
-    ):
-        assert time.monotonic() < deadline, f"{topic}: stable {stable} stays behind {high}"
+    while hidden := unsettled(bootstrap, topic):
+        assert time.monotonic() < deadline, f"{topic}: an open transaction hides {hidden}"
         time.sleep(LOOK_EVERY_SECONDS)
+
+
+def unsettled(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
+    """The partitions with an open transaction: from its first offset, the last stable one, to the end."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    stable = _ends(admin, topic, IsolationLevel.READ_COMMITTED)
+    high = _ends(admin, topic, IsolationLevel.READ_UNCOMMITTED)
+    return {partition: (stable[partition], end) for partition, end in high.items() if stable[partition] < end}
 
 
 def read_topic(bootstrap: str, topic: str, *, seconds: float = 30.0) -> dict[int, list[Seen]]:

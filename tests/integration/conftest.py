@@ -1,0 +1,70 @@
+"""Stages for tests that replicate in this process, on the servers of `tests/conftest.py`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from lab.dynamodb import DynamoDbLocal
+from lab.kafka import KafkaCluster
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.replicate import Replicator
+from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
+from tests.lane_stage import LaneStage
+
+
+@pytest.fixture
+def flow_settings(clusters: tuple[KafkaCluster, KafkaCluster], tables: Tables) -> FlowSettings:
+    """A flow whose transactions end soon when they are left open."""
+    source, target = clusters
+    return FlowSettings(
+        flow=f"{source.alias}->{target.alias}",
+        source=ClusterSettings(alias=source.alias, bootstrap=source.bootstrap),
+        target=ClusterSettings(alias=target.alias, bootstrap=target.bootstrap, region="us-east-1"),
+        transaction_timeout_ms=2000,
+        replication_factor=1,
+        tables=tables,
+    )
+
+
+@pytest.fixture
+def wire(
+    flow_settings: FlowSettings, dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[FlowSettings], Replicator]:
+    """The forwarder's own wiring. Importing it wires it once for the environment that a cold start would make."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
+    monkeypatch.setenv(VARIABLE, msgspec.json.encode(flow_settings).decode())
+    wiring: Callable[[FlowSettings], Replicator] = importlib.import_module("forward").wire
+    return wiring
+
+
+@pytest.fixture
+def stage(
+    clusters: tuple[KafkaCluster, KafkaCluster],
+    dynamodb: DynamoDbLocal,
+    flow_settings: FlowSettings,
+    wire: Callable[[FlowSettings], Replicator],
+) -> Iterator[LaneStage]:
+    """A flow with a topic name of its own; the topic is not there yet."""
+    source, target = clusters
+    client, tables = dynamodb.client(), flow_settings.tables
+    yield LaneStage(
+        topic=f"orders-{uuid4().hex[:8]}",
+        settings=flow_settings,
+        source=source,
+        target=target,
+        chains=DynamoDbChains(client, tables.offset_map),
+        orders=DynamoDbLaneOrders(client, tables.lanes),
+        ledger=DynamoDbLossLedger(client, tables.loss_ledger),
+        wire=wire,
+    )
+    for server in (*clusters, dynamodb):
+        server.start()  # whatever a failed test has left dead

@@ -1,0 +1,388 @@
+"""Each hazard of replication, on real clusters: what happens, what is told, and how the lane goes on."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import Producer
+
+from lab.dynamodb import DynamoDbLocal
+from mirrorless.chain import RUNNING
+from mirrorless.errors import InDoubt, Retriable
+from mirrorless.run import Reset, Run
+from mirrorless.steps import STEPS, Step
+from mirrorless.translate import OffsetMap
+from tests.lane_stage import Crash, LaneStage, at_step, crash
+from tests.readback import await_settled
+
+pytestmark = pytest.mark.integration
+
+
+INCOMPRESSIBLE = random.Random(7).randbytes(200_000)  # noqa: S311  no secret: bytes that no codec makes smaller
+
+
+def numbered(*numbers: int) -> list[bytes]:
+    return [b"%d" % number for number in numbers]
+
+
+def runs_of(stage: LaneStage, partition: int = 0) -> list[Run]:
+    links = stage.chains.after(stage.lane(partition), 0, -1, limit=100)
+    return [link for link in links if isinstance(link, Run)]
+
+
+# What every record must survive
+
+
+def test_every_kind_of_record_arrives_byte_for_byte(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, partitions=2, max_message_bytes="6000000")
+    every = bytes(range(256))
+    stage.write(b"plain", None, b"", every, b"\0")
+    stage.write(b"v", key=None)
+    stage.write(b"v", key=b"")
+    stage.write(None, key=None)
+    stage.write(b"v", headers=[("a", b"1"), ("b", every), ("a", b"1"), ("a", None), ("", b""), ("größe-尺寸-📦", b"x")])
+    stage.write(b"old", timestamp=1)
+    stage.write(b"x" * 4_000_000, partition=1)
+
+    outcome = stage.replicate(stage.environment(), stage.event())
+
+    assert outcome.stopped == {}
+    stage.assert_mirrored()
+
+
+def test_a_topic_with_append_time_and_a_compressed_batch_arrives_with_its_own_timestamps(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, message_timestamp_type="LogAppendTime", compression_type="zstd")
+    stage.write(*numbered(*range(50)), timestamp=1)
+
+    stage.replicate(stage.environment(), stage.event())
+
+    assert "message.timestamp.type" not in stage.configs(stage.remote_topic)
+    stage.assert_mirrored()
+
+
+# Missing topics and partitions
+
+
+def test_a_missing_remote_topic_gets_the_sources_partition_count_and_configs(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, partitions=3, cleanup_policy="compact", max_message_bytes="3000000")
+    stage.write(*numbered(1, 2), partition=1)
+
+    stage.replicate(stage.environment(), stage.event(p1=None))
+
+    configs = stage.configs(stage.remote_topic)
+    assert (configs["cleanup.policy"], configs["max.message.bytes"]) == ("compact", "3000000")
+    stage.assert_mirrored()
+
+
+def test_a_partition_that_the_target_lacks_is_added_before_a_record_needs_it(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, partitions=3)
+    stage.create(stage.target, stage.remote_topic, partitions=1)
+    stage.write(*numbered(1))
+    stage.write(*numbered(2), partition=2)
+    warm = stage.environment()
+    stage.replicate(warm, stage.event(p0=None))
+
+    stage.replicate(warm, stage.event())
+
+    stage.assert_mirrored()
+
+
+# Gaps, and a source that is not what it was
+
+
+def test_a_gap_above_the_position_is_noted_in_its_run(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1))
+    aborting = Producer({"bootstrap.servers": stage.source.bootstrap, "transactional.id": stage.topic, "log_level": 0})
+    aborting.init_transactions(20)
+    aborting.begin_transaction()
+    aborting.produce(stage.topic, b"aborted", partition=0)
+    aborting.flush(20)
+    aborting.abort_transaction(20)
+    await_settled(stage.source.bootstrap, stage.topic)  # its marker is written after the answer
+    stage.write(*numbered(4, 5))
+    environment = stage.environment()
+    stage.replicate(environment, stage.event(p0=[0, 1]))
+
+    stage.replicate(environment, stage.event(p0=[4, 5]))
+
+    first, second = runs_of(stage)
+    assert (list(first.gaps()), list(second.gaps())) == ([], [(2, 4)])
+    stage.assert_mirrored()
+
+
+def test_a_topic_created_again_stops_its_lane_until_a_reset_begins_a_new_generation(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, partitions=2)
+    stage.write(*numbered(*range(10)))
+    stage.write(*numbered(*range(10)), partition=1)
+    warm = stage.environment()
+    stage.replicate(warm, stage.event())
+    old = {partition: stage.on_target()[partition][-1].offset for partition in (0, 1)}
+
+    stage.delete(stage.source, stage.topic)
+    stage.create(stage.source, stage.topic, partitions=2)
+    stage.write(*numbered(100, 101, 102))
+
+    for environment in (warm, stage.environment()):
+        outcome = stage.replicate(environment, stage.event())
+        assert (outcome.stopped[0].reason, outcome.stopped[0].upstream_offset) == ("contradiction", 0)
+        assert outcome.runs == []
+    assert stage.values() == numbered(*range(10))
+
+    head = stage.chains.heads([stage.lane()])[stage.lane()]
+    stage.chains.reset(
+        Reset(lane=stage.lane(), generation=0, position=head.position, to_generation=1, next=0, reason="again", at=1)
+    )
+    stage.orders.begin_anew(stage.lane())
+    outcome = stage.replicate(warm, stage.event())
+
+    assert outcome.stopped == {}
+    assert stage.values() == numbered(*range(10), 100, 101, 102)
+    for upstream, expected in enumerate(stage.on_target()[0][10:]):
+        assert OffsetMap(stage.chains).downstream(stage.lane(), upstream).offset == expected.offset
+    assert OffsetMap(stage.chains).downstream(stage.lane(1), 9).offset == old[1]
+
+
+# Records that the target or the client refuses
+
+
+@pytest.mark.parametrize("neighbours", [3, 3000])
+def test_a_record_too_large_for_the_target_stops_its_lane_while_the_others_go_on(
+    stage: LaneStage, neighbours: int
+) -> None:
+    """Few neighbours are all in flight when the refusal comes; many are still being queued."""
+    stage.create(stage.source, stage.topic, partitions=3)
+    stage.create(stage.target, stage.remote_topic, partitions=3, max_message_bytes="100000")
+    stage.write(*numbered(0, 1), INCOMPRESSIBLE, *numbered(3, 4))
+    stage.write(*[b"y" * 900] * neighbours, partition=1)
+    stage.write(*[b"z" * 900] * neighbours, partition=2)
+    environment = stage.environment()
+
+    outcome = stage.replicate(environment, stage.event())
+
+    stop = outcome.stopped[0]
+    assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([0], "refused", 2)
+    assert stage.orders.read([stage.lane()])[stage.lane()].stop == stop
+    assert stage.values() == numbered(0, 1)
+    assert [len(stage.values(partition)) for partition in (1, 2)] == [neighbours, neighbours]
+
+    stage.orders.quarantine(stage.lane(), 2)
+    assert stage.replicate(environment, stage.event(p0=[1, 2, 3, 4])).stopped == {}
+
+    assert stage.values() == numbered(0, 1, 3, 4)
+    assert [(loss.first, loss.next, loss.cause) for loss in stage.ledger.read(stage.lane())] == [(2, 3, "quarantined")]
+
+
+def test_a_record_without_key_is_refused_by_a_compacted_remote_topic(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.create(stage.target, stage.remote_topic, cleanup_policy="compact")
+    stage.write(*numbered(0, 1))
+    stage.write(*numbered(2), key=None)
+    stage.write(*numbered(3))
+
+    outcome = stage.replicate(stage.environment(), stage.event())
+
+    assert (outcome.stopped[0].reason, outcome.stopped[0].upstream_offset) == ("refused", 2)
+    assert stage.values() == numbered(0, 1)
+
+
+def test_only_quarantined_records_make_a_run_without_records(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(b"no", b"yes")
+    stage.orders.quarantine(stage.lane(), 0)
+    environment = stage.environment()
+
+    stage.replicate(environment, stage.event(p0=[0]))
+    stage.replicate(environment, stage.event())
+
+    assert [(run.position, run.next, run.records, run.quarantined) for run in runs_of(stage)] == [
+        (0, 1, 0, (0,)),
+        (1, 2, 1, ()),
+    ]
+    assert stage.values() == [b"yes"]
+
+
+# Open transactions and doubt
+
+
+def test_an_open_transaction_left_by_a_crash_hides_a_doubt_until_the_broker_ends_it(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1, 2))
+    with at_step("produced", crash), pytest.raises(Crash):
+        stage.replicate(stage.environment(transaction_timeout_ms=6000), stage.event(p0=[0]))
+    with at_step("committed", crash), pytest.raises(Crash):
+        stage.replicate(stage.environment(), stage.event(p0=[0, 1]))
+
+    with pytest.raises(InDoubt) as doubt:
+        stage.replicate(stage.environment(), stage.event())
+    assert doubt.value.retriable
+    assert "orders" in doubt.value.where
+
+    outcome = _until_settled(stage, stage.event())
+    assert [(run.position, run.next) for run in outcome] == [(2, 3)]
+    stage.assert_mirrored()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_after_any_step_leaves_each_record_once(stage: LaneStage, step: Step) -> None:
+    stage.create(stage.source, stage.topic, partitions=2)
+    stage.write(*numbered(*range(5)))
+    stage.write(*numbered(*range(3)), partition=1)
+    with at_step(step, crash), pytest.raises(Crash):
+        stage.replicate(stage.environment(), stage.event())
+    in_doubt = [head.in_doubt for head in stage.chains.heads([stage.lane(), stage.lane(1)]).values()]
+    assert in_doubt == [step in ("prepared", "committed")] * 2
+
+    runs = _until_settled(stage, stage.event())
+
+    assert bool(runs) == (step not in ("committed", "confirmed"))
+    stage.assert_mirrored()
+
+
+def test_the_same_environment_goes_on_after_an_exception(stage: LaneStage) -> None:
+    """It forgets its producer; the next one has the same transactional id, which ends what the first left open."""
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1, 2))
+    environment = stage.environment(transaction_timeout_ms=60_000)
+    for step in STEPS[2:6]:
+        with at_step(step, crash), pytest.raises(Crash):
+            stage.replicate(environment, stage.event())
+        if step == "committed":
+            break
+
+    stage.replicate(environment, stage.event())
+
+    stage.assert_mirrored()
+
+
+# Rivals and zombies
+
+
+@pytest.mark.parametrize("step", ["position", "settled", "prepared"])
+def test_a_successor_does_the_whole_batch_while_the_first_is_paused(stage: LaneStage, step: Step) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1, 2))
+    event, zombie = stage.event(), stage.environment()
+    zombie.warm_up(10)
+
+    def overtake() -> None:
+        # The zombie's own transaction may hide what its successor wrote; it is not what is waited for here.
+        stage.replicate(stage.environment(), event)
+
+    if step == "prepared":
+        with at_step(step, overtake), pytest.raises(Retriable):
+            stage.replicate(zombie, event)
+    else:
+        with at_step(step, overtake):
+            assert stage.replicate(zombie, event).runs == []
+
+    stage.assert_mirrored()
+    assert stage.replicate(zombie, event).runs == []
+
+
+def test_a_zombie_that_wakes_after_its_commit_confirms_what_its_successor_confirmed(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1, 2))
+    event = stage.event()
+
+    with at_step("committed", lambda: _assert_nothing_left(stage, event)):
+        assert len(stage.replicate(stage.environment(), event).runs) == 1
+
+    stage.assert_mirrored()
+
+
+# Servers that are not there
+
+
+@pytest.mark.parametrize("step", ["produced", "prepared", "committed"])
+def test_a_batch_is_retriable_while_dynamodb_is_away_and_then_goes_on(
+    stage: LaneStage, dynamodb: DynamoDbLocal, step: Step
+) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1, 2))
+    environment = stage.environment()
+
+    try:
+        with at_step(step, dynamodb.kill), pytest.raises(Retriable, match="DynamoDB"):
+            stage.replicate(environment, stage.event())
+    finally:
+        dynamodb.start()
+
+    _until_settled(stage, stage.event())
+    stage.assert_mirrored()
+
+
+def test_a_target_broker_killed_between_flush_and_commit_costs_nothing_but_time(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1, 2))
+    environment = stage.environment()
+
+    def bounce() -> None:
+        stage.target.kill()
+        stage.target.start()
+
+    committed: Sequence[Run] = ()
+    with at_step("prepared", bounce):
+        try:
+            committed = stage.replicate(environment, stage.event(), seconds=20).runs
+        except Retriable:
+            committed = _until_settled(stage, stage.event())
+
+    assert len(committed) <= 1
+    stage.assert_mirrored()
+
+
+# At least once
+
+
+def test_at_least_once_keeps_map_and_order_without_transactions(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, partitions=2)
+    stage.write(*numbered(*range(20)))
+    stage.write(*numbered(*range(5)), partition=1)
+    environment = stage.environment(delivery="at_least_once")
+
+    stage.replicate(environment, stage.event(p0=[*range(12)], p1=None))
+    stage.replicate(environment, stage.event())
+
+    stage.assert_mirrored()
+    # Nothing but records: no transaction has left a marker.
+    assert [seen.offset for seen in stage.on_target()[0]] == [*range(20)]
+
+
+def test_at_least_once_repeats_what_stood_between_produce_and_put(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1))
+    with at_step("produced", crash), pytest.raises(Crash):
+        stage.replicate(stage.environment(delivery="at_least_once"), stage.event())
+
+    stage.replicate(stage.environment(delivery="at_least_once"), stage.event())
+
+    assert stage.values() == numbered(0, 1, 0, 1)
+    assert OffsetMap(stage.chains).downstream(stage.lane(), 0).offset == 2
+
+
+def test_a_lane_without_trouble_has_no_state(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(b"v")
+
+    stage.replicate(stage.environment(), stage.event())
+
+    assert stage.orders.read([stage.lane()]).get(stage.lane(), RUNNING) == RUNNING
+
+
+def _until_settled(stage: LaneStage, event: bytes) -> Sequence[Run]:
+    """Deliver again, as the mapping does, until no open transaction is in the way."""
+    deadline = time.monotonic() + 25
+    while True:
+        try:
+            return stage.replicate(stage.environment(), event).runs
+        except Retriable:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)  # between two deliveries with a deadline
+
+
+def _assert_nothing_left(stage: LaneStage, event: bytes) -> None:
+    assert stage.replicate(stage.environment(), event).runs == []
