@@ -29,7 +29,7 @@ flows:
   us-east->eu-west:
     transaction.timeout.ms: 2000
   eu-west->us-east:
-    transaction.timeout.ms: 8000
+    transaction.timeout.ms: 15000
     mapping: {mode: on-demand}
 """
 

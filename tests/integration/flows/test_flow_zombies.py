@@ -9,24 +9,39 @@ from __future__ import annotations
 import pytest
 
 from mirrorless.steps import Step
-from tests.flow_stage import Stage
-from tests.readback import links
+from tests.flow_stage import PARTITIONS, Stage
+from tests.readback import await_settled, links, unsettled
 
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("step", ["produced", "settled", "prepared", "committed"])
+@pytest.mark.parametrize("step", ["produced", "settled"])
 def test_a_zombie_that_wakes_with_its_transaction_open_cannot_commit_after_its_successors_run_is_prepared(
     stage_back: Stage, step: Step
 ) -> None:
-    """E. Its successor either lies on its key of the chain, or has fenced its transactional id."""
-    _outlived_by_its_successor(stage_back, step)
+    """E. Its successor's runs stand at the keys of the chain under which it would have to prepare its own."""
+    pid = _outlived_by_its_successor(stage_back, step)
+    assert unsettled(stage_back.target, stage_back.remote_topic), "its transaction was to be open still"
+
+    _wake(stage_back, pid)
+
+
+@pytest.mark.parametrize("step", ["prepared", "committed"])
+def test_a_zombie_whose_run_was_in_doubt_wakes_to_find_it_settled(stage_back: Stage, step: Step) -> None:
+    """E. Its successor could not prepare before it had fenced it and asked the target what became of the run."""
+    pid = _outlived_by_its_successor(stage_back, step)
+    assert not unsettled(stage_back.target, stage_back.remote_topic), "fencing was to end its transaction"
+
+    _wake(stage_back, pid)
 
 
 @pytest.mark.parametrize("step", ["settled", "prepared"])
 def test_a_zombie_that_wakes_after_the_broker_ended_its_transaction_cannot_commit(stage: Stage, step: Step) -> None:
     """E, where the transaction is long gone: what it prepared names nothing that could still become visible."""
-    _outlived_by_its_successor(stage, step)
+    pid = _outlived_by_its_successor(stage, step)
+    await_settled(stage.target, stage.remote_topic)
+
+    _wake(stage, pid)
 
 
 @pytest.mark.parametrize("step", ["settled", "prepared"])
@@ -44,21 +59,28 @@ def test_a_zombie_that_races_its_successor_commits_or_is_fenced_and_never_both(s
     stage_back.verify()
 
 
-def _outlived_by_its_successor(stage: Stage, step: Step) -> None:
+def _outlived_by_its_successor(stage: Stage, step: Step) -> int:
+    """An environment that stopped at a step, timed out, and whose whole batch another one has replicated since."""
     stopped = stage.stop_at(step)
     stage.produce(60)
     pid = stopped()
     stage.await_zombie(pid)
     stage.await_replicated()
-    successors = [_chain(stage, partition) for partition in (0, 1)]
+    return pid
+
+
+def _wake(stage: Stage, pid: int) -> None:
+    """Let a zombie run to its end: everything must stay as its successor left it."""
+    successors = _chain(stage)
 
     stage.lab.faults.resume_stopped(pid)
     stage.await_gone(pid)
 
     stage.verify()
-    assert [_chain(stage, partition) for partition in (0, 1)] == successors, "the zombie changed the chain"
+    assert _chain(stage) == successors, "the zombie changed the chain"
 
 
-def _chain(stage: Stage, partition: int) -> list[tuple[int, int, str, str]]:
-    chain = links(stage.lane(partition), stage.chains)
-    return [(run.position, run.next, run.attempt, run.state) for run in chain]
+def _chain(stage: Stage) -> list[tuple[int, int, str, str]]:
+    runs = [run for partition in range(PARTITIONS) for run in links(stage.lane(partition), stage.chains)]
+    assert runs
+    return [(run.position, run.next, run.attempt, run.state) for run in runs]
