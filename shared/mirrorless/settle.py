@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirrorless.digest import digest, fingerprint
+from mirrorless.digest import Columns, fingerprint
 from mirrorless.errors import ChainBroken
 from mirrorless.plan import LanePlan
 from mirrorless.run import Run, spans_of
@@ -43,7 +43,7 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
             where=plan.lane.at(plan.head.position),
             hint="keep the transaction aborted and report this: the Kafka client broke its promise of order",
         )
-    timestamps = [record.timestamp for record in records]
+    columns = Columns.of(records)
     return Run(
         lane=plan.lane,
         generation=plan.head.generation,
@@ -54,19 +54,15 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
         writer=attempt.writer,
         attempt=attempt.attempt,
         fingerprint=fingerprint(records[-1]) if records else b"",
-        digest=digest(records) if records else b"",
-        oldest_timestamp=min(timestamps, default=-1),
-        newest_timestamp=max(timestamps, default=-1),
+        digest=columns.digest() if records else b"",
+        oldest_timestamp=min(columns.timestamps, default=-1),
+        newest_timestamp=max(columns.timestamps, default=-1),
         records=len(records),
-        bytes=_length([record.key for record in records]) + _length([record.value for record in records]),
+        bytes=columns.bytes(),
         quarantined=plan.quarantined,
         request=attempt.request,
         settled_at=attempt.now,
     )
-
-
-def _length(column: list[bytes | None]) -> int:
-    return sum(map(len, filter(None, column)))
 
 
 def _grow(offsets: Sequence[int]) -> bool:
