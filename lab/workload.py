@@ -1,0 +1,165 @@
+"""What do real applications write? Four topics that between them have every shape of record, in bursts.
+
+    orders      6 partitions; keys, headers of all kinds, null keys and empty values, bursts
+    payments    3 partitions; transactions, a third of them aborted: gaps in the offsets
+    customers   3 partitions, compacted; updates and tombstones
+    audit-log   2 partitions, broker timestamps (LogAppendTime); small lines, and some records near Lambda's size limit
+
+Reproducible by seed, but for the moment of production.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from lab.cloud import create_topics
+
+NEARLY_TOO_LARGE = 4_000_000
+"""Bytes of a value; in an event it is a third longer, and Lambda takes 6 MB."""
+LARGE_RECORDS = 3
+PATIENCE_SECONDS = 60.0
+
+Value = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicShape:
+    """A source topic, and its share of the records."""
+
+    partitions: int
+    share: float
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+SHAPES: Mapping[str, TopicShape] = {
+    "orders": TopicShape(partitions=6, share=0.5),
+    "payments": TopicShape(partitions=3, share=0.25),
+    "customers": TopicShape(partitions=3, share=0.15, configs={"cleanup.policy": "compact"}),
+    "audit-log": TopicShape(
+        partitions=2,
+        share=0.1,
+        configs={"message.timestamp.type": "LogAppendTime", "max.message.bytes": "5000000"},
+    ),
+}
+
+
+class Workload:
+    """What applications write to one cluster."""
+
+    def __init__(self, bootstrap: str, *, records: int, seed: int, seconds: float) -> None:
+        """Args: records: to produce, aborted ones included. seconds: over which they are spread."""
+        self._bootstrap = bootstrap
+        self._records = records
+        self._seconds = seconds
+        self._random = Random(seed)  # noqa: S311 -- a workload, not a secret
+        self._produced = 0
+        self._pause = threading.Event()
+
+    @property
+    def produced(self) -> int:
+        """Records produced so far."""
+        return self._produced
+
+    @property
+    def progress(self) -> float:
+        """Part of the records that has been produced, 0 to 1."""
+        return self._produced / self._records
+
+    def create_topics(self) -> None:
+        """Create the topics that are not there."""
+        topics = [NewTopic(name, shape.partitions, 1, config=dict(shape.configs)) for name, shape in SHAPES.items()]
+        create_topics(self._bootstrap, topics)
+
+    def produce(self) -> None:
+        """Produce everything; returns when all of it is acknowledged, or aborted.
+
+        Raises:
+            TimeoutError: when the cluster stops taking records.
+        """
+        plain = self._producer({"enable.idempotence": True})
+        transactional = self._producer({"transactional.id": f"payments-{time.time_ns()}"})
+        transactional.init_transactions(PATIENCE_SECONDS)
+        began = time.monotonic()
+        large = LARGE_RECORDS
+        while self._produced < self._records:
+            topic = self._random.choices(list(SHAPES), [shape.share for shape in SHAPES.values()])[0]
+            if topic == "payments":
+                self._transaction(transactional)
+            else:
+                self._burst(plain, topic)
+            if large and self.progress > 1 - large / (LARGE_RECORDS + 1):
+                large -= 1
+                self._write(plain, "audit-log", (self._random.randbytes(NEARLY_TOO_LARGE), b"large", []))
+            # Keep to the pace, so that faults meet a flow at work.
+            self._pause.wait(max(0.0, began + self.progress * self._seconds - time.monotonic()))
+        if plain.flush(PATIENCE_SECONDS):
+            raise TimeoutError(f"{self._bootstrap} took no records for {PATIENCE_SECONDS:.0f} s")
+
+    def _transaction(self, producer: Producer) -> None:
+        producer.begin_transaction()
+        self._burst(producer, "payments")
+        producer.flush(PATIENCE_SECONDS)  # aborted records must have been written, to leave their gap
+        if self._random.random() < 1 / 3:
+            producer.abort_transaction(PATIENCE_SECONDS)
+        else:
+            producer.commit_transaction(PATIENCE_SECONDS)
+
+    def _burst(self, producer: Producer, topic: str) -> None:
+        for _ in range(self._random.randint(1, 200)):
+            self._write(producer, topic, getattr(self, "_" + topic.replace("-", "_"))())
+
+    def _write(self, producer: Producer, topic: str, record: Value) -> None:
+        value, key, headers = record
+        partition = self._random.randrange(SHAPES[topic].partitions)
+        while True:
+            try:
+                producer.produce(topic, value, key, partition, headers=headers)
+                break
+            except BufferError:
+                producer.poll(0.1)  # the queue is full until the cluster has taken some
+        producer.poll(0)
+        self._produced += 1
+
+    def _orders(self) -> Value:
+        random, number = self._random, b"%d" % self._produced
+        key = random.choice((None, b"", b"customer-%d" % random.randrange(100), b"customer-%d" % random.randrange(100)))
+        value = random.choice((b"", b'{"order": %s}' % number, random.randbytes(random.randint(1, 1_500))))
+        headers: list[tuple[str, str | bytes | None]] = [("number", number)]
+        if random.random() < 0.3:  # noqa: PLR2004 -- some orders carry a trace
+            headers += [
+                ("trace", random.randbytes(16)),
+                ("trace", b""),
+                ("käse-日本", bytes(range(256))),
+                ("empty", None),
+            ]
+        return value, key, headers
+
+    def _payments(self) -> Value:
+        number = b"%d" % self._produced
+        return b'{"payment": %s}' % number, number, [("content-type", b"application/json")]
+
+    def _customers(self) -> Value:
+        random = self._random
+        value = None if random.random() < 0.2 else b'{"version": %d}' % self._produced  # noqa: PLR2004 -- tombstones
+        return value, b"customer-%d" % random.randrange(500), [("number", b"%d" % self._produced)]
+
+    def _audit_log(self) -> Value:
+        return b"line %d" % self._produced, None, []
+
+    def _producer(self, options: Mapping[str, object]) -> Producer:
+        return Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "linger.ms": 5,
+                "message.max.bytes": 8_000_000,
+                "log_level": 0,  # brokers are killed on purpose; what matters is raised
+                **options,
+            }
+        )
