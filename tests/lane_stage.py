@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
@@ -58,14 +59,14 @@ class LaneStage:
 
     def create(self, cluster: KafkaCluster, topic: str, partitions: int = 1, **configs: str) -> None:
         """Create a topic; underscores in config names are dots."""
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        admin = _admin(cluster.bootstrap)
         new = NewTopic(topic, partitions, 1, config={name.replace("_", "."): value for name, value in configs.items()})
         admin.create_topics([new])[topic].result(20)
         _await(lambda: len(admin.list_topics(topic, timeout=5).topics[topic].partitions) == partitions, "the topic")
 
     def delete(self, cluster: KafkaCluster, topic: str) -> None:
         """Delete a topic, and wait until nobody knows it."""
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        admin = _admin(cluster.bootstrap)
         admin.delete_topics([topic])[topic].result(20)
         _await(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
 
@@ -73,7 +74,7 @@ class LaneStage:
         """What a topic of the target overrides."""
         from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415  used here only
 
-        admin = AdminClient({"bootstrap.servers": self.target.bootstrap, **QUIET})
+        admin = _admin(self.target.bootstrap)
         resource = ConfigResource(ResourceType.TOPIC, topic)
         described = admin.describe_configs([resource])[resource].result(20)
         return {name: entry.value for name, entry in described.items() if not entry.is_default}
@@ -148,6 +149,7 @@ class LaneStage:
                 "group.id": "nobody",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,  # the end of a partition is told after this long
                 "auto.offset.reset": "earliest",
                 **QUIET,
             }
@@ -198,6 +200,12 @@ class Crash(BaseException):
 def crash() -> None:
     """Be gone."""
     raise Crash
+
+
+@cache
+def _admin(bootstrap: str) -> AdminClient:
+    """One for all tests: a new client takes half a second to find its cluster."""
+    return AdminClient({"bootstrap.servers": bootstrap, **QUIET})
 
 
 def _await(claim: Callable[[], bool], what: str) -> None:

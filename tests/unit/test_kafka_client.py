@@ -1,0 +1,180 @@
+"""How a client proves who it is: what librdkafka is told, from secrets in the form of Lambda's own mapping."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import boto3
+import botocore.auth
+import botocore.session
+import pytest
+from aws_lambda_powertools.utilities import parameters
+from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+from botocore.credentials import Credentials
+from confluent_kafka import Producer
+from moto import mock_aws
+
+from mirrorless.adapters.kafka_client import TOKEN_SECONDS, client_config, msk_iam_token
+from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.settings import Authentication, ClusterSettings
+
+REGION = "eu-west-1"
+CREDENTIALS = Credentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "session/token+==")
+FROZEN = dt.datetime(2026, 11, 21, 10, 30, 15)  # noqa: DTZ001  botocore's own clock is naive, in UTC
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture
+def secrets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Secrets Manager, empty, and nothing remembered of other tests' secrets."""
+    for name, value in {"ACCESS_KEY_ID": "lab", "SECRET_ACCESS_KEY": "lab", "DEFAULT_REGION": REGION}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    parameters.clear_caches()  # type: ignore[no-untyped-call]  # theirs
+    with mock_aws():
+        yield boto3.client("secretsmanager")
+    parameters.clear_caches()  # type: ignore[no-untyped-call]  # theirs
+
+
+def config(kind: Any = "plaintext", secret: str = "", **how: Any) -> dict[str, Any]:
+    authentication = Authentication(type=kind, secret=secret, **how)
+    cluster = ClusterSettings(alias="eu-west", bootstrap="b-1:9096", region=REGION, authentication=authentication)
+    return client_config(cluster, "us-east->eu-west|writer")
+
+
+def store(secrets: Any, name: str, **members: str) -> None:
+    secrets.create_secret(Name=name, SecretString=json.dumps(members))
+
+
+def test_plaintext_needs_no_secret() -> None:
+    found = config()
+
+    assert (found["bootstrap.servers"], found["security.protocol"]) == ("b-1:9096", "PLAINTEXT")
+    assert found["client.id"] == "us-east->eu-west|writer"
+
+
+def test_scram_takes_user_and_password_from_the_secret_and_a_private_authority_from_another(secrets: Any) -> None:
+    store(secrets, "AmazonMSK_user", username="mirror", password="s3cret\\nwith backslash")  # noqa: S106  not one
+    store(secrets, "ca", certificate=PEM)
+
+    found = config("scram", "AmazonMSK_user", mechanism="SCRAM-SHA-256", ca="ca")
+
+    assert found["security.protocol"] == "SASL_SSL"
+    assert found["sasl.mechanisms"] == "SCRAM-SHA-256"
+    assert (found["sasl.username"], found["sasl.password"]) == ("mirror", "s3cret\\nwith backslash")
+    assert found["ssl.ca.pem"] == PEM
+
+
+def test_mutual_tls_takes_certificate_and_key_even_if_their_line_ends_are_spelt_out(secrets: Any) -> None:
+    key = PEM.replace("CERTIFICATE", "PRIVATE KEY")
+    store(secrets, "tls", certificate=PEM.replace("\n", "\\n"), privateKey=key, privateKeyPassword="pass")
+
+    found = config("mtls", "tls")
+
+    assert found["security.protocol"] == "SSL"
+    assert (found["ssl.certificate.pem"], found["ssl.key.pem"]) == (PEM, key)
+    assert found["ssl.key.password"] == "pass"
+    assert "ssl.ca.pem" not in found
+
+
+def test_a_key_without_password_is_not_given_one(secrets: Any) -> None:
+    store(secrets, "tls", certificate=PEM, privateKey=PEM)
+
+    assert "ssl.key.password" not in config("mtls", "tls")
+
+
+@pytest.mark.parametrize(
+    ("stored", "named"),
+    [('{"username": "mirror"}', "'password'"), ('{"username": "", "password": "x"}', "'username'")],
+)
+def test_a_secret_without_a_member_is_named_with_the_member(secrets: Any, stored: str, named: str) -> None:
+    secrets.create_secret(Name="broken", SecretString=stored)
+
+    with pytest.raises(ConfigurationError, match=named) as refused:
+        config("scram", "broken")
+    assert refused.value.where == "broken"
+
+
+@pytest.mark.parametrize("stored", ["just a password", '["mirror", "x"]'])
+def test_a_secret_that_is_no_object_is_refused(secrets: Any, stored: str) -> None:
+    secrets.create_secret(Name="broken", SecretString=stored)
+
+    with pytest.raises(ConfigurationError, match="not a JSON object"):
+        config("scram", "broken")
+
+
+def test_a_secret_that_is_not_there_is_retriable_and_named(secrets: Any) -> None:  # noqa: ARG001  Secrets Manager must be there, without it
+    """Lambda's role, the network or the secret may come; the batch waits."""
+    with pytest.raises(Retriable, match="missing-secret"):
+        config("scram", "missing-secret")
+
+
+def test_the_client_takes_what_iam_gives_it() -> None:
+    found = config("iam")
+
+    assert (found["security.protocol"], found["sasl.mechanisms"]) == ("SASL_SSL", "OAUTHBEARER")
+    assert callable(found["oauth_cb"])
+    # Unknown or misspelt options would be refused here; no connection is needed for that.
+    Producer(
+        {
+            **found,
+            "bootstrap.servers": "127.0.0.1:1",
+            "log_level": 0,
+            "oauth_cb": lambda _: ("token", time.time() + 900),
+        }
+    )
+
+
+class _Session:
+    def get_credentials(self) -> Credentials | None:
+        return CREDENTIALS
+
+
+@pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # theirs
+def test_the_iam_token_is_the_one_that_awss_own_signer_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same credentials, same second: the same signature, and every parameter but the name of the client."""
+    _freeze(monkeypatch)
+    theirs, their_expiry_ms = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(REGION, _Provider())
+
+    ours, our_expiry = msk_iam_token(REGION, session=_Session())("")
+
+    our_query, their_query = _query(ours), _query(theirs)
+    assert our_query.pop("User-Agent") == ["mirrorless"]
+    their_query.pop("User-Agent")
+    assert our_query == their_query
+    assert urlsplit(_decoded(ours))[:3] == urlsplit(_decoded(theirs))[:3]
+    assert "=" not in ours
+    assert our_expiry == their_expiry_ms / 1000
+    assert our_query["X-Amz-Expires"] == [str(TOKEN_SECONDS)]
+
+
+def test_without_credentials_there_is_no_token() -> None:
+    class Empty:
+        def get_credentials(self) -> None:
+            return None
+
+    with pytest.raises(ConfigurationError, match="no AWS credentials"):
+        msk_iam_token(REGION, session=Empty())("")
+
+
+class _Provider(botocore.credentials.CredentialProvider):  # type: ignore[misc]  # botocore ships no types
+    def load(self) -> Credentials:
+        return CREDENTIALS
+
+
+def _freeze(monkeypatch: pytest.MonkeyPatch) -> None:
+    # botocore's signers ask this one for the time, in every version that we support.
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda *_, **__: FROZEN)
+
+
+def _decoded(token: str) -> str:
+    return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+
+
+def _query(token: str) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(_decoded(token)).query, strict_parsing=True)
