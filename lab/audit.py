@@ -155,8 +155,8 @@ def table(rows: Iterable[Row]) -> Table:
     """The rows and their totals, for a terminal: what is not 0 stands out."""
     rows = list(rows)
     shown = Table(title="every record, read back from both clusters", title_justify="left", show_footer=True)
-    shown.add_column("flow", "total")
-    shown.add_column("topic-partition")
+    shown.add_column("flow", "total", no_wrap=True)
+    shown.add_column("topic-partition", no_wrap=True)
     sums = totals(rows)
     for name, count in (("source", sums["records"]), ("target", sum(row.target for row in rows))):
         shown.add_column(name, f"{count:,}", justify="right")

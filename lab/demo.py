@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -52,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the demonstration; 0 if the audit finds nothing."""
     # SIGTERM ends it as Ctrl-C does: with everything stopped.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console()
+    # A pipe or a log has no width of its own: give the table the room it needs.
+    console = Console(width=None if sys.stdout.isatty() else 120)
     began = time.monotonic()
     folder = REPOSITORY / ".lab" / f"demo-{os.getpid()}"
     lab = Lab(

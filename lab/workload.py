@@ -1,6 +1,6 @@
 """What do real applications write? Four topics that between them have every shape of record, in bursts.
 
-    orders      6 partitions; keys, headers of all kinds, null keys and empty values, bursts
+    orders      6 partitions; keys, headers of all kinds, null keys and empty values, back-dated timestamps, bursts
     payments    3 partitions; transactions, a third of them aborted: gaps in the offsets
     customers   3 partitions, compacted; updates and tombstones
     audit-log   2 partitions, broker timestamps (LogAppendTime); small lines, and some records near Lambda's size limit
@@ -25,6 +25,8 @@ NEARLY_TOO_LARGE = 4_000_000
 """Bytes of a value; in an event it is a third longer, and Lambda takes 6 MB."""
 LARGE_RECORDS = 3
 PATIENCE_SECONDS = 60.0
+EARLIEST = 1_600_000_000_000
+"""Of back-dated timestamps, ms since the epoch."""
 
 Value = tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]
 
@@ -117,10 +119,13 @@ class Workload:
 
     def _write(self, producer: Producer, topic: str, record: Value) -> None:
         value, key, headers = record
+        # Some orders are entered late, with the time at which they were made; 0 is the present for the client.
+        backdated = topic == "orders" and self._random.random() < 0.05  # noqa: PLR2004 -- some
+        timestamp = EARLIEST + self._random.randrange(10**11) if backdated else 0
         partition = self._random.randrange(SHAPES[topic].partitions)
         while True:
             try:
-                producer.produce(topic, value, key, partition, headers=headers)
+                producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
                 break
             except BufferError:
                 producer.poll(0.1)  # the queue is full until the cluster has taken some

@@ -91,3 +91,20 @@ def test_null_is_not_empty_and_every_part_of_a_record_counts() -> None:
 
     assert one not in others
     assert len(set(others)) == len(others) - 1  # no headers and an empty list of them are the same
+
+
+@given(repeating, st.data())
+def test_a_record_that_is_missing_is_lost_even_among_its_equals(values: list[bytes], data: st.DataObject) -> None:
+    """Which of several equal records was lost nobody can tell; that one was lost, and nothing moved, they can."""
+    at = data.draw(st.integers(0, len(values) - 1))
+
+    assert found(values, values[:at] + values[at + 1 :]) == (1, 0, 0, 0)
+
+
+@given(repeating, st.data())
+def test_a_record_that_comes_twice_is_duplicated_even_among_its_equals(
+    values: list[bytes], data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(values) - 1))
+
+    assert found(values, [*values[: at + 1], values[at], *values[at + 1 :]]) == (0, 1, 0, 0)
