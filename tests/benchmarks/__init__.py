@@ -1,0 +1,1 @@
+"""What it costs: measured side by side, never in a unit test."""

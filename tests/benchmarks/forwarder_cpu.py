@@ -2,8 +2,8 @@
 
 The bare loop does what no forwarder with this protocol can leave out: typed decoding, produce, flush, one prepare,
 commit, one confirm. The forwarder is `functions/forward.py`'s handler with everything on: plan, digest, fingerprint,
-metrics, dictionaries of lanes. Both use the same broker, table and client settings, in alternating rounds, in one process;
-CPU is the whole process, the client's threads included. `make bench` prints the table; exits 1 above the limit.
+metrics. Both use the same broker, table and client settings, in alternating rounds, in one process; CPU is the whole
+process, the client's threads included. `make bench` prints the table; exits 1 above the limit.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def _measure(bootstrap: str, dynamodb: DynamoDbLocal, rounds: int, profile: bool
         for round_number in range(rounds + 3):
             bare_ms = cpu_ms(bare, theirs.following())
             ours_ms = cpu_ms(lambda event: forward.handler(event, Context()), ours.following())
-            if round_number >= 3:  # noqa: PLR2004 -- the first rounds warm both up
+            if round_number >= 3:  # the first rounds warm both up
                 figures["bare"].append(bare_ms)
                 figures["ours"].append(ours_ms)
         if profile and forward.profile is not None:
@@ -218,9 +218,8 @@ def _measure(bootstrap: str, dynamodb: DynamoDbLocal, rounds: int, profile: bool
         bare_ms, ours_ms = median(figures["bare"]), median(figures["ours"])
         ratio = median(o / b for o, b in zip(figures["ours"], figures["bare"], strict=True))
         kept = kept and ratio <= LIMIT
-        print(
-            f"{size:>8} {lanes:>5} {records:>8} {bare_ms:>8.1f} {ours_ms:>8.1f} {ratio:>6.2f}  {records / ours_ms * 1000:,.0f}"
-        )
+        per_second = records / ours_ms * 1000
+        print(f"{size:>8} {lanes:>5} {records:>8} {bare_ms:>8.1f} {ours_ms:>8.1f} {ratio:>6.2f}  {per_second:,.0f}")
     print(f"limit {LIMIT}: {'kept' if kept else 'broken'}")
     return kept
 

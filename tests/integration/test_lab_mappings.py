@@ -411,7 +411,7 @@ def test_rebalances_lose_nothing_whatever_the_assignor(stage: Stage, assignor: A
 
 
 def test_partitions_that_were_paused_when_the_group_rebalanced_are_read_again(stage: Stage) -> None:
-    """librdkafka keeps a partition paused over a reassignment; a mapping would stand still for ever."""
+    """The client keeps a partition paused over a reassignment; a mapping would stand still for ever."""
     stage.make_topic(partitions=2)
     uuid = stage.create(BatchSize=5)
     stage.mappings.hold(uuid)

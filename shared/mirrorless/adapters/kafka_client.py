@@ -89,6 +89,8 @@ def _authentication(cluster: ClusterSettings) -> ClientConfig:
         password = _secret(how.secret).get("privateKeyPassword")
         return mutual | ({"ssl.key.password": password} if password else {})
     if how.type == "iam":
+        if not cluster.region:
+            raise ConfigurationError("IAM signs for a region, and the cluster has none", where=cluster.alias)
         return tls | {
             "security.protocol": "SASL_SSL",
             "sasl.mechanisms": "OAUTHBEARER",
