@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -26,6 +28,11 @@ INCOMPRESSIBLE = random.Random(7).randbytes(200_000)  # noqa: S311  no secret: b
 
 def numbered(*numbers: int) -> list[bytes]:
     return [b"%d" % number for number in numbers]
+
+
+def threads() -> int:
+    """Of this process, the client library's own included."""
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def runs_of(stage: LaneStage, partition: int = 0) -> list[Run]:
@@ -385,3 +392,24 @@ def _until_settled(stage: LaneStage, event: bytes) -> Sequence[Run]:
 
 def _assert_nothing_left(stage: LaneStage, event: bytes) -> None:
     assert stage.replicate(stage.environment(), event).runs == []
+
+
+# What a warm environment leaves behind
+
+
+def test_a_discarded_producer_is_gone_at_once_with_its_threads(stage: LaneStage) -> None:
+    """The function runs without the garbage collector: a cycle through the client would leak threads and sockets."""
+    stage.create(stage.source, stage.topic)
+    stage.write(b"1")
+    environment = stage.environment()
+    stage.replicate(environment, stage.event())
+    before = threads()
+
+    gc.disable()
+    try:
+        environment.forget()
+        after = threads()
+    finally:
+        gc.enable()
+
+    assert after < before

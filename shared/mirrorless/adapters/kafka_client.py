@@ -11,11 +11,12 @@ import calendar
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from mirrorless.adapters.secrets import read_secret
 from mirrorless.errors import ConfigurationError, Retriable
@@ -34,6 +35,18 @@ TOKEN_SECONDS = 900
 def seconds_left(deadline: Deadline) -> float:
     """Seconds that a call may take. The client takes a negative timeout for "for ever"."""
     return max(0.001, deadline() - MARGIN_SECONDS)
+
+
+def answer(future: Future[Any], deadline: Deadline) -> Any:
+    """The result of an admin call.
+
+    Raises:
+        KafkaException: what the cluster answered, or a time-out like the client's own.
+    """
+    try:
+        return future.result(seconds_left(deadline))
+    except TimeoutError as exc:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from exc  # noqa: SLF001 -- the constant's name
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaException
 
-from mirrorless.adapters.kafka_client import client_config, seconds_left
+from mirrorless.adapters.kafka_client import answer, client_config, seconds_left
 from mirrorless.errors import Retriable
 from mirrorless.remote_topic import ConfigEntry, configs_to_copy
 from mirrorless.settings import FlowSettings
@@ -30,7 +30,7 @@ class KafkaSource:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             metadata = admin.list_topics(topic, timeout=timeout).topics[topic]
-            described = admin.describe_configs([resource], request_timeout=timeout)[resource].result(timeout)
+            described = answer(admin.describe_configs([resource], request_timeout=timeout)[resource], deadline)
         except KafkaException as exc:
             raise Retriable(
                 f"the source does not describe {topic}: {exc.args[0].str()}",

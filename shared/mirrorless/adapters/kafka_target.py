@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 
-from mirrorless.adapters.kafka_client import MARGIN_SECONDS, client_config, seconds_left
+from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left
 from mirrorless.adapters.kafka_writer import KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.record import Record
@@ -107,7 +107,7 @@ class KafkaTarget:
             (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),  # type: ignore[no-untyped-call]  # theirs
         ):
             futures = admin.list_offsets({at: spec}, isolation_level=level, request_timeout=timeout)
-            bounds.append(futures[at].result(timeout).offset)
+            bounds.append(answer(futures[at], deadline).offset)
         return bounds[0], bounds[1]
 
     def _read(self, at: TopicPartition, deadline: Deadline) -> Record | Sight:
@@ -119,6 +119,7 @@ class KafkaTarget:
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
+                "fetch.wait.max.ms": 50,  # at the stable end there is nothing to wait for
             }
         )
         try:
@@ -159,7 +160,7 @@ class KafkaTarget:
             else:
                 new = NewTopic(topic, count, self._settings.replication_factor, config=dict(configs))
                 future = admin.create_topics([new], request_timeout=timeout)[topic]
-            future.result(timeout)
+            answer(future, deadline)
         except KafkaException as exc:
             # A rival may have been faster; the caller counts the partitions again.
             if exc.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):

@@ -49,11 +49,11 @@ class KafkaWriter:
             Retriable: when the cluster does not answer.
         """
         self.transactional_id = transactional_id
-        self.suspect = False
-        """Set once the client lost every broker, or had a record refused: what it does next cannot be relied on."""
+        self._health = _Health()
         self.used_at = time.monotonic()
         self._bootstrap = str(config["bootstrap.servers"])
-        own: dict[str, Any] = {"error_cb": self._on_error}
+        # Not a method of ours: the client would hold us and we hold the client, and neither would go when discarded.
+        own: dict[str, Any] = {"error_cb": self._health.on_error}
         if transactional_id:
             own["transactional.id"] = transactional_id
         with translated("open a producer", self._bootstrap):
@@ -62,6 +62,11 @@ class KafkaWriter:
             self._producer.list_topics(timeout=seconds_left(deadline))
             if transactional_id:
                 self._producer.init_transactions(seconds_left(deadline))
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it lost every broker, failed for good, or had a record refused: what it does next is not reliable."""
+        return self._health.suspect
 
     def answers(self, deadline: Deadline) -> bool:
         """Whether the cluster still answers through this producer: a cheap probe after a long freeze."""
@@ -93,7 +98,7 @@ class KafkaWriter:
             self._producer.flush(seconds_left(deadline))
         if any(each.refusal for each in collected.values()):
             # Sequence numbers were skipped: what this producer writes next was seen to be purged or out of order.
-            self.suspect = True
+            self._health.suspect = True
             if self.transactional_id:
                 # The whole transaction is spoilt, so what the other lanes lack of it was not refused: they go again.
                 return {
@@ -154,7 +159,14 @@ class KafkaWriter:
             )
         return Delivery(downstream=collected.offsets)
 
-    def _on_error(self, error: KafkaError) -> None:
+
+class _Health:
+    """What the client told about its connections, and what it has been through."""
+
+    def __init__(self) -> None:
+        self.suspect = False
+
+    def on_error(self, error: KafkaError) -> None:
         if error.fatal() or error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 -- the constant's name
             self.suspect = True
 
