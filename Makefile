@@ -1,7 +1,6 @@
 # One command for each thing; `make help` lists them. Everything a target needs is brought once, into ignored folders.
 
 PYTHON ?= python3
-KAFKA ?=
 CONFIG ?= replication.example.yaml
 STATE ?= .lab/state.json
 SEED ?=
@@ -9,7 +8,11 @@ SEED ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-export KAFKA
+ifneq ($(strip $(KAFKA)),)
+export KAFKA # another version of the lab's brokers than its default
+else
+unexport KAFKA
+endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help

@@ -94,6 +94,13 @@ def java_command() -> str:
     return java
 
 
+def compiles(java: str) -> bool:
+    """Whether this Java runs a source file, as a JDK does and a mere runtime does not."""
+    return (
+        "jdk.compiler" in subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=False).stdout
+    )
+
+
 def resolve(name: str, template: str, version: str) -> Path:
     """The cache's folder `name`; filled by Maven from the pom template if it is not there yet."""
     folder = cache_folder() / name

@@ -8,13 +8,15 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lab.artifacts import classpath, dynamodb_jars, java_command
+from lab.artifacts import TEMPLATES, classpath, compiles, dynamodb_jars, java_command
 from lab.process import free_port
 from lab.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+SERVER = "software.amazon.dynamodb.services.local.main.ServerRunner"
 
 REGION = "us-east-1"
 """A client has to name a region; with `-sharedDb` all regions and credentials see the same tables."""
@@ -26,7 +28,8 @@ NOT_LOOKED_UP = (None, None, None, None)
 class DynamoDbLocal(Server):
     """One DynamoDB Local. Ready means that it answers ListTables.
 
-    It listens on every interface, not on loopback alone: it has no option for that.
+    It listens on loopback alone where this Java can compile (a JDK): it has no option for that, so a few lines of Java
+    start it. With a mere runtime it listens on every interface of the machine.
 
     Attributes:
         endpoint: `http://127.0.0.1:port`, the same for the life of this object.
@@ -55,7 +58,7 @@ class DynamoDbLocal(Server):
             f"-Djava.library.path={jars}",
             "-cp",
             classpath(jars),
-            "software.amazon.dynamodb.services.local.main.ServerRunner",
+            str(TEMPLATES / "LoopbackDynamoDb.java") if compiles(java_command()) else SERVER,
             "-port",
             str(self._port),
             "-dbPath",

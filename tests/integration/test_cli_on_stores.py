@@ -31,7 +31,7 @@ from mirrorless.tables import definitions
 
 pytestmark = pytest.mark.integration
 
-VERSION = os.environ.get("KAFKA", DEFAULT_KAFKA)
+VERSION = os.environ.get("KAFKA") or DEFAULT_KAFKA
 FLOW = FlowName("us-east", "eu-west")
 CONFIGURATION = """
 clusters:

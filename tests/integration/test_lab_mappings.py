@@ -155,7 +155,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     cluster = KafkaCluster(
         alias="us-east",
         folder=tmp_path_factory.mktemp("broker"),
-        version=os.environ.get("KAFKA", DEFAULT_KAFKA),
+        version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
     )
     cluster.start()
     yield cluster

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
-VERSION = os.environ.get("KAFKA", DEFAULT_KAFKA)
+VERSION = os.environ.get("KAFKA") or DEFAULT_KAFKA
 QUIET = {"log_level": 0}  # refused connections are this file's subject
 
 
@@ -188,6 +188,21 @@ def test_an_item_survives_kill_and_start_at_the_same_address(
     assert dynamodb.pid != first_pid
     found = client.get_item(TableName="chain", Key={"lane": {"S": "orders-0"}}, ConsistentRead=True)
     assert found["Item"]["next"] == {"N": "42"}
+
+
+def test_every_server_listens_on_loopback_alone(
+    clusters: tuple[KafkaCluster, KafkaCluster], dynamodb: DynamoDbLocal
+) -> None:
+    for server in (*clusters, dynamodb):
+        pid = server.pid
+        assert pid is not None
+        sockets = {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+        tables = [Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+        listening = [line.split() for table in tables for line in table if line.split()[3] == "0A"]
+        addresses = {fields[1].rpartition(":")[0] for fields in listening if f"socket:[{fields[9]}]" in sockets}
+
+        assert addresses
+        assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}, server.title
 
 
 def test_stop_leaves_no_process_and_a_later_start_finds_the_data(tmp_path: Path) -> None:
