@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
@@ -12,11 +13,13 @@ from cli.wording import ago, moment, numbered
 from mirrorless.intervention import advice
 
 UNKNOWN = "?"
+PIPE_WIDTH = 120
+"""A pipe or a log has no width of its own: give the table the room it needs."""
 
 
 def show(flows: Sequence[FlowStatus], *, by_lane: bool, now: int) -> None:
     """Print every flow. `now` in ms since the epoch."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     for flow in flows:
         console.print(_table(flow, by_lane=by_lane, now=now))
         for note in notes(flow):
@@ -58,23 +61,20 @@ def _lane_notes(status: LaneStatus) -> Iterator[str]:
 
 def _table(flow: FlowStatus, *, by_lane: bool, now: int) -> Table:
     table = Table(title=str(flow.flow), title_justify="left", title_style="bold")
-    table.add_column("topic")
+    table.add_column("topic", no_wrap=True)
     if by_lane:
         table.add_column("partition", justify="right")
         table.add_column("generation", justify="right")
         table.add_column("position", justify="right")
         table.add_column("source end", justify="right")
     else:
-        table.add_column("remote topic")
         table.add_column("lanes", justify="right")
-    for heading in ("lag at most", "last run", "in doubt", "stopped", "lost", f"gaps, {NEWEST_RUNS} runs"):
+    for heading in ("lag at most", "last run", "doubt", "stopped", "lost", f"gaps, {NEWEST_RUNS} runs"):
         table.add_column(heading, justify="right")
     table.add_column("mapping")
     for topic in flow.topics:
         if not by_lane:
-            table.add_row(
-                topic.topic, topic.remote_topic, str(len(topic.lanes)), *_sums(topic.lanes, now), _poll(topic)
-            )
+            table.add_row(topic.topic, str(len(topic.lanes)), *_sums(topic.lanes, now), _poll(topic))
             continue
         for lane in topic.lanes:
             end = UNKNOWN if lane.source is None else str(lane.source.end)
@@ -100,4 +100,5 @@ def _poll(topic: TopicStatus) -> str:
     if topic.mapping is None:
         return "-"
     result = topic.mapping.last_processing_result
-    return f"{topic.mapping.state or UNKNOWN}{f' ({result})' if result else ''}"
+    trouble = f" ({result})" if result.startswith("PROBLEM") else ""
+    return f"{topic.mapping.state or UNKNOWN}{trouble}"
