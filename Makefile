@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## two real clusters, active-active, with faults; audits every record (about 2 minutes)
+demo: $(READY) ## two real clusters, active-active, with two faults; audits every record (about 90 s)
 	@$(BIN)/python -m lab demo
 
 lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=file.json
