@@ -27,6 +27,7 @@ from mirrorless.adapters.metrics import emit
 from mirrorless.adapters.runtime import hand_events_over_undecoded
 from mirrorless.answer import lanes_stopped, partial_batch_response
 from mirrorless.event import decode_event
+from mirrorless.positions import Positions
 from mirrorless.profile import StageProfile
 from mirrorless.replicate import Replicator
 from mirrorless.settings import VARIABLE, FlowSettings, decode_settings
@@ -47,16 +48,20 @@ def wire(settings: FlowSettings) -> Replicator:
     """The replicator of a flow, with everything that it touches."""
     dynamodb = dynamodb_client(settings.target.region)
     tables = settings.tables
+    chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days)
+    states = DynamoDbLaneStates(dynamodb, tables.lanes)
+    target = KafkaTarget(settings, environment=uuid4().hex)
     return Replicator(
         flow=settings.name,
         delivery=settings.delivery,
         remote_topic=settings.remote_topic,
-        chains=DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days),
-        states=DynamoDbLaneStates(dynamodb, tables.lanes),
+        chains=chains,
+        positions=Positions(chains=chains, states=states, target=target, clock=now),
         ledger=DynamoDbLossLedger(dynamodb, tables.loss_ledger),
-        target=KafkaTarget(settings, environment=uuid4().hex),
+        target=target,
         source=KafkaSource(settings),
         clock=now,
+        new_id=lambda: uuid4().hex,
     )
 
 

@@ -8,10 +8,37 @@ below the position is held against what the chain says about its offset.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from mirrorless.chain import Stop
 from mirrorless.digest import digest, fingerprint
+from mirrorless.plan import LanePlan
 from mirrorless.record import Record
 from mirrorless.run import Link, Reset, Run
+
+
+def hold_against(plan: LanePlan, links: Sequence[Link], *, now: int) -> LanePlan:
+    """The plan, or one that stops the lane before anything is dropped that cannot be what was replicated.
+
+    From the first replayed record on all are held: most of those before the contradiction were only not seen to differ.
+
+    Args:
+        plan: with records below the position.
+        links: the chain's links over them.
+        now: ms since the epoch.
+    """
+    found = contradiction(plan.replayed, links)
+    if found is None:
+        return plan
+    offset, reason = found
+    stop = Stop(
+        reason="contradiction",
+        upstream_offset=plan.replayed[0].offset,
+        detail=f"upstream offset {offset}: {reason}: the source topic was re-created or truncated, or its group's "
+        "offsets were moved",
+        at=now,
+    )
+    return replace(plan, write=(), quarantined=(), stop=stop)
 
 
 def contradiction(replayed: Sequence[Record], links: Sequence[Link]) -> tuple[int, str] | None:

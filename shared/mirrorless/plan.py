@@ -36,6 +36,12 @@ class LanePlan:
         return max(self.head.position, last_written + 1, last_quarantined + 1)
 
     @property
+    def unproven(self) -> Sequence[Record]:
+        """Records below the position that must be held against the chain: all, but those that the stop holds anyway."""
+        held = self.stop is not None and self.replayed and self.stop.upstream_offset <= self.replayed[0].offset
+        return () if held else self.replayed
+
+    @property
     def moves(self) -> bool:
         """Whether carrying out this plan adds a link to the chain."""
         return self.next > self.head.position

@@ -1,7 +1,7 @@
 """How does one batch reach the target exactly once? Seven steps, retold for every event.
 
-    1 position    the head of each lane's chain; a run in doubt is settled first      (doubt.py)
-    2 plan        what lies at or above the position                                   (plan.py, pure)
+    1 position    the head of each lane's chain; a run in doubt is settled first      (positions.py)
+    2 plan        what lies at or above the position                                   (plan.py, history.py, pure)
     3 produce     all lanes in one transaction; every record acknowledged
     4 settle      fold the acknowledgements into one run per lane                      (settle.py, pure)
     5 prepare     insert every run as prepared, on condition that its key is free
@@ -19,27 +19,23 @@ then possible between 3 and 5, and only there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
-from uuid import uuid4
 
-from mirrorless.chain import RUNNING, Chains, Head, LaneState, LaneStates, Stop
-from mirrorless.doubt import settle_doubt
-from mirrorless.errors import ChainBroken, LostRace, Retriable
+from mirrorless.chain import Chains, Stop
+from mirrorless.errors import LostRace, Retriable
 from mirrorless.event import Batch
-from mirrorless.history import contradiction
+from mirrorless.history import hold_against
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ledger import LossLedger, quarantined_loss
 from mirrorless.plan import LanePlan, plan_lane
+from mirrorless.positions import Positions
 from mirrorless.record import Record
-from mirrorless.run import Link, Reset, Run
+from mirrorless.run import Run
 from mirrorless.settle import Attempt, settle_lane
 from mirrorless.steps import reached
 from mirrorless.target import Deadline, Delivery, Source, Target, Writer
-
-END = 2**63 - 1
-"""Above every offset."""
 
 RIVALS = 5
 """How often a batch begins again because a rival was faster, before Lambda's retry takes over."""
@@ -64,14 +60,14 @@ class Replicator:
     delivery: Literal["exactly_once", "at_least_once"]
     remote_topic: Callable[[str], str]
     chains: Chains
-    states: LaneStates
+    positions: Positions
     ledger: LossLedger
     target: Target
     source: Source
     clock: Callable[[], int]
     """ms since the epoch."""
-    _heads: dict[Lane, Head] = field(default_factory=dict)
-    _states: dict[Lane, LaneState] = field(default_factory=dict)
+    new_id: Callable[[], str]
+    """Never the same twice, anywhere."""
     _partitions: dict[str, int] = field(default_factory=dict)
 
     def replicate(self, batch: Batch, *, request: str, deadline: Deadline) -> Outcome:
@@ -92,7 +88,7 @@ class Replicator:
                     return self._once(batch, request, deadline)
                 except LostRace:
                     # The writer aborted cleanly and stays warm; only what we believed about the lanes was wrong.
-                    self._forget_lanes(Lane(self.flow, batch.topic, partition) for partition in batch.records)
+                    self.positions.forget(Lane(self.flow, batch.topic, partition) for partition in batch.records)
         except BaseException:
             self.forget()
             raise
@@ -117,8 +113,7 @@ class Replicator:
 
     def forget(self) -> None:
         """Drop everything that was remembered: after an exception nothing warm is to be trusted."""
-        self._heads.clear()
-        self._states.clear()
+        self.positions.forget()
         self._partitions.clear()
         self.target.discard_writers()
 
@@ -127,17 +122,11 @@ class Replicator:
         lanes = {partition: Lane(self.flow, batch.topic, partition) for partition in batch.records}
 
         # 1. Position.
-        self._load(lanes.values(), remote_topic, deadline)
+        self.positions.load(lanes.values(), remote_topic, deadline)
         reached("position")
 
-        # 2. Plan.
-        now = self.clock()
-        plans = [
-            self._checked(
-                plan_lane(lane, self._heads[lane], self._states[lane], batch.records[partition], now=now), now=now
-            )
-            for partition, lane in lanes.items()
-        ]
+        # 2. Plan. Nothing below a position is dropped before it was held against the chain.
+        plans = [self._plan(lane, batch.records[partition]) for partition, lane in lanes.items()]
         reached("planned")
 
         # 3. to 7., for all lanes in one transaction.
@@ -152,94 +141,24 @@ class Replicator:
                 careful, stop = self._write_carefully(remote_topic, plan, request, deadline)
                 plans[plans.index(plan)] = replace(plan, stop=stop)
                 runs += careful
-        return Outcome(remote_topic=remote_topic, runs=runs, stopped=self._stopped(plans))
+        stopped = {plan.lane.partition: plan.stop for plan in plans if plan.stop is not None}
+        for partition, stop in stopped.items():
+            self.positions.stop(lanes[partition], stop)
+        return Outcome(remote_topic=remote_topic, runs=runs, stopped=stopped)
+
+    def _plan(self, lane: Lane, records: Sequence[Record]) -> LanePlan:
+        head, state = self.positions.head(lane), self.positions.state(lane)
+        plan = plan_lane(lane, head, state, records, now=self.clock())
+        if not plan.unproven:
+            return plan
+        links = self.positions.links_over(lane, plan.unproven[0].offset, plan.unproven[-1].offset)
+        return hold_against(plan, links, now=self.clock())
 
     def _note_quarantined(self, plans: Sequence[LanePlan]) -> None:
         """Before the chain passes them: noting a loss twice keeps one, forgetting it would hide it."""
         for plan in plans:
             for offset in plan.quarantined:
                 self.ledger.note(quarantined_loss(plan.lane, plan.head.generation, offset, at=self.clock()))
-
-    def _stopped(self, plans: Sequence[LanePlan]) -> dict[int, Stop]:
-        """Put stops where the operator finds them, and read the operator's answer at the next delivery."""
-        stopped = {}
-        for plan in plans:
-            if plan.stop is None:
-                continue
-            stopped[plan.lane.partition] = plan.stop
-            if plan.stop != self._states[plan.lane].stop:
-                self.states.stop(plan.lane, plan.stop)
-            self._forget_lanes([plan.lane])
-        return stopped
-
-    # Position and plan
-
-    def _load(self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline) -> None:
-        """Know the head and the state of every lane; settle what is in doubt."""
-        unknown = [lane for lane in lanes if lane not in self._heads]
-        if not unknown:
-            return
-        self._states.update(dict.fromkeys(unknown, RUNNING) | dict(self.states.read(unknown)))
-        heads = self.chains.heads(unknown)
-        doubtful = [head.run for head in heads.values() if head.run is not None and head.in_doubt]
-        settled = [run.lane for run in doubtful if self._settle_doubt(run, remote_topic, deadline)]
-        heads |= self.chains.heads(settled)
-        if any(heads[lane].in_doubt for lane in settled):
-            raise LostRace("a rival prepared the lane anew while a run in doubt was settled", where=str(settled[0]))
-        self._heads.update(heads)
-
-    def _settle_doubt(self, run: Run, remote_topic: str, deadline: Deadline) -> bool:
-        """Settle one run; if that needs the operator, only its lane stops."""
-        try:
-            settle_doubt(run, remote_topic, chains=self.chains, target=self.target, deadline=deadline)
-        except ChainBroken as exc:
-            stop = Stop(reason="broken", upstream_offset=run.position, detail=str(exc), at=self.clock())
-            self._states[run.lane] = replace(self._states[run.lane], stop=stop)
-            self.states.stop(run.lane, stop)
-            return False
-        return True
-
-    def _checked(self, plan: LanePlan, *, now: int) -> LanePlan:
-        """Hold replayed records against the chain; a contradiction stops the lane before anything is dropped.
-
-        Records that the stop already holds need no check. From the first replayed record on all are held: most of
-        those before the contradiction were only not seen to differ.
-        """
-        if not plan.replayed or (plan.stop is not None and plan.stop.upstream_offset <= plan.replayed[0].offset):
-            return plan
-        found = contradiction(plan.replayed, self._links_covering(plan))
-        if found is None:
-            return plan
-        offset, reason = found
-        stop = Stop(
-            reason="contradiction",
-            upstream_offset=plan.replayed[0].offset,
-            detail=f"upstream offset {offset}: {reason}: the source topic was re-created or truncated, or its group's "
-            "offsets were moved",
-            at=now,
-        )
-        return replace(plan, write=(), quarantined=(), stop=stop)
-
-    def _links_covering(self, plan: LanePlan) -> list[Link]:
-        """The links of the chain over the replayed records; across resets that skipped ahead, not that went back."""
-        lane, generation = plan.lane, plan.head.generation
-        first, last = plan.replayed[0].offset, plan.replayed[-1].offset
-        head = plan.head.run
-        if head is not None and head.position <= first:
-            return [head]
-        while (link := self.chains.at_or_before(lane, generation, first)) is None and generation > 0:
-            generation -= 1
-            opener = self.chains.at_or_before(lane, generation, END)
-            if not isinstance(opener, Reset) or opener.next < opener.position:
-                break
-        links = []
-        while link is not None:
-            links.append(link)
-            if link.next > last:
-                break
-            generation, at = (link.to_generation, -1) if isinstance(link, Reset) else (generation, link.position)
-            link = next(iter(self.chains.after(lane, generation, at, limit=1)), None)
-        return links
 
     def _ensure_partitions(self, topic: str, remote_topic: str, partition: int, deadline: Deadline) -> None:
         """Create what the target lacks before a record needs it: as many partitions as the source has."""
@@ -315,7 +234,7 @@ class Replicator:
         deadline: Deadline,
     ) -> list[Run]:
         # 4. Settle.
-        attempt = Attempt(writer=writer.transactional_id, attempt=uuid4().hex, request=request, now=self.clock())
+        attempt = Attempt(writer=writer.transactional_id, attempt=self.new_id(), request=request, now=self.clock())
         runs = [settle_lane(plan, deliveries[plan.lane.partition].downstream, attempt) for plan in plans]
         reached("settled")
         if self.delivery == "at_least_once":
@@ -324,8 +243,7 @@ class Replicator:
         else:
             runs = self._commit(writer, runs, deadline)
         reached("confirmed")
-        for run in runs:
-            self._heads[run.lane] = Head(generation=run.generation, position=run.next, run=run)
+        self.positions.advance(runs)
         return runs
 
     def _commit(self, writer: Writer, runs: list[Run], deadline: Deadline) -> list[Run]:
@@ -347,8 +265,3 @@ class Replicator:
         committed = [run.committed() for run in runs]
         self.chains.confirm(committed)
         return committed
-
-    def _forget_lanes(self, lanes: Iterable[Lane]) -> None:
-        for lane in lanes:
-            self._heads.pop(lane, None)
-            self._states.pop(lane, None)

@@ -20,6 +20,7 @@ from mirrorless.chain import Stop
 from mirrorless.errors import InDoubt, LostRace, Retriable
 from mirrorless.event import Batch
 from mirrorless.lane import Lane
+from mirrorless.positions import Positions
 from mirrorless.record import Record
 from mirrorless.replicate import Outcome, Replicator
 from mirrorless.run import Run
@@ -66,16 +67,18 @@ class World:
     def environment(self, *, at_least_once: bool = False) -> Replicator:
         """One more execution environment."""
         target = MemoryTarget(self.cluster, "" if at_least_once else f"environment-{next(self._environments)}")
+        chains, kafka = watched(self.chains, "chains", self._assert_b), watched(target, "target")
         return Replicator(
             flow=FLOW,
             delivery="at_least_once" if at_least_once else "exactly_once",
             remote_topic=lambda topic: f"us-east.{topic}",
-            chains=watched(self.chains, "chains", self._assert_b),
-            states=watched(self.states, "states"),
+            chains=chains,
+            positions=Positions(chains=chains, states=watched(self.states, "states"), target=kafka, clock=lambda: T),
             ledger=watched(self.ledger, "ledger"),
-            target=watched(target, "target"),
+            target=kafka,
             source=MemorySource(partitions=len(self.source)),
             clock=lambda: T,
+            new_id=lambda: f"attempt-{next(self._environments)}",
         )
 
     def batch(self, **offsets: list[int]) -> Batch:

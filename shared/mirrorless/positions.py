@@ -1,0 +1,109 @@
+"""Where do the lanes of this batch stand? Remembered while the environment is warm, read and settled when it is not.
+
+A remembered position may be stale: then preparing a run at it fails, which is safe. What was read is only used once no
+run of the lane is in doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from mirrorless.chain import RUNNING, Chains, Head, LaneState, LaneStates, Stop
+from mirrorless.doubt import settle_doubt
+from mirrorless.errors import ChainBroken, LostRace
+from mirrorless.lane import Lane
+from mirrorless.run import Link, Reset, Run
+from mirrorless.target import Deadline, Target
+
+END = 2**63 - 1
+"""Above every offset."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Positions:
+    """The heads and states of lanes, as this environment knows them."""
+
+    chains: Chains
+    states: LaneStates
+    target: Target
+    clock: Callable[[], int]
+    """ms since the epoch."""
+    _heads: dict[Lane, Head] = field(default_factory=dict)
+    _states: dict[Lane, LaneState] = field(default_factory=dict)
+
+    def load(self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline) -> None:
+        """Know the head and the state of every lane; settle what is in doubt.
+
+        Raises:
+            LostRace: when a rival was faster to prepare a lane anew.
+            InDoubt: when a run's fate cannot be known yet.
+            Retriable: when a store or the target does not answer.
+        """
+        unknown = [lane for lane in lanes if lane not in self._heads]
+        if not unknown:
+            return
+        self._states.update(dict.fromkeys(unknown, RUNNING) | dict(self.states.read(unknown)))
+        heads = self.chains.heads(unknown)
+        doubtful = [head.run for head in heads.values() if head.run is not None and head.in_doubt]
+        settled = [run.lane for run in doubtful if self._settle_doubt(run, remote_topic, deadline)]
+        heads |= self.chains.heads(settled)
+        if any(heads[lane].in_doubt for lane in settled):
+            raise LostRace("a rival prepared the lane anew while a run in doubt was settled", where=str(settled[0]))
+        self._heads.update(heads)
+
+    def head(self, lane: Lane) -> Head:
+        """The head of a loaded lane."""
+        return self._heads[lane]
+
+    def state(self, lane: Lane) -> LaneState:
+        """The state of a loaded lane."""
+        return self._states[lane]
+
+    def advance(self, runs: Iterable[Run]) -> None:
+        """These runs are committed: their lanes stand behind them now."""
+        for run in runs:
+            self._heads[run.lane] = Head(generation=run.generation, position=run.next, run=run)
+
+    def stop(self, lane: Lane, stop: Stop) -> None:
+        """Put a stop where the operator finds it, and read the operator's answer at the next delivery."""
+        if stop != self._states[lane].stop:
+            self.states.stop(lane, stop)
+        self.forget([lane])
+
+    def forget(self, lanes: Iterable[Lane] | None = None) -> None:
+        """Drop what is remembered about some lanes, or about all."""
+        for lane in list(self._heads.keys() | self._states.keys() if lanes is None else lanes):
+            self._heads.pop(lane, None)
+            self._states.pop(lane, None)
+
+    def links_over(self, lane: Lane, first: int, last: int) -> list[Link]:
+        """The chain's links over upstream offsets below the position; across resets that skipped ahead, not back."""
+        head = self._heads[lane]
+        if head.run is not None and head.run.position <= first:
+            return [head.run]
+        generation = head.generation
+        while (link := self.chains.at_or_before(lane, generation, first)) is None and generation > 0:
+            generation -= 1
+            opener = self.chains.at_or_before(lane, generation, END)
+            if not isinstance(opener, Reset) or opener.next < opener.position:
+                break
+        links = []
+        while link is not None:
+            links.append(link)
+            if link.next > last:
+                break
+            generation, at = (link.to_generation, -1) if isinstance(link, Reset) else (generation, link.position)
+            link = next(iter(self.chains.after(lane, generation, at, limit=1)), None)
+        return links
+
+    def _settle_doubt(self, run: Run, remote_topic: str, deadline: Deadline) -> bool:
+        """Settle one run; if that needs the operator, only its lane stops."""
+        try:
+            settle_doubt(run, remote_topic, chains=self.chains, target=self.target, deadline=deadline)
+        except ChainBroken as exc:
+            stop = Stop(reason="broken", upstream_offset=run.position, detail=str(exc), at=self.clock())
+            self._states[run.lane] = replace(self._states[run.lane], stop=stop)
+            self.states.stop(run.lane, stop)
+            return False
+        return True
