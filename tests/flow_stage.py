@@ -14,6 +14,7 @@ from uuid import uuid4
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from lab.audit import wait_until_replicated
 from lab.cloud import FlowMapping, Lab, create_topics, function_name
 from lab.environment import Environment
 from lab.function import LambdaFunction
@@ -170,11 +171,7 @@ class Stage:
 
     def await_replicated(self, *, seconds: float = 60.0) -> None:
         """Wait until the mapping has committed everything: all of it was accepted by the function."""
-
-        def done() -> bool:
-            return not any(self.lab.mappings.lag(self.uuid).values())
-
-        eventually(done, f"the mapping drains; see {self.lab.folder}", seconds=seconds)
+        wait_until_replicated(self.lab, [self.mapping], deadline=time.monotonic() + seconds)
 
     # What must hold
 
