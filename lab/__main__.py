@@ -8,6 +8,9 @@ import sys
 from lab import demo, soak, up
 from mirrorless.errors import MirrorlessError
 
+INTERRUPTED = 130
+"""What a shell reports for a command that Ctrl-C ended."""
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run one of the lab's commands."""
@@ -21,6 +24,9 @@ def main(argv: list[str] | None = None) -> int:
     except MirrorlessError as exc:
         print(exc, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted; everything is stopped", file=sys.stderr)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

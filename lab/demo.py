@@ -92,6 +92,7 @@ class Demonstration:
     records: int
     seed: int
     _workloads: dict[str, Workload] = field(init=False, default_factory=dict)
+    _over: threading.Event = field(init=False, default_factory=threading.Event)
 
     def run(self) -> Sequence[Row]:
         """Start, produce on every source, break two things, wait, audit."""
@@ -117,10 +118,15 @@ class Demonstration:
         with ThreadPoolExecutor() as pool, Live(self._progress(), console=self.console, transient=True) as live:
             work = [pool.submit(workload.produce) for workload in self._workloads.values()]
             work.append(pool.submit(self._break_things, flows[0]))
-            pause = threading.Event()
-            while not all(each.done() for each in work):
-                pause.wait(LOOK_EVERY_SECONDS)
-                live.update(self._progress())
+            try:
+                while not all(each.done() for each in work):
+                    self._over.wait(LOOK_EVERY_SECONDS)
+                    live.update(self._progress())
+            finally:
+                # Ctrl-C: leaving the pool waits for what runs in it.
+                self._over.set()
+                for workload in self._workloads.values():
+                    workload.stop()
             for each in work:
                 each.result()
             lab.say("everything is produced; waiting for the last records")
@@ -130,17 +136,21 @@ class Demonstration:
 
     def _break_things(self, flow: Flow) -> None:
         """Kill the function between produce and record, then the target's broker."""
-        workload, pause = self._workloads[flow.name.source], threading.Event()
-        while workload.progress < FUNCTION_KILL_AT:
-            pause.wait(LOOK_EVERY_SECONDS)
-        order = self.lab.faults.order("kill", "produced")
-        self.lab.faults.await_claimed(order, seconds=REPLICATED_WITHIN_SECONDS)
-        self.lab.say("[bold]fault 1[/]: a function was killed (-9) after it produced, before it recorded anything")
-        while workload.progress < BROKER_KILL_AT:
-            pause.wait(LOOK_EVERY_SECONDS)
-        target = self.lab.clusters[flow.name.target]
-        self.lab.say(f"[bold]fault 2[/]: the broker of {target.alias} is killed (-9)")
-        target.kill()
+        workload, target = self._workloads[flow.name.source], self.lab.clusters[flow.name.target]
+        if self._reached(workload, FUNCTION_KILL_AT):
+            order = self.lab.faults.order("kill", "produced")
+            self.lab.faults.await_claimed(order, seconds=REPLICATED_WITHIN_SECONDS)
+            self.lab.say("[bold]fault 1[/]: a function was killed (-9) after it produced, before it recorded anything")
+        if self._reached(workload, BROKER_KILL_AT):
+            self.lab.say(f"[bold]fault 2[/]: the broker of {target.alias} is killed (-9)")
+            target.kill()
+
+    def _reached(self, workload: Workload, part: float) -> bool:
+        """Wait for a part of the records; False when everything is over before."""
+        while workload.progress < part:
+            if self._over.wait(LOOK_EVERY_SECONDS):
+                return False
+        return True
 
     def _progress(self) -> Table:
         grid = Table(box=None)

@@ -62,7 +62,7 @@ class Workload:
         self._seconds = seconds
         self._random = Random(seed)  # noqa: S311 -- a workload, not a secret
         self._produced = 0
-        self._pause = threading.Event()
+        self._stopped = threading.Event()
 
     @property
     def produced(self) -> int:
@@ -79,6 +79,10 @@ class Workload:
         topics = [NewTopic(name, shape.partitions, 1, config=dict(shape.configs)) for name, shape in SHAPES.items()]
         create_topics(self._bootstrap, topics)
 
+    def stop(self) -> None:
+        """Let `produce` end early, in another thread."""
+        self._stopped.set()
+
     def produce(self) -> None:
         """Produce everything; returns when all of it is acknowledged, or aborted.
 
@@ -90,7 +94,7 @@ class Workload:
         transactional.init_transactions(PATIENCE_SECONDS)
         began = time.monotonic()
         large = LARGE_RECORDS
-        while self._produced < self._records:
+        while self._produced < self._records and not self._stopped.is_set():
             topic = self._random.choices(list(SHAPES), [shape.share for shape in SHAPES.values()])[0]
             if topic == "payments":
                 self._transaction(transactional)
@@ -100,7 +104,7 @@ class Workload:
                 large -= 1
                 self._write(plain, "audit-log", (self._random.randbytes(NEARLY_TOO_LARGE), b"large", []))
             # Keep to the pace, so that faults meet a flow at work.
-            self._pause.wait(max(0.0, began + self.progress * self._seconds - time.monotonic()))
+            self._stopped.wait(max(0.0, began + self.progress * self._seconds - time.monotonic()))
         if plain.flush(PATIENCE_SECONDS):
             raise TimeoutError(f"{self._bootstrap} took no records for {PATIENCE_SECONDS:.0f} s")
 

@@ -1,0 +1,37 @@
+"""The demonstration is the first thing that a stranger runs: it has to show what it says, and end with nothing running."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.integration
+
+REPOSITORY = Path(__file__).parents[2]
+FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")
+
+
+def test_the_demonstration_breaks_two_things_and_finds_nothing_missing(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+
+    ended = subprocess.run(
+        [sys.executable, "-m", "lab", "demo", "--records", "6000", "--report", str(report)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "fault 1" in ended.stdout
+    assert "fault 2" in ended.stdout
+    told = json.loads(report.read_text())
+    assert {finding: told["totals"][finding] for finding in FINDINGS} == dict.fromkeys(FINDINGS, 0)
+    assert told["totals"]["records"] == sum(row["source"] for row in told["rows"]) > 6000
+    assert {row["flow"] for row in told["rows"]} == {"us-east->eu-west", "eu-west->us-east"}
+    assert {row["topic"] for row in told["rows"]} == {"orders", "payments", "customers", "audit-log"}
