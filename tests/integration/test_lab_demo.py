@@ -1,4 +1,4 @@
-"""The demonstration is the first thing that a stranger runs: it has to show what it says, and end with nothing running."""
+"""The demonstration is the first thing that a stranger runs: it shows what it says, and leaves nothing running."""
 
 from __future__ import annotations
 
