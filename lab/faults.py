@@ -75,7 +75,7 @@ class Faults:
         while not (self._folder / "claimed" / name).exists():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no environment carried out {name} within {seconds:g} s")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)  # between two looks at a condition with a deadline
 
     def stopped(self) -> list[int]:
         """The pids of the environments that stopped themselves and wait to be resumed."""

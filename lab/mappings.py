@@ -171,7 +171,7 @@ class EventSourceMappings:
             if time.monotonic() > deadline:
                 told = f"state {mapping.state}, {mapping.journal.last_result}, see {mapping.journal.path}"
                 raise TimeoutError(f"mapping {uuid} does not poll all partitions after {timeout_s} s: {told}")
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_LOOK_EVERY_S)  # between two looks at a condition with a deadline
 
     def lag(self, uuid: str) -> dict[int, int]:
         """Offsets between what is committed and the end of each partition; 0 means that nothing is left to do.

@@ -33,7 +33,7 @@ def eventually(claim: Callable[[], object], what: str, *, seconds: float = 45.0)
     deadline = time.monotonic() + seconds
     while not claim():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(LOOK_EVERY_SECONDS)
+        time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
 
 
 @dataclass(slots=True, kw_only=True)

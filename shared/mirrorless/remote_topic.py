@@ -10,17 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-EXCLUDED = (
-    r"follower\.replication\.throttled\.replicas",
-    r"leader\.replication\.throttled\.replicas",
-    r"message\.timestamp\.difference\.max\.ms",
-    r"message\.timestamp\.before\.max\.ms",
-    r"message\.timestamp\.after\.max\.ms",
-    r"message\.timestamp\.type",
-    r"unclean\.leader\.election\.enable",
-    r"min\.insync\.replicas",
-)
-"""Names, as patterns that must match whole. Timestamps are the source's: the target must not judge or rewrite them."""
+from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +24,10 @@ class ConfigEntry:
     is_sensitive: bool = False
 
 
-def configs_to_copy(entries: Iterable[ConfigEntry], exclude: Iterable[str] = EXCLUDED) -> dict[str, str]:
-    """The overrides with which the remote topic is created."""
+def configs_to_copy(
+    entries: Iterable[ConfigEntry], exclude: Iterable[str] = CONFIG_PROPERTIES_EXCLUDE
+) -> dict[str, str]:
+    """The overrides with which the remote topic is created; `exclude` holds patterns that match whole names."""
     patterns = [re.compile(pattern) for pattern in exclude]
     return {
         entry.name: entry.value

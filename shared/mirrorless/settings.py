@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from mirrorless.errors import ConfigurationError
+from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE
 from mirrorless.lane import FlowName
 from mirrorless.policy import DefaultPolicy, IdentityPolicy
 
@@ -57,6 +58,7 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transaction_timeout_ms: int = 10_000
     replication_factor: int = 2
     map_retention_days: int = 30
+    config_properties_exclude: tuple[str, ...] = CONFIG_PROPERTIES_EXCLUDE
     producer: dict[str, str | int | float | bool] = {}
     tables: Tables = Tables()
 

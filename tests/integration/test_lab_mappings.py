@@ -41,7 +41,7 @@ def eventually(claim: Callable[[], bool], *, within_s: float = 20.0) -> None:
     deadline = time.monotonic() + within_s
     while not claim():
         assert time.monotonic() < deadline, f"not within {within_s} s"
-        time.sleep(0.01)
+        time.sleep(0.01)  # between two looks at a condition with a deadline
 
 
 def success(payload: bytes = b"null") -> Invocation:
@@ -246,7 +246,7 @@ def test_no_partition_is_in_two_invocations_at_once_and_no_poller_in_more_than_f
             clashes.extend(mine & set(busy))
             busy.extend(mine)
             peaks.append(len(busy))
-        time.sleep(0.02)
+        time.sleep(0.02)  # the function's work: invocations must have time to overlap
         with lock:
             for partition in mine:
                 busy.remove(partition)

@@ -41,11 +41,11 @@ def handler(event, context):
             return "x" * event["bytes"]
         case "hold":
             kept.append(bytearray(os.urandom(1024)) * (event["mb"] * 1024))
-            time.sleep(30)
+            time.sleep(30)  # holds its memory until it is killed for it
         case "wait":
             Path(event["file"] + ".waiting").touch()
             while not Path(event["file"]).exists():
-                time.sleep(0.005)
+                time.sleep(0.005)  # the function waits to be let go; its deadline ends it
             Path(event["file"] + ".done").touch()
         case "steps":
             from mirrorless import steps
@@ -125,7 +125,7 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
+        time.sleep(0.005)  # between two looks at a condition with a deadline
 
 
 def until_dead(pid: int) -> None:

@@ -84,6 +84,17 @@ def test_a_missing_remote_topic_gets_the_sources_partition_count_and_configs(sta
     stage.assert_mirrored()
 
 
+def test_a_config_that_the_flow_excludes_stays_behind(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, cleanup_policy="compact", max_message_bytes="3000000")
+    stage.write(b"1", key=b"k")
+
+    stage.replicate(stage.environment(config_properties_exclude=("max.*.bytes",)), stage.event())
+
+    configs = stage.configs(stage.remote_topic)
+    assert configs["cleanup.policy"] == "compact"
+    assert configs["max.message.bytes"] != "3000000"
+
+
 def test_a_partition_that_the_target_lacks_is_added_before_a_record_needs_it(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic, partitions=3)
     stage.create(stage.target, stage.remote_topic, partitions=1)

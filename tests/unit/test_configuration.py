@@ -181,7 +181,7 @@ def test_iam_is_named_only_where_lambda_does_not_find_it_itself() -> None:
 
 
 def test_the_forwarder_is_told_what_it_needs_and_no_more() -> None:
-    flow = configuration("topics: [orders]").flow("a->b")
+    flow = configuration("topics: [orders], config.properties.exclude: [retention.ms]").flow("a->b")
 
     assert json.loads(flow.function_settings_json()) == {
         "flow": "a->b",
@@ -191,6 +191,7 @@ def test_the_forwarder_is_told_what_it_needs_and_no_more() -> None:
         "transaction_timeout_ms": 10_000,
         "replication_factor": 2,
         "map_retention_days": 30,
+        "config_properties_exclude": ["retention.ms"],
         "source": {"alias": "a", "bootstrap": "a1:9092", "region": None, "authentication": {"type": "plaintext"}},
         "target": {
             "alias": "b",

@@ -48,4 +48,4 @@ class KafkaSource:
             )
             for entry in described.values()
         ]
-        return SourceTopic(partitions=len(metadata.partitions), configs=configs_to_copy(entries))
+        return SourceTopic(partitions=len(metadata.partitions), configs=configs_to_copy(entries, self._settings.config_properties_exclude))

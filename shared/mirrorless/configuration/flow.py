@@ -207,6 +207,7 @@ class Flow:
             "transaction_timeout_ms": self.settings.transaction_timeout_ms,
             "replication_factor": self.settings.replication_factor,
             "map_retention_days": self.settings.offset_map_retention_days,
+            "config_properties_exclude": self.settings.config_properties_exclude,
             "source": self.source.settings(),
             "target": self.target.settings(),
             "producer": self.target.producer,
