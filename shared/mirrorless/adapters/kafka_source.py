@@ -48,4 +48,7 @@ class KafkaSource:
             )
             for entry in described.values()
         ]
-        return SourceTopic(partitions=len(metadata.partitions), configs=configs_to_copy(entries, self._settings.config_properties_exclude))
+        return SourceTopic(
+            partitions=len(metadata.partitions),
+            configs=configs_to_copy(entries, self._settings.config_properties_exclude),
+        )
