@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -23,12 +24,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from lab.artifacts import DEFAULT_KAFKA
-from lab.audit import FINDINGS, audit_topic, totals, wait_until_replicated
+from lab.audit import FINDINGS, LOOK_EVERY_SECONDS, audit_topic, totals, wait_until_replicated
 from lab.cloud import Lab
 from lab.injector import Injector
 from lab.schedule import Schedule, draw
 from lab.stream import RecordStream
+from mirrorless.configuration.flow import Flow
 from mirrorless.configuration.loading import load
+from mirrorless.errors import Retriable
 
 REPOSITORY = Path(__file__).parent.parent
 SEEDS = 64
@@ -154,7 +157,7 @@ class Soak:
         injector.finish()
         wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
         lab.unmap_topic(mapping)
-        counts = totals(audit_topic(lab, flow, topic).rows)
+        counts = self._audited(flow, topic, deadline=began + RUN_SECONDS)
         result = RunResult(
             seed=schedule.seed,
             records=counts["records"],
@@ -169,6 +172,17 @@ class Soak:
         verdict = "clean" if result.clean else str({finding: getattr(result, finding) for finding in FINDINGS})
         say(f"seed {result.seed:3}: {verdict}; {result.records:,} records, {result.seconds:.0f} s; {told}")
         return result
+
+    def _audited(self, flow: Flow, topic: str, *, deadline: float) -> dict[str, int]:
+        """The audit's totals; a server that was killed last may still be on its way back."""
+        pause = threading.Event()
+        while True:
+            try:
+                return totals(audit_topic(self._lab, flow, topic).rows)
+            except Retriable:
+                if time.monotonic() > deadline:
+                    raise
+            pause.wait(LOOK_EVERY_SECONDS)
 
 
 def _options(schedule: Schedule) -> dict[str, Any]:
