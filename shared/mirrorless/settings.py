@@ -44,6 +44,8 @@ class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offset_map: str = "mirrorless-offset-map"
     lanes: str = "mirrorless-lanes"
     loss_ledger: str = "mirrorless-loss-ledger"
+    checkpoints: str = "mirrorless-checkpoints"
+    control: str = "mirrorless-control"
 
 
 class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

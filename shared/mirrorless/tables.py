@@ -3,8 +3,10 @@
     offset map    lane (hash), link (range)     runs and resets; link = generation and upstream position
     lanes         lane (hash)                   stops and the operator's orders
     loss ledger   lane (hash), first (range)    losses by generation and upstream offset
+    checkpoints   flow (hash), key (range)      where each consumer group would go on on the other side
+    control       flow (hash), key (range)      what the scheduled functions know from one run to the next
 
-All three live in the target's region: the map is needed most when the source is gone.
+All live in the target's region: the map is needed most when the source is gone.
 """
 
 from __future__ import annotations
@@ -45,4 +47,6 @@ def definitions(tables: Tables) -> tuple[TableDefinition, ...]:
         TableDefinition(name=tables.offset_map, hash_key="lane", range_key="link", expiry=EXPIRY),
         TableDefinition(name=tables.lanes, hash_key="lane"),
         TableDefinition(name=tables.loss_ledger, hash_key="lane", range_key="first"),
+        TableDefinition(name=tables.checkpoints, hash_key="flow", range_key="key"),
+        TableDefinition(name=tables.control, hash_key="flow", range_key="key"),
     )

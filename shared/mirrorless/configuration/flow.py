@@ -28,6 +28,8 @@ TABLES = {
     "offset_map": "mirrorless-offset-map",
     "lanes": "mirrorless-lanes",
     "loss_ledger": "mirrorless-loss-ledger",
+    "checkpoints": "mirrorless-checkpoints",
+    "control": "mirrorless-control",
 }
 """The DynamoDB tables, by what they hold."""
 
@@ -213,6 +215,69 @@ class Flow:
             "producer": self.target.producer,
             "tables": TABLES,
         }
+
+    def control_settings(self, function_name: str) -> dict[str, Any]:
+        """Return the input of the schedules of this flow's control functions, see `mirrorless.control_settings`.
+
+        `function_name` is the forwarder's, to which found topics are mapped.
+        """
+        settings = self.settings
+
+        def every(enabled: bool, seconds: int) -> int | None:  # noqa: FBT001 -- two halves of one setting
+            return seconds if enabled else None
+
+        return {
+            "flow": self.function_settings(),
+            "aliases": sorted(self.aliases),
+            "internal_topic_separator_enabled": settings.replication_policy_internal_topic_separator_enabled,
+            "topics": settings.topics,
+            "topics_exclude": settings.topics_exclude,
+            "heartbeats_replication": settings.heartbeats_replication_enabled,
+            "start": settings.start,
+            "heartbeats_seconds": every(settings.emit_heartbeats_enabled, settings.emit_heartbeats_interval_seconds),
+            "heartbeats_on_source": settings.emit_heartbeats_source_enabled,
+            "heartbeats_replication_factor": settings.heartbeats_topic_replication_factor,
+            "checkpoints_seconds": every(settings.emit_checkpoints_enabled, settings.emit_checkpoints_interval_seconds),
+            "checkpoints_replication_factor": settings.checkpoints_topic_replication_factor,
+            "offset_syncs": settings.emit_offset_syncs_enabled,
+            "offset_syncs_replication_factor": settings.offset_syncs_topic_replication_factor,
+            "sync_group_offsets_seconds": every(
+                settings.sync_group_offsets_enabled, settings.sync_group_offsets_interval_seconds
+            ),
+            "sync_group_offsets_reverse": settings.sync_group_offsets_reverse_enabled,
+            "groups": settings.groups,
+            "groups_exclude": settings.groups_exclude,
+            "refresh_topics_seconds": every(settings.refresh_topics_enabled, settings.refresh_topics_interval_seconds),
+            "sync_topic_configs_seconds": every(
+                settings.sync_topic_configs_enabled, settings.sync_topic_configs_interval_seconds
+            ),
+            "config_properties_protect": settings.config_properties_protect,
+            "use_defaults_from": settings.use_defaults_from,
+            "sync_topic_acls_seconds": every(
+                settings.sync_topic_acls_enabled, settings.sync_topic_acls_interval_seconds
+            ),
+            "function_name": function_name,
+            "function_region": self.function_region,
+            "mapping": self.mapping_template(),
+        }
+
+    def control_settings_json(self, function_name: str) -> str:
+        """Return `control_settings` as compact JSON text."""
+        return json.dumps(self.control_settings(function_name), separators=(",", ":"), ensure_ascii=False)
+
+    def mapping_template(self) -> dict[str, Any]:
+        """Return what the mappings of this flow's topics share: all but the topic and its consumer group.
+
+        `StartingPosition` is TRIM_HORIZON for all: where a flow starts elsewhere, `refresh_topics` commits those
+        offsets for the mapping's group first, so that a partition that is added later begins at its first record.
+        """
+        request = self.mapping_request("topic") | {"StartingPosition": "TRIM_HORIZON"}
+        for key in ("Topics", "StartingPositionTimestamp"):
+            request.pop(key, None)
+        for key in ("AmazonManagedKafkaEventSourceConfig", "SelfManagedKafkaEventSourceConfig"):
+            if key in request:
+                request[key] = {}
+        return request
 
     def function_settings_json(self) -> str:
         """Return `function_settings` as the compact JSON text of the environment variable."""

@@ -275,18 +275,37 @@ class FlowSection(Section):
     heartbeats_topic_replication_factor: ReplicationFactor = Field(
         default=3, description="Replicas of the heartbeats topic."
     )
+    emit_heartbeats_source_enabled: bool = Field(
+        default=True,
+        description="Write heartbeats to the source too, for the flow to replicate: so the whole way is measured.",
+    )
     emit_checkpoints_enabled: bool = Field(
         default=True, description="Write translated group offsets to the checkpoints topic and the map."
     )
-    emit_checkpoints_interval_seconds: Seconds = Field(default=5, description="Seconds between checkpoints.")
+    emit_checkpoints_interval_seconds: Seconds = Field(default=3, description="Seconds between checkpoints (MM2: 60).")
     checkpoints_topic_replication_factor: ReplicationFactor = Field(
         default=3, description="Replicas of the checkpoints topic."
+    )
+    emit_offset_syncs_enabled: bool = Field(
+        default=False,
+        alias="emit.offset-syncs.enabled",
+        description="Write MM2's offset-syncs topic on the target, for tools that read it; nothing of ours does.",
+    )
+    offset_syncs_topic_replication_factor: ReplicationFactor = Field(
+        default=3, alias="offset-syncs.topic.replication.factor", description="Replicas of the offset-syncs topic."
     )
     sync_group_offsets_enabled: bool = Field(
         default=False,
         description="Commit translated offsets for idle groups on the target: never backwards.",
     )
-    sync_group_offsets_interval_seconds: Seconds = Field(default=60, description="Seconds between group offset syncs.")
+    sync_group_offsets_interval_seconds: Seconds = Field(
+        default=3, description="Seconds between group offset syncs (MM2: 60)."
+    )
+    sync_group_offsets_reverse_enabled: bool = Field(
+        default=False,
+        description="Commit the way back as well: offsets that groups reached on remote topics, for idle groups on "
+        "the source, and `<target>.checkpoints.internal` there.",
+    )
     groups: Patterns = Field(default=(".*",), description="Consumer groups to follow.")
     groups_exclude: Patterns = Field(
         default=GROUPS_EXCLUDE, description="Consumer groups never to follow; wins over `groups`."
@@ -299,6 +318,9 @@ class FlowSection(Section):
     sync_topic_configs_interval_seconds: Seconds = Field(default=600, description="Seconds between config syncs.")
     config_properties_exclude: Patterns = Field(
         default=CONFIG_PROPERTIES_EXCLUDE, description="Topic configs never to copy."
+    )
+    config_properties_protect: Patterns = Field(
+        default=(), description="Topic configs whose override on the target is left alone, though the source differs."
     )
     use_defaults_from: Literal["source", "target"] = Field(
         default="target", description="Whose default a config takes that the source leaves at its default."

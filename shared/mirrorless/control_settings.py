@@ -1,0 +1,106 @@
+"""What do a flow's scheduled functions know? The input of their schedule, read anew at each run.
+
+An environment variable has 4 KB, and a list of topics may not fit. A schedule's input has 256 KB, and a change of it
+needs no new version of the function. The deployment writes it (`Flow.control_settings()`).
+(https://docs.aws.amazon.com/scheduler/latest/APIReference/API_Target.html)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from mirrorless.errors import ConfigurationError
+from mirrorless.filters import GROUPS_EXCLUDE, TOPICS_EXCLUDE, NameFilter
+from mirrorless.lane import FlowName
+from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from mirrorless.settings import FlowSettings
+
+
+class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that a flow's scheduled functions need. An interval of None switches its task off."""
+
+    flow: FlowSettings
+    aliases: tuple[str, ...] = ()
+    """Every cluster of the configuration: only these count as origins of remote topics."""
+    internal_topic_separator_enabled: bool = True
+    topics: tuple[str, ...] = ()
+    topics_exclude: tuple[str, ...] = TOPICS_EXCLUDE
+    heartbeats_replication: bool = True
+    """Whether heartbeats topics of the source are replicated even where `topics` does not name them."""
+    start: str = "earliest"
+    """`earliest`, `latest`, `backfill` or a moment (ISO 8601): where topics begin that were there before the flow."""
+    heartbeats_seconds: float | None = 1
+    heartbeats_on_source: bool = True
+    heartbeats_replication_factor: int = 3
+    checkpoints_seconds: float | None = 3
+    checkpoints_replication_factor: int = 3
+    offset_syncs: bool = False
+    offset_syncs_replication_factor: int = 3
+    sync_group_offsets_seconds: float | None = None
+    sync_group_offsets_reverse: bool = False
+    groups: tuple[str, ...] = (".*",)
+    groups_exclude: tuple[str, ...] = GROUPS_EXCLUDE
+    refresh_topics_seconds: float | None = 60
+    sync_topic_configs_seconds: float | None = 600
+    config_properties_protect: tuple[str, ...] = ()
+    use_defaults_from: Literal["source", "target"] = "target"
+    sync_topic_acls_seconds: float | None = 600
+    function_name: str = ""
+    """The forwarder's, to which topics are mapped."""
+    function_region: str | None = None
+    """Where the forwarder and its mappings are."""
+    mapping: dict[str, Any] = {}
+    """CreateEventSourceMapping's options, all but the function, the topic and its consumer group."""
+    window_seconds: float = 58.0
+    """How long a run lasts whose tasks are due more often than the schedule starts it."""
+
+    @property
+    def name(self) -> FlowName:
+        """The flow's name as a value."""
+        return self.flow.name
+
+    @property
+    def topic_filter(self) -> NameFilter:
+        """Which topics of the source are replicated."""
+        return NameFilter(include=self.topics, exclude=self.topics_exclude)
+
+    @property
+    def group_filter(self) -> NameFilter:
+        """Which consumer groups are followed."""
+        return NameFilter(include=self.groups, exclude=self.groups_exclude)
+
+    @property
+    def policy(self) -> ReplicationPolicy:
+        """How remote topics are named."""
+        separator, aliases = self.flow.separator, frozenset(self.aliases) or None
+        internal = self.internal_topic_separator_enabled
+        if self.flow.policy == "identity":
+            return IdentityPolicy(
+                source_alias=self.name.source,
+                separator=separator,
+                internal_topic_separator_enabled=internal,
+                aliases=aliases,
+            )
+        return DefaultPolicy(separator=separator, internal_topic_separator_enabled=internal, aliases=aliases)
+
+    def consumer_group(self, topic: str) -> str:
+        """The consumer group of a topic's mapping."""
+        return f"mirrorless.{self.name.slug}.{topic}"
+
+
+def control_settings(event: Any) -> ControlSettings:
+    """Read a schedule's input.
+
+    Raises:
+        ConfigurationError: naming the field that is missing or wrong.
+    """
+    try:
+        settings = msgspec.convert(event, type=ControlSettings)
+        FlowName.parse(settings.flow.flow)
+    except (msgspec.ValidationError, ValueError) as exc:
+        raise ConfigurationError(
+            str(exc), where="the schedule's input", hint="deploy the schedules again from replication.yaml"
+        ) from exc
+    return settings
