@@ -52,7 +52,8 @@ def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbLocal
 def tables(dynamodb: DynamoDbLocal) -> Tables:
     """Empty tables of this test alone."""
     suffix = uuid4().hex[:8]
-    named = Tables(offset_map=f"map-{suffix}", lanes=f"lanes-{suffix}", loss_ledger=f"losses-{suffix}")
+    kinds = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
+    named = Tables(**{kind: f"{kind}-{suffix}" for kind in kinds})
     for definition in definitions(named):
         dynamodb.client().create_table(**definition.create_request())
     return named

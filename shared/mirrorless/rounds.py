@@ -109,11 +109,8 @@ class Rounds:
             self.documents.release(self.flow, self._lease, holder=self.holder)
 
     def _rounds(self, tasks: Sequence[Task], end: int, deadline: Deadline) -> dict[str, TaskReport]:
-        last = {
-            report.task: report
-            for text in self.documents.read(self.flow, "task/").values()
-            if (report := msgspec.json.decode(text, type=TaskReport))
-        }
+        stored = self.documents.read(self.flow, "task/").values()
+        last = {report.task: report for report in (msgspec.json.decode(text, type=TaskReport) for text in stored)}
         due = {task.name: _next(task, last.get(task.name)) for task in tasks}
         self._written = dict(last)
         try:

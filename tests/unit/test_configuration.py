@@ -17,8 +17,10 @@ from mirrorless.configuration import Configuration, load
 from mirrorless.configuration.__main__ import PAGES
 from mirrorless.configuration.__main__ import main as generate
 from mirrorless.configuration.flow import LONGEST_GROUP
+from mirrorless.control_settings import control_settings
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
+from mirrorless.settings import decode_settings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "replication.example.yaml"
@@ -204,6 +206,8 @@ def test_the_forwarder_is_told_what_it_needs_and_no_more() -> None:
             "offset_map": "mirrorless-offset-map",
             "lanes": "mirrorless-lanes",
             "loss_ledger": "mirrorless-loss-ledger",
+            "checkpoints": "mirrorless-checkpoints",
+            "control": "mirrorless-control",
         },
     }
 
@@ -291,3 +295,45 @@ def test_config_check_tells_every_problem_and_exits_2(tmp_path: Path, capsys: py
 def test_config_check_of_no_file_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(str(tmp_path / "none.yaml")) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_the_schedules_tell_the_control_functions_everything_about_the_flow() -> None:
+    flow = configuration("topics: ['orders', 'audit-.*'], start: latest, sync.group.offsets.enabled: true").flow("a->b")
+
+    told = control_settings(json.loads(json.dumps(flow.control_settings("forwarder"))))
+
+    assert told.flow == decode_settings(flow.function_settings_json())
+    assert told.topic_filter.patterns == ("audit-.*",)
+    assert told.policy == flow.policy
+    assert told.consumer_group("orders") == flow.consumer_group("orders")
+    assert (told.start, told.function_name, told.function_region) == ("latest", "forwarder", flow.function_region)
+    assert told.sync_group_offsets_seconds == 3
+    assert told.sync_group_offsets_reverse is False
+
+
+def test_a_task_that_is_turned_off_has_no_interval() -> None:
+    flow = configuration("topics: [orders], emit.heartbeats.enabled: false").flow("a->b")
+
+    assert control_settings(flow.control_settings("forwarder")).heartbeats_seconds is None
+
+
+def test_a_found_topic_is_mapped_like_a_named_one_but_from_its_first_record_on() -> None:
+    flow = configuration("topics: [orders], start: 2026-01-31T12:00:00Z").flow("a->b")
+
+    named, template = flow.mapping_request("orders"), flow.mapping_template()
+
+    assert "Topics" not in template
+    assert template["SelfManagedKafkaEventSourceConfig"] == {}
+    assert template["StartingPosition"] == "TRIM_HORIZON"
+    differing = {"Topics", "SelfManagedKafkaEventSourceConfig", "StartingPosition", "StartingPositionTimestamp"}
+    assert {key: value for key, value in named.items() if key not in differing} == {
+        key: value for key, value in template.items() if key not in differing
+    }
+
+
+def test_an_input_that_is_not_a_schedules_is_refused_with_the_field_that_is_wrong() -> None:
+    with pytest.raises(ConfigurationError, match="flow"):
+        control_settings({"topics": ["orders"]})
+    told = configuration("topics: [orders]").flow("a->b").control_settings("forwarder")
+    with pytest.raises(ConfigurationError, match="heartbeat_seconds"):
+        control_settings({**told, "heartbeat_seconds": 1})

@@ -216,10 +216,10 @@ class Flow:
             "tables": TABLES,
         }
 
-    def control_settings(self, function_name: str) -> dict[str, Any]:
+    def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the input of the schedules of this flow's control functions, see `mirrorless.control_settings`.
 
-        `function_name` is the forwarder's, to which found topics are mapped.
+        `function_name` is the forwarder's, to which found topics are mapped; `secret_arn` as in `mapping_request`.
         """
         settings = self.settings
 
@@ -258,20 +258,16 @@ class Flow:
             ),
             "function_name": function_name,
             "function_region": self.function_region,
-            "mapping": self.mapping_template(),
+            "mapping": self.mapping_template(secret_arn=secret_arn),
         }
 
-    def control_settings_json(self, function_name: str) -> str:
-        """Return `control_settings` as compact JSON text."""
-        return json.dumps(self.control_settings(function_name), separators=(",", ":"), ensure_ascii=False)
-
-    def mapping_template(self) -> dict[str, Any]:
+    def mapping_template(self, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return what the mappings of this flow's topics share: all but the topic and its consumer group.
 
         `StartingPosition` is TRIM_HORIZON for all: where a flow starts elsewhere, `refresh_topics` commits those
         offsets for the mapping's group first, so that a partition that is added later begins at its first record.
         """
-        request = self.mapping_request("topic") | {"StartingPosition": "TRIM_HORIZON"}
+        request = self.mapping_request("topic", secret_arn=secret_arn) | {"StartingPosition": "TRIM_HORIZON"}
         for key in ("Topics", "StartingPositionTimestamp"):
             request.pop(key, None)
         for key in ("AmazonManagedKafkaEventSourceConfig", "SelfManagedKafkaEventSourceConfig"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.configuration.expectations import AUTHENTICATIONS, expectation, keys_of, schema_of
+from mirrorless.configuration.expectations import AUTHENTICATIONS, expectation, schema_of
 from mirrorless.configuration.model import (
     ClusterSection,
     Document,
@@ -98,8 +98,8 @@ def _table(title: str, introduction: str, section: type[Section]) -> str:
 
 def _rows(section: type[Section]) -> Iterator[str]:
     required = schema_of(section).get("required", [])
-    for key in keys_of(section):
-        field = section.model_fields[key.replace(".", "_")]
+    for field in section.model_fields.values():
+        key = str(field.alias)
         value = field.get_default(call_default_factory=True, validated_data={})
         default = "*required*" if key in required else _default(value)
         yield f"| `{key}` | {expectation(section, key)} | {default} | {field.description} |"

@@ -1,0 +1,48 @@
+"""Documents in memory: the double that the contract suite holds to DynamoDB's behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mirrorless.lane import FlowName
+
+
+@dataclass(slots=True)
+class MemoryDocuments:
+    """Implements `mirrorless.documents.Documents` in a dict."""
+
+    documents: dict[tuple[FlowName, str], bytes] = field(default_factory=dict)
+    leases: dict[tuple[FlowName, str], tuple[str, int]] = field(default_factory=dict)
+    writes: int = 0
+    """Documents written so far: what an idle round must not do."""
+
+    def read(self, flow: FlowName, prefix: str) -> dict[str, bytes]:
+        """See `Documents.read`."""
+        return {
+            key: document
+            for (owner, key), document in sorted(self.documents.items())
+            if owner == flow and key.startswith(prefix)
+        }
+
+    def write(self, flow: FlowName, documents: Mapping[str, bytes]) -> None:
+        """See `Documents.write`."""
+        self.writes += len(documents)
+        self.documents.update({(flow, key): document for key, document in documents.items()})
+
+    def delete(self, flow: FlowName, key: str) -> None:
+        """See `Documents.delete`."""
+        self.documents.pop((flow, key), None)
+
+    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> bool:
+        """See `Documents.claim`."""
+        held_by, end = self.leases.get((flow, key), (holder, 0))
+        if held_by != holder and end >= now:
+            return False
+        self.leases[flow, key] = (holder, until)
+        return True
+
+    def release(self, flow: FlowName, key: str, *, holder: str) -> None:
+        """See `Documents.release`."""
+        if self.leases.get((flow, key), ("", 0))[0] == holder:
+            del self.leases[flow, key]
