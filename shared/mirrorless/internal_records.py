@@ -1,0 +1,203 @@
+"""What do MirrorMaker 2's internal records look like, byte for byte?
+
+Kafka's protocol types without tags or padding, big-endian: an INT16 has 2 bytes, an INT32 4, an INT64 8, and a STRING
+is an INT16 with its length in bytes before UTF-8. All of them go to partition 0 of a compacted topic, without headers.
+Written for the readers that exist: `MirrorClient`, `RemoteClusterUtils`, the console formatters, and MirrorMaker 2
+itself. (Kafka, connect/mirror-client: Checkpoint.java, Heartbeat.java; connect/mirror: OffsetSync.java)
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, Self
+
+VERSION: Final = 0
+"""Of a checkpoint's and a heartbeat's value. An offset sync has none."""
+
+LONGEST_STRING: Final = 32_767
+"""Bytes of UTF-8: what an INT16 can say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetSync:
+    """The record at offset `upstream` of the source was written at offset `downstream` of the target."""
+
+    topic: str
+    """The source's name of it."""
+    partition: int
+    upstream: int
+    downstream: int
+
+    def key(self) -> bytes:
+        """`topic` STRING, `partition` INT32.
+
+        Raises:
+            ValueError: a member does not fit into its type.
+        """
+        return _string(self.topic, "topic") + _packed(">i", "partition", self.partition)
+
+    def value(self) -> bytes:
+        """`upstream` INT64, `downstream` INT64.
+
+        Raises:
+            ValueError: a member does not fit into its type.
+        """
+        return _packed(">qq", "upstream or downstream offset", self.upstream, self.downstream)
+
+    @classmethod
+    def decode(cls, key: bytes, value: bytes) -> Self:
+        """Read one back; what follows the last member is ignored.
+
+        Raises:
+            ValueError: bytes are missing, or are no UTF-8.
+        """
+        keys, values = _Bytes(key, "offset sync's key"), _Bytes(value, "offset sync's value")
+        return cls(
+            topic=keys.string("topic"),
+            partition=keys.integer(">i", "partition"),
+            upstream=values.integer(">q", "upstream offset"),
+            downstream=values.integer(">q", "downstream offset"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A group that stands at offset `upstream` of the source may go on at offset `downstream` of the target."""
+
+    group: str
+    topic: str
+    """The target's name of it."""
+    partition: int
+    upstream: int
+    downstream: int
+    metadata: str = ""
+    """What the group committed beside its offset. There is no null in this format; Kafka turns it into empty."""
+
+    def key(self) -> bytes:
+        """`group` STRING, `topic` STRING, `partition` INT32.
+
+        Raises:
+            ValueError: a member does not fit into its type.
+        """
+        return _string(self.group, "group") + _string(self.topic, "topic") + _packed(">i", "partition", self.partition)
+
+    def value(self) -> bytes:
+        """Version INT16, `upstream` INT64, `downstream` INT64, `metadata` STRING.
+
+        Raises:
+            ValueError: a member does not fit into its type.
+        """
+        offsets = _packed(">hqq", "upstream or downstream offset", VERSION, self.upstream, self.downstream)
+        return offsets + _string(self.metadata, "metadata")
+
+    @classmethod
+    def decode(cls, key: bytes, value: bytes) -> Self:
+        """Read one back; what follows the last member is ignored.
+
+        Raises:
+            ValueError: bytes are missing, or are no UTF-8, or the version is not ours.
+        """
+        keys, values = _Bytes(key, "checkpoint's key"), _Bytes(value, "checkpoint's value")
+        values.version()
+        return cls(
+            group=keys.string("group"),
+            topic=keys.string("topic"),
+            partition=keys.integer(">i", "partition"),
+            upstream=values.integer(">q", "upstream offset"),
+            downstream=values.integer(">q", "downstream offset"),
+            metadata=values.string("metadata"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The flow from `source` to `target`, both cluster aliases, was alive at `timestamp`."""
+
+    source: str
+    target: str
+    timestamp: int
+    """ms since the epoch. The record's own timestamp is the same."""
+
+    def key(self) -> bytes:
+        """`source` STRING, `target` STRING.
+
+        Raises:
+            ValueError: a member does not fit into its type.
+        """
+        return _string(self.source, "source") + _string(self.target, "target")
+
+    def value(self) -> bytes:
+        """Version INT16, `timestamp` INT64.
+
+        Raises:
+            ValueError: a member does not fit into its type.
+        """
+        return _packed(">hq", "timestamp", VERSION, self.timestamp)
+
+    @classmethod
+    def decode(cls, key: bytes, value: bytes) -> Self:
+        """Read one back; what follows the last member is ignored.
+
+        Raises:
+            ValueError: bytes are missing, or are no UTF-8, or the version is not ours.
+        """
+        keys, values = _Bytes(key, "heartbeat's key"), _Bytes(value, "heartbeat's value")
+        values.version()
+        return cls(
+            source=keys.string("source"),
+            target=keys.string("target"),
+            timestamp=values.integer(">q", "timestamp"),
+        )
+
+
+def _packed(form: str, member: str, *integers: int) -> bytes:
+    try:
+        return struct.pack(form, *integers)
+    except struct.error as exc:
+        raise ValueError(f"the {member} does not fit into its type: {integers}") from exc
+
+
+def _string(text: str, member: str) -> bytes:
+    data = text.encode()  # a lone surrogate raises UnicodeEncodeError, which is a ValueError
+    if len(data) > LONGEST_STRING:
+        raise ValueError(f"the {member} has {len(data)} bytes; the format takes at most {LONGEST_STRING}")
+    return len(data).to_bytes(2, "big") + data
+
+
+class _Bytes:
+    """What is left to read of one record's key or value."""
+
+    __slots__ = ("_at", "_data", "_what")
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self._data, self._what, self._at = data, what, 0
+
+    def version(self) -> None:
+        """Read the version, and refuse every other than ours: its members may be others too."""
+        version = self.integer(">h", "version")
+        if version != VERSION:
+            raise ValueError(f"the {self._what} has version {version}; only {VERSION} is known")
+
+    def integer(self, form: str, member: str) -> int:
+        """Read one integer of a `struct` format."""
+        number: int = struct.unpack(form, self._take(struct.calcsize(form), member))[0]
+        return number
+
+    def string(self, member: str) -> str:
+        """Read one STRING."""
+        length = self.integer(">h", member)
+        if length < 0:
+            raise ValueError(f"the {self._what} has a null {member}, or one of negative length")
+        data = self._take(length, member)
+        try:
+            return data.decode()
+        except UnicodeDecodeError as exc:
+            raise ValueError(f"the {member} in the {self._what} is no UTF-8: {data.hex()}") from exc
+
+    def _take(self, size: int, member: str) -> bytes:
+        taken = self._data[self._at : self._at + size]
+        if len(taken) < size:
+            raise ValueError(f"the {self._what} ends inside its {member}: {self._data.hex()}")
+        self._at += size
+        return taken
