@@ -106,5 +106,5 @@ def _paragraph(flow: Flow) -> str:
         "ACLs": (settings.sync_topic_acls_enabled, settings.sync_topic_acls_interval_seconds),
     }
     on_schedule = ", ".join(f"{task} every {seconds} s" for task, (enabled, seconds) in tasks.items() if enabled)
-    lines.append(f"  accepted, but not done by this version: {on_schedule or 'nothing'}")
+    lines.append(f"  on schedule: {on_schedule or 'nothing'}")
     return "\n".join(lines)

@@ -20,9 +20,11 @@ from mirrorless.lane import FlowName, Lane
 
 if TYPE_CHECKING:
     from mirrorless.adapters.chains import DynamoDbChains
+    from mirrorless.adapters.documents import DynamoDbDocuments
     from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
     from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
     from mirrorless.configuration import Configuration, Flow
+    from mirrorless.control_settings import ControlSettings
     from mirrorless.settings import FlowSettings, Tables
 
 NOBODY = "127.0.0.1:1"
@@ -38,6 +40,10 @@ class Stores:
     chains: DynamoDbChains
     states: DynamoDbLaneOrders
     ledger: DynamoDbLossLedger
+    documents: DynamoDbDocuments
+    """What the scheduled functions know."""
+    checkpoints: DynamoDbDocuments
+    """Where consumer groups would go on on the other side."""
 
 
 class Deployment:
@@ -111,6 +117,12 @@ class Deployment:
 
         return decode_settings(self.flow(name).function_settings_json())
 
+    def control_settings(self, name: FlowName) -> ControlSettings:
+        """What the flow's scheduled functions know, but for the forwarder's name."""
+        from mirrorless.control_settings import control_settings  # noqa: PLC0415 -- same
+
+        return control_settings(self.flow(name).control_settings(""))
+
     def mapping(self, name: FlowName, topic: str) -> LabMapping | None:
         """The event source mapping of a topic as the lab tells it; None where there is none, and on AWS."""
         for mapping in self._mappings:
@@ -129,13 +141,20 @@ class Deployment:
             BadInput: there is no region to look in.
         """
         from mirrorless.adapters.chains import DynamoDbChains  # noqa: PLC0415 -- boto3 costs half a second
+        from mirrorless.adapters.documents import DynamoDbDocuments  # noqa: PLC0415 -- same
         from mirrorless.adapters.lane_orders import DynamoDbLaneOrders  # noqa: PLC0415 -- same
         from mirrorless.adapters.loss_ledger import DynamoDbLossLedger  # noqa: PLC0415 -- same
         from mirrorless.settings import Tables  # noqa: PLC0415 -- same
 
         if self._lab is not None:
             lab = self._lab.tables
-            tables = Tables(offset_map=lab.offset_map, lanes=lab.lanes, loss_ledger=lab.loss_ledger)
+            tables = Tables(
+                offset_map=lab.offset_map,
+                lanes=lab.lanes,
+                loss_ledger=lab.loss_ledger,
+                checkpoints=lab.checkpoints,
+                control=lab.control,
+            )
             client = _lab_client(self._lab.dynamodb.endpoint)
         else:
             settings = self.settings(name)
@@ -146,6 +165,8 @@ class Deployment:
             chains=DynamoDbChains(client, tables.offset_map),
             states=DynamoDbLaneOrders(client, tables.lanes),
             ledger=DynamoDbLossLedger(client, tables.loss_ledger),
+            documents=DynamoDbDocuments(client, tables.control),
+            checkpoints=DynamoDbDocuments(client, tables.checkpoints),
         )
 
     @property

@@ -27,6 +27,8 @@ class LabTables(msgspec.Struct, frozen=True):
     offset_map: str
     lanes: str
     loss_ledger: str
+    checkpoints: str
+    control: str
 
 
 class LabMapping(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -127,7 +128,7 @@ def bench(servers: tuple[KafkaCluster, DynamoDbLocal], tmp_path: Path) -> Bench:
         "config": str(config),
         "clusters": {"us-east": {"bootstrap": source.bootstrap, "pid": source.pid, "version": VERSION}},
         "dynamodb": {"endpoint": dynamodb.endpoint, "pid": dynamodb.pid},
-        "tables": {"offset_map": tables.offset_map, "lanes": tables.lanes, "loss_ledger": tables.loss_ledger},
+        "tables": msgspec.to_builtins(tables),
         "functions": {},
         "mappings": [{"uuid": "1", "flow": str(FLOW), "topic": topic, "group_id": group, "state": "Enabled"}],
         "logs": str(tmp_path),
