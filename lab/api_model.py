@@ -91,8 +91,14 @@ def _constraints(shape: Any, value: Any, place: str) -> Iterator[str]:
             yield f"{told}Member must have {quality} less than or equal to {facts['max']}"
     if "enum" in facts and value not in facts["enum"]:
         yield f"{told}Member must satisfy enum value set: [{', '.join(facts['enum'])}]"
-    if "pattern" in facts and isinstance(value, str) and not re.fullmatch(facts["pattern"], value):
+    if "pattern" in facts and isinstance(value, str) and not re.fullmatch(_in_python(facts["pattern"]), value):
         yield f"{told}Member must satisfy regular expression pattern: {facts['pattern']}"
+
+
+def _in_python(pattern: str) -> str:
+    # The model's patterns are Java's. What Python lacks stands only in those of tags: letters, numbers and spaces. They
+    # allow the underscore too, so a word's letters are no more than what they take.
+    return pattern.replace(r"\p{L}", r"\w").replace(r"\p{N}", r"\d").replace(r"\p{Z}", r"\s")
 
 
 def _inside(place: str, name: str) -> str:

@@ -29,6 +29,8 @@ class LabBehaviour:
         session_timeout_s: after how long the cluster gives a silent poller's partitions away.
         max_poll_interval_s: AWS caps the function at 14 minutes, which suggests 15 here.
         metadata_refresh_s: how soon a poller sees new partitions.
+        control_calls_per_second: requests that `lab.lambda_api` answers; one more is 429. AWS documents 15 for all
+            calls of an account and region together, and not how many of them it lets pass at once: here one second's.
     """
 
     mixed_partitions: bool = True
@@ -46,6 +48,7 @@ class LabBehaviour:
     session_timeout_s: float = 10.0
     max_poll_interval_s: float = 900.0
     metadata_refresh_s: float = 10.0
+    control_calls_per_second: float = 15.0
 
     def retry_pause_s(self, failures: int) -> float:
         """How long to wait after so many failures in a row (at least 1)."""

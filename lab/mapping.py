@@ -94,15 +94,18 @@ class Mapping:
             **told,
         }
 
-    def begin(self, state: str, *, delay_s: float) -> None:
-        """Start polling with the present settings, or start anew; the state says what is going on meanwhile."""
+    def begin(self, state: str, *, delay_s: float) -> dict[str, Any]:
+        """Start polling with the present settings, or start anew; answers with the state that lasts meanwhile."""
         self._turn_to(state)
         self._modified = dt.datetime.now(dt.UTC)
+        answer = self.configuration()
         self._behind(lambda: self._restart(delay_s))
+        return answer
 
-    def end(self, then: Callable[[], None]) -> None:
-        """Stop for good, then call back."""
+    def end(self, then: Callable[[], None]) -> dict[str, Any]:
+        """Stop for good, then call back; answers with the state that lasts meanwhile."""
         self._turn_to("Deleting")
+        answer = self.configuration()
 
         def work() -> None:
             self._stop_pollers()
@@ -110,6 +113,7 @@ class Mapping:
             self._close_clients()
 
         self._behind(work)
+        return answer
 
     def begin_stop(self) -> None:
         """Ask everything to stop."""

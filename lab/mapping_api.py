@@ -64,6 +64,12 @@ class ResourceInUseError(LambdaApiError):
     status, code = 400, "ResourceInUseException"
 
 
+class TooManyRequestsError(LambdaApiError):
+    """The API's pace was exceeded: call again later."""
+
+    status, code = 429, "TooManyRequestsException"
+
+
 Settings = dict[str, Any]
 """A mapping's fields by the API's names, with defaults filled in."""
 

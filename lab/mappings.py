@@ -101,9 +101,7 @@ class EventSourceMappings:
                 destinations=self._destinations,
             )
             self._mappings[uuid] = mapping
-        answer = mapping.configuration()
-        mapping.begin("Creating", delay_s=self._behaviour.creation_delay_s)
-        return answer
+        return mapping.begin("Creating", delay_s=self._behaviour.creation_delay_s)
 
     def update(self, uuid: str, /, **request: Any) -> dict[str, Any]:
         """UpdateEventSourceMapping: polling stops, and starts again with the new settings from what is committed.
@@ -120,8 +118,7 @@ class EventSourceMappings:
             self._check_destination(settings)
             mapping.function = self._function(settings)
             mapping.settings = settings
-            mapping.begin("Updating", delay_s=self._behaviour.update_delay_s)
-        return mapping.configuration()
+            return mapping.begin("Updating", delay_s=self._behaviour.update_delay_s)
 
     def delete(self, uuid: str) -> dict[str, Any]:
         """DeleteEventSourceMapping: state Deleting until the pollers have left the group, then it is gone.
@@ -132,8 +129,7 @@ class EventSourceMappings:
         """
         with self._lock:
             mapping = self._settled(uuid)
-            mapping.end(then=lambda: self._remove(uuid))
-        return mapping.configuration()
+            return mapping.end(then=lambda: self._remove(uuid))
 
     def get(self, uuid: str) -> dict[str, Any]:
         """GetEventSourceMapping.
@@ -148,6 +144,36 @@ class EventSourceMappings:
         with self._lock:
             mappings = [*self._mappings.values()]
         return [mapping.configuration() for mapping in mappings]
+
+    def tags(self, uuid: str) -> dict[str, str]:
+        """ListTags, of a mapping.
+
+        Raises:
+            ResourceNotFoundError: no such mapping (404).
+        """
+        return dict(self._mapping(uuid).settings.get("Tags", {}))
+
+    def tag(self, uuid: str, tags: collections.abc.Mapping[str, str]) -> None:
+        """TagResource, of a mapping; polling goes on undisturbed.
+
+        Raises:
+            ResourceNotFoundError: no such mapping (404).
+        """
+        with self._lock:
+            mapping = self._known(uuid)
+            mapping.settings = {**mapping.settings, "Tags": {**mapping.settings.get("Tags", {}), **tags}}
+
+    def untag(self, uuid: str, keys: collections.abc.Iterable[str]) -> None:
+        """UntagResource, of a mapping.
+
+        Raises:
+            ResourceNotFoundError: no such mapping (404).
+        """
+        gone = set(keys)
+        with self._lock:
+            mapping = self._known(uuid)
+            left = {key: value for key, value in mapping.settings.get("Tags", {}).items() if key not in gone}
+            mapping.settings = {**mapping.settings, "Tags": left}
 
     def stop(self) -> None:
         """Stop all pollers and wait for them. Consumer groups and committed offsets stay on the clusters."""
