@@ -59,7 +59,7 @@ class KafkaWriter:
         with translated("open a producer", self._bootstrap):
             self._producer = Producer(dict(config) | own)
             # Asking for all metadata first makes the first transaction 500 ms faster than finding its coordinator cold.
-            self._producer.list_topics(timeout=seconds_left(deadline))
+            self._await_metadata(deadline)
             if transactional_id:
                 self._producer.init_transactions(seconds_left(deadline))
 
@@ -67,6 +67,20 @@ class KafkaWriter:
     def suspect(self) -> bool:
         """Whether it lost every broker, failed for good, or had a record refused: what it does next is not reliable."""
         return self._health.suspect
+
+    def _await_metadata(self, deadline: Deadline) -> None:
+        """Reach the cluster. A client that was turned away says only that nobody answered, and why to its callback."""
+        try:
+            self._producer.list_topics(timeout=seconds_left(deadline))
+        except KafkaException as exc:
+            self._producer.poll(0)
+            if not self._health.turned_away:
+                raise
+            raise Retriable(
+                f"the cluster turned us away: {self._health.turned_away}",
+                where=self._bootstrap,
+                hint="compare the flow's authentication, its secret and its `ca` with what this listener asks for",
+            ) from exc
 
     def answers(self, deadline: Deadline) -> bool:
         """Whether the cluster still answers through this producer: a cheap probe after a long freeze."""
@@ -165,8 +179,11 @@ class _Health:
 
     def __init__(self) -> None:
         self.suspect = False
+        self.turned_away = ""
 
     def on_error(self, error: KafkaError) -> None:
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):  # noqa: SLF001 -- the constants' names
+            self.turned_away = error.str()
         if error.fatal() or error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 -- the constant's name
             self.suspect = True
 
