@@ -9,30 +9,57 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE
+
+DefaultsFrom = Literal["source", "target"]
+"""`target`: what the source topic leaves at default is left to the target's default. `source`: it is set explicitly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigEntry:
-    """One topic config as the source's broker describes it."""
+    """One topic config as a cluster's broker describes it."""
 
     name: str
     value: str | None
-    is_default: bool
+    """None where the broker does not tell it."""
+    is_override: bool
+    """Whether it was set on the topic itself. A default of the cluster is none, also one that was set while the brokers
+    ran: MM2 copies those as if the topic had them."""
     is_read_only: bool = False
     is_sensitive: bool = False
 
+    @property
+    def is_copyable(self) -> bool:
+        """Whether its value can be read here and set elsewhere."""
+        return self.value is not None and not self.is_read_only and not self.is_sensitive
+
 
 def configs_to_copy(
-    entries: Iterable[ConfigEntry], exclude: Iterable[str] = CONFIG_PROPERTIES_EXCLUDE
+    entries: Iterable[ConfigEntry],
+    exclude: Iterable[str] = CONFIG_PROPERTIES_EXCLUDE,
+    *,
+    defaults_from: DefaultsFrom = "target",
 ) -> dict[str, str]:
-    """The overrides with which the remote topic is created; `exclude` holds patterns that match whole names."""
-    patterns = [re.compile(pattern) for pattern in exclude]
+    """The overrides that the remote topic should have; `exclude` holds patterns that match whole names."""
+    excluded = NamePatterns(exclude)
     return {
         entry.name: entry.value
         for entry in entries
-        if entry.value is not None
-        and not (entry.is_default or entry.is_read_only or entry.is_sensitive)
-        and not any(pattern.fullmatch(entry.name) for pattern in patterns)
+        if (entry.is_override or defaults_from == "source")
+        and entry.is_copyable
+        and entry.value is not None
+        and not excluded.match(entry.name)
     }
+
+
+class NamePatterns:
+    """Patterns of property names, each of which matches a whole name."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._patterns = [re.compile(pattern) for pattern in patterns]
+
+    def match(self, name: str) -> bool:
+        """Whether one of them matches."""
+        return any(pattern.fullmatch(name) for pattern in self._patterns)

@@ -144,13 +144,13 @@ def test_bad_settings_are_refused_by_field(text: str | None, named: str) -> None
 
 def test_only_what_the_operator_set_on_the_source_topic_is_copied() -> None:
     entries = [
-        ConfigEntry(name="cleanup.policy", value="compact", is_default=False),
-        ConfigEntry(name="retention.ms", value="604800000", is_default=True),
-        ConfigEntry(name="secret.thing", value=None, is_default=False, is_sensitive=True),
-        ConfigEntry(name="read.only", value="1", is_default=False, is_read_only=True),
-        ConfigEntry(name="message.timestamp.type", value="LogAppendTime", is_default=False),
-        ConfigEntry(name="message.timestamp.type.of.another", value="x", is_default=False),
-        ConfigEntry(name="min.insync.replicas", value="2", is_default=False),
+        ConfigEntry(name="cleanup.policy", value="compact", is_override=True),
+        ConfigEntry(name="retention.ms", value="604800000", is_override=False),
+        ConfigEntry(name="secret.thing", value=None, is_override=True, is_sensitive=True),
+        ConfigEntry(name="read.only", value="1", is_override=True, is_read_only=True),
+        ConfigEntry(name="message.timestamp.type", value="LogAppendTime", is_override=True),
+        ConfigEntry(name="message.timestamp.type.of.another", value="x", is_override=True),
+        ConfigEntry(name="min.insync.replicas", value="2", is_override=True),
     ]
 
     assert configs_to_copy(entries) == {"cleanup.policy": "compact", "message.timestamp.type.of.another": "x"}

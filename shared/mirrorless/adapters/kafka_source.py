@@ -6,7 +6,7 @@ from confluent_kafka import KafkaException
 
 from mirrorless.adapters.kafka_client import answer, client_config, seconds_left
 from mirrorless.errors import Retriable
-from mirrorless.remote_topic import ConfigEntry, configs_to_copy
+from mirrorless.remote_topic import configs_to_copy
 from mirrorless.settings import FlowSettings
 from mirrorless.target import Deadline, SourceTopic
 
@@ -25,6 +25,8 @@ class KafkaSource:
             ResourceType,
         )
 
+        from mirrorless.adapters.kafka_topics import config_entry  # noqa: PLC0415 -- same
+
         admin = AdminClient(client_config(self._settings.source, f"{self._settings.flow}|source-admin"))
         timeout = seconds_left(deadline)
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -38,17 +40,7 @@ class KafkaSource:
                 hint="the remote topic is missing and needs the source's partition count and configs: give the "
                 "function access to the source's metadata, or create the remote topic yourself",
             ) from exc
-        entries = [
-            ConfigEntry(
-                name=entry.name,
-                value=entry.value,
-                is_default=entry.is_default,
-                is_read_only=entry.is_read_only,
-                is_sensitive=entry.is_sensitive,
-            )
-            for entry in described.values()
-        ]
         return SourceTopic(
             partitions=len(metadata.partitions),
-            configs=configs_to_copy(entries, self._settings.config_properties_exclude),
+            configs=configs_to_copy(map(config_entry, described.values()), self._settings.config_properties_exclude),
         )

@@ -1,0 +1,114 @@
+"""The refresh of topics: a schedule starts it every minute, and each of its tasks is done when it is due.
+
+The schedule's input is all that it knows, see mirrorless.control_settings. Tasks: `topics` and `configs`.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import Any
+from uuid import uuid4
+
+
+import msgspec
+
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.documents import DynamoDbDocuments
+from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
+from mirrorless.adapters.kafka_topics import KafkaTopics
+from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.control_settings import ControlSettings, control_settings
+from mirrorless.refresh import TopicRefresh
+from mirrorless.rounds import Rounds, Task
+from mirrorless.throttle import Throttle
+
+LEASE_MS = 60_000
+"""A round may take most of a minute: a thousand topics are mapped at ten calls a second."""
+
+# Warm from one run to the next; clients of Kafka are made anew, since a minute in the freezer breaks what they hold.
+dynamodb = cache(dynamodb_client)
+aws_lambda = cache(lambda_client)
+
+
+def now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def documents(settings: ControlSettings) -> DynamoDbDocuments:
+    """What the scheduled functions know from one run to the next."""
+    return DynamoDbDocuments(dynamodb(settings.flow.target.region), settings.flow.tables.control)
+
+
+def groups(settings: ControlSettings) -> Any:
+    """The source's consumer groups."""
+    from mirrorless.adapters.kafka_groups import KafkaGroups  # noqa: PLC0415 -- until it is there
+
+    return KafkaGroups(settings.flow.source, flow=settings.flow.flow)
+
+
+def emit_report(flow: Any, report: Any) -> None:
+    """Print a report."""
+    print({"flow": str(flow), **msgspec.structs.asdict(report)})
+
+
+def wire(settings: ControlSettings) -> TopicRefresh:
+    """The refresh of a flow, with everything that it touches."""
+    flow, tables = settings.flow, settings.flow.tables
+    throttle = Throttle(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
+    return TopicRefresh(
+        settings=settings,
+        source=KafkaTopics(flow.source, flow=flow.flow, role="refresh-source"),
+        target=KafkaTopics(flow.target, flow=flow.flow, role="refresh-target"),
+        source_groups=groups(settings) if settings.start not in {"earliest", "backfill"} else None,  # type: ignore[arg-type]  # until it is there
+        documents=documents(settings),
+        chains=DynamoDbChains(dynamodb(flow.target.region), tables.offset_map),
+        states=DynamoDbLaneStates(dynamodb(flow.target.region), tables.lanes),
+        mappings=(
+            LambdaMappings(aws_lambda(settings.function_region), settings.function_name, throttle)
+            if settings.function_name and settings.mapping
+            else None
+        ),
+        clock=now,
+    )
+
+
+def tasks(settings: ControlSettings) -> list[Task]:
+    """What this function does; an interval of None switches a task off."""
+    refresh = wire(settings)
+    duties = (
+        ("topics", settings.refresh_topics_seconds, refresh.refresh),
+        ("configs", settings.sync_topic_configs_seconds, refresh.sync_configs),
+    )
+    return [Task(name=name, every_seconds=every, act=act) for name, every, act in duties if every is not None]
+
+
+def handler(event: Any, context: Any) -> dict[str, Any]:
+    """Do what is due.
+
+    Args:
+        event: the schedule's input.
+        context: Lambda's context: the request id and the time that is left.
+
+    Returns:
+        for each task that was done, what it raised, or an empty text.
+    """
+    settings = control_settings(event)
+    rounds = Rounds(
+        flow=settings.name,
+        function="refresh_topics",
+        documents=documents(settings),
+        clock=now,
+        sleep=time.sleep,
+        holder=f"{context.aws_request_id}/{uuid4().hex}",
+        lease_ms=LEASE_MS,
+        on_report=lambda report: emit_report(settings.name, report),
+    )
+    reports = rounds.run(
+        tasks(settings),
+        window_seconds=settings.window_seconds,
+        deadline=lambda: context.get_remaining_time_in_millis() / 1000,
+    )
+    return {name: report.error for name, report in reports.items()}
