@@ -80,7 +80,8 @@ def mapping_request(settings: ControlSettings, topic: str) -> Request:
         # What comes later than the flow begins at its first record, a partition that is added later as well. Where the
         # flow begins elsewhere, those offsets were committed for the group.
         "StartingPosition": "TRIM_HORIZON",
-        "Tags": {"mirrorless:flow": str(settings.name), "mirrorless:owner": "refresh_topics"},
+        # The flow as a group carries it: a tag's value takes no `>`.
+        "Tags": {"mirrorless:flow": settings.name.slug, "mirrorless:owner": "refresh_topics"},
     }
 
 

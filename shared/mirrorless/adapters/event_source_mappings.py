@@ -89,7 +89,7 @@ class LambdaMappings:
             if exc.code == _BUSY:
                 return "busy"
             raise MappingRefused(
-                f"Lambda refused to {what}: {exc}",
+                f"Lambda refused to {what}: {exc.what}",
                 where=self._function,
                 hint="compare the flow's `mapping` options and the source's authentication with what Lambda says",
             ) from exc
