@@ -9,6 +9,7 @@ environments that die are Lambda's everyday life: the next event starts another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from infra import bundle
 from lab.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.behaviour import LabBehaviour
+from lab.control import SCHEDULE_SECONDS, ControlPlane
 from lab.dynamodb import DynamoDbLocal
 from lab.faults import FAULTY_HANDLER, LAYER, Faults
 from lab.function import LambdaFunction
 from lab.kafka import KafkaCluster
+from lab.lambda_api import LambdaApi
 from lab.mappings import EventSourceMappings
 from lab.server import Server
 from lab.supervisor import Supervisor
@@ -63,26 +66,33 @@ class Lab:
     """Of the functions, where it is not to be the configuration's."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """More environment variables of the functions."""
+    control: bool = True
+    """Whether the scheduled functions run. A test of the data path alone has more peace without them."""
+    control_overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Of the scheduled functions' settings, by the names of ControlSettings: shorter intervals, for instance."""
+    schedule_seconds: float = SCHEDULE_SECONDS
+    """Between two starts of a scheduled function."""
     inject_faults: bool = False
     """Whether functions carry the layer that obeys `faults`."""
     say: Say = print
     clusters: dict[str, KafkaCluster] = field(default_factory=dict)
     functions: dict[str, LambdaFunction] = field(default_factory=dict)
-    flow_mappings: list[FlowMapping] = field(default_factory=list)
     faults: Faults = field(init=False)
     dynamodb: DynamoDbLocal = field(init=False)
     mappings: EventSourceMappings = field(init=False)
+    lambda_api: LambdaApi = field(init=False)
+    scheduled: ControlPlane = field(init=False)
     supervisor: Supervisor = field(init=False)
     tables: Tables = field(default_factory=Tables)
 
     def __post_init__(self) -> None:
         """Refuse what the lab cannot run before anything is started."""
         for flow in self.configuration.enabled_flows:
-            if flow.topic_patterns:
+            if flow.topic_patterns and not self.control:
                 raise ConfigurationError(
-                    f"the lab cannot follow the patterns {list(flow.topic_patterns)} yet",
+                    f"without its scheduled functions a lab cannot follow the patterns {list(flow.topic_patterns)}",
                     where=f"flows.{flow.name}.topics",
-                    hint="name the topics one by one",
+                    hint="name the topics one by one, or let the functions run",
                 )
         aliases = {alias for flow in self.configuration.enabled_flows for alias in (flow.name.source, flow.name.target)}
         for alias in sorted(aliases):
@@ -98,6 +108,10 @@ class Lab:
         self.mappings = EventSourceMappings(
             functions=self.functions, folder=self.folder / "mappings", behaviour=self.behaviour
         )
+        self.lambda_api = LambdaApi(self.mappings, behaviour=self.behaviour)
+        self.scheduled = ControlPlane(
+            folder=self.folder, overrides=self.control_overrides, schedule_seconds=self.schedule_seconds
+        )
 
     @property
     def servers(self) -> Sequence[Server]:
@@ -110,6 +124,19 @@ class Lab:
         return self.configuration.with_clusters_at(
             {alias: self._address(alias) for alias in self.configuration.clusters}
         ).enabled_flows
+
+    @property
+    def flow_mappings(self) -> list[FlowMapping]:
+        """The mappings of all flows, as they are now: those that were made here, and those that a function has made."""
+        flows = {function_name(flow): flow for flow in self.flows}
+        found = []
+        for told in self.mappings.list():
+            flow = flows.get(told["FunctionArn"].rpartition(":")[2])
+            group_id = told["SelfManagedKafkaEventSourceConfig"]["ConsumerGroupId"]
+            topic = told["Topics"][0]
+            if flow is not None and told["State"] != "Deleting" and group_id == flow.group_name(topic):
+                found.append(FlowMapping(uuid=told["UUID"], flow=str(flow.name), topic=topic, group_id=group_id))
+        return found
 
     def _address(self, alias: str) -> str:
         # A cluster that no enabled flow touches is not started, and nobody asks for its address.
@@ -141,43 +168,53 @@ class Lab:
             create_topics(flow.source.bootstrap[0], [NewTopic(topic, partitions, 1) for topic in flow.literal_topics])
 
     def start_flows(self) -> None:
-        """Deploy each flow's function and map its literal topics to it; returns when every mapping polls."""
+        """Deploy each flow's functions, map its literal topics, start the schedules; returns when every mapping polls.
+
+        Topics that a pattern or a heartbeat brings are mapped by the first run of `refresh_topics`, some time later.
+        """
         folder = bundle.build("forward")
         flows = self.flows
         self.say("starting functions: " + ", ".join(map(function_name, flows)))
-        for flow in flows:
-            function = self._function(flow, folder)
-            function.initialise()
-            self.functions[function.name] = function
-        for flow in flows:
-            for topic in flow.literal_topics:
-                self.map_topic(flow, topic)
-        for mapping in self.flow_mappings:
+        functions = {function_name(flow): self._function(flow, folder) for flow in flows}
+        if self.control:
+            self.lambda_api.start()
+            endpoints = self._endpoints | {"AWS_ENDPOINT_URL_LAMBDA": self.lambda_api.endpoint}
+            variables = {**endpoints, **self.variables}
+            functions |= self.scheduled.deploy(flows, variables=variables, forwarder=function_name)
+        try:
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(LambdaFunction.initialise, functions.values()))
+        finally:
+            # Not before: the supervisor would start those that have no environment yet.
+            self.functions |= functions
+        for mapping in [self.map_topic(flow, topic) for flow in flows for topic in flow.literal_topics]:
             self.mappings.wait_enabled(mapping.uuid)
+        self.scheduled.start()
 
     def map_topic(self, flow: Flow, topic: str, **options: Any) -> FlowMapping:
         """Create the mapping of one topic, with the options that the deployment would give it, or others."""
         request = flow.mapping_request(topic) | options
         answer = self.mappings.create(FunctionName=function_name(flow), **request)
-        mapping = FlowMapping(
-            uuid=answer["UUID"], flow=str(flow.name), topic=topic, group_id=flow.consumer_group(topic)
-        )
-        self.flow_mappings.append(mapping)
-        return mapping
+        return FlowMapping(uuid=answer["UUID"], flow=str(flow.name), topic=topic, group_id=flow.consumer_group(topic))
 
     def unmap_topic(self, mapping: FlowMapping) -> None:
         """Delete a mapping; its group's offsets stay."""
         self.mappings.delete(mapping.uuid)
-        self.flow_mappings.remove(mapping)
 
     def stop(self) -> None:
         """Stop everything, in the order in which a deployment is taken down."""
         self.supervisor.stop()
+        self.scheduled.stop()
         self.mappings.stop()
+        self.lambda_api.stop()
         for function in self.functions.values():
             function.stop()
         for server in self.servers:
             server.stop()
+
+    @property
+    def _endpoints(self) -> dict[str, str]:
+        return {"AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb.endpoint}
 
     def _function(self, flow: Flow, folder: Path) -> LambdaFunction:
         settings = flow.settings
@@ -185,7 +222,7 @@ class Lab:
         variables = {
             "MIRRORLESS_FLOW": flow.function_settings_json(),
             "MIRRORLESS_PARTIAL_RESPONSES": str(partial).lower(),
-            "AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb.endpoint,
+            **self._endpoints,
             **self.variables,
         }
         decode_settings(variables["MIRRORLESS_FLOW"])  # what the function would refuse is refused here

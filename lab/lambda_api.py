@@ -31,7 +31,6 @@ TAGS = ["2017-03-31", "tags"]
 PAGE = 100
 """Mappings in one answer at most, whatever MaxItems asks for."""
 
-_END_S = 5.0
 _BREATH_S = 0.05
 
 Answer = tuple[HTTPStatus, dict[str, Any] | None]
@@ -55,27 +54,27 @@ class LambdaApi:
     ) -> None:
         self._mappings = mappings
         self._pace = Pace((behaviour or LabBehaviour()).control_calls_per_second, clock=clock)
-        self._server = _Server(("127.0.0.1", 0), self.answer)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_BREATH_S,), name="lambda api", daemon=True
-        )
+        self._server: _Server | None = None
 
     @property
     def endpoint(self) -> str:
-        """`http://127.0.0.1:port`; known before `start`."""
+        """`http://127.0.0.1:port`; empty while it does not listen."""
+        if self._server is None:
+            return ""
         host, port, *_ = self._server.server_address
         return f"http://{host!s}:{port}"
 
     def start(self) -> None:
         """Answer from now on."""
-        self._thread.start()
+        self._server = _Server(("127.0.0.1", 0), self.answer)
+        threading.Thread(target=self._server.serve_forever, args=(_BREATH_S,), name="lambda api", daemon=True).start()
 
     def stop(self) -> None:
-        """Answer no more. Calls under way are answered; idle connections are left to their clients."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join(_END_S)
-        self._server.server_close()
+        """Answer no more. Idle connections are left to their clients."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()  # returns when nobody is accepted any more
+            server.server_close()
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: PLR0911 -- one for each operation
         """Do what one request asks for.

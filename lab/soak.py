@@ -119,6 +119,7 @@ class Soak:
             kafka_version=kafka_version,
             zombies=True,
             inject_faults=True,
+            control=False,
             say=lambda _: None,
         )
         self._failed = False

@@ -4,9 +4,9 @@
     config                        the replication.yaml that runs
     clusters.<alias>              bootstrap, pid, version
     dynamodb                      endpoint, pid
-    tables                        offset_map, lanes, loss_ledger
-    functions.<name>              flow, environments[].{pid, state}
-    mappings[]                    uuid, flow, topic, group_id, state, last_processing_result
+    tables                        offset_map, lanes, loss_ledger, checkpoints, control
+    functions.<name>              environments[].{pid, state}: forwarders and scheduled functions
+    mappings[]                    uuid, flow, topic, group_id, state, last_processing_result, found ones included
     logs                          the folder with every log
 
 A pid is null while its process is down. The file is replaced by renaming, so a reader never sees half of it.
@@ -98,6 +98,8 @@ def describe(lab: Lab, *, ready: bool) -> dict[str, Any]:
             "offset_map": lab.tables.offset_map,
             "lanes": lab.tables.lanes,
             "loss_ledger": lab.tables.loss_ledger,
+            "checkpoints": lab.tables.checkpoints,
+            "control": lab.tables.control,
         },
         "functions": {
             name: {"environments": [{"pid": each.pid, "state": each.state} for each in function.environments]}
@@ -112,7 +114,7 @@ def describe(lab: Lab, *, ready: bool) -> dict[str, Any]:
                 "state": configured.get(mapping.uuid, {}).get("State", "Deleted"),
                 "last_processing_result": configured.get(mapping.uuid, {}).get("LastProcessingResult", ""),
             }
-            for mapping in list(lab.flow_mappings)
+            for mapping in lab.flow_mappings
         ],
         "logs": str(lab.folder),
     }

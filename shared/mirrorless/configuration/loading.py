@@ -72,10 +72,9 @@ class Configuration:
             )
             for alias, cluster in self.clusters.items()
         }
-        factors = dict.fromkeys(
-            ("replication_factor", "heartbeats_topic_replication_factor", "checkpoints_topic_replication_factor"),
-            replication_factor,
-        )
+        # Every one that there is: a topic with more replicas than brokers cannot be created.
+        names = (name for name in FlowSection.model_fields if name.endswith("replication_factor"))
+        factors = dict.fromkeys(names, replication_factor)
         flows = {
             name: replace(
                 flow,

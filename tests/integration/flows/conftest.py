@@ -45,6 +45,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         kafka_version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
         behaviour=LabBehaviour(retry_max_s=1.0),
         inject_faults=True,
+        control=False,
         zombies=True,
         timeout_seconds=TIMEOUT_SECONDS,
     )
