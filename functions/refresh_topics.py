@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 from uuid import uuid4
 
-
 import msgspec
 
 from mirrorless.adapters.chains import DynamoDbChains
@@ -20,7 +19,10 @@ from mirrorless.adapters.event_source_mappings import CALLS_PER_SECOND, LambdaMa
 from mirrorless.adapters.kafka_topics import KafkaTopics
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.control_settings import ControlSettings, control_settings
+from mirrorless.lookout import Lookout
+from mirrorless.mapping_sync import MappingSync
 from mirrorless.refresh import TopicRefresh
+from mirrorless.remote_shapes import RemoteShapes
 from mirrorless.rounds import Rounds, Task
 from mirrorless.throttle import Throttle
 
@@ -44,6 +46,8 @@ def documents(settings: ControlSettings) -> DynamoDbDocuments:
 
 def groups(settings: ControlSettings) -> Any:
     """The source's consumer groups."""
+    if settings.start in {"earliest", "backfill"}:
+        return None
     from mirrorless.adapters.kafka_groups import KafkaGroups  # noqa: PLC0415 -- until it is there
 
     return KafkaGroups(settings.flow.source, flow=settings.flow.flow)
@@ -54,35 +58,43 @@ def emit_report(flow: Any, report: Any) -> None:
     print({"flow": str(flow), **msgspec.structs.asdict(report)})
 
 
-def wire(settings: ControlSettings) -> TopicRefresh:
-    """The refresh of a flow, with everything that it touches."""
+def wire(settings: ControlSettings) -> list[Task]:
+    """What this function does; an interval of None switches a task off."""
     flow, tables = settings.flow, settings.flow.tables
-    throttle = Throttle(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
-    return TopicRefresh(
+    store = dynamodb(flow.target.region)
+    known = documents(settings)
+    source = KafkaTopics(flow.source, flow=flow.flow, role="refresh-source")
+    target = KafkaTopics(flow.target, flow=flow.flow, role="refresh-target")
+    shapes = RemoteShapes(settings=settings, source=source, target=target)
+    lookout = Lookout(
         settings=settings,
-        source=KafkaTopics(flow.source, flow=flow.flow, role="refresh-source"),
-        target=KafkaTopics(flow.target, flow=flow.flow, role="refresh-target"),
-        source_groups=groups(settings) if settings.start not in {"earliest", "backfill"} else None,  # type: ignore[arg-type]  # until it is there
-        documents=documents(settings),
-        chains=DynamoDbChains(dynamodb(flow.target.region), tables.offset_map),
-        states=DynamoDbLaneStates(dynamodb(flow.target.region), tables.lanes),
-        mappings=(
-            LambdaMappings(aws_lambda(settings.function_region), settings.function_name, throttle)
-            if settings.function_name and settings.mapping
-            else None
-        ),
+        source=source,
+        documents=known,
+        chains=DynamoDbChains(store, tables.offset_map),
+        states=DynamoDbLaneStates(store, tables.lanes),
         clock=now,
     )
-
-
-def tasks(settings: ControlSettings) -> list[Task]:
-    """What this function does; an interval of None switches a task off."""
-    refresh = wire(settings)
+    refresh = TopicRefresh(
+        settings=settings, source=source, lookout=lookout, shapes=shapes, mappings=mapping_sync(settings, known)
+    )
     duties = (
-        ("topics", settings.refresh_topics_seconds, refresh.refresh),
-        ("configs", settings.sync_topic_configs_seconds, refresh.sync_configs),
+        ("topics", settings.refresh_topics_seconds, refresh.act),
+        ("configs", settings.sync_topic_configs_seconds, shapes.sync_configs),
     )
     return [Task(name=name, every_seconds=every, act=act) for name, every, act in duties if every is not None]
+
+
+def mapping_sync(settings: ControlSettings, known: DynamoDbDocuments) -> MappingSync | None:
+    """The sync of event source mappings, if they are ours to manage."""
+    if not settings.function_name or not settings.mapping:
+        return None
+    throttle = Throttle(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
+    return MappingSync(
+        settings=settings,
+        mappings=LambdaMappings(aws_lambda(settings.function_region), settings.function_name, throttle),
+        source_groups=groups(settings),
+        documents=known,
+    )
 
 
 def handler(event: Any, context: Any) -> dict[str, Any]:
@@ -107,7 +119,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         on_report=lambda report: emit_report(settings.name, report),
     )
     reports = rounds.run(
-        tasks(settings),
+        wire(settings),
         window_seconds=settings.window_seconds,
         deadline=lambda: context.get_remaining_time_in_millis() / 1000,
     )

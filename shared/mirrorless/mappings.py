@@ -116,7 +116,11 @@ def plan_mappings(
         update=updates,
         delete={topic: str(present[topic]["UUID"]) for topic in sorted((gone | moved) - busy)},
         busy=tuple(sorted(busy)),
-        disabled=tuple(sorted(topic for topic in desired if present.get(topic, {}).get("State") == "Disabled")),
+        disabled=tuple(
+            topic
+            for topic, request in sorted(desired.items())
+            if request.get("Enabled", True) and present.get(topic, {}).get("State") == "Disabled"
+        ),
     )
 
 

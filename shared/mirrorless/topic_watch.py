@@ -16,7 +16,8 @@ finds it when it compares what comes again with the chain.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -74,14 +75,46 @@ Ends = dict[str, list[int]]
 """Topic -> the upstream offset behind the last record, by partition."""
 
 
+class Memory(msgspec.Struct, frozen=True):
+    """What earlier rounds have written."""
+
+    beginning: Beginning | None
+    """None before the flow first looked."""
+    topics: dict[str, SeenTopic]
+    ends: Ends
+
+    @classmethod
+    def of(cls, documents: Mapping[str, bytes]) -> Memory:
+        """Read the documents `topics`, `topic/...` and `topic-ends/...`."""
+        beginning = documents.get("topics")
+        seen = [msgspec.json.decode(text, type=SeenTopic) for text in _under("topic/", documents)]
+        ends: Ends = {}
+        for text in _under("topic-ends/", documents):
+            ends |= msgspec.json.decode(text, type=Ends)
+        return cls(
+            beginning=None if beginning is None else msgspec.json.decode(beginning, type=Beginning),
+            topics={each.topic: each for each in seen},
+            ends=ends,
+        )
+
+    def news(self, seen: Mapping[str, SeenTopic], ends: Ends) -> dict[str, bytes]:
+        """The documents to write so that the next round knows this."""
+        topics = {
+            f"topic/{topic}": msgspec.json.encode(each)
+            for topic, each in seen.items()
+            if self.topics.get(topic) != each
+        }
+        old_ends = _encode_ends(self.ends)
+        new_ends = dict.fromkeys(old_ends, b"{}") | _encode_ends(ends)
+        return topics | {key: text for key, text in new_ends.items() if old_ends.get(key) != text}
+
+
 def start_of(start: str) -> str | int | None:
     """Where topics begin that were there before the flow: None for their first record, `latest`, or ms since the epoch.
 
     Raises:
         ValueError: neither a word that is known nor a moment.
     """
-    from datetime import datetime  # noqa: PLC0415 -- few flows begin at a moment
-
     if start in {"earliest", "backfill"}:
         return None
     return start if start == "latest" else int(datetime.fromisoformat(start).timestamp() * 1000)
@@ -115,7 +148,17 @@ def look_at_recreated(seen: SeenTopic, *, topic_id: str, partitions: int, heads:
         partition: generation for partition, generation in waiting.items() if heads[partition].generation <= generation
     }
     if not waiting:
-        return replace(seen, topic_id=topic_id, partitions=partitions, gone_at=None, recreated=None)
+        # Where the flow began with the old topic says nothing about the new one.
+        return replace(
+            seen,
+            topic_id=topic_id,
+            partitions=partitions,
+            late=True,
+            start=(),
+            start_committed=False,
+            gone_at=None,
+            recreated=None,
+        )
     return replace(
         seen,
         partitions=max(partitions, seen.partitions),
@@ -189,7 +232,7 @@ def merged_ends(before: Ends, now: Mapping[Place, int], counts: Mapping[str, int
     return merged
 
 
-def encode_ends(ends: Ends) -> dict[str, bytes]:
+def _encode_ends(ends: Ends) -> dict[str, bytes]:
     """The documents of ends, by key."""
     topics = sorted(ends)
     return {
@@ -200,9 +243,5 @@ def encode_ends(ends: Ends) -> dict[str, bytes]:
     }
 
 
-def decode_ends(documents: Iterable[bytes]) -> Ends:
-    """The inverse of `encode_ends`."""
-    ends: Ends = {}
-    for document in documents:
-        ends |= msgspec.json.decode(document, type=Ends)
-    return ends
+def _under(prefix: str, documents: Mapping[str, bytes]) -> Iterator[bytes]:
+    return (text for key, text in documents.items() if key.startswith(prefix))

@@ -109,7 +109,7 @@ class KafkaTopics:
 
     def offsets_at(self, places: Iterable[Place], timestamp: int, deadline: Deadline) -> dict[Place, int]:
         """See `SourceTopics.offsets_at`."""
-        return self._offsets(places, OffsetSpec.for_timestamp(timestamp), deadline)  # type: ignore[no-untyped-call]  # theirs
+        return self._offsets(places, OffsetSpec.for_timestamp(timestamp), deadline)
 
     def create(self, topics: Sequence[NewRemoteTopic], deadline: Deadline) -> dict[str, str | None]:
         """See `TargetTopics.create`."""

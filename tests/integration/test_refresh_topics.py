@@ -1,0 +1,541 @@
+"""The refresh of topics on real Kafka and DynamoDB Local, with the lab's mappings behind boto3's own client.
+
+Each test has a prefix of topic names to itself, so that one pair of clusters serves all of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+from msgspec.structs import replace
+
+from lab.behaviour import LabBehaviour
+from lab.dynamodb import DynamoDbLocal
+from lab.invocation import Invocation
+from lab.kafka import KafkaCluster
+from lab.lambda_api import LambdaApi
+from lab.mappings import EventSourceMappings
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.documents import DynamoDbDocuments
+from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
+from mirrorless.chain import RUNNING, LaneState
+from mirrorless.control_settings import ControlSettings
+from mirrorless.lane import Lane
+from mirrorless.rounds import Report, Task
+from mirrorless.run import Reset
+from mirrorless.settings import FlowSettings
+from tests.chains import run
+
+pytestmark = pytest.mark.integration
+
+SECONDS = 60.0
+"""What a round may take."""
+
+
+class Nobody:
+    """A function that takes every batch and does nothing."""
+
+    def invoke(self, event: bytes) -> Invocation:  # noqa: ARG002 -- the port's
+        """See `Invoker.invoke`."""
+        return Invocation(status="success", payload=b"null", request_id="r", duration_ms=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class RefreshStage:
+    """A flow of all topics with one prefix, and rounds of its refresh."""
+
+    prefix: str
+    settings: ControlSettings
+    source: AdminClient
+    target: AdminClient
+    bootstrap: str
+    chains: DynamoDbChains
+    orders: DynamoDbLaneOrders
+    documents: DynamoDbDocuments
+    mappings: EventSourceMappings
+    wire: Callable[[ControlSettings], list[Task]]
+
+    def topic(self, name: str) -> str:
+        """A source topic's name."""
+        return f"{self.prefix}-{name}"
+
+    def remote(self, name: str) -> str:
+        """Its remote topic's."""
+        return self.settings.policy.remote_topic("us-east", self.topic(name))
+
+    def lane(self, name: str, partition: int = 0) -> Lane:
+        """One of its lanes."""
+        return Lane(self.settings.name, self.topic(name), partition)
+
+    def pause_mappings(self) -> None:
+        """Let mappings be created without pollers: for topics that are to be deleted."""
+        self.settings = replace(self.settings, mapping=self.settings.mapping | {"Enabled": False})
+
+    def refresh(self, **changes: Any) -> Report:
+        """One round of the task `topics`."""
+        return self._round("topics", changes)
+
+    def sync_configs(self, **changes: Any) -> Report:
+        """One round of the task `configs`."""
+        return self._round("configs", changes)
+
+    def _round(self, task: str, changes: dict[str, Any]) -> Report:
+        report = Report()
+        for each in self.wire(replace(self.settings, **changes)):
+            if each.name == task:
+                each.act(report, lambda: SECONDS)
+        return report
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> None:
+        """Create a source topic; underscores in config names are dots."""
+        topic = self.topic(name)
+        config = {key.replace("_", "."): value for key, value in configs.items()}
+        self.source.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(20)
+        eventually(lambda: len(self.source.list_topics(topic, timeout=5).topics[topic].partitions) == partitions)
+
+    def delete(self, name: str) -> None:
+        """Delete a source topic."""
+        topic = self.topic(name)
+        self.source.delete_topics([topic])[topic].result(20)
+        eventually(lambda: topic not in self.source.list_topics(timeout=5).topics)
+
+    def write(self, name: str, count: int, *, partition: int = 0, timestamp: int = 0) -> None:
+        """Write records to a source topic."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        for _ in range(count):
+            producer.produce(self.topic(name), b"v", b"k", partition, timestamp=timestamp)
+        assert producer.flush(20) == 0
+
+    def partitions(self, name: str) -> int:
+        """How many partitions the remote topic has; 0 when there is none."""
+        topic = self.target.list_topics(timeout=5).topics.get(self.remote(name))
+        return 0 if topic is None else len(topic.partitions)
+
+    def overrides(self, name: str) -> dict[str, str]:
+        """What is set on the remote topic itself."""
+        resource = ConfigResource(ResourceType.TOPIC, self.remote(name))
+        described = self.target.describe_configs([resource])[resource].result(20)
+        return {entry.name: entry.value for entry in described.values() if int(entry.source) == 1}
+
+    def configure(self, admin: AdminClient, topic: str, **configs: str | None) -> None:
+        """Set or, with None, delete overrides of a topic."""
+        entries = [
+            ConfigEntry(
+                name.replace("_", "."),
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for name, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        admin.incremental_alter_configs([resource])[resource].result(20)
+
+    def stop_of(self, name: str, partition: int = 0) -> str:
+        """Why a lane is stopped; empty while it is running."""
+        lane = self.lane(name, partition)
+        state: LaneState = self.orders.read([lane]).get(lane, RUNNING)
+        return "" if state.stop is None else state.stop.reason
+
+    def mapped(self) -> dict[str, dict[str, Any]]:
+        """The mappings by the name under the prefix."""
+        return {each["Topics"][0].removeprefix(f"{self.prefix}-"): each for each in self.mappings.list()}
+
+    def committed(self, name: str) -> dict[int, int]:
+        """What the topic's mapping's group has committed on the source."""
+        from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415  used here only
+
+        group = self.settings.consumer_group(self.topic(name))
+        told = self.source.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
+        return {each.partition: each.offset for each in told.topic_partitions}
+
+
+def eventually(claim: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + 20
+    while not claim():
+        assert time.monotonic() < deadline, "not within 20 s"
+        time.sleep(0.05)  # between two looks at a condition with a deadline
+
+
+@pytest.fixture
+def stage(
+    clusters: tuple[KafkaCluster, KafkaCluster],
+    dynamodb: DynamoDbLocal,
+    flow_settings: FlowSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[RefreshStage]:
+    """A flow that nobody has refreshed yet."""
+    source, target = clusters
+    prefix = f"t{uuid4().hex[:8]}"
+    mappings = EventSourceMappings(functions={"forward": Nobody()}, folder=tmp_path)
+    door = LambdaApi(mappings, behaviour=LabBehaviour())
+    door.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", door.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
+    function = importlib.import_module("refresh_topics")
+    settings = ControlSettings(
+        flow=flow_settings,
+        aliases=("us-east", "eu-west"),
+        topics=(f"{prefix}-.*",),
+        heartbeats_replication=False,
+        function_name="forward",
+        function_region="eu-west-1",
+        mapping={
+            "Enabled": True,
+            "BatchSize": 100,
+            "MaximumBatchingWindowInSeconds": 0,
+            "SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": [source.bootstrap]}},
+            "SelfManagedKafkaEventSourceConfig": {},
+        },
+    )
+    tables = flow_settings.tables
+    yield RefreshStage(
+        prefix=prefix,
+        settings=settings,
+        source=AdminClient({"bootstrap.servers": source.bootstrap, "log_level": 0}),
+        target=AdminClient({"bootstrap.servers": target.bootstrap, "log_level": 0}),
+        bootstrap=source.bootstrap,
+        chains=DynamoDbChains(dynamodb.client(), tables.offset_map),
+        orders=DynamoDbLaneOrders(dynamodb.client(), tables.lanes),
+        documents=function.documents(settings),
+        mappings=mappings,
+        wire=function.wire,
+    )
+    for client in (function.aws_lambda("eu-west-1"), function.dynamodb("us-east-1")):
+        client.close()
+    function.aws_lambda.cache_clear()
+    function.dynamodb.cache_clear()
+    mappings.stop()
+    door.stop()
+
+
+# Remote topics and mappings
+
+
+def test_a_topic_found_late_gets_its_remote_topic_and_a_mapping_from_its_first_record(stage: RefreshStage) -> None:
+    """Records that were written before it was found are the ones that replicators lose."""
+    stage.refresh()
+    stage.create("orders", 3, cleanup_policy="compact", retention_bytes="1000", min_insync_replicas="1")
+    stage.write("orders", 10)
+
+    report = stage.refresh()
+
+    assert (report.troubles, report.figures["topics-created"], report.figures["mappings-created"]) == ([], 1, 1)
+    assert stage.partitions("orders") == 3
+    assert stage.overrides("orders") == {"cleanup.policy": "compact", "retention.bytes": "1000"}
+    mapping = stage.mapped()["orders"]
+    assert mapping["StartingPosition"] == "TRIM_HORIZON"
+    assert mapping["SelfManagedKafkaEventSourceConfig"]["ConsumerGroupId"] == stage.settings.consumer_group(
+        stage.topic("orders")
+    )
+
+
+def test_a_round_in_which_nothing_is_new_changes_nothing(stage: RefreshStage) -> None:
+    stage.create("orders", 2)
+    stage.refresh()
+    eventually(lambda: stage.mapped()["orders"]["State"] == "Enabled")
+    before = stage.mapped()
+
+    report = stage.refresh()
+
+    assert report.troubles == []
+    assert {name: report.figures[name] for name in report.figures if name.startswith(("mappings", "topics-c"))} == {
+        "topics-created": 0,
+        "mappings-created": 0,
+        "mappings-updated": 0,
+        "mappings-deleted": 0,
+        "mappings-pending": 0,
+    }
+    assert stage.mapped() == before
+
+
+def test_a_remote_topic_grows_with_its_source_topic_and_never_shrinks(stage: RefreshStage) -> None:
+    stage.create("orders", 2)
+    stage.create("wide", 2)
+    stage.refresh()
+    wide = stage.remote("wide")
+    stage.target.create_partitions([NewPartitions(wide, 5)])[wide].result(20)
+    topic = stage.topic("orders")
+    stage.source.create_partitions([NewPartitions(topic, 4)])[topic].result(20)
+    eventually(lambda: len(stage.source.list_topics(timeout=5).topics[topic].partitions) == 4)
+
+    report = stage.refresh()
+
+    assert report.figures["topics-grown"] == 1
+    eventually(lambda: stage.partitions("orders") == 4)
+    assert stage.partitions("wide") == 5
+
+
+def test_literal_topics_are_shaped_and_their_mappings_are_left_to_the_deployment(stage: RefreshStage) -> None:
+    stage.create("orders")
+
+    report = stage.refresh(topics=(stage.topic("orders"), stage.topic("absent")))
+
+    assert stage.partitions("orders") == 1
+    assert stage.mapped() == {}
+    assert report.troubles == [f"not on the source: {stage.topic('absent')}, which the flow names"]
+
+
+def test_one_topic_that_cannot_be_created_does_not_block_the_others(stage: RefreshStage) -> None:
+    stage.create("a" * 235)  # with the source's alias before it, the name is too long for the target
+    stage.create("orders")
+    stage.create("payments")
+
+    report = stage.refresh()
+
+    assert sorted(stage.mapped()) == ["orders", "payments"]
+    assert [trouble for trouble in report.troubles if "no legal topic name" in trouble] == report.troubles
+
+
+def test_no_mapping_is_made_for_a_topic_whose_remote_topic_is_refused(stage: RefreshStage) -> None:
+    stage.create("orders")
+
+    report = stage.refresh(flow=replace(stage.settings.flow, replication_factor=3))
+
+    assert stage.mapped() == {}
+    assert "not created" in report.troubles[0]
+    assert stage.refresh().troubles == []
+    assert sorted(stage.mapped()) == ["orders"]
+
+
+def test_a_drifted_mapping_is_brought_back(stage: RefreshStage) -> None:
+    stage.create("orders")
+    stage.refresh()
+    eventually(lambda: stage.mapped()["orders"]["State"] == "Enabled")
+
+    report = stage.refresh(mapping=stage.settings.mapping | {"BatchSize": 7})
+
+    assert report.figures["mappings-updated"] == 1
+    assert stage.mapped()["orders"]["BatchSize"] == 7
+
+
+def test_the_mapping_of_a_topic_that_is_gone_is_deleted_and_its_remote_topic_stays(stage: RefreshStage) -> None:
+    stage.pause_mappings()
+    stage.create("orders")
+    stage.create("payments")
+    stage.refresh()
+    eventually(lambda: {each["State"] for each in stage.mapped().values()} == {"Disabled"})
+    stage.delete("orders")
+
+    missed, gone = stage.refresh(), stage.refresh()
+
+    assert (missed.figures["mappings-deleted"], gone.figures["mappings-deleted"]) == (0, 1)
+    eventually(lambda: sorted(stage.mapped()) == ["payments"])
+    assert stage.partitions("orders") == 1
+
+
+def test_records_that_a_deleted_topic_took_along_are_told_until_the_operator_settles_it(stage: RefreshStage) -> None:
+    stage.pause_mappings()
+    stage.create("orders")
+    stage.write("orders", 5)
+    stage.refresh()
+    stage.chains.prepare([run(0, 3, (0, 0, 3), lane=stage.lane("orders"))])
+    stage.chains.confirm([run(0, 3, (0, 0, 3), lane=stage.lane("orders"))])
+    stage.delete("orders")
+
+    troubles = [stage.refresh().troubles for _ in range(2)]
+
+    assert ["which ended at 5, and replicated up to 3" in trouble for (trouble,) in troubles] == [True, True]
+    stage.chains.reset(_reset(stage.lane("orders"), position=3, following=5))
+    assert stage.refresh().troubles == []
+
+
+# Where a flow begins
+
+
+def test_topics_that_were_there_before_the_flow_begin_at_their_end_and_later_ones_at_their_first_record(
+    stage: RefreshStage,
+) -> None:
+    stage.pause_mappings()
+    stage.create("old", 2)
+    stage.write("old", 4)
+    stage.refresh(start="latest")
+    stage.write("old", 3)
+    stage.create("new", 2)
+    stage.write("new", 4)
+
+    stage.refresh(start="latest")
+
+    assert stage.committed("old") == {0: 4, 1: 0}
+    assert stage.committed("new") == {}
+    assert sorted(stage.mapped()) == ["new", "old"]
+
+
+def test_a_flow_that_begins_at_a_moment_begins_at_the_first_record_of_that_moment(stage: RefreshStage) -> None:
+    stage.create("old")
+    stage.write("old", 4, timestamp=1_700_000_000_000)
+    stage.write("old", 3, timestamp=1_800_000_000_000)
+
+    stage.pause_mappings()
+
+    report = stage.refresh(start="2026-01-01T00:00:00Z")
+
+    assert report.troubles == []
+    assert stage.committed("old") == {0: 4}
+
+
+def test_offsets_that_the_group_has_committed_itself_stay(stage: RefreshStage) -> None:
+    """A mapping that is made anew goes on where it was."""
+    stage.create("old")
+    stage.write("old", 4)
+    from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415  used here only
+
+    group = stage.settings.consumer_group(stage.topic("old"))
+    offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(stage.topic("old"), 0, 2)])
+    stage.source.alter_consumer_group_offsets([offsets])[group].result(20)
+
+    stage.pause_mappings()
+
+    stage.refresh(start="latest")
+
+    assert stage.committed("old") == {0: 2}
+
+
+# Configs
+
+
+def test_configs_follow_the_source_and_a_manual_override_is_reverted(stage: RefreshStage) -> None:
+    stage.create("orders", retention_bytes="1000")
+    stage.refresh()
+    stage.configure(stage.target, stage.remote("orders"), retention_bytes="2000", segment_bytes="1048576")
+    stage.configure(stage.target, stage.remote("orders"), min_insync_replicas="1")
+
+    report = stage.sync_configs()
+
+    assert report.figures["configs-altered"] == 2
+    assert stage.overrides("orders") == {"retention.bytes": "1000", "min.insync.replicas": "1"}
+    assert stage.sync_configs().figures["configs-altered"] == 0
+
+
+def test_an_override_that_is_dropped_on_the_source_is_dropped_on_the_target(stage: RefreshStage) -> None:
+    stage.create("orders", retention_bytes="1000")
+    stage.refresh()
+    stage.configure(stage.source, stage.topic("orders"), retention_bytes=None)
+
+    stage.sync_configs()
+
+    assert stage.overrides("orders") == {}
+
+
+def test_a_protected_property_keeps_what_was_set_on_the_target(stage: RefreshStage) -> None:
+    stage.create("orders", retention_bytes="1000")
+    stage.refresh()
+    stage.configure(stage.target, stage.remote("orders"), retention_bytes="2000", segment_bytes="1048576")
+
+    stage.sync_configs(config_properties_protect=("retention.*",))
+
+    assert stage.overrides("orders") == {"retention.bytes": "2000"}
+
+
+def test_defaults_of_the_source_are_set_on_the_target_where_the_flow_says_so(stage: RefreshStage) -> None:
+    stage.create("created", delete_retention_ms="1000")
+    excluded = replace(stage.settings.flow, config_properties_exclude=("delete.retention.ms", "min.*", "unclean.*"))
+    stage.create("synced")
+    stage.refresh(use_defaults_from="source", flow=excluded)
+    stage.configure(stage.target, stage.remote("synced"), retention_bytes="2000", delete_retention_ms="2000")
+
+    report = stage.sync_configs(use_defaults_from="source", flow=excluded)
+
+    assert report.troubles == []
+    overrides = stage.overrides("synced")
+    assert (overrides["retention.bytes"], overrides["delete.retention.ms"]) == ("-1", "2000")
+    assert stage.overrides("created")["retention.bytes"] == "-1"
+    assert "delete.retention.ms" not in stage.overrides("created")
+
+
+def test_a_default_set_while_the_brokers_run_is_not_turned_into_an_override(stage: RefreshStage) -> None:
+    """MM2 takes such a default for the topic's own config."""
+
+    def set_default(how: AlterConfigOpType) -> None:
+        entry = ConfigEntry("log.segment.delete.delay.ms", "61000", incremental_operation=how)
+        broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+        stage.source.incremental_alter_configs([broker])[broker].result(20)
+
+    set_default(AlterConfigOpType.SET)
+    try:
+        stage.create("orders")
+        stage.refresh()
+        stage.sync_configs()
+
+        assert stage.overrides("orders") == {}
+    finally:
+        set_default(AlterConfigOpType.DELETE)
+
+
+# The watch
+
+
+def test_a_topic_that_was_created_again_stops_its_lanes_until_each_is_reset(stage: RefreshStage) -> None:
+    stage.pause_mappings()
+    stage.create("orders", 2)
+    stage.refresh()
+    lane = stage.lane("orders", 0)
+    stage.chains.prepare([run(0, 3, (0, 0, 3), lane=lane)])
+    stage.chains.confirm([run(0, 3, (0, 0, 3), lane=lane)])
+    stage.delete("orders")
+    stage.create("orders", 2)
+
+    reports = [stage.refresh(), stage.refresh()]
+
+    assert (stage.stop_of("orders", 0), stage.stop_of("orders", 1)) == ("recreated", "")
+    assert [report.figures.get("lanes-stopped") for report in reports] == [1, 0]
+    assert ["its partitions 0 stand still" in report.troubles[0] for report in reports] == [True, True]
+
+    stage.chains.reset(_reset(lane, position=3, following=0))
+    stage.orders.begin_anew(lane)
+
+    assert stage.refresh().troubles == []
+    assert stage.refresh().figures["topics-recreated"] == 0
+    assert stage.stop_of("orders", 0) == ""
+
+
+def test_a_topic_that_ends_below_what_was_replicated_stops_the_lane(stage: RefreshStage) -> None:
+    """Kafka has no call that truncates the end; the ends that an earlier round saw stand for one that was lost."""
+    stage.create("orders")
+    stage.write("orders", 5)
+    stage.refresh()
+    lane = stage.lane("orders")
+    stage.chains.prepare([run(0, 9, (0, 0, 9), lane=lane)])
+    stage.chains.confirm([run(0, 9, (0, 0, 9), lane=lane)])
+    seen = stage.documents.read(stage.settings.name, "topic-ends/")
+    stage.documents.write(stage.settings.name, {key: text.replace(b"[5]", b"[9]") for key, text in seen.items()})
+
+    report = stage.refresh()
+
+    stop = stage.orders.read([lane])[lane].stop
+    assert stop is not None
+    assert (stop.reason, stop.upstream_offset) == ("truncated", 5)
+    assert "--to 5" in report.troubles[0]
+    assert stage.refresh().figures.get("lanes-stopped", 0) == 0
+
+
+def _reset(lane: Lane, *, position: int, following: int) -> Reset:
+    return Reset(
+        lane=lane,
+        generation=0,
+        position=position,
+        to_generation=1,
+        next=following,
+        reason="the operator's",
+        at=1,
+    )
