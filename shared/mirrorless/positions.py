@@ -2,6 +2,9 @@
 
 A remembered position may be stale: then preparing a run at it fails, which is safe. What was read is only used once no
 run of the lane is in doubt.
+
+Positions are remembered for as long as they serve. Stops and orders are read again once a minute: a scheduled function
+or the operator may have written one.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from mirrorless.target import Deadline, Target
 END = 2**63 - 1
 """Above every offset."""
 
+STATES_MS = 60_000
+"""How long a remembered stop, or its absence, is taken for true."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Positions:
@@ -31,6 +37,8 @@ class Positions:
     """ms since the epoch."""
     _heads: dict[Lane, Head] = field(default_factory=dict)
     _states: dict[Lane, LaneState] = field(default_factory=dict)
+    _read_at: dict[Lane, int] = field(default_factory=dict)
+    """When each state was read, ms since the epoch."""
 
     def load(self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline) -> None:
         """Know the head and the state of every lane; settle what is in doubt.
@@ -40,10 +48,14 @@ class Positions:
             InDoubt: when a run's fate cannot be known yet.
             Retriable: when a store or the target does not answer.
         """
-        unknown = [lane for lane in lanes if lane not in self._heads]
+        wanted, now = list(lanes), self.clock()
+        unknown = [lane for lane in wanted if lane not in self._heads]
+        outdated = [lane for lane in wanted if lane in unknown or now - self._read_at[lane] >= STATES_MS]
+        if outdated:
+            self._states.update(dict.fromkeys(outdated, RUNNING) | dict(self.states.read(outdated)))
+            self._read_at.update(dict.fromkeys(outdated, now))
         if not unknown:
             return
-        self._states.update(dict.fromkeys(unknown, RUNNING) | dict(self.states.read(unknown)))
         heads = self.chains.heads(unknown)
         doubtful = [head.run for head in heads.values() if head.run is not None and head.in_doubt]
         settled = [run.lane for run in doubtful if self._settle_doubt(run, remote_topic, deadline)]
@@ -76,6 +88,7 @@ class Positions:
         for lane in list(self._heads.keys() | self._states.keys() if lanes is None else lanes):
             self._heads.pop(lane, None)
             self._states.pop(lane, None)
+            self._read_at.pop(lane, None)
 
     def links_over(self, lane: Lane, first: int, last: int) -> list[Link]:
         """The chain's links over upstream offsets below the position; across resets that skipped ahead, not back."""
