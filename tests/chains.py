@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from mirrorless.chain import Head, LaneState, Stop, head_of
 from mirrorless.errors import ChainBroken, LostRace
 from mirrorless.lane import FlowName, Lane
-from mirrorless.ledger import Loss
+from mirrorless.ledger import GapSummary, Loss
 from mirrorless.run import Link, Reset, Run, RunState, Span
 
 FLOW = FlowName("us-east", "eu-west")
@@ -65,10 +65,16 @@ class MemoryChains:
     """Implements `mirrorless.chain.Chains` in a dict."""
 
     links: dict[tuple[Lane, int, int], Link] = field(default_factory=dict)
+    expiries: dict[tuple[Lane, int, int], int] = field(default_factory=dict)
+    """Seconds since the epoch, of the runs that were renewed."""
+    reads: int = 0
+    """How often the store was asked: what an idle lane must not cost."""
 
     def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
         """See `Chains.heads`."""
-        return {lane: head_of(max(self.of(lane), key=_place, default=None)) for lane in lanes}
+        wanted = list(lanes)
+        self.reads += len(wanted)
+        return {lane: head_of(max(self.of(lane), key=_place, default=None)) for lane in wanted}
 
     def prepare(self, runs: Sequence[Run]) -> None:
         """See `Chains.prepare`. As in DynamoDB, those that do not collide are inserted."""
@@ -98,13 +104,19 @@ class MemoryChains:
         if not self._insert(link):
             raise LostRace("the lane has moved on meanwhile", where=link.lane.at(link.position))
 
+    def renew(self, runs: Sequence[Run], expires_at: int) -> None:
+        """See `Chains.renew`."""
+        self.expiries.update({_key(each): expires_at for each in runs if self._own(each) is not None})
+
     def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
         """See `Chains.at_or_before`."""
+        self.reads += 1
         found = [link for link in self._generation(lane, generation) if link.position <= upstream]
         return found[-1] if found else None
 
     def after(self, lane: Lane, generation: int, upstream: int, *, limit: int) -> list[Link]:
         """See `Chains.after`."""
+        self.reads += 1
         return [link for link in self._generation(lane, generation) if link.position > upstream][:limit]
 
     def of(self, lane: Lane) -> list[Link]:
@@ -152,6 +164,7 @@ class MemoryLossLedger:
     """Implements `mirrorless.ledger.LossLedger`."""
 
     losses: dict[tuple[Lane, int, int], Loss] = field(default_factory=dict)
+    explained: dict[tuple[Lane, int], GapSummary] = field(default_factory=dict)
 
     def note(self, loss: Loss) -> None:
         """See `LossLedger.note`."""
@@ -160,6 +173,20 @@ class MemoryLossLedger:
     def read(self, lane: Lane) -> list[Loss]:
         """See `LossLedger.read`."""
         return [self.losses[key] for key in sorted(self.losses) if key[0] == lane]
+
+    def summary(self, lane: Lane, generation: int) -> GapSummary:
+        """See `LossLedger.summary`."""
+        return self.explained.get((lane, generation), GapSummary(lane=lane, generation=generation))
+
+    def summaries(self, lane: Lane) -> list[GapSummary]:
+        """See `LossLedger.summaries`."""
+        return [self.explained[key] for key in sorted(self.explained) if key[0] == lane]
+
+    def summarise(self, summary: GapSummary, *, known: GapSummary) -> None:
+        """See `LossLedger.summarise`."""
+        if self.summary(summary.lane, summary.generation).until != known.until:
+            raise LostRace("another run explained these gaps", where=summary.lane.at(known.until))
+        self.explained[summary.lane, summary.generation] = summary
 
 
 def _place(link: Link) -> tuple[int, int]:

@@ -89,6 +89,18 @@ class Chains(Protocol):
         """
         ...
 
+    def renew(self, runs: Sequence[Run], expires_at: int) -> None:
+        """Let runs expire later: the head of an idle lane must outlive the map's retention.
+
+        Args:
+            runs: those that are gone, or that another attempt replaced, stay as they are.
+            expires_at: seconds since the epoch.
+
+        Raises:
+            Retriable: when the store failed.
+        """
+        ...
+
     def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
         """The link with the greatest position that is at most `upstream`."""
         ...

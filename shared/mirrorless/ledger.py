@@ -1,17 +1,29 @@
 """What did not arrive, and why? The loss ledger has an entry for every record we know to be missing on the target.
 
-Nothing is dropped in silence: a record is on the target, or its offset is in a gap of a run, or here.
+Nothing is dropped in silence: a record is on the target, or its offset is in a gap of a run. What the scheduled check
+finds in a gap is a loss, with its exact offsets; or it is harmless, then it is counted in one summary for each lane and
+generation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, cast
 
+from mirrorless.gaps import LOSSES, Harmless, Lost, Piece
 from mirrorless.lane import Lane
 
-Cause = Literal["quarantined", "reset"]
-"""`quarantined`: left out on the operator's order. `reset`: skipped when the operator reset the lane."""
+Cause = Literal["quarantined", "reset"] | Lost
+"""`quarantined`: left out on the operator's order. `reset`: skipped when the operator reset the lane. The others are
+what the scheduled check found in a gap: see `mirrorless.gaps.Cause`."""
+
+DETAILS: Mapping[str, str] = {
+    "retention": "the source's retention had removed it when the gap was looked at",
+    "truncation": "removed on the source, whose topic keeps everything: somebody deleted records",
+    "oversize": "larger than any event can be, so the mapping dropped it; it is still on the source",
+    "unexplained": "on the source, visible and not too large, and never delivered",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +42,54 @@ class Loss:
     """ms since the epoch."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapSummary:
+    """Every gap of one generation of a lane that was explained so far, losses among them."""
+
+    lane: Lane
+    generation: int
+    until: int = -1
+    """Upstream offset below which every gap is explained; -1 before the first."""
+    offsets: Mapping[Harmless, int] = field(default_factory=dict)
+    """How many by harmless cause."""
+    at: int = 0
+    """When it was last added to, ms since the epoch."""
+
+    def plus(self, pieces: Sequence[Piece], *, until: int, at: int) -> GapSummary:
+        """The summary once these pieces count too; losses are entries of their own."""
+        offsets = dict(self.offsets)
+        for piece in pieces:
+            if piece.cause not in LOSSES:
+                harmless = cast("Harmless", piece.cause)
+                offsets[harmless] = offsets.get(harmless, 0) + piece.next - piece.first
+        return GapSummary(lane=self.lane, generation=self.generation, until=until, offsets=offsets, at=at)
+
+
 class LossLedger(Protocol):
-    """The store of losses; noting one twice keeps one."""
+    """The store of losses and summaries. Every method raises Retriable when the store does not answer."""
 
     def note(self, loss: Loss) -> None:
-        """Raises Retriable when the store does not answer."""
+        """Keep a loss; noting one twice keeps one."""
         ...
 
     def read(self, lane: Lane) -> list[Loss]:
         """Every loss of a lane, by upstream offset."""
+        ...
+
+    def summary(self, lane: Lane, generation: int) -> GapSummary:
+        """What was explained of one generation; an empty summary where nothing was. Strongly consistent."""
+        ...
+
+    def summaries(self, lane: Lane) -> list[GapSummary]:
+        """Every summary of a lane, by generation."""
+        ...
+
+    def summarise(self, summary: GapSummary, *, known: GapSummary) -> None:
+        """Replace a summary.
+
+        Raises:
+            LostRace: another one than `known` stands there, so that some gap would be counted twice.
+        """
         ...
 
 
@@ -53,3 +104,20 @@ def quarantined_loss(lane: Lane, generation: int, offset: int, *, at: int) -> Lo
         detail="left out on the operator's order",
         at=at,
     )
+
+
+def losses_in(lane: Lane, generation: int, pieces: Sequence[Piece], *, at: int) -> list[Loss]:
+    """The losses among the pieces of a lane's gaps."""
+    return [
+        Loss(
+            lane=lane,
+            generation=generation,
+            first=piece.first,
+            next=piece.next,
+            cause=cast("Lost", piece.cause),
+            detail=DETAILS[piece.cause],
+            at=at,
+        )
+        for piece in pieces
+        if piece.cause in LOSSES
+    ]

@@ -15,8 +15,9 @@ from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.chain import NEW_LANE, RUNNING, Chains, Head, LaneState, LaneStates, Stop
 from mirrorless.errors import ChainBroken, LostRace
+from mirrorless.gaps import Cause, Piece
 from mirrorless.lane import Lane
-from mirrorless.ledger import Loss, LossLedger
+from mirrorless.ledger import GapSummary, Loss, LossLedger
 from mirrorless.run import Run
 from mirrorless.settings import Tables
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
@@ -224,6 +225,47 @@ def test_links_are_found_by_position_within_their_generation_and_lane(chains: Ch
     assert chains.at_or_before(OTHER, 0, 4) is None
 
 
+def test_runs_that_are_renewed_stay_what_they_are(chains: Chains) -> None:
+    links = [run(0, 10, (0, 50, 10)), run(10, 20, (10, 60, 10)), prepared(20, 30, (20, 70, 10))]
+    chains.prepare(links)
+
+    chains.renew(links[1:], 1_800_000_000)
+
+    assert chains.after(LANE, 0, -1, limit=10) == links
+    assert expiries(chains)[10] == expiries(chains)[20] == 1_800_000_000
+    assert expiries(chains).get(0) != 1_800_000_000
+
+
+def test_a_run_that_is_gone_or_replaced_is_not_renewed(chains: Chains) -> None:
+    """Neither may a renewal bring a deleted link back, nor prolong a rival's run."""
+    gone, stale = run(0, 10, (0, 50, 10)), run(10, 20, (10, 60, 10), attempt="stale")
+    stored = run(10, 20, (10, 60, 10), attempt="stored")
+    chains.prepare([stored])
+
+    chains.renew([gone, stale], 1_800_000_000)
+
+    assert chains.after(LANE, 0, -1, limit=10) == [stored]
+    assert 1_800_000_000 not in expiries(chains).values()
+
+
+def test_more_runs_than_one_batch_takes_are_renewed(chains: Chains) -> None:
+    links = [run(position, position + 1, (position, position, 1)) for position in range(60)]
+    chains.prepare(links)
+
+    chains.renew(links, 1_800_000_000)
+
+    assert expiries(chains) == dict.fromkeys(range(60), 1_800_000_000)
+
+
+def expiries(chains: Chains) -> dict[int, int]:
+    """When the links of the lane expire, by position."""
+    if isinstance(chains, MemoryChains):
+        return {position: expiry for (_, _, position), expiry in chains.expiries.items()}
+    assert isinstance(chains, DynamoDbChains)
+    items = chains._client.scan(TableName=chains._table, ConsistentRead=True)["Items"]
+    return {int(item["link"]["S"].partition("/")[2]): int(item["expires_at"]["N"]) for item in items}
+
+
 # States and losses
 
 
@@ -264,6 +306,46 @@ def test_a_loss_noted_twice_is_one_and_losses_come_in_order(ledger: LossLedger) 
         ledger.note(each)
 
     assert ledger.read(LANE) == [loss(9), loss(10), loss(0, 1)]
+
+
+def test_what_explains_gaps_is_summed_up_beside_the_losses(ledger: LossLedger) -> None:
+    def piece(first: int, following: int, cause: Cause) -> Piece:
+        return Piece(first=first, next=following, cause=cause)
+
+    nothing = ledger.summary(LANE, 0)
+    assert nothing == GapSummary(lane=LANE, generation=0)
+
+    one = nothing.plus([piece(1, 3, "aborted"), piece(3, 4, "unexplained")], until=4, at=7)
+    ledger.summarise(one, known=nothing)
+    two = one.plus([piece(9, 10, "aborted"), piece(11, 14, "compaction")], until=14, at=8)
+    ledger.summarise(two, known=one)
+    later = ledger.summary(LANE, 1).plus([piece(0, 2, "retention")], until=2, at=9)
+    ledger.summarise(later, known=ledger.summary(LANE, 1))
+    ledger.note(
+        Loss(lane=LANE, generation=0, first=3, next=4, cause="unexplained", detail="why", at=7),
+    )
+
+    assert ledger.summary(LANE, 0) == two
+    assert (two.offsets, two.until) == ({"aborted": 3, "compaction": 3}, 14)
+    assert ledger.summaries(LANE) == [two, later]
+    assert ledger.summaries(OTHER) == []
+    assert [loss.first for loss in ledger.read(LANE)] == [3]
+
+
+def test_a_gap_that_another_run_explained_is_not_counted_again(ledger: LossLedger) -> None:
+    nothing = ledger.summary(LANE, 0)
+    marker = [Piece(first=1, next=2, cause="transaction_marker")]
+    one = nothing.plus(marker, until=2, at=7)
+    ledger.summarise(one, known=nothing)
+
+    with pytest.raises(LostRace):
+        ledger.summarise(nothing.plus(marker, until=2, at=8), known=nothing)
+    two = one.plus(marker, until=5, at=9)
+    ledger.summarise(two, known=one)
+    with pytest.raises(LostRace):
+        ledger.summarise(one.plus(marker, until=5, at=9), known=one)
+
+    assert ledger.summary(LANE, 0) == two
 
 
 @pytest.mark.parametrize("lane", [LANE, OTHER, Lane(FLOW, "a-b-0", 3), Lane(FLOW, "a.b_c", 0)])

@@ -35,6 +35,7 @@ class DynamoDbChains:
         own = '"lane" = ? AND "link" = ? AND "attempt" = ?'
         self._insert = f'INSERT INTO "{table}" VALUE '
         self._confirm = f'UPDATE "{table}" SET "state" = \'committed\' WHERE {own}'  # noqa: S608 -- our table's name
+        self._renew = f'UPDATE "{table}" SET "{EXPIRY}" = ? WHERE {own}'  # noqa: S608 -- same
         self._withdraw = f'DELETE FROM "{table}" WHERE {own} AND "state" = \'prepared\''  # noqa: S608 -- same
 
     def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
@@ -77,6 +78,14 @@ class DynamoDbChains:
         if any(code == "DuplicateItem" for _, code in failures):
             raise LostRace("the lane has moved on meanwhile", where=link.lane.at(link.position))
         _raise_first(failures, "reset a lane")
+
+    def renew(self, runs: Sequence[Run], expires_at: int) -> None:
+        """See `Chains.renew`."""
+        expiry = {"N": str(expires_at)}
+        failures = self._execute(
+            [{"Statement": self._renew, "Parameters": [expiry, *_own_key(run)]} for run in runs], runs, "renew runs"
+        )
+        _raise_first([each for each in failures if each[1] != "ConditionalCheckFailed"], "renew a run")
 
     def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
         """See `Chains.at_or_before`."""

@@ -1,12 +1,19 @@
-"""The loss ledger in DynamoDB."""
+"""The loss ledger in DynamoDB: one item for each loss, and one summary for each lane and generation."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
+from botocore.exceptions import ClientError
+
 from mirrorless.adapters.dynamodb import translated
+from mirrorless.errors import LostRace
+from mirrorless.gaps import Harmless
 from mirrorless.lane import Lane
-from mirrorless.ledger import Cause, Loss
+from mirrorless.ledger import Cause, GapSummary, Loss
+
+SUMMARY = "explained"
+"""In place of the first upstream offset in a summary's key, so that it follows the losses of its generation."""
 
 
 class DynamoDbLossLedger:
@@ -18,9 +25,7 @@ class DynamoDbLossLedger:
 
     def note(self, loss: Loss) -> None:
         """See `LossLedger.note`."""
-        item = {
-            "lane": {"S": str(loss.lane)},
-            "first": {"S": f"{loss.generation:06d}/{loss.first:019d}"},
+        item = _key(loss.lane, loss.generation, f"{loss.first:019d}") | {
             "next": {"N": str(loss.next)},
             "cause": {"S": loss.cause},
             "detail": {"S": loss.detail},
@@ -31,7 +36,48 @@ class DynamoDbLossLedger:
 
     def read(self, lane: Lane) -> list[Loss]:
         """See `LossLedger.read`."""
-        losses: list[Loss] = []
+        return [_loss(lane, item) for item in self._items(lane) if "cause" in item]
+
+    def summary(self, lane: Lane, generation: int) -> GapSummary:
+        """See `LossLedger.summary`."""
+        with translated("read what explains gaps", str(lane)):
+            answer = self._client.get_item(
+                TableName=self._table, Key=_key(lane, generation, SUMMARY), ConsistentRead=True
+            )
+        if "Item" not in answer:
+            return GapSummary(lane=lane, generation=generation)
+        return _summary(lane, answer["Item"])
+
+    def summaries(self, lane: Lane) -> list[GapSummary]:
+        """See `LossLedger.summaries`."""
+        return [_summary(lane, item) for item in self._items(lane) if "until" in item]
+
+    def summarise(self, summary: GapSummary, *, known: GapSummary) -> None:
+        """See `LossLedger.summarise`."""
+        item = _key(summary.lane, summary.generation, SUMMARY) | {
+            "until": {"N": str(summary.until)},
+            "offsets": {"M": {cause: {"N": str(count)} for cause, count in summary.offsets.items()}},
+            "at": {"N": str(summary.at)},
+        }
+        # Nobody was here since we read it: either there is still no summary, or it still ends where it ended.
+        as_known: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#until)"}
+        if known.until >= 0:
+            as_known = {
+                "ConditionExpression": "#until = :known",
+                "ExpressionAttributeValues": {":known": {"N": str(known.until)}},
+            }
+        with translated("note what explains gaps", summary.lane.at(summary.until)):
+            try:
+                self._client.put_item(
+                    TableName=self._table, Item=item, ExpressionAttributeNames={"#until": "until"}, **as_known
+                )
+            except ClientError as exc:
+                if exc.response.get("Error", {}).get("Code") != "ConditionalCheckFailedException":
+                    raise
+                raise LostRace("another run explained these gaps", where=summary.lane.at(known.until)) from exc
+
+    def _items(self, lane: Lane) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = []
         request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": "lane = :lane",
@@ -41,10 +87,14 @@ class DynamoDbLossLedger:
         while True:
             with translated("read the loss ledger", str(lane)):
                 answer = self._client.query(**request)
-            losses += [_loss(lane, item) for item in answer["Items"]]
+            items += answer["Items"]
             if "LastEvaluatedKey" not in answer:
-                return losses
+                return items
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+
+def _key(lane: Lane, generation: int, first: str) -> dict[str, Any]:
+    return {"lane": {"S": str(lane)}, "first": {"S": f"{generation:06d}/{first}"}}
 
 
 def _loss(lane: Lane, item: dict[str, Any]) -> Loss:
@@ -56,5 +106,15 @@ def _loss(lane: Lane, item: dict[str, Any]) -> Loss:
         next=int(item["next"]["N"]),
         cause=cast("Cause", item["cause"]["S"]),
         detail=item["detail"]["S"],
+        at=int(item["at"]["N"]),
+    )
+
+
+def _summary(lane: Lane, item: dict[str, Any]) -> GapSummary:
+    return GapSummary(
+        lane=lane,
+        generation=int(item["first"]["S"].partition("/")[0]),
+        until=int(item["until"]["N"]),
+        offsets={cast("Harmless", cause): int(count["N"]) for cause, count in sorted(item["offsets"]["M"].items())},
         at=int(item["at"]["N"]),
     )
