@@ -1,4 +1,4 @@
-"""`mirrorless losses [FLOW] [TOPIC]`: what did not arrive, and why?"""
+"""`mirrorless losses [FLOW] [TOPIC]`: what did not arrive, and why? And which gaps are harmless?"""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import json
 from cli.arguments import add_deployment
 from cli.deployment import Deployment
 from cli.wording import moment, numbered
-from mirrorless.ledger import Loss
+from mirrorless.ledger import GapSummary, Loss
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command `losses`."""
     parser = subparsers.add_parser(
         "losses",
-        help="list the loss ledger: upstream offsets that the target does not have, and why",
+        help="list the loss ledger: upstream offsets that the target does not have, and why; and which gaps are harmless",
         epilog="Example: mirrorless losses 'us-east->eu-west' orders",
     )
     parser.add_argument("flow", metavar="FLOW", nargs="?", help="'source->target', quoted (default: every flow)")
@@ -30,18 +30,26 @@ def run(arguments: argparse.Namespace) -> int:
 
     deployment = Deployment.of(arguments)
     losses: list[Loss] = []
+    summaries: list[GapSummary] = []
     for flow in deployment.flow_names(arguments.flow):
         stores = deployment.stores(flow)
         for lane in lanes_in(stores.client, stores.tables.loss_ledger, flow):
             if arguments.topic in {None, lane.topic}:
                 losses += stores.ledger.read(lane)
+                summaries += stores.ledger.summaries(lane)
     if arguments.json:
-        print(json.dumps({"losses": [as_json(loss) for loss in losses]}, indent=2))
-    elif not losses:
+        explained = [summary_as_json(summary) for summary in summaries]
+        print(json.dumps({"losses": [as_json(loss) for loss in losses], "explained": explained}, indent=2))
+        return 0
+    if not losses:
         print("The loss ledger is empty: nothing is known to be missing on the target.")
-    else:
-        for loss in losses:
-            print(as_line(loss))
+    for loss in losses:
+        print(as_line(loss))
+    harmless = [summary for summary in summaries if summary.offsets]
+    if harmless:
+        print("\nOffsets without a record that are harmless:")
+    for summary in harmless:
+        print(summary_as_line(summary))
     return 0
 
 
@@ -65,3 +73,22 @@ def as_line(loss: Loss) -> str:
     reach = str(loss.first) if loss.next == loss.first + 1 else f"{loss.first} to {loss.next - 1}"
     offsets = numbered(loss.next - loss.first, "offset")
     return f"{moment(loss.at)}  {loss.lane} @ {reach} ({offsets}, {loss.cause}): {loss.detail}"
+
+
+def summary_as_json(summary: GapSummary) -> dict[str, object]:
+    """A summary for programs: every gap below upstream offset `until` is explained; `offsets` counts the harmless."""
+    return {
+        "flow": str(summary.lane.flow),
+        "topic": summary.lane.topic,
+        "partition": summary.lane.partition,
+        "generation": summary.generation,
+        "until": summary.until,
+        "offsets": dict(summary.offsets),
+        "at": summary.at,
+    }
+
+
+def summary_as_line(summary: GapSummary) -> str:
+    """A summary for people."""
+    counts = ", ".join(f"{count:,} {cause.replace('_', ' ')}" for cause, count in sorted(summary.offsets.items()))
+    return f"{moment(summary.at)}  {summary.lane} below {summary.until} (generation {summary.generation}): {counts}"
