@@ -1,0 +1,220 @@
+"""What does the source's log still hold where a lane has a gap? A read that is bounded in time, records and bytes.
+
+Gaps are mostly transaction markers, a few records apart: ranges that are near each other are read through in one go. Of
+all partitions one range at a time is read, side by side, until each has come to its end or a bound is reached.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left, translated
+from mirrorless.gaps import Cleanup, Look, Range, cleanup_of, event_bytes
+from mirrorless.groups import Place
+from mirrorless.record import Record
+from mirrorless.settings import ClusterSettings
+from mirrorless.target import Deadline
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+NEAR: Final = 500
+"""Upstream offsets between two gaps that are read through: a new range costs a round trip."""
+
+LOOK_SECONDS: Final = 2.0
+"""For one look. Heartbeats wait meanwhile; what is not read now is read in the next round."""
+
+LOOK_RECORDS: Final = 100_000
+LOOK_BYTES: Final = 32 * 1024 * 1024
+
+FETCH_BYTES: Final = 256 * 1024
+"""Of one partition at a time: a gap is often one offset, and what is fetched beyond it is thrown away."""
+
+_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 -- the constants' names
+
+
+class KafkaSourceLog:
+    """Implements `mirrorless.gaps.SourceLog`."""
+
+    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
+        self._cluster = cluster
+        self._flow = flow
+        self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
+        self._warm_admin: AdminClient | None = None
+
+    def starts(self, places: Sequence[Place], deadline: Deadline) -> dict[Place, int]:
+        """See `SourceLog.starts`."""
+        from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 -- kept out of every cold start
+
+        earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # theirs
+        wanted = {TopicPartition(*place): earliest for place in places}
+        found = {}
+        with translated("tell where its logs begin", self._where):
+            futures = self._admin().list_offsets(wanted, request_timeout=seconds_left(deadline)) if wanted else {}
+            for at, future in futures.items():
+                try:
+                    found[at.topic, at.partition] = answer(future, deadline).offset
+                except KafkaException as exc:
+                    if exc.args[0].code() not in _ABSENT:
+                        raise
+        return found
+
+    def cleanup(self, topics: Sequence[str], deadline: Deadline) -> dict[str, Cleanup]:
+        """See `SourceLog.cleanup`."""
+        from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415 -- same
+
+        wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        found = {}
+        with translated("describe its topics", self._where):
+            futures = self._admin().describe_configs(wanted, request_timeout=seconds_left(deadline)) if wanted else {}
+            for resource, future in futures.items():
+                try:
+                    configs = answer(future, deadline)
+                except KafkaException as exc:
+                    if exc.args[0].code() not in _ABSENT:
+                        raise
+                    continue
+                found[resource.name] = cleanup_of({name: entry.value for name, entry in configs.items()})
+        return found
+
+    def look(
+        self, ranges: Mapping[Place, Sequence[Range]], *, committed: bool, deadline: Deadline
+    ) -> dict[Place, Look]:
+        """See `SourceLog.look`."""
+        readings = {place: _Reading(asked=asked, through=joined(asked)) for place, asked in ranges.items() if asked}
+        bound = _Bound(end=time.monotonic() + min(LOOK_SECONDS, deadline() - MARGIN_SECONDS))
+        if not readings:
+            return {}
+        config = client_config(self._cluster, f"{self._flow}|gaps") | {
+            "group.id": "mirrorless-gaps",  # the client wants one; nothing is ever committed to it
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",  # below the log's start nothing is to be read in its place
+            "fetch.wait.max.ms": 50,
+            "max.partition.fetch.bytes": FETCH_BYTES,
+            "queued.max.messages.kbytes": 16 * 1024,
+        }
+        with translated("let its gaps be read", self._where):
+            consumer = Consumer(config)
+            try:
+                while bound.holds and (unfinished := {at: it for at, it in readings.items() if it.through}):
+                    _read_next(consumer, unfinished, bound)
+            finally:
+                consumer.close()
+        return {place: reading.seen() for place, reading in readings.items()}
+
+    def _admin(self) -> AdminClient:
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 -- same
+
+        if self._warm_admin is None:
+            self._warm_admin = AdminClient(client_config(self._cluster, f"{self._flow}|gaps-admin"))
+        return self._warm_admin
+
+
+_ABSENT: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- the constant's name
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 -- same
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""Of one topic only: its gaps wait, the others go on."""
+
+
+def joined(ranges: Iterable[Range], near: int = NEAR) -> list[Range]:
+    """Ranges, growing, of which those that are near each other have become one."""
+    wide: list[Range] = []
+    for first, following in ranges:
+        if wide and first - wide[-1][1] <= near:
+            first = wide.pop()[0]  # noqa: PLW2901 -- the wider range takes its place
+        wide.append((first, following))
+    return wide
+
+
+@dataclass(slots=True)
+class _Bound:
+    """What is left of a look."""
+
+    end: float
+    records: int = LOOK_RECORDS
+    bytes: int = LOOK_BYTES
+
+    @property
+    def holds(self) -> bool:
+        return self.records > 0 and self.bytes > 0 and time.monotonic() < self.end
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    """How far one partition has been read."""
+
+    asked: Sequence[Range]
+    through: list[Range]
+    """Still to be read; the first one is being read."""
+    until: int = -1
+    visible: dict[int, int] = field(default_factory=dict)
+    trouble: str = ""
+
+    def take(self, message: Message) -> bool:
+        """Note what came; whether the range that is being read is over."""
+        offset, error = message.offset() or 0, message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
+            # Retention was faster than we: the next round asks again where the log begins.
+            self.trouble = "" if error.code() in _OUT_OF_RANGE else error.str()
+            self.through.clear()
+            return True
+        first, following = self.through[0]
+        if error is None and first <= offset < following:
+            self.until = offset + 1
+            if self._is_asked(offset):
+                self.visible[offset] = event_bytes(_record(message))
+        elif offset >= first:
+            self.until = max(self.until, min(offset, following))
+        if self.until >= following:
+            self.through.pop(0)
+            return True
+        if error is not None:
+            self.through.clear()  # its log ends here, or an open transaction hides the rest
+            return True
+        return False
+
+    def seen(self) -> Look:
+        return Look(until=self.until, visible=self.visible, trouble=self.trouble)
+
+    def _is_asked(self, offset: int) -> bool:
+        at = bisect_right(self.asked, offset, key=lambda each: each[0]) - 1
+        return at >= 0 and offset < self.asked[at][1]
+
+
+def _read_next(consumer: Consumer, unfinished: Mapping[Place, _Reading], bound: _Bound) -> None:
+    """Read one range of each partition."""
+    consumer.assign([TopicPartition(*place, it.through[0][0]) for place, it in unfinished.items()])
+    open_places = set(unfinished)
+    while open_places and bound.holds:
+        for message in consumer.consume(500, timeout=max(0.0, min(0.1, bound.end - time.monotonic()))):
+            place = (message.topic() or "", -1 if (partition := message.partition()) is None else partition)
+            if place not in open_places:
+                continue
+            bound.records -= 1
+            bound.bytes -= len(message)
+            if unfinished[place].take(message):
+                open_places.discard(place)
+                consumer.pause([TopicPartition(*place)])
+
+
+def _record(message: Message) -> Record:
+    return Record(
+        offset=message.offset() or 0,
+        timestamp=0,
+        headers=list(message.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
+        key=message.key(),
+        value=message.value(),
+    )
