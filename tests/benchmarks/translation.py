@@ -1,0 +1,186 @@
+"""How many records does a group read again after failover, because of translation alone? MM2 and ours, side by side.
+
+One partition, all of its records replicated, and a group at every lag there is. MM2 sees its best case: offsets equal
+on both sides, no gap, a task that lives from the first record on. Ours sees what the forwarder leaves behind: batches
+of random size, each with a commit marker behind it. Every figure is counted from translated offsets; nothing is timed,
+and the same seed gives the same table. Exits 1 if our map errs by a record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from lab.translations import LoadedChains
+from tests.benchmarks.mm2_store import Sync, SyncStore, SyncWriter
+from tests.chains import LANE, MemoryChains, run
+
+RECORDS = 1_000_000
+LARGEST_BATCH = 10_000
+LAG_MAXIMA = (0, 10, 100, 1_000)
+"""Values of MM2's `offset.lag.max`; 100 is its default."""
+BANDS = ((0, 99), (100, 999), (1_000, 9_999), (10_000, 99_999), (100_000, 1_000_000))
+"""First and last lag of each, in records."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reread:
+    """Records that groups of one lag band read again, and those that they would never read."""
+
+    mean: float
+    worst: int
+    skipped: int
+    """The most records that one group skips."""
+
+    def __str__(self) -> str:
+        skips = f", skips {self.skipped:,}" if self.skipped else ""
+        return f"{self.mean:,.0f} / {self.worst:,}{skips}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One way of translating."""
+
+    title: str
+    written: int
+    """Entries written for the whole partition: offset syncs, or runs."""
+    kept: int
+    """Different entries that translate at the end."""
+    bands: tuple[Reread, ...]
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=Path, help="write the page there as well")
+    arguments = parser.parse_args()
+
+    columns = measure(arguments.records, arguments.seed)
+    found = table(arguments.records, columns)
+    print(found)
+    if arguments.report is not None:
+        arguments.report.write_text(page(arguments.records, arguments.seed, found))
+    ours = columns[-1]
+    return int(any(band.worst or band.skipped for band in ours.bands))
+
+
+def measure(records: int, seed: int) -> list[Column]:
+    """MM2 at each `offset.lag.max`, then ours."""
+    return [*(mm2(records, lag_max) for lag_max in LAG_MAXIMA), ours(records, Random(seed))]  # noqa: S311  no secret
+
+
+def mm2(records: int, lag_max: int) -> Column:
+    """MM2, every record acknowledged once and every sync stored at once."""
+    writer, store, written = SyncWriter(lag_max=lag_max), SyncStore(), 0
+    for offset in range(records):
+        if writer.is_due(offset, offset):
+            store.add(Sync(offset, offset))
+            written += 1
+
+    def translate(upstream: int) -> int:
+        found = store.translate(upstream)
+        assert found is not None  # a sync was written
+        return max(0, found)  # without a checkpoint the group begins at the beginning
+
+    return Column(
+        title=f"MM2, `offset.lag.max` {lag_max}",
+        written=written,
+        kept=len(store.kept),
+        bands=_bands(translate, downstream=range(records)),
+    )
+
+
+def ours(records: int, chance: Random) -> Column:
+    """The chain of runs that the forwarder would leave, and the product's own translation on it."""
+    chains, downstream = MemoryChains(), list[int]()
+    upstream = place = 0
+    while upstream < records:
+        length = min(chance.randint(1, LARGEST_BATCH), records - upstream)
+        chains.prepare([run(upstream, upstream + length, (upstream, place, length))])
+        downstream += range(place, place + length)
+        upstream += length
+        place += length + 1  # the marker that commits the batch
+
+    offsets = LoadedChains(chains, LANE).offset_map()
+
+    def translate(upstream: int) -> int:
+        found = offsets.downstream(LANE, upstream).offset
+        assert found is not None  # there is a run
+        return found
+
+    runs = len(chains.links)
+    return Column(title="Mirrorless", written=runs, kept=runs, bands=_bands(translate, downstream=downstream))
+
+
+def _bands(translate: Callable[[int], int], *, downstream: Sequence[int]) -> tuple[Reread, ...]:
+    """A group at every lag of each band, held against the list of where every record stands.
+
+    Args:
+        translate: a committed upstream offset to the downstream offset at which the group goes on.
+        downstream: the place of each record; the record's index is its upstream offset.
+    """
+    records, found = len(downstream), []
+    for first, last in _within(records):
+        errors = []
+        for lag in range(first, last + 1):
+            upstream = records - lag
+            errors.append(upstream - bisect_left(downstream, translate(upstream)))
+        again = [max(0, error) for error in errors]
+        found.append(Reread(mean=sum(again) / len(again), worst=max(again), skipped=max(0, -min(errors))))
+    return tuple(found)
+
+
+def _within(records: int) -> list[tuple[int, int]]:
+    """The bands of a partition with so many records."""
+    return [(first, min(last, records)) for first, last in BANDS if first <= records]
+
+
+def table(records: int, columns: Sequence[Column]) -> str:
+    """Markdown; one row for each lag band."""
+    bands = [f"{first:,} to {last:,}" for first, last in _within(records)]
+    rows = [
+        ["Lag of the group, records", *(column.title for column in columns)],
+        ["---"] * (len(columns) + 1),
+        *([band, *(str(column.bands[number]) for column in columns)] for number, band in enumerate(bands)),
+        ["entries written", *(f"{column.written:,}" for column in columns)],
+        ["entries that translate", *(f"{column.kept:,}" for column in columns)],
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def page(records: int, seed: int, found: str) -> str:
+    """The page of the documentation."""
+    return f"""# Translation, side by side
+
+How many records does a consumer group read again after failover, because its offset was translated badly? Mean / worst
+over every group offset in a band of lags, for one partition of {records:,} records that is fully replicated.
+
+{found}
+
+An entry is an offset sync for MirrorMaker 2 (MM2), and a run, one DynamoDB item a batch, for Mirrorless.
+
+**Why MM2 errs.** It keeps 64 slots of syncs per partition, in memory, denser near the end and thinner with age. A group
+that lags is sent to the nearest older sync that is left. More syncs (a smaller `offset.lag.max`) do not help a group
+that lags, because the slots thin them out again. **Why Mirrorless does not.** It keeps every run, and looks up the one
+that holds the offset.
+
+**How it was made.** `python -m tests.benchmarks.translation --records {records} --seed {seed} --report
+docs/translation.md` writes this page; the same seed writes the same page. MM2 is a port of its algorithm to Python
+(`tests/benchmarks/mm2_store.py`), held to the cases of MM2's own tests (`tests/unit/test_mm2_store.py`). It sees its
+best case: no gaps, equal offsets on both sides, every sync stored at once, no restart. Mirrorless is the code that
+ships, on a chain as the forwarder leaves it: batches of 1 to {LARGEST_BATCH:,} records with a commit marker behind
+each. Its figures are counted against a list of where every record stands, as MM2's are. That they hold over gaps,
+aborted records, retries and resets as well is shown by `tests/unit/test_translation_property.py` and, on real clusters,
+by `tests/integration/test_translation_oracle.py`.
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
