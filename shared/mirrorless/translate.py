@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mirrorless.chain import Chains
+from mirrorless.chain import Chains, Head
 from mirrorless.lane import Lane
 from mirrorless.run import Link, Reset, Run
 
@@ -30,7 +30,10 @@ no_map                nothing of this lane has been replicated
 """
 
 PAGE = 16
-"""Links read at a time while walking along a chain."""
+"""Links read at a time while looking for the next record."""
+
+LONG_PAGE = 500
+"""Links read at a time while walking along a chain to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,8 @@ class Translation:
     state: TranslationState
 
 
+Side = Literal["upstream", "downstream"]
+
 NO_MAP = Translation(offset=None, state="no_map")
 
 
@@ -50,11 +55,17 @@ class OffsetMap:
     def __init__(self, chains: Chains) -> None:
         self._chains = chains
 
-    def downstream(self, lane: Lane, upstream: int) -> Translation:
-        """Translate an upstream offset: where would a consumer that has read up to it go on downstream?"""
-        head = self._chains.heads([lane])[lane]
+    def downstream(self, lane: Lane, upstream: int, *, head: Head | None = None) -> Translation:
+        """Translate an upstream offset: where would a consumer that has read up to it go on downstream?
+
+        Args:
+            lane: whose offset.
+            upstream: the first offset that the consumer has not read.
+            head: the lane's, where the caller has read it already.
+        """
+        head = head or self._chains.heads([lane])[lane]
         if upstream < head.position:
-            run = _committed(self._chains.at_or_before(lane, head.generation, upstream))
+            run = self._run_over(lane, head, upstream)
 
             # Exactly on a record, or in a gap before a record of the same run.
             state: TranslationState = "before_map" if run is None or run.next <= upstream else "next_record"
@@ -70,15 +81,30 @@ class OffsetMap:
                 return Translation(offset=following.spans[0].downstream, state=state)
 
         # Beyond the last record that was replicated: the end of the map.
-        end = self._end(lane, head.generation)
+        end = self._end(lane, head)
         if end is None:
             return NO_MAP
         return Translation(offset=end, state="exact" if upstream <= head.position else "ahead_of_replication")
 
-    def upstream(self, lane: Lane, downstream: int) -> Translation:
-        """Translate a downstream offset back: where on the source would a consumer of the remote topic go on?"""
-        head = self._chains.heads([lane])[lane]
-        run = self._last_run_at_or_before(lane, head.generation, head.position, downstream)
+    def upstream(
+        self, lane: Lane, downstream: int, *, head: Head | None = None, stable_end: int | None = None
+    ) -> Translation:
+        """Translate a downstream offset back: where on the source would a consumer of the remote topic go on?
+
+        A read_committed consumer that has read everything stands behind the last commit marker, and so beyond the last
+        record that the map knows. Whether that is all there was, the map alone cannot tell. `stable_end` can: read
+        after the consumer's offset and before the head, nothing below it is undecided, and whatever became visible
+        below it had been prepared before. So with no run in doubt there are only markers in between.
+
+        Args:
+            lane: whose offset.
+            downstream: the first offset that the consumer has not read.
+            head: the lane's, where the caller has read it already.
+            stable_end: of the remote partition, read as said above; None where nobody asked, or where records are
+                visible before their run is prepared (at_least_once).
+        """
+        head = head or self._chains.heads([lane])[lane]
+        run = self._last_run_from(lane, head, downstream)
         if run is None:
             first = self._first_record_after(lane, head.generation, -1)
             return NO_MAP if first is None else Translation(offset=first.spans[0].upstream, state="before_map")
@@ -93,7 +119,57 @@ class OffsetMap:
         if following is not None:
             unbroken = self._unbroken(lane, run, following)
             return Translation(offset=following.spans[0].upstream, state="next_record" if unbroken else "before_map")
+        if stable_end is not None and not head.in_doubt:
+            after_last = max(after_last, stable_end)
         return Translation(offset=head.position, state="exact" if downstream <= after_last else "ahead_of_replication")
+
+    def records_between(self, lane: Lane, first: int, end: int, side: Side, *, head: Head | None = None) -> int:
+        """How many records that the map knows stand at offsets [first, end) of one side.
+
+        Args:
+            lane: whose records.
+            first: the first offset that counts.
+            end: the first offset that does not.
+            side: whose offsets these are.
+            head: the lane's, where the caller has read it already.
+        """
+        if first >= end:
+            return 0
+        head = head or self._chains.heads([lane])[lane]
+        if side == "upstream":
+            link = self._chains.at_or_before(lane, head.generation, first)
+        else:
+            link = self._last_run_from(lane, head, first)
+        count, at = 0, -1
+        links: list[Link] = [] if link is None else [link]
+        while True:
+            for each in links:
+                run = _committed(each)
+                for span in run.spans if run is not None else ():
+                    start = span.upstream if side == "upstream" else span.downstream
+                    if start >= end:
+                        return count
+                    count += max(0, min(end, start + span.length) - max(first, start))
+                at = each.position
+                if each.next >= head.position:
+                    return count
+            links = self._chains.after(lane, head.generation, at, limit=LONG_PAGE)
+            if not links:
+                return count
+
+    def _run_over(self, lane: Lane, head: Head, upstream: int) -> Run | None:
+        """The committed run with the greatest position that is at most `upstream`; the head's costs no read."""
+        last = _committed(head.run)
+        if last is not None and last.position <= upstream:
+            return last
+        return _committed(self._chains.at_or_before(lane, head.generation, upstream))
+
+    def _last_run_from(self, lane: Lane, head: Head, downstream: int) -> Run | None:
+        """See `_last_run_at_or_before`; the head's own run costs no read."""
+        last = _committed(head.run)
+        if last is not None and last.spans and last.spans[0].downstream <= downstream:
+            return last
+        return self._last_run_at_or_before(lane, head.generation, head.position, downstream)
 
     def _unbroken(self, lane: Lane, first: Run, last: Run) -> bool:
         """Whether no link between two runs has expired: each begins where the one before it ends."""
@@ -116,9 +192,10 @@ class OffsetMap:
             at = links[-1].position
         return None
 
-    def _end(self, lane: Lane, generation: int) -> int | None:
+    def _end(self, lane: Lane, head: Head) -> int | None:
         """The downstream offset after the last record that was replicated."""
-        link = self._chains.at_or_before(lane, generation, 2**63 - 1)
+        generation = head.generation
+        link: Link | None = head.run
         while link is not None:
             run = _committed(link)
             if run is not None and run.last_downstream is not None:
