@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
@@ -57,6 +57,10 @@ class TopicAudit:
     """What the audit found in one topic of one flow."""
 
     rows: list[Row]
+    upstream: Mapping[int, Sequence[int]]
+    """Upstream offsets of the visible records, by partition, in order."""
+    upstream_of: Mapping[int, Mapping[int, int]]
+    """By partition: the downstream offset of each record that arrived, and the upstream offset of its original."""
 
 
 def audit_topic(lab: Lab, flow: Flow, topic: str) -> TopicAudit:
@@ -85,9 +89,11 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0) -> TopicAudi
     written = read_topic(source_cluster, topic, source_ends)
     arrived = read_topic(target_cluster, remote_topic, target_ends)
     rows = []
+    originals: dict[int, dict[int, int]] = {}
     for partition in sorted(written.keys() | arrived.keys()):
         upstream, downstream = written.get(partition, []), arrived.get(partition, [])
         found = compare(upstream, downstream)
+        originals[partition] = {target.offset: source.offset for source, target in found.pairs}
         mistranslated = count_mistranslated(
             chains,
             Lane(flow.name, topic, partition),
@@ -110,7 +116,11 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0) -> TopicAudi
                 mistranslated=mistranslated,
             )
         )
-    return TopicAudit(rows=rows)
+    return TopicAudit(
+        rows=rows,
+        upstream={partition: [each.offset for each in records] for partition, records in written.items()},
+        upstream_of=originals,
+    )
 
 
 def wait_until_replicated(lab: Lab, mappings: Iterable[FlowMapping], *, deadline: float) -> None:

@@ -1,4 +1,8 @@
-"""Does it do what it says, before my eyes? Two clusters, both ways, two faults, and an audit of every record."""
+"""Does it do what it says, before my eyes? Two clusters, both ways, two faults, a moving group, and a full audit.
+
+While records flow, the consumer group `shop` reads two topics on one cluster, is moved to the other one, and back. Each
+record must arrive once, and must be read once.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -19,10 +23,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from lab.application import Application
 from lab.artifacts import DEFAULT_KAFKA
 from lab.audit import Row, audit_topic, table, totals, wait_until_replicated
 from lab.cloud import Lab
+from lab.group_move import GroupFindings, MovingGroup
 from lab.workload import SHAPES, Workload
+from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.configuration.flow import Flow
 from mirrorless.configuration.loading import load
 from mirrorless.errors import ConfigurationError
@@ -35,12 +42,25 @@ SECONDS = 30.0
 REPLICATED_WITHIN_SECONDS = 120.0
 FUNCTION_KILL_AT, BROKER_KILL_AT = 0.3, 0.6
 """Part of the records after which the faults come."""
+GROUP = "shop"
+GROUP_TOPICS = ("orders", "payments")
+"""With transactions among them, so that offsets differ between the clusters."""
+LEAVE_AT, RETURN_AT = 0.35, 0.75
+"""Part of the records after which the group leaves the source, and the target."""
+MOVED_WITHIN_SECONDS = 60.0
+CONTROL = {
+    "checkpoints_seconds": 1,
+    "sync_group_offsets_seconds": 1,
+    "sync_group_offsets_reverse": True,
+    "refresh_topics_seconds": 5,
+}
+"""What the demonstration sets otherwise than its configuration: the group's way back is open, and nobody waits long."""
 LOOK_EVERY_SECONDS = 0.5
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `python -m lab demo`."""
-    parser = subparsers.add_parser("demo", help="two clusters, active-active, two faults, and an audit of every record")
+    parser = subparsers.add_parser("demo", help="two clusters, active-active, two faults, a moving group, and an audit")
     parser.add_argument("--config", type=Path, default=REPOSITORY / "replication.example.yaml", metavar="FILE")
     parser.add_argument("--records", type=int, default=RECORDS, help="produced on each side")
     parser.add_argument("--seed", type=int, default=1)
@@ -62,18 +82,29 @@ def run(arguments: argparse.Namespace) -> int:
         folder=folder,
         kafka_version=arguments.kafka,
         inject_faults=True,
+        control_overrides=CONTROL,
         say=lambda text: console.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {text}", highlight=False),
     )
     clean = False
     try:
-        rows = Demonstration(lab, console, records=arguments.records, seed=arguments.seed).run()
+        rows, group = Demonstration(lab, console, records=arguments.records, seed=arguments.seed).run()
         found = totals(rows)
-        report = {"seconds": round(time.monotonic() - began, 1), "totals": found, "rows": [asdict(row) for row in rows]}
+        report = {
+            "seconds": round(time.monotonic() - began, 1),
+            "totals": found,
+            "groups": {GROUP: asdict(group)},
+            "rows": [asdict(row) for row in rows],
+        }
         arguments.report.write_text(json.dumps(report, indent=2) + "\n")
         console.print(table(rows))
-        clean = not any(count for name, count in found.items() if name != "records")
-        verdict = "each arrived once, in order, byte for byte, and every offset translates" if clean else str(found)
-        console.print(f"{found['records']:,} records audited: {verdict}.\n{report['seconds']} s; {arguments.report}")
+        replicated = not any(count for name, count in found.items() if name != "records")
+        verdict = (
+            "each arrived once, in order, byte for byte, and every offset translates" if replicated else str(found)
+        )
+        console.print(f"{found['records']:,} records audited: {verdict}.")
+        console.print(_told(group))
+        console.print(f"{report['seconds']} s; {arguments.report}")
+        clean = replicated and group.clean
     finally:
         lab.stop()
         if clean:
@@ -81,6 +112,14 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             console.print(f"logs are kept in {folder}")
     return 0 if clean else 1
+
+
+def _told(group: GroupFindings) -> str:
+    """What became of the group, in a line."""
+    told = ", ".join(f"{count:,} on {alias}" for alias, count in group.read_on.items())
+    mark = "[bold]" if group.clean else "[bold red]"
+    verdict = f"{mark}{group.reread:,} read twice, {group.skipped:,} never read[/]"
+    return f"group {GROUP}, moved there and back: {group.records:,} records, {told}: {verdict}."
 
 
 @dataclass(slots=True)
@@ -94,8 +133,8 @@ class Demonstration:
     _workloads: dict[str, Workload] = field(init=False, default_factory=dict)
     _over: threading.Event = field(init=False, default_factory=threading.Event)
 
-    def run(self) -> Sequence[Row]:
-        """Start, produce on every source, break two things, wait, audit."""
+    def run(self) -> tuple[Sequence[Row], GroupFindings]:
+        """Start, produce on every source, break two things, move the group, wait, audit."""
         lab = self.lab
         flows = lab.flows
         topics = [topic for topic in SHAPES if all(topic in flow.literal_topics for flow in flows)]
@@ -116,8 +155,13 @@ class Demonstration:
         lab.start_flows()
 
         with ThreadPoolExecutor() as pool, Live(self._progress(), console=self.console, transient=True) as live:
-            work = [pool.submit(workload.produce) for workload in self._workloads.values()]
-            work.append(pool.submit(self._break_things, flows[0]))
+            group = self._group(flows[0])
+            producing = {alias: pool.submit(workload.produce) for alias, workload in self._workloads.items()}
+            work = [
+                *producing.values(),
+                pool.submit(self._break_things, flows[0]),
+                pool.submit(self._move, group, producing[flows[0].name.source]),
+            ]
             try:
                 while not all(each.done() for each in work):
                     self._over.wait(LOOK_EVERY_SECONDS)
@@ -130,9 +174,13 @@ class Demonstration:
             for each in work:
                 each.result()
             lab.say("everything is produced; waiting for the last records")
-            wait_until_replicated(lab, lab.flow_mappings, deadline=time.monotonic() + REPLICATED_WITHIN_SECONDS)
+            # Heartbeats go on for ever: their mappings are never done.
+            mappings = [mapping for mapping in lab.flow_mappings if mapping.topic in topics]
+            wait_until_replicated(lab, mappings, deadline=time.monotonic() + REPLICATED_WITHIN_SECONDS)
         lab.say("replicated; reading both clusters whole")
-        return [row for flow in flows for topic in topics for row in audit_topic(lab, flow, topic).rows]
+        audits = {(flow.name, topic): audit_topic(lab, flow, topic) for flow in flows for topic in topics}
+        findings = group.findings({topic: audits[flows[0].name, topic] for topic in GROUP_TOPICS})
+        return [row for audit in audits.values() for row in audit.rows], findings
 
     def _break_things(self, flow: Flow) -> None:
         """Kill the function between produce and record, then the target's broker."""
@@ -144,6 +192,29 @@ class Demonstration:
         if self._reached(workload, BROKER_KILL_AT):
             self.lab.say(f"[bold]fault 2[/]: the broker of {target.alias} is killed (-9)")
             target.kill()
+
+    def _group(self, flow: Flow) -> MovingGroup:
+        return MovingGroup(
+            flow=flow,
+            partitions={topic: SHAPES[topic].partitions for topic in GROUP_TOPICS},
+            chains=DynamoDbChains(self.lab.dynamodb.client(), self.lab.tables.offset_map),
+            application=Application(GROUP),
+            over=self._over,
+        )
+
+    def _move(self, group: MovingGroup, producing: Future[None]) -> None:
+        """Let the group read here, there, and here again, to the end."""
+        source, target = group.flow.name.source, group.flow.name.target
+        workload = self._workloads[source]
+        group.read("source", until=lambda: workload.progress >= LEAVE_AT)
+        self.lab.say(f"[bold]group {GROUP}[/]: it leaves {source}; waiting for its offsets on {target}")
+        seconds = group.await_offsets("target", seconds=MOVED_WITHIN_SECONDS)
+        self.lab.say(f"[bold]group {GROUP}[/]: it goes on on {target} after {seconds:.1f} s")
+        group.read("target", until=lambda: workload.progress >= RETURN_AT)
+        self.lab.say(f"[bold]group {GROUP}[/]: it leaves {target}; waiting for its offsets on {source}")
+        seconds = group.await_offsets("source", seconds=MOVED_WITHIN_SECONDS)
+        self.lab.say(f"[bold]group {GROUP}[/]: it goes on on {source} after {seconds:.1f} s")
+        group.read_to_end(produced=producing.done)
 
     def _reached(self, workload: Workload, part: float) -> bool:
         """Wait for a part of the records; False when everything is over before."""

@@ -1,0 +1,141 @@
+"""What does an application read? It is a member of a consumer group; what the group has committed, it has read.
+
+Records are read committed, and committed batch by batch. Where a commit fails, as when a broker is killed, the cluster
+is asked what became of it, and only what it says counts: so whatever is read twice, or never, is not the application's
+own doing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from mirrorless.errors import Retriable
+
+Place = tuple[str, int]
+"""A topic and a partition, by the names of the cluster that is read."""
+
+BATCH = 500
+WAIT_S = 0.2
+ANSWER_S = 10.0
+PATIENCE_S = 90.0
+"""For a cluster that is on its way back."""
+
+
+class Application:
+    """A consumer group's only member, on one cluster at a time."""
+
+    def __init__(self, group: str) -> None:
+        """Args: group: its consumer group, by the same name on every cluster."""
+        self.group = group
+        self.reads: dict[str, Counter[tuple[Place, int]]] = {}
+        """How often each record (place, offset) was read, by the cluster's address."""
+
+    def read_count(self, bootstrap: str) -> int:
+        """Records read on a cluster so far."""
+        return self.reads[bootstrap].total() if bootstrap in self.reads else 0
+
+    def read(self, bootstrap: str, topics: Sequence[str], *, until: Callable[[Mapping[Place, int]], bool]) -> None:
+        """Join, read and commit; leave the group when `until` says so.
+
+        Args:
+            bootstrap: the cluster.
+            topics: their names there.
+            until: asked again and again, with the end of each partition that has been read to it.
+
+        Raises:
+            Retriable: the cluster stays away for longer than one that is being restarted.
+        """
+        counts = self.reads.setdefault(bootstrap, Counter())
+        done = False
+        while not done:
+            ends: dict[Place, int] = {}
+            batch: dict[Place, list[int]] = {}
+            consumer = self._consumer(bootstrap)
+            try:
+                consumer.subscribe(list(topics))
+                while not (done := until(ends)):
+                    batch = _taken(consumer.consume(BATCH, WAIT_S), ends)
+                    if not _committed(consumer, batch):
+                        break  # join anew: nobody knows whether we are still a member
+                    _count(counts, batch)
+            finally:
+                consumer.close()
+            if not done:
+                known = self.committed(bootstrap, batch)
+                _count(counts, {p: [o for o in offsets if o < known.get(p, 0)] for p, offsets in batch.items()})
+
+    def committed(self, bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
+        """What the group has committed there; places without an offset are absent.
+
+        Raises:
+            Retriable: the cluster does not answer, for longer than one that is being restarted.
+        """
+        asked = [TopicPartition(*place) for place in places]
+        deadline = time.monotonic() + PATIENCE_S
+        pause = threading.Event()
+        consumer = self._consumer(bootstrap)
+        try:
+            while asked:
+                try:
+                    told = consumer.committed(asked, timeout=ANSWER_S)
+                except KafkaException as exc:
+                    if time.monotonic() > deadline:
+                        problem = f"the cluster does not tell what group {self.group} committed: {exc}"
+                        raise Retriable(problem, where=bootstrap) from exc
+                else:
+                    return {(each.topic, each.partition): each.offset for each in told if each.offset >= 0}
+                pause.wait(WAIT_S)  # between two tries with a deadline
+        finally:
+            consumer.close()
+        return {}
+
+    def _consumer(self, bootstrap: str) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": self.group,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                # A group whose offsets did not arrive reads everything again, and the count tells.
+                "auto.offset.reset": "earliest",
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,  # brokers are killed on purpose; what matters is raised
+            }
+        )
+
+
+def _taken(messages: Sequence[Message], ends: dict[Place, int]) -> dict[Place, list[int]]:
+    """The offsets of the records, by place; notes the ends that were reached."""
+    batch: dict[Place, list[int]] = {}
+    for message in messages:
+        topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
+        if topic is None or partition is None or offset is None:
+            continue  # about the client's connections: it mends them itself
+        if error is None:
+            ends.pop((topic, partition), None)
+            batch.setdefault((topic, partition), []).append(offset)
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- the constant's name
+            ends[topic, partition] = offset
+    return batch
+
+
+def _committed(consumer: Consumer, batch: Mapping[Place, Sequence[int]]) -> bool:
+    """Commit a batch; False when that is not known to have worked."""
+    if not batch:
+        return True
+    offsets = [TopicPartition(*place, offsets[-1] + 1) for place, offsets in batch.items()]
+    try:
+        told = consumer.commit(offsets=offsets, asynchronous=False)
+    except KafkaException:
+        return False  # what became of it is asked of the cluster
+    return not any(each.error for each in told or ())
+
+
+def _count(counts: Counter[tuple[Place, int]], batch: Mapping[Place, Sequence[int]]) -> None:
+    counts.update((place, offset) for place, offsets in batch.items() for offset in offsets)

@@ -1,0 +1,181 @@
+"""Does a consumer group go on where it left off, on another cluster and back again? One application is moved.
+
+It reads a flow's topics on the source, leaves, waits until its offsets are on the target, goes on there on the remote
+topics, leaves, waits until its offsets are on the source, and goes on there to the end. Where its offsets ought to be
+says the offset map; whether that was right says the audit, which pairs the records of both sides without the map.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from lab.application import Application, Place
+from lab.audit import TopicAudit
+from lab.readout import stable_ends
+from mirrorless.chain import Chains
+from mirrorless.configuration.flow import Flow
+from mirrorless.lane import Lane
+from mirrorless.translate import OffsetMap
+
+Side = Literal["source", "target"]
+
+KNOWN = {"exact", "next_record"}
+"""States of a translation that says where the group goes on, wherever replication stands."""
+
+LOOK_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFindings:
+    """What a group made of a flow's records."""
+
+    records: int
+    """Visible records of the source topics."""
+    reread: int
+    """How often one of them was read once more than it should."""
+    skipped: int
+    """Those that were never read."""
+    read_on: Mapping[str, int]
+    """Records read, by the cluster's alias."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether every record was read once."""
+        return not self.reread and not self.skipped
+
+
+@dataclass(slots=True, kw_only=True)
+class MovingGroup:
+    """A group on its way between the clusters of one flow."""
+
+    flow: Flow
+    partitions: Mapping[str, int]
+    """Of each topic that it reads, by its name on the source."""
+    chains: Chains
+    application: Application
+    over: threading.Event = field(default_factory=threading.Event)
+    """Set to let everything end early."""
+
+    @property
+    def topics(self) -> Sequence[str]:
+        """What it reads, by the source's names."""
+        return list(self.partitions)
+
+    def read(self, side: Side, *, until: Callable[[], bool]) -> None:
+        """Read on one side until the moment comes, some records at least."""
+        address, names = self._address(side), [self._name(side, topic) for topic in self.topics]
+
+        def finished(_: Mapping[Place, int]) -> bool:
+            return self.over.is_set() or (self.application.read_count(address) > 0 and until())
+
+        self.application.read(address, names, until=finished)
+
+    def read_to_end(self, *, produced: Callable[[], bool]) -> None:
+        """Read on the source until everything is produced, and all of it is read."""
+        wanted: dict[Place, int] = {}
+        source = self._address("source")
+
+        def finished(reached: Mapping[Place, int]) -> bool:
+            if self.over.is_set():
+                return True
+            if not produced():
+                return False
+            if not wanted:
+                for topic in self.topics:
+                    wanted.update({(topic, partition): end for partition, end in stable_ends(source, topic).items()})
+            return all(reached.get(place, -1) >= end for place, end in wanted.items())
+
+        self.application.read(source, self.topics, until=finished)
+
+    def await_offsets(self, side: Side, *, seconds: float) -> float:
+        """Wait until the offsets that the group committed on the other side are committed here, translated.
+
+        Returns:
+            how long that took, in seconds.
+
+        Raises:
+            TimeoutError: naming the places that are behind.
+        """
+        began = time.monotonic()
+        there = self.application.committed(self._address(_other(side)), self._places(_other(side)))
+        while behind := self._behind(side, there):
+            if self.over.wait(LOOK_EVERY_S):
+                break
+            if time.monotonic() > began + seconds:
+                raise TimeoutError(f"group {self.application.group} is not ready on the {side} in time: {behind}")
+        return time.monotonic() - began
+
+    def findings(self, audits: Mapping[str, TopicAudit]) -> GroupFindings:
+        """Count, from what the audit found where; by source topic."""
+        names = {self.flow.remote_topic(topic): topic for topic in self.topics}
+        reads = self.application.reads
+        on_source = reads.get(self._address("source"), Counter())
+        on_target = reads.get(self._address("target"), Counter())
+        return GroupFindings(
+            **judge(audits, on_source, Counter({((names[t], p), o): n for ((t, p), o), n in on_target.items()})),
+            read_on={self.flow.name.source: on_source.total(), self.flow.name.target: on_target.total()},
+        )
+
+    def _behind(self, side: Side, there: Mapping[Place, int]) -> list[str]:
+        """Why the group must not go on here yet, by place; `there` is what it committed on the other side."""
+        offset_map = OffsetMap(self.chains)
+        here = self.application.committed(self._address(side), self._places(side))
+        behind = []
+        for place, (topic, partition) in zip(self._places(side), self._places("source"), strict=True):
+            left_at = there.get((self._name(_other(side), topic), partition))
+            if left_at is None:
+                continue  # it has read nothing of it there
+            lane = Lane(self.flow.name, topic, partition)
+            translate = offset_map.downstream if side == "target" else offset_map.upstream
+            wanted = translate(lane, left_at)
+            known = wanted.offset is not None and wanted.state in KNOWN
+            if not known or here.get(place, -1) < (wanted.offset or 0):
+                behind.append(
+                    f"{lane}: {left_at} there is {wanted.offset} here ({wanted.state}); committed {here.get(place)}"
+                )
+        return behind
+
+    def _places(self, side: Side) -> list[Place]:
+        return [(self._name(side, topic), p) for topic, count in self.partitions.items() for p in range(count)]
+
+    def _name(self, side: Side, topic: str) -> str:
+        return topic if side == "source" else self.flow.remote_topic(topic)
+
+    def _address(self, side: Side) -> str:
+        return (self.flow.source if side == "source" else self.flow.target).bootstrap[0]
+
+
+def _other(side: Side) -> Side:
+    return "source" if side == "target" else "target"
+
+
+Reads = Mapping[tuple[Place, int], int]
+"""How often the record at an offset of a place was read; the topic is the source's."""
+
+
+def judge(audits: Mapping[str, TopicAudit], on_source: Reads, on_target: Reads) -> dict[str, int]:
+    """`records`, `reread` and `skipped` of the audited topics."""
+    counts: Counter[tuple[Place, int]] = Counter(on_source)
+    strangers = 0
+    for ((topic, partition), downstream), count in on_target.items():
+        upstream = audits[topic].upstream_of[partition].get(downstream)
+        if upstream is None:
+            strangers += count  # it has no original of its own: whatever it repeats was read elsewhere
+        else:
+            counts[(topic, partition), upstream] += count
+    records = {
+        ((topic, partition), offset)
+        for topic, audit in audits.items()
+        for partition, offsets in audit.upstream.items()
+        for offset in offsets
+    }
+    return {
+        "records": len(records),
+        "reread": strangers + sum(count - 1 for count in counts.values() if count > 1),
+        "skipped": sum(record not in counts for record in records),
+    }

@@ -1,0 +1,89 @@
+"""The application that the demonstration moves: what it counts as read is what its group has committed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lab.application import Application, Place
+from lab.cloud import create_topics
+from lab.kafka import KafkaCluster
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 2
+
+
+@pytest.fixture
+def topic(clusters: tuple[KafkaCluster, KafkaCluster]) -> str:
+    name = f"orders-{uuid4().hex[:8]}"
+    create_topics(clusters[0].bootstrap, [NewTopic(name, PARTITIONS, 1)])
+    return name
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+def test_a_group_that_leaves_and_comes_back_reads_each_record_once(
+    clusters: tuple[KafkaCluster, KafkaCluster], topic: str
+) -> None:
+    bootstrap = clusters[0].bootstrap
+    application = Application(f"shop-{topic}")
+    places = {(topic, partition) for partition in range(PARTITIONS)}
+    produce(bootstrap, topic, 100)
+
+    application.read(bootstrap, [topic], until=lambda _: application.read_count(bootstrap) > 0)
+    produce(bootstrap, topic, 100)
+    application.read(bootstrap, [topic], until=lambda ends: ends.keys() >= places)
+
+    assert application.reads[bootstrap] == {(place, offset): 1 for place in places for offset in range(100)}
+    assert application.committed(bootstrap, places) == dict.fromkeys(places, 100)
+    assert application.committed(bootstrap, [(topic, 5)]) == {}
+
+
+def test_a_broker_killed_under_it_makes_it_read_nothing_twice_and_miss_nothing(
+    clusters: tuple[KafkaCluster, KafkaCluster], topic: str
+) -> None:
+    """Whatever becomes of a commit under way, the application must not be what the demonstration's count finds."""
+    cluster = clusters[0]
+    application = Application(f"shop-{topic}")
+    places = {(topic, partition) for partition in range(PARTITIONS)}
+    produce(cluster.bootstrap, topic, 2_000)
+    killed = threading.Event()
+
+    def finished(ends: Mapping[Place, int]) -> bool:
+        if not killed.is_set() and application.read_count(cluster.bootstrap):
+            killed.set()
+            cluster.kill()
+            cluster.begin_start()
+        return all(ends.get(place, 0) == 1_000 for place in places)
+
+    application.read(cluster.bootstrap, [topic], until=finished)
+
+    cluster.wait_ready()
+    assert killed.is_set()
+    assert application.reads[cluster.bootstrap] == {(place, offset): 1 for place in places for offset in range(1_000)}
+
+
+def test_the_group_is_gone_from_the_cluster_that_it_has_left(
+    clusters: tuple[KafkaCluster, KafkaCluster], topic: str
+) -> None:
+    """Nobody may commit for a group with members: a group that lingered would delay its own move."""
+    bootstrap = clusters[0].bootstrap
+    application = Application(f"shop-{topic}")
+    produce(bootstrap, topic, 10)
+
+    application.read(bootstrap, [topic], until=lambda _: application.read_count(bootstrap) == 10)
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    described = admin.describe_consumer_groups([application.group], request_timeout=10)[application.group].result(10)
+    assert described.state.name == "EMPTY"

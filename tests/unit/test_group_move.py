@@ -1,0 +1,44 @@
+"""Was each record read once? The count must know, or the demonstration's nought means nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from lab.audit import TopicAudit
+from lab.group_move import GroupFindings, judge
+
+# Upstream 0, 1, 5 stand at 10, 11, 13 downstream; 7 did not arrive, and 14 is a stranger.
+AUDIT = TopicAudit(rows=[], upstream={0: [0, 1, 5, 7]}, upstream_of={0: {10: 0, 11: 1, 13: 5}})
+PLACE = ("orders", 0)
+
+
+@pytest.mark.parametrize(
+    ("on_source", "on_target", "reread", "skipped"),
+    [
+        ([0, 1, 5, 7], [], 0, 0),
+        ([0, 7], [11, 13], 0, 0),
+        ([0, 1, 7], [11, 13], 1, 0),
+        ([0, 0, 0, 1, 5, 7], [], 2, 0),
+        ([0, 7], [11], 0, 1),
+        ([], [], 0, 4),
+        ([0, 1, 5, 7], [14], 1, 0),
+    ],
+)
+def test_a_record_read_twice_or_never_is_counted_on_whichever_side(
+    on_source: list[int], on_target: list[int], reread: int, skipped: int
+) -> None:
+    found = judge(
+        {"orders": AUDIT},
+        Counter((PLACE, offset) for offset in on_source),
+        Counter((PLACE, offset) for offset in on_target),
+    )
+
+    assert found == {"records": 4, "reread": reread, "skipped": skipped}
+
+
+def test_a_group_is_clean_when_nothing_was_reread_or_skipped() -> None:
+    assert GroupFindings(records=4, reread=0, skipped=0, read_on={}).clean
+    assert not GroupFindings(records=4, reread=1, skipped=0, read_on={}).clean
+    assert not GroupFindings(records=4, reread=0, skipped=1, read_on={}).clean
