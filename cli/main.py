@@ -26,6 +26,8 @@ COMMANDS = {
     "translate": "cli.translate",
     "lanes": "cli.lanes",
     "losses": "cli.losses",
+    "groups": "cli.groups",
+    "topics": "cli.topics",
 }
 """Where each command is written."""
 
@@ -53,7 +55,7 @@ def build_parser(first_words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser, with the command that `first_words` name or, where they name none, with all of them."""
     parser = argparse.ArgumentParser(
         prog="mirrorless",
-        description="Look at replication flows, translate offsets, and bring stopped lanes back.",
+        description="Look at replication flows, their topics and groups, translate offsets, and bring lanes back.",
         epilog="Exit codes: 0 fine, 1 something needs you, 2 bad input. The manual is docs/operations.md.",
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -5,7 +5,7 @@ Nothing here fails because of that: the answer is then None, and `trouble` says 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from cli.deployment import Deployment
@@ -61,6 +61,21 @@ class SourceView:
     def extent(self, lane: Lane) -> Extent | None:
         """What the source holds of one lane."""
         return self.extents([lane]).get(lane)
+
+    def oldest_waiting(self, positions: Mapping[Lane, int]) -> dict[Lane, int | None]:
+        """When the oldest record was written that stands at or after each lane's position, ms since the epoch.
+
+        None where no record waits: only markers and aborted records follow. What is not known is left out.
+        """
+        if self._offsets is None or self.trouble or not positions:
+            return {}
+        wanted = {(lane.topic, lane.partition): lane for lane in positions}
+        try:
+            found = self._offsets.oldest_waiting({key: positions[lane] for key, lane in wanted.items()})
+            return {wanted[key]: timestamp for key, timestamp in found.items()}
+        except MirrorlessError as exc:
+            self.trouble = str(exc)
+            return {}
 
     def committed(self, group: str, lane: Lane) -> int | None:
         """The offset that the lane's mapping has committed."""

@@ -1,22 +1,29 @@
-"""`mirrorless status [FLOW]`: where does every lane stand, how far behind is it, and does it need the operator?"""
+"""`mirrorless status [FLOW]`: where does every lane stand, how far behind is it, and does it need the operator?
+
+Beside the lanes: when the last heartbeats came through, which consumer groups are ready to move, and how the scheduled
+tasks go.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from cli.arguments import add_deployment
 from cli.deployment import Deployment, Stores
+from cli.groups import groups_of, need_operator
 from cli.lab_state import LabMapping
-from cli.lanes import stop_as_json, stops_of
+from cli.lanes import stops_of
+from cli.scheduled import TaskStatus, tasks_of
 from cli.source import SourceView
+from cli.target import Heartbeats, heartbeats_of
 from mirrorless.chain import NEW_LANE, Chains, Head, Stop
+from mirrorless.checkpoints import GroupCheckpoints
 from mirrorless.filters import should_replicate
 from mirrorless.lane import FlowName, Lane
 from mirrorless.run import Run
@@ -47,6 +54,8 @@ class LaneStatus:
     """Upstream offsets in the loss ledger."""
     gaps: int
     """Upstream offsets in no span of the newest runs."""
+    lag_ms: int | None = None
+    """Age of the oldest record that still waits; 0 when none does."""
 
     @property
     def lag(self) -> int | None:
@@ -71,6 +80,14 @@ class LaneStatus:
     def last_run_at(self) -> int | None:
         """When the newest run was settled, ms since the epoch."""
         return self.head.run.settled_at if self.head.run is not None else None
+
+    @property
+    def latency_ms(self) -> int | None:
+        """From the writing of the newest record to its replication, in the newest run."""
+        run = self.head.run
+        if run is None or run.newest_timestamp < 0:
+            return None
+        return max(0, run.settled_at - run.newest_timestamp)
 
     @property
     def needs_operator(self) -> bool:
@@ -99,23 +116,32 @@ class FlowStatus:
     """One flow."""
 
     flow: FlowName
+    at: int
+    """When it was looked at, ms since the epoch."""
     trouble: str
     """Why the source does not answer; empty when it does."""
     unlisted: Sequence[str]
     """Patterns whose topics nobody could list."""
     topics: Sequence[TopicStatus]
+    heartbeats: Heartbeats = field(default_factory=Heartbeats)
+    groups: Sequence[GroupCheckpoints] = ()
+    tasks: Sequence[TaskStatus] = ()
 
     @property
     def needs_operator(self) -> bool:
-        """Whether any lane or mapping does."""
-        return any(topic.mapping_is_off or any(lane.needs_operator for lane in topic.lanes) for topic in self.topics)
+        """Whether any lane, mapping, task, group or target partition does."""
+        return (
+            any(topic.mapping_is_off or any(lane.needs_operator for lane in topic.lanes) for topic in self.topics)
+            or any(task.overdue(self.at) or task.stuck_partitions for task in self.tasks)
+            or bool(need_operator(self.groups))
+        )
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command `status`."""
     parser = subparsers.add_parser(
         "status",
-        help="say where every flow stands: position, lag, runs in doubt, stopped lanes, losses",
+        help="say where every flow stands: lag, latency, stopped lanes, losses, heartbeats, groups, tasks",
         epilog="Example: mirrorless status 'us-east->eu-west' --lanes",
     )
     parser.add_argument("flow", metavar="FLOW", nargs="?", help="'source->target', quoted (default: every flow)")
@@ -125,21 +151,44 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look at everything. Exit code 1 where a lane is stopped, loses records, or is not polled any more."""
+    """Look at everything. Exit code 1 where something needs the operator, see `FlowStatus.needs_operator`."""
     deployment = Deployment.of(arguments)
     flows = [look_at(deployment, flow) for flow in deployment.flow_names(arguments.flow)]
     if arguments.json:
-        print(json.dumps({"flows": [_flow_as_json(flow) for flow in flows]}, indent=2))
+        from cli.status_json import as_json  # noqa: PLC0415 -- people need no JSON
+
+        print(json.dumps({"flows": [as_json(flow) for flow in flows]}, indent=2))
     else:
         from cli.status_table import show  # noqa: PLC0415 -- programs need no tables
 
-        show(flows, by_lane=arguments.lanes, now=time.time_ns() // 1_000_000)
+        show(flows, by_lane=arguments.lanes)
     return int(any(flow.needs_operator for flow in flows))
 
 
 def look_at(deployment: Deployment, flow: FlowName) -> FlowStatus:
     """Read everything about one flow."""
-    stores, source = deployment.stores(flow), SourceView.of(deployment, flow)
+    settings = deployment.control_settings(flow)
+    # The target is asked meanwhile, so that two silent clusters cost one wait.
+    with ThreadPoolExecutor(1) as aside:
+        heartbeats = aside.submit(heartbeats_of, settings)
+        stores, source = deployment.stores(flow), SourceView.of(deployment, flow)
+        topics, unlisted = _topics(deployment, flow, stores, source)
+        return FlowStatus(
+            flow=flow,
+            at=_now(),
+            trouble=source.trouble,
+            unlisted=unlisted,
+            topics=topics,
+            heartbeats=heartbeats.result(),
+            groups=groups_of(stores.checkpoints, flow, "forward"),
+            tasks=tasks_of(stores.documents, settings),
+        )
+
+
+def _topics(
+    deployment: Deployment, flow: FlowName, stores: Stores, source: SourceView
+) -> tuple[list[TopicStatus], tuple[str, ...]]:
+    """Every topic with its lanes, and the patterns whose topics nobody could list."""
     configured = deployment.flow(flow)
     stops = stops_of(stores, flow)
     there = source.partitions()
@@ -162,21 +211,38 @@ def look_at(deployment: Deployment, flow: FlowName) -> FlowStatus:
         return _lane_status(lane, stores, extents.get(lane), stops.get(lane))
 
     every = _side_by_side(read, [lane for each in lanes.values() for lane in each])
-    by_lane = {status.lane: status for status in every}
-    return FlowStatus(
-        flow=flow,
-        trouble=source.trouble,
-        unlisted=configured.topic_patterns if there is None else (),
-        topics=[
-            TopicStatus(
-                topic=topic,
-                remote_topic=configured.remote_topic(topic),
-                mapping=deployment.mapping(flow, topic),
-                lanes=[by_lane[lane] for lane in each],
-            )
-            for topic, each in lanes.items()
-        ],
-    )
+    by_lane = {status.lane: status for status in _with_age_of_waiting(every, source)}
+    found = [
+        TopicStatus(
+            topic=topic,
+            remote_topic=configured.remote_topic(topic),
+            mapping=deployment.mapping(flow, topic),
+            lanes=[by_lane[lane] for lane in each],
+        )
+        for topic, each in lanes.items()
+    ]
+    return found, configured.topic_patterns if there is None else ()
+
+
+def _with_age_of_waiting(every: Iterable[LaneStatus], source: SourceView) -> list[LaneStatus]:
+    """The same lanes, with the age of the oldest record that still waits; one consumer asks for all that lag."""
+    every = list(every)
+    places = {
+        status.lane: max(status.head.position, status.source.start)
+        for status in every
+        if status.source is not None and status.lag
+    }
+    oldest, now = source.oldest_waiting(places), _now()
+
+    def age(status: LaneStatus) -> int | None:
+        if status.lag == 0:
+            return 0
+        if status.lane not in oldest:
+            return None
+        written = oldest[status.lane]
+        return 0 if written is None else max(0, now - written)
+
+    return [replace(status, lag_ms=age(status)) for status in every]
 
 
 def lanes_with_a_chain(chains: Chains, flow: FlowName, topic: str) -> int:
@@ -228,45 +294,9 @@ def _lane_status(lane: Lane, stores: Stores, extent: Extent | None, stop: Stop |
 
 
 def _side_by_side(read: Callable[[Lane], LaneStatus], lanes: Sequence[Lane]) -> list[LaneStatus]:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 -- only this command waits for many reads
-
     with ThreadPoolExecutor(READERS) as readers:
         return list(readers.map(read, lanes))
 
 
-def _flow_as_json(status: FlowStatus) -> dict[str, Any]:
-    return {
-        "flow": str(status.flow),
-        "needs_operator": status.needs_operator,
-        "source_reachable": not status.trouble,
-        "source_trouble": status.trouble,
-        "unlisted_patterns": list(status.unlisted),
-        "topics": [_topic_as_json(topic) for topic in status.topics],
-    }
-
-
-def _topic_as_json(status: TopicStatus) -> dict[str, Any]:
-    return {
-        "topic": status.topic,
-        "remote_topic": status.remote_topic,
-        "mapping": None if status.mapping is None else msgspec.to_builtins(status.mapping),
-        "partitions": [_lane_as_json(lane) for lane in status.lanes],
-    }
-
-
-def _lane_as_json(status: LaneStatus) -> dict[str, Any]:
-    return {
-        "partition": status.lane.partition,
-        "generation": status.head.generation,
-        "position": status.head.position,
-        "source_start": status.source.start if status.source else None,
-        "source_end": status.source.end if status.source else None,
-        "lag": status.lag,
-        "overtaken": status.overtaken,
-        "source_ends_below_position": status.shrunk,
-        "in_doubt": status.head.in_doubt,
-        "last_run_at": status.last_run_at,
-        "stop": stop_as_json(status.lane, status.stop) if status.stop else None,
-        "lost": status.lost,
-        "gaps_in_newest_runs": status.gaps,
-    }
+def _now() -> int:
+    return time.time_ns() // 1_000_000

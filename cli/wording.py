@@ -19,6 +19,15 @@ def ago(ms: int, *, now: int) -> str:
     return f"{seconds} s ago"
 
 
+def duration(ms: int) -> str:
+    """How long something takes or took, in at most six characters: `0 s`, `0.3 s`, `42 s`, `3 min`, `5 h`, `2 d`."""
+    seconds = ms / 1000
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 -- below it, tenths matter
+
+
 def numbered(count: int, noun: str) -> str:
     """`1 lane`, `2,000 lanes`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

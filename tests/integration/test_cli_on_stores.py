@@ -1,12 +1,11 @@
-"""The operator's command on DynamoDB Local and one Kafka broker: chains are made as the forwarder makes them."""
+"""The operator's command on real servers: chains and documents are made as the functions make them."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,25 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cli.main import main
-from lab.artifacts import DEFAULT_KAFKA
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
 from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.chain import Stop
+from mirrorless.internal_records import Heartbeat
 from mirrorless.lane import FlowName, Lane
+from mirrorless.rounds import TaskReport
 from mirrorless.run import Run, Span
 from mirrorless.settings import Tables
-from mirrorless.tables import definitions
 
 pytestmark = pytest.mark.integration
 
-VERSION = os.environ.get("KAFKA") or DEFAULT_KAFKA
 FLOW = FlowName("us-east", "eu-west")
 CONFIGURATION = """
 clusters:
@@ -54,13 +53,24 @@ class Bench:
     chains: DynamoDbChains
     states: DynamoDbLaneStates
     ledger: DynamoDbLossLedger
+    documents: DynamoDbDocuments
+    checkpoints: DynamoDbDocuments
     source: KafkaCluster
+    target: KafkaCluster
 
     def lane(self, partition: int = 0) -> Lane:
         """A lane of this test's topic."""
         return Lane(FLOW, self.topic, partition)
 
-    def replicate(self, position: int, upto: int, *spans: Span, partition: int = 0, state: str = "committed") -> Run:
+    def replicate(
+        self,
+        position: int,
+        upto: int,
+        *spans: Span,
+        partition: int = 0,
+        state: str = "committed",
+        newest: int = SETTLED,
+    ) -> Run:
         """Add a link as the forwarder would: prepared, then confirmed."""
         run = Run(
             lane=self.lane(partition),
@@ -74,7 +84,7 @@ class Bench:
             fingerprint=b"f" * 16,
             digest=b"d" * 16,
             oldest_timestamp=SETTLED,
-            newest_timestamp=SETTLED,
+            newest_timestamp=newest,
             records=sum(span.length for span in spans),
             bytes=0,
             settled_at=SETTLED,
@@ -94,39 +104,23 @@ class Bench:
         return main([*words, "--lab", str(self.state)])
 
 
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, DynamoDbLocal]]:
-    """The source cluster and DynamoDB; the target cluster is never asked."""
-    folder = tmp_path_factory.mktemp("lab")
-    source = KafkaCluster(alias="us-east", folder=folder / "us-east", version=VERSION)
-    dynamodb = DynamoDbLocal(folder=folder / "dynamodb")
-    try:
-        for server in (source, dynamodb):
-            server.begin_start()
-        for server in (source, dynamodb):
-            server.wait_ready()
-        for table in definitions(Tables()):
-            dynamodb.client().create_table(**table.create_request())
-        yield source, dynamodb
-    finally:
-        for server in (source, dynamodb):
-            server.stop()
-
-
 @pytest.fixture
-def bench(servers: tuple[KafkaCluster, DynamoDbLocal], tmp_path: Path) -> Bench:
-    source, dynamodb = servers
+def bench(
+    clusters: tuple[KafkaCluster, KafkaCluster], dynamodb: DynamoDbLocal, tables: Tables, tmp_path: Path
+) -> Bench:
+    source, target = clusters
     topic = f"orders-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": source.bootstrap})
-    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
+    create(source, topic, 2)
     config = tmp_path / "replication.yaml"
     config.write_text(CONFIGURATION.format(topic=topic))
-    tables = Tables()
     group = f"mirrorless.us-east.eu-west.{topic}"
     state: dict[str, Any] = {
         "ready": True,
         "config": str(config),
-        "clusters": {"us-east": {"bootstrap": source.bootstrap, "pid": source.pid, "version": VERSION}},
+        "clusters": {
+            cluster.alias: {"bootstrap": cluster.bootstrap, "pid": cluster.pid, "version": "4.1.1"}
+            for cluster in clusters
+        },
         "dynamodb": {"endpoint": dynamodb.endpoint, "pid": dynamodb.pid},
         "tables": msgspec.to_builtins(tables),
         "functions": {},
@@ -142,16 +136,49 @@ def bench(servers: tuple[KafkaCluster, DynamoDbLocal], tmp_path: Path) -> Bench:
         chains=DynamoDbChains(client, tables.offset_map),
         states=DynamoDbLaneStates(client, tables.lanes),
         ledger=DynamoDbLossLedger(client, tables.loss_ledger),
+        documents=DynamoDbDocuments(client, tables.control),
+        checkpoints=DynamoDbDocuments(client, tables.checkpoints),
         source=source,
+        target=target,
     )
 
 
-def produce(bench: Bench, count: int) -> None:
-    """Put records into partition 0 of the source topic."""
+def produce(bench: Bench, count: int, *, first_timestamp: int = 0) -> None:
+    """Put records into partition 0 of the source topic; their timestamps grow by 1 ms, or are the client's."""
     producer = Producer({"bootstrap.servers": bench.source.bootstrap})
     for number in range(count):
-        producer.produce(bench.topic, value=str(number).encode(), partition=0)
+        timestamp = first_timestamp and first_timestamp + number
+        producer.produce(bench.topic, value=str(number).encode(), partition=0, timestamp=timestamp)
     assert producer.flush(20) == 0
+
+
+def create(cluster: KafkaCluster, topic: str, partitions: int = 1) -> None:
+    """Create a topic where it is not there yet."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    try:
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+    except KafkaException as exc:
+        if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def beat(cluster: KafkaCluster, topic: str, *heartbeats: Heartbeat) -> None:
+    """Write heartbeats to a topic, which other tests may have made before."""
+    create(cluster, topic)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for each in heartbeats:
+        producer.produce(topic, key=each.key(), value=each.value(), partition=0, timestamp=each.timestamp)
+    assert producer.flush(20) == 0
+
+
+def report(bench: Bench, task: str, *, ok_at: int, **more: Any) -> None:
+    """Leave a task's report as `Rounds` does."""
+    told = TaskReport(task=task, at=now(), ms=5, ok_at=ok_at, **more)
+    bench.documents.write(FLOW, {f"task/{task}": msgspec.json.encode(told)})
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def answer(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -283,6 +310,103 @@ def test_a_source_that_ends_below_the_position_is_pointed_out(bench: Bench, caps
     assert bench.run("status") == 1
 
     assert "re-created or truncated" in capsys.readouterr().out
+
+
+def test_lag_in_seconds_is_the_age_of_the_oldest_record_that_waits(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not of the newest, and not of what is replicated already: it is what a reader on the target misses."""
+    hour_ago = now() - 3_600_000
+    produce(bench, 10, first_timestamp=hour_ago)
+    bench.replicate(0, 4, Span(0, 70, 4))
+
+    bench.run("status", "--json")
+
+    first, second = partitions(answer(capsys))
+    assert 3600 <= first["lag_seconds"] < 3660
+    assert (second["lag"], second["lag_seconds"]) == (0, 0)
+
+
+def test_a_lag_of_markers_alone_is_no_time(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """`lag at most` counts the marker that a transaction leaves behind its last record; nobody waits for it."""
+    producer = Producer({"bootstrap.servers": bench.source.bootstrap, "transactional.id": bench.topic})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(bench.topic, b"v", partition=0)
+    producer.commit_transaction(20)
+    bench.replicate(0, 1, Span(0, 70, 1))
+
+    bench.run("status", "--json")
+
+    first, _ = partitions(answer(capsys))
+    assert (first["lag"], first["lag_seconds"]) == (1, 0)
+
+
+def test_latency_is_from_the_record_to_its_run(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.replicate(0, 4, Span(0, 70, 4), newest=SETTLED - 250)
+
+    bench.run("status", "--json")
+
+    first, second = partitions(answer(capsys))
+    assert first["replication_latency_ms"] == 250
+    assert second["replication_latency_ms"] is None
+
+
+def test_the_newest_heartbeats_of_both_kinds_are_found(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other flows write to the same topic, more than is read at first."""
+    ours = Heartbeat(source="us-east", target="eu-west", timestamp=SETTLED)
+    others = [Heartbeat(source="ap-south", target="eu-west", timestamp=SETTLED + n) for n in range(700)]
+    back = Heartbeat(source="eu-west", target="us-east", timestamp=SETTLED + 5)
+    beat(bench.target, "heartbeats", ours, *others)
+    beat(bench.target, "us-east.heartbeats", back)
+
+    bench.run("status", "--json")
+
+    said = answer(capsys)["flows"][0]["heartbeats"]
+    assert said == {"enabled": True, "emitted_at": SETTLED, "replicated_at": SETTLED + 5, "target_trouble": ""}
+
+
+def test_a_silent_target_is_told_and_does_not_hide_the_rest(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.replicate(0, 4, Span(0, 70, 4))
+    state = json.loads(bench.state.read_text())
+    state["clusters"]["eu-west"]["bootstrap"] = "127.0.0.1:1"
+    bench.state.write_text(json.dumps(state))
+
+    assert bench.run("status") == 0
+
+    shown = capsys.readouterr().out
+    assert "heartbeats  on the target ?, end to end ?" in shown
+    assert "The target does not answer" in shown
+
+
+def test_a_task_that_is_not_done_any_more_needs_the_operator(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    report(bench, "topics", ok_at=now() - 200_000, error="us-east: no rights")
+    report(bench, "checkpoints", ok_at=now() - 200_000, error="us-east: no rights")
+    report(bench, "lanes", ok_at=now(), troubles=("us-east.orders-3 is odd",))
+
+    assert bench.run("status") == 1
+    shown = capsys.readouterr().out
+    # Topics are refreshed once a minute: three rounds and two minutes are not over.
+    assert "  task topics failed" in shown
+    assert "! task checkpoints has not been done since" in shown
+    assert "us-east: no rights" in shown
+    assert "  lanes: us-east.orders-3 is odd" in shown
+
+    bench.run("status", "--json")
+    tasks = {task["task"]: task for task in answer(capsys)["flows"][0]["tasks"]}
+    assert [name for name, task in tasks.items() if task["overdue"]] == ["checkpoints"]
+    assert tasks["lanes"]["troubles"] == ["us-east.orders-3 is odd"]
+    assert tasks["heartbeats"]["ok_at"] is None
+
+
+def test_a_partition_that_is_stuck_on_the_target_needs_the_operator(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report(bench, "lanes", ok_at=now(), figures={"stuck-partitions": 1}, troubles=("us-east.orders-0 is stuck",))
+
+    assert bench.run("status") == 1
+
+    assert "! lanes: us-east.orders-0 is stuck" in capsys.readouterr().out
 
 
 # lanes

@@ -37,6 +37,8 @@ def test_an_unknown_command_is_answered_with_those_that_exist(capsys: pytest.Cap
         ["lanes", "quarantine", "us-east->eu-west", "orders", "0", "1"],
         ["lanes", "reset", "us-east->eu-west", "orders", "0", "--to", "0", "--reason", "because"],
         ["losses"],
+        ["groups", "us-east->eu-west"],
+        ["topics", "us-east->eu-west"],
     ],
 )
 @pytest.mark.parametrize("place", ["--lab", "--config"])

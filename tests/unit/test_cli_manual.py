@@ -39,6 +39,8 @@ def test_no_command_has_gone_missing() -> None:
         "mirrorless lanes quarantine",
         "mirrorless lanes reset",
         "mirrorless losses",
+        "mirrorless groups",
+        "mirrorless topics",
     }
 
 

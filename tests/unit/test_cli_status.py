@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
+from cli.scheduled import TaskStatus, expected_tasks
 from cli.source import SourceView, group_advice
-from cli.status import LaneStatus, gaps_in_newest_runs, lanes_with_a_chain
-from cli.wording import ago, moment
+from cli.status import FlowStatus, LaneStatus, gaps_in_newest_runs, lanes_with_a_chain
+from cli.status_table import notes, summary
+from cli.wording import ago, duration, moment
 from mirrorless.adapters.kafka_offsets import Extent
 from mirrorless.chain import NEW_LANE, Head, Stop, head_of
+from mirrorless.checkpoints import GroupCheckpoints
+from mirrorless.control_settings import ControlSettings
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName, Lane
+from mirrorless.rounds import TaskReport
 from mirrorless.run import Link, Reset, Run, Span
+from mirrorless.settings import ClusterSettings, FlowSettings
 
 FLOW = FlowName("us-east", "eu-west")
 LANE = Lane(FLOW, "orders", 0)
+NOW = 1_763_700_000_000
 
 
 def run(position: int, after: int, *spans: Span) -> Run:
@@ -133,6 +141,93 @@ def test_partitions_are_found_by_the_map_where_the_source_is_silent() -> None:
     assert lanes_with_a_chain(chains, FLOW, "payments") == 0
 
 
+def test_latency_is_of_the_newest_run_and_a_clock_that_is_behind_makes_none_negative() -> None:
+    late = replace(run(0, 10, Span(0, 0, 10)), newest_timestamp=1_000, settled_at=1_250)
+
+    assert lane_status(late).latency_ms == 250
+    assert lane_status(replace(late, settled_at=900)).latency_ms == 0
+    assert lane_status(run(0, 10)).latency_ms is None  # a run without records
+    assert status(0, None).latency_ms is None
+
+
+# the flow
+
+
+def lane_status(newest: Run) -> LaneStatus:
+    return LaneStatus(lane=LANE, head=head_of(newest), source=None, stop=None, lost=0, gaps=0)
+
+
+def flow(**more: Any) -> FlowStatus:
+    return FlowStatus(flow=FLOW, at=NOW, trouble="", unlisted=(), topics=(), **more)
+
+
+def task(*, ok_at: int, every: float = 3, **more: Any) -> TaskStatus:
+    report = TaskReport(task="checkpoints", at=NOW, ms=1, ok_at=ok_at, **more)
+    return TaskStatus(task="checkpoints", every_seconds=every, last=report)
+
+
+def group(name: str, readiness: Any, **more: Any) -> GroupCheckpoints:
+    return GroupCheckpoints(group=name, direction="forward", at=NOW, readiness=readiness, offsets={}, **more)
+
+
+def test_a_task_is_overdue_after_three_intervals_and_two_minutes() -> None:
+    """A schedule starts once a minute, and a run that died is replaced: that much is nothing to wake anybody for."""
+    assert not task(ok_at=NOW - 129_000).overdue(NOW)
+    assert task(ok_at=NOW - 129_001).overdue(NOW)
+    assert not task(ok_at=NOW - 1_900_000, every=600).overdue(NOW)
+    assert task(ok_at=0, error="no rights").overdue(NOW)
+    assert not TaskStatus(task="checkpoints", every_seconds=3, last=None).overdue(NOW)
+
+
+def test_tasks_that_are_switched_off_are_not_expected() -> None:
+    cluster = ClusterSettings(alias="a", bootstrap="b:9092")
+    settings = ControlSettings(flow=FlowSettings(flow="us-east->eu-west", source=cluster, target=cluster))
+
+    assert "heartbeats" in expected_tasks(settings)
+    assert "heartbeats" not in expected_tasks(replace_struct(settings, heartbeats_seconds=None))
+
+
+def test_what_waiting_will_not_cure_needs_the_operator() -> None:
+    assert not flow().needs_operator
+    assert not flow(tasks=[task(ok_at=NOW - 1_000, error="a hiccup")]).needs_operator
+    assert flow(tasks=[task(ok_at=NOW - 999_000)]).needs_operator
+    assert flow(tasks=[task(ok_at=NOW, figures={"stuck-partitions": 1})]).needs_operator
+    assert not flow(groups=[group("shop", "behind", reread=7)]).needs_operator
+    assert flow(groups=[group("shop", "before_map")]).needs_operator
+
+
+def test_groups_are_counted_and_those_that_are_not_ready_are_named() -> None:
+    several = flow(
+        groups=[
+            group("calm", "ready"),
+            group("busy", "active_on_target"),
+            group("slow", "behind", reread=7),
+            group("keen", "ahead_of_replication", ahead=1),
+            group("lost", "before_map"),
+        ]
+    )
+
+    assert "1 before the map, 1 behind, 1 ready" in " ".join(summary(several))
+    assert [note.split(" ", 3)[:3] for note in notes(several)] == [
+        ["!", "group", "lost"],  # what needs somebody comes first
+        ["group", "keen", "is"],
+        ["group", "slow", "would"],
+    ]
+    assert "7 records" in " ".join(notes(several))
+
+
+def test_many_groups_and_troubles_do_not_fill_the_screen() -> None:
+    crowd = flow(
+        groups=[group(f"g{number}", "behind", reread=1) for number in range(1_000)],
+        tasks=[task(ok_at=NOW, troubles=tuple(f"topic {number} is odd" for number in range(1_000)))],
+    )
+
+    told = list(notes(crowd))
+
+    assert len(told) == 22
+    assert sum("990" in line for line in told) == 2
+
+
 # the mapping's group
 
 
@@ -201,4 +296,20 @@ def test_moments_are_told_in_utc_and_by_their_age() -> None:
         "2 min ago",
         "2 h ago",
         "2 d ago",
+    ]
+
+
+def test_a_duration_takes_six_characters_at_most() -> None:
+    spans = (0, 1, 340, 9_949, 42_000, 119_999, 120_000, 7_200_000, 200_000_000)
+
+    assert [duration(ms) for ms in spans] == [
+        "0 s",
+        "0.0 s",
+        "0.3 s",
+        "9.9 s",
+        "42 s",
+        "120 s",
+        "2 min",
+        "2 h",
+        "2 d",
     ]

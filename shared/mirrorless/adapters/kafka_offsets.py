@@ -1,4 +1,7 @@
-"""How far does a cluster's log reach, and how far did a group read it? Asked by operators, never by the forwarder."""
+"""How far does a cluster's log reach, how far did a group read it, and since when does a record wait?
+
+Asked by operators, never by the forwarder.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,18 @@ from dataclasses import dataclass
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from mirrorless.adapters.kafka_client import client_config, translated
+from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, translated
+from mirrorless.adapters.kafka_peek import KafkaPeek
 from mirrorless.errors import Retriable
+from mirrorless.groups import Place
 from mirrorless.settings import ClusterSettings
 
 ANSWER_SECONDS = 5.0
 """How long an operator waits for a cluster that may be gone."""
+
+LOOK_BACK = (50, 500, 5_000)
+"""Offsets before the end of a topic in which its last record is looked for, one try after the other: commit markers and
+other flows' heartbeats stand in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,7 @@ class KafkaOffsets:
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         self._cluster = cluster
+        self._flow = flow
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         quiet = {"log_level": 0, "socket.timeout.ms": int(ANSWER_SECONDS * 1000)}
         self._admin = AdminClient(client_config(cluster, f"{flow}|operator") | quiet)
@@ -52,9 +62,37 @@ class KafkaOffsets:
         """The offset that a group has committed; None when it has not."""
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
         with translated(f"tell the offsets of group {group}", self._where):
-            answer = self._admin.list_consumer_group_offsets([asked], request_timeout=ANSWER_SECONDS)
-            found = answer[group].result(ANSWER_SECONDS).topic_partitions[0]
+            told = self._admin.list_consumer_group_offsets([asked], request_timeout=ANSWER_SECONDS)
+            found = answer(told[group], _deadline).topic_partitions[0]
         return found.offset if found.offset >= 0 else None
+
+    def oldest_waiting(self, positions: Mapping[Place, int]) -> dict[Place, int | None]:
+        """When the oldest record was written that stands at or after a position, by place.
+
+        Returns:
+            ms since the epoch; None where no record waits: only transaction markers and aborted records follow. What
+            could not be read in time, or may not be read, is left out.
+        """
+        if not positions:
+            return {}
+        return KafkaPeek(self._cluster, flow=self._flow, seconds=ANSWER_SECONDS).first_timestamps(positions)
+
+    def newest(self, topic: str, *, key: bytes | None = None) -> int | None:
+        """When the last record of partition 0 was written, ms since the epoch; of those with this key, if one is given.
+
+        None when the topic is not there, or the record is not among its last few thousand offsets.
+        """
+        place = (topic, 0)
+        extent = self.extents([place]).get(place)
+        if extent is None or extent.start == extent.end:
+            return None
+        peek = KafkaPeek(self._cluster, flow=self._flow, seconds=ANSWER_SECONDS)
+        for back in LOOK_BACK:
+            first = max(extent.start, extent.end - back)
+            found = peek.last_timestamp(place, first, key=key)
+            if found is not None or first == extent.start:
+                return found
+        return None
 
     def _list(self, wanted: list[TopicPartition], spec: OffsetSpec) -> Mapping[tuple[str, int], int]:
         with translated("tell its offsets", self._where):
@@ -62,10 +100,15 @@ class KafkaOffsets:
         offsets = {}
         for place, future in futures.items():
             try:
-                offsets[place.topic, place.partition] = future.result(ANSWER_SECONDS).offset
+                offsets[place.topic, place.partition] = answer(future, _deadline).offset
             except KafkaException as exc:
                 error = exc.args[0]
                 if error.code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}:  # noqa: SLF001 -- the client's public constants look so
                     continue
                 raise Retriable(f"the cluster did not tell its offsets: {error.str()}", where=self._where) from exc
         return offsets
+
+
+def _deadline() -> float:
+    """For the answer to a request that ends after ANSWER_SECONDS: a little later, since its own error is clearer."""
+    return ANSWER_SECONDS + 2 * MARGIN_SECONDS

@@ -1,0 +1,89 @@
+"""How do a flow's scheduled tasks go, and which of them needs the operator?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from mirrorless.control_settings import ControlSettings
+from mirrorless.documents import Documents
+from mirrorless.rounds import TaskReport
+
+LANES_SECONDS = 60.0
+"""How often lanes are checked; no setting changes it."""
+
+MISSED_ROUNDS, GRACE_MS = 3, 120_000
+"""A task that was not done for so many of its intervals and this long needs somebody: a schedule starts once a minute,
+and a run that died is replaced within seconds."""
+
+STUCK = "stuck-partitions"
+"""The figure of the task `lanes` that counts target partitions whose end stays hidden."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatus:
+    """One task that the flow's settings ask for."""
+
+    task: str
+    every_seconds: float
+    last: TaskReport | None
+    """Its last report; None when it has never been done."""
+
+    def overdue(self, now: int) -> bool:
+        """Whether it has not been done for so long that waiting will not help. `now` in ms since the epoch."""
+        if self.last is None:
+            return False  # a flow that was deployed a moment ago; the table says that nothing was done yet
+        return now - self.last.ok_at > MISSED_ROUNDS * self.every_seconds * 1000 + GRACE_MS
+
+    @property
+    def stuck_partitions(self) -> int:
+        """Target partitions whose readers wait behind a transaction that nobody will end."""
+        return self.last.figures.get(STUCK, 0) if self.last is not None else 0
+
+
+def tasks_of(documents: Documents, settings: ControlSettings) -> list[TaskStatus]:
+    """Every task of a flow that is switched on, with its last report.
+
+    Raises:
+        Retriable: the store does not answer.
+    """
+    stored = documents.read(settings.name, "task/").values()
+    last = {report.task: report for report in (msgspec.json.decode(text, type=TaskReport) for text in stored)}
+    return [
+        TaskStatus(task=task, every_seconds=seconds, last=last.get(task))
+        for task, seconds in expected_tasks(settings).items()
+    ]
+
+
+def expected_tasks(settings: ControlSettings) -> dict[str, float]:
+    """The interval in seconds of each task that the settings switch on."""
+    intervals = {
+        "heartbeats": settings.heartbeats_seconds,
+        "checkpoints": settings.checkpoints_seconds,
+        "lanes": LANES_SECONDS,
+        "topics": settings.refresh_topics_seconds,
+        "configs": settings.sync_topic_configs_seconds,
+        "acls": settings.sync_topic_acls_seconds,
+    }
+    return {task: seconds for task, seconds in intervals.items() if seconds is not None}
+
+
+def tasks_as_json(tasks: Sequence[TaskStatus], now: int) -> list[dict[str, Any]]:
+    """Every task for programs; moments in ms since the epoch, null for a task that was never done."""
+    return [
+        {
+            "task": task.task,
+            "every_seconds": task.every_seconds,
+            "overdue": task.overdue(now),
+            "at": task.last.at if task.last else None,
+            "ok_at": (task.last.ok_at or None) if task.last else None,
+            "ms": task.last.ms if task.last else None,
+            "error": task.last.error if task.last else "",
+            "troubles": list(task.last.troubles) if task.last else [],
+            "figures": task.last.figures if task.last else {},
+        }
+        for task in tasks
+    ]

@@ -1,0 +1,110 @@
+"""What the operator is told of consumer groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.groups import Answer, GroupPlace, as_json, need_operator
+from cli.groups_table import sentence, show
+from mirrorless.checkpoints import GroupCheckpoints, GroupOffset
+from mirrorless.lane import FlowName, Lane
+
+FLOW = FlowName("us-east", "eu-west")
+NOW = 1_763_700_000_000
+
+
+def shop(readiness: Any = "ready", **more: Any) -> GroupCheckpoints:
+    offsets = {"orders": {3: GroupOffset(1234, 5678, "exact", "[red]"), 0: GroupOffset(7, None, "no_map")}}
+    return GroupCheckpoints(group="shop", direction="forward", at=NOW, readiness=readiness, offsets=offsets, **more)
+
+
+def answer(*groups: GroupCheckpoints, **more: Any) -> Answer:
+    return Answer(flow=FLOW, direction="forward", groups=groups, **more)
+
+
+@pytest.mark.parametrize(
+    ("group", "says"),
+    [
+        (shop(by="group"), "on eu-west it goes on by its own committed offsets, exactly where it is"),
+        (shop(), "by the checkpoints"),
+        (shop("behind", reread=1), "reads 1 record again"),
+        (shop("ahead_of_replication", ahead=2_000), "2,000 upstream offsets"),
+        (shop("before_map"), "! The map has forgotten"),
+        (shop("active_on_target"), "has members on eu-west"),
+    ],
+)
+def test_a_readiness_is_told_in_words(group: GroupCheckpoints, says: str) -> None:
+    assert says in sentence(group, answer(group))
+
+
+def test_only_a_group_before_the_map_needs_the_operator() -> None:
+    others = [shop("behind", reread=9), shop("ahead_of_replication"), shop("active_on_target")]
+
+    assert need_operator(others) == []
+    assert need_operator([*others, shop("before_map")]) == ["shop"]
+
+
+def test_one_group_is_told_by_partition_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    group = shop()
+    places = [
+        GroupPlace(lane=lane, offset=offset, committed=5678 if lane.partition else None)
+        for lane, offset in sorted(group.lanes(FLOW))
+    ]
+
+    show(answer(group, places=places), one=True, now=NOW)
+
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("orders")]
+    assert rows == [["orders", "0", "7", "-", "-", "no_map"], ["orders", "3", "1234", "5678", "5678", "exact", "[red]"]]
+
+
+def test_all_groups_are_listed_and_the_excluded_ones_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    show(answer(shop("behind", reread=12_345), excluded=["console-consumer-1"]), one=False, now=NOW + 5_000)
+
+    shown = capsys.readouterr().out
+    assert "12,345" in shown
+    assert "5 s ago" in shown
+    assert [line.split() for line in shown.splitlines() if "console" in line] == [["console-consumer-1", "excluded"]]
+
+
+def test_programs_are_told_everything() -> None:
+    group = shop(by="group", reread=2)
+    lane = Lane(FLOW, "orders", 3)
+    places = [GroupPlace(lane=lane, offset=group.offsets["orders"][3], committed=5670)]
+
+    assert as_json(answer(group, places=places, excluded=["x"], trouble="silent")) == {
+        "flow": "us-east->eu-west",
+        "direction": "forward",
+        "groups": [
+            {
+                "group": "shop",
+                "readiness": "ready",
+                "by": "group",
+                "reread": 2,
+                "ahead": 0,
+                "at": NOW,
+                "offsets": [
+                    {
+                        "topic": "orders",
+                        "partition": 0,
+                        "upstream": 7,
+                        "downstream": None,
+                        "state": "no_map",
+                        "metadata": "",
+                    },
+                    {
+                        "topic": "orders",
+                        "partition": 3,
+                        "upstream": 1234,
+                        "downstream": 5678,
+                        "state": "exact",
+                        "metadata": "[red]",
+                        "committed_there": 5670,
+                    },
+                ],
+            }
+        ],
+        "excluded": ["x"],
+        "trouble": "silent",
+    }

@@ -1,0 +1,106 @@
+"""What the operator is told of topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.topics import Answer, TopicRow, as_json, trouble_of
+from cli.topics_table import show
+from mirrorless.topic_watch import Recreated, SeenTopic
+
+SEEN = SeenTopic(topic="orders", topic_id="id-1", partitions=3, first_seen=1)
+
+
+def row(**more: Any) -> TopicRow:
+    usual: dict[str, Any] = {
+        "topic": "orders",
+        "remote_topic": "us-east.orders",
+        "source_partitions": 3,
+        "target_partitions": 3,
+        "owner": "deployment",
+        "mapping": "Enabled",
+        "drift": (),
+        "topic_id": "id-1",
+        "late": False,
+        "trouble": "",
+        "needs_operator": False,
+    }
+    return TopicRow(**usual | more)
+
+
+@pytest.mark.parametrize(
+    ("seen", "here", "there", "says"),
+    [
+        (SEEN, 3, 3, ""),
+        (None, 3, 3, ""),
+        (SEEN, 3, 0, "no remote topic yet"),
+        (SEEN, 3, 2, "the remote topic has fewer partitions"),
+        (SEEN, 2, 3, ""),
+        (SEEN, 0, 3, "gone from the source"),
+        (None, 0, 0, "not on the source"),
+        (SEEN, None, None, ""),
+        (SEEN, None, 0, "no remote topic yet"),
+    ],
+)
+def test_a_topics_trouble_is_told_in_a_few_words(
+    seen: SeenTopic | None, here: int | None, there: int | None, says: str
+) -> None:
+    assert trouble_of(seen, here=here, there=there) == says
+
+
+def test_a_topic_that_was_created_anew_tells_how_many_lanes_wait() -> None:
+    anew = SeenTopic(
+        topic="orders",
+        topic_id="id-1",
+        partitions=3,
+        first_seen=1,
+        recreated=Recreated(topic_id="id-2", waiting={0: 0, 2: 0}),
+    )
+
+    assert trouble_of(anew, here=3, there=3) == "re-created: `lanes reset` is due for 2 lanes"
+
+
+def test_topics_are_shown_with_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
+    topics = [
+        row(),
+        row(topic="audit", owner="schedule", mapping=None, target_partitions=None, drift=None, late=True),
+        row(topic="paid", drift=("retention.ms",), trouble="re-created", needs_operator=True),
+    ]
+
+    show(Answer(flow="us-east->eu-west", topics=topics, refused={"cycle": ["eu-west.orders"]}, troubles=["[silent]"]))
+
+    shown = capsys.readouterr().out
+    lines = {line.split()[0]: line.split() for line in shown.splitlines() if line.strip()}
+    assert lines["orders"] == ["orders", "us-east.orders", "3", "deployment:", "Enabled", "0", "id-1"]
+    assert lines["audit"] == ["audit", "us-east.orders", "3", "->", "?", "schedule", "?", "id-1", "late"]
+    assert "! re-created" in shown
+    assert "paid: retention.ms differ" in shown
+    assert "refused (cycle): eu-west.orders" in shown
+    assert "[silent]" in shown
+
+
+def test_programs_are_told_everything() -> None:
+    told = as_json(Answer(flow="us-east->eu-west", topics=[row(drift=None)], refused={"cycle": ("x",)}))
+
+    assert told == {
+        "flow": "us-east->eu-west",
+        "needs_operator": False,
+        "topics": [
+            {
+                "topic": "orders",
+                "remote_topic": "us-east.orders",
+                "source_partitions": 3,
+                "target_partitions": 3,
+                "mapping_made_by": "deployment",
+                "mapping_state": "Enabled",
+                "config_drift": None,
+                "topic_id": "id-1",
+                "found_late": False,
+                "trouble": "",
+            }
+        ],
+        "refused": {"cycle": ["x"]},
+        "troubles": [],
+    }
