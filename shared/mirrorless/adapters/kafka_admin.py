@@ -1,0 +1,124 @@
+"""How is an admin client kept warm and still trusted? One per environment, replaced after every failure.
+
+Measured with confluent-kafka 2.16 across a broker's restart: a warm client asked for group offsets timed out for ever
+(its coordinator had left the metadata for a moment), and one asked for log ends got FENCED_LEADER_EPOCH. A fresh
+client answered at once in both cases. So what a warm client fails to read is asked once more, of a fresh one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from mirrorless.adapters.kafka_client import answer, client_config, seconds_left
+from mirrorless.settings import ClusterSettings
+from mirrorless.target import Deadline
+
+LASTING: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.GROUP_ID_NOT_FOUND,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- the client's public constants look so
+        KafkaError._NOENT,  # noqa: SLF001 -- same: no partition that was asked for has a leader; mostly none exists
+    }
+)
+"""A fresh client would get the same answer."""
+
+DENIED: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+"""What the operator mends, by rights that are lacking."""
+
+_K = TypeVar("_K", bound=Hashable)
+Ask = Callable[[AdminClient, list[_K], float], Mapping[_K, Future[Any]]]
+"""A call about some keys, which may take that many seconds: one future for each key."""
+
+
+class WarmAdmin:
+    """One cluster's admin client."""
+
+    def __init__(self, cluster: ClusterSettings, client_id: str) -> None:
+        """Args: client_id: `flow|role`, for the brokers' logs."""
+        self._cluster = cluster
+        self._client_id = client_id
+        self._client: AdminClient | None = None
+
+    def client(self) -> AdminClient:
+        """The warm client, opened if need be. Keep it in a variable for as long as its futures are awaited.
+
+        Raises:
+            ConfigurationError, Retriable: see `client_config`.
+        """
+        if self._client is None:
+            self._client = AdminClient(client_config(self._cluster, self._client_id))
+        return self._client
+
+    def discard(self) -> None:
+        """Forget the client: the next call opens another."""
+        self._client = None
+
+    def ask_each(
+        self, keys: Iterable[_K], ask: Ask[_K], deadline: Deadline, *, chunk: int
+    ) -> tuple[dict[_K, Any], dict[_K, KafkaError]]:
+        """What the cluster answers about each key, and why it does not about the others. For reads only.
+
+        Args:
+            keys: each is asked for once, however often it comes.
+            ask: makes one call, or one per key, about up to `chunk` keys.
+            deadline: seconds left; a warm client gets half of them.
+            chunk: how many keys are under way at a time.
+        """
+        wanted = list(dict.fromkeys(keys))
+        if self._client is None:
+            return self._pass(wanted, ask, deadline, chunk)
+        begun = deadline()
+        answers, failures = self._pass(wanted, ask, lambda: deadline() - begun / 2, chunk)
+        if again := [key for key, error in failures.items() if error.code() not in LASTING]:
+            more, failed = self._pass(again, ask, deadline, chunk)
+            answers |= more
+            failures = {key: error for key, error in failures.items() if key not in again} | failed
+        return answers, failures
+
+    def _pass(
+        self, keys: list[_K], ask: Ask[_K], deadline: Deadline, chunk: int
+    ) -> tuple[dict[_K, Any], dict[_K, KafkaError]]:
+        client = self.client()
+        answers: dict[_K, Any] = {}
+        failures: dict[_K, KafkaError] = {}
+        for some in _chunks(keys, chunk):
+            try:
+                futures = ask(client, some, seconds_left(deadline))
+            except KafkaException as exc:
+                failures |= dict.fromkeys(some, exc.args[0])
+                continue
+            for key, future in futures.items():
+                try:
+                    answers[key] = answer(future, deadline)
+                except KafkaException as exc:
+                    failures[key] = exc.args[0]
+        if any(error.code() not in LASTING for error in failures.values()):
+            self.discard()
+        return answers, failures
+
+
+def first_cause(errors: Collection[KafkaError]) -> str:
+    """The first of some errors in the words of the cluster, and how many there are."""
+    first = next(iter(errors))
+    more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return f"{first.str()} ({first.name()}){more}"
+
+
+def _chunks(keys: list[_K], size: int) -> Iterator[list[_K]]:
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]

@@ -1,0 +1,172 @@
+"""One cluster's consumer groups, as Kafka tells them: classic ones and those of KIP-848."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from mirrorless.adapters.kafka_admin import DENIED, WarmAdmin, first_cause
+from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, seconds_left
+from mirrorless.errors import Retriable
+from mirrorless.groups import Committed, GroupIsActive, GroupState, Place
+from mirrorless.settings import ClusterSettings
+from mirrorless.target import Deadline
+
+CHUNK: Final = 100
+"""Groups under way at a time. The client asks for the offsets of one group in one request."""
+
+STABLE_SECONDS: Final = 1.0
+"""How long a transaction that commits offsets is waited for; an application's takes some milliseconds."""
+
+_ACTIVE: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,  # what brokers answer, for both kinds of group
+        KafkaError.NON_EMPTY_GROUP,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.FENCED_MEMBER_EPOCH,
+    }
+)
+"""Refusals that mean: only a member may commit."""
+
+_RIGHTS = "let this function Describe the cluster's topics and groups, and Read those that it syncs"
+
+
+class KafkaGroups:
+    """Implements `mirrorless.groups.Groups`, with one warm admin client."""
+
+    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
+        """Args: flow: part of what the client calls itself in the brokers' logs."""
+        self._admin = WarmAdmin(cluster, f"{flow}|groups")
+        self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
+
+    def names(self, deadline: Deadline) -> list[str]:
+        """See `Groups.names`. The client itself leaves out what is not of the consumer protocol."""
+
+        def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+            return {key: client.list_consumer_groups(request_timeout=seconds) for key in keys}
+
+        answers, failures = self._admin.ask_each([self._where], ask, deadline, chunk=1)
+        errors = list(failures.values())
+        for found in answers.values():
+            errors += [each.args[0] for each in found.errors]
+        if errors:
+            # A broker that is not heard has groups, too, and they must not look as if they were gone.
+            self._admin.discard()
+            raise Retriable(f"the cluster did not list its groups: {first_cause(errors)}", where=self._where)
+        return sorted(group.group_id for found in answers.values() for group in found.valid)
+
+    def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
+        """See `Groups.states`. A group that cannot be seen counts as active: nobody commits for it then."""
+
+        def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+            return client.describe_consumer_groups(keys, request_timeout=seconds)
+
+        answers, failures = self._admin.ask_each(groups, ask, deadline, chunk=CHUNK)
+        self._raise_if_silent(answers, failures, "describe its groups")
+        described = {group: _state(each.state) for group, each in answers.items()}
+        undescribed = {
+            group: "absent" if error.code() == KafkaError.GROUP_ID_NOT_FOUND else "active"
+            for group, error in failures.items()
+        }
+        return described | undescribed  # type: ignore[return-value]  # the literals of GroupState
+
+    def committed(self, groups: Iterable[str], deadline: Deadline) -> dict[str, dict[Place, Committed]]:
+        """See `Groups.committed`.
+
+        Offsets that belong to an open transaction are waited for, up to `STABLE_SECONDS`. A group that still has such
+        offsets then is absent from the answer: without them it would look as if it had not been there.
+        """
+        found, unstable = self._committed(groups, deadline)
+        give_up = time.monotonic() + STABLE_SECONDS
+        while unstable and time.monotonic() < give_up and deadline() > MARGIN_SECONDS:
+            time.sleep(0.05)  # between two looks at a condition with a deadline
+            more, unstable = self._committed(unstable, deadline)
+            found |= more
+        return found
+
+    def commit(self, group: str, offsets: Mapping[Place, Committed], deadline: Deadline) -> None:
+        """See `Groups.commit`.
+
+        Raises:
+            GroupIsActive: it has members; the broker refused everything.
+            Retriable: some places were refused, and those that are not named were committed; or nobody knows.
+        """
+        if not offsets:
+            return
+        where = f"{self._where} group {group}"
+        wanted = [TopicPartition(*place, to.offset, to.metadata) for place, to in sorted(offsets.items())]
+        client = self._admin.client()
+        try:
+            futures = client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=seconds_left(deadline)
+            )
+            answers = answer(futures[group], deadline).topic_partitions
+        except KafkaException as exc:
+            if exc.args[0].code() not in _ACTIVE:
+                self._admin.discard()
+            raise _refused(exc.args[0], "its offsets", where) from exc
+        refused = {f"{at.topic}-{at.partition}": at.error for at in answers if at.error is not None}
+        for error in refused.values():
+            if error.code() in _ACTIVE:  # other places may have other errors; none was committed
+                raise _refused(error, "its offsets", where)
+        for error in refused.values():
+            raise _refused(error, ", ".join(list(refused)[:5]) + (", …" if len(refused) > 5 else ""), where)  # noqa: PLR2004 -- a sentence's worth
+
+    def _committed(
+        self, groups: Iterable[str], deadline: Deadline
+    ) -> tuple[dict[str, dict[Place, Committed]], list[str]]:
+        """What the groups committed, and the groups with offsets in an open transaction."""
+
+        def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+            return {
+                key: client.list_consumer_group_offsets(
+                    [ConsumerGroupTopicPartitions(key)], require_stable=True, request_timeout=seconds
+                )[key]
+                for key in keys
+            }
+
+        answers, failures = self._admin.ask_each(groups, ask, deadline, chunk=CHUNK)
+        self._raise_if_silent(answers, failures, "tell what its groups committed")
+        found, unstable = {}, []
+        for group, each in answers.items():
+            errors = {at.error.code() for at in each.topic_partitions if at.error is not None}
+            if not errors:
+                found[group] = {
+                    (at.topic, at.partition): Committed(at.offset, at.metadata or "")
+                    for at in each.topic_partitions
+                    if at.offset >= 0
+                }
+            elif errors == {KafkaError.UNSTABLE_OFFSET_COMMIT}:
+                unstable.append(group)
+        return found, unstable
+
+    def _raise_if_silent(self, answers: Mapping[str, object], failures: Mapping[str, KafkaError], what: str) -> None:
+        """Nothing was told about any group, and not for what the groups are: then the cluster is silent."""
+        silent = [error for error in failures.values() if error.code() not in {*DENIED, KafkaError.GROUP_ID_NOT_FOUND}]
+        if silent and not answers:
+            raise Retriable(f"the cluster did not {what}: {first_cause(silent)}", where=self._where)
+
+
+def _state(state: ConsumerGroupState) -> GroupState:
+    if state is ConsumerGroupState.EMPTY:
+        return "empty"
+    # Brokers call a group dead that they have never heard of.
+    return "absent" if state is ConsumerGroupState.DEAD else "active"
+
+
+def _refused(error: KafkaError, what: str, where: str) -> GroupIsActive | Retriable:
+    if error.code() in _ACTIVE:
+        return GroupIsActive(
+            f"only its members may commit: {error.str()} ({error.name()})",
+            where=where,
+            hint="stop the group's consumers on this cluster, if it is meant to follow the other one",
+        )
+    hint = _RIGHTS if error.code() in DENIED else ""
+    return Retriable(f"the cluster did not commit {what}: {error.str()} ({error.name()})", where=where, hint=hint)
