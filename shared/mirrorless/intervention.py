@@ -4,6 +4,8 @@
     refused         tries again       leaves it out        skips up to an offset
     contradiction   tries again       no                   begins a new generation where the source is now
     broken          tries again       no                   gives up the run in doubt, goes on from an offset
+    recreated       until looked at   no                   begins a new generation with the new topic
+    truncated       tries again       no                   begins a new generation where the source ended
 
 Pure: the head and the state of a lane come in, a plan comes out, or the reason why not.
 """
@@ -21,6 +23,10 @@ from mirrorless.run import Reset, Run
 
 class NotAllowed(MirrorlessError):
     """This order does not fit the lane's state. Nothing was changed."""
+
+
+_OTHER_RECORDS = frozenset({"contradiction", "recreated", "truncated"})
+"""Reasons to stop after which upstream offsets from the stop on may name other records than the map says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,16 @@ def advice(stop: Stop) -> str:
             return (
                 "find out whether the source topic was re-created or truncated: then `lanes reset --to earliest`; "
                 "if its group's offsets were moved by hand, move them back and `lanes resume`"
+            )
+        case "recreated":
+            return (
+                "`lanes reset --to earliest` replicates the new topic from its first record, behind what the target "
+                "has of the old one; `lanes resume` holds only until the next look at the topic"
+            )
+        case "truncated":
+            return (
+                f"`lanes reset --to {stop.upstream_offset}` goes on with what the source has written since it lost its "
+                "end; the target keeps what the source lost"
             )
         case _:
             return "read the detail, compare the target with the map, then `lanes resume` or `lanes reset`"
@@ -130,10 +146,10 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
 def _skipped(lane: Lane, head: Head, stop: Stop | None, to: int, *, reason: str, now: int) -> Loss | None:
     """What lies between the first record that still waits and the new position.
 
-    After a contradiction the records that wait begin below the position, where the source contradicted the map. They
-    may be other records than those replicated from the same offsets, so they count for the new generation.
+    Where the source is not what it was, the records that wait begin below the position, at the stop. They may be other
+    records than those replicated from the same offsets, so they count for the new generation.
     """
-    contradicted = stop is not None and stop.reason == "contradiction" and stop.upstream_offset < head.position
+    contradicted = stop is not None and stop.reason in _OTHER_RECORDS and stop.upstream_offset < head.position
     first = stop.upstream_offset if stop is not None and contradicted else head.position
     if to <= first:
         return None

@@ -5,7 +5,8 @@ Every step stands for itself, so a round may end anywhere and the next one goes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,6 +25,9 @@ from mirrorless.topic_watch import SeenTopic
 
 NEAR_SECONDS: Final = 5.0
 """What is kept of the deadline: no further change is begun."""
+
+Update = tuple[str, Request]
+"""The UUID of a mapping, and the fields to change."""
 
 Change = tuple[str, str, Callable[[], Outcome]]
 """What is done, to which topic's mapping, and how."""
@@ -65,7 +69,14 @@ class MappingSync:
             flow=self.settings.name,
             keep=found.literals | frozenset(unready),
         )
-        done, pending = self._carry_out(self._changes(plan, seen, deadline), report, deadline)
+        updates = {topic: update for topic, update in plan.update.items() if not self._is_vain(seen[topic], update)}
+        done, pending = self._carry_out(self._changes(plan, updates, seen, deadline), report, deadline)
+        self._forget_updates([seen[topic] for topic in sorted(plan.good)])
+        if vain := tuple(topic for topic in plan.update if topic not in updates):
+            report.troubles.append(
+                f"mappings that do not keep what was set: {some(vain)}: {', '.join(sorted(plan.update[vain[0]][1]))}; "
+                "somebody else changes it, or Lambda shows it in another form: set it by hand, or change the flow"
+            )
         if plan.disabled:
             report.troubles.append(
                 f"disabled mappings: {some(plan.disabled)}: nothing is replicated until somebody enables them again"
@@ -73,7 +84,9 @@ class MappingSync:
         report.figures |= {f"mappings-{what}": count for what, count in done.items()}
         report.figures["mappings-pending"] = pending + len(plan.busy)
 
-    def _changes(self, plan: MappingPlan, seen: Mapping[str, SeenTopic], deadline: Deadline) -> list[Change]:
+    def _changes(
+        self, plan: MappingPlan, updates: Mapping[str, Update], seen: Mapping[str, SeenTopic], deadline: Deadline
+    ) -> list[Change]:
         """What is to be done, what brings records first."""
 
         def create(topic: str, request: Request) -> Callable[[], Outcome]:
@@ -83,15 +96,19 @@ class MappingSync:
 
             return act
 
-        def update(uuid: str, fields: Request) -> Callable[[], Outcome]:
-            return lambda: self.mappings.update(uuid, fields, deadline)
+        def update(topic: str, change: Update) -> Callable[[], Outcome]:
+            def act() -> Outcome:
+                self._remember(replace(seen[topic], mapping_update=_mark(change)))
+                return self.mappings.update(*change, deadline)
+
+            return act
 
         def delete(uuid: str) -> Callable[[], Outcome]:
             return lambda: self.mappings.delete(uuid, deadline)
 
         return [
             *(("created", topic, create(topic, request)) for topic, request in plan.create.items()),
-            *(("updated", topic, update(uuid, fields)) for topic, (uuid, fields) in plan.update.items()),
+            *(("updated", topic, update(topic, change)) for topic, change in updates.items()),
             *(("deleted", topic, delete(uuid)) for topic, uuid in plan.delete.items()),
         ]
 
@@ -136,5 +153,26 @@ class MappingSync:
         }
         if missing:
             self.source_groups.commit(group, missing, deadline)
-        known = msgspec.json.encode(replace(seen, start_committed=True))
-        self.documents.write(self.settings.name, {f"topic/{seen.topic}": known})
+        self._remember(replace(seen, start_committed=True))
+
+    # An update stops a mapping's pollers for a while, so one that does not take is not repeated every minute.
+
+    @staticmethod
+    def _is_vain(seen: SeenTopic, change: Update) -> bool:
+        """Whether this very update was made already, and the mapping was never seen as it should be."""
+        return seen.mapping_update == _mark(change)
+
+    def _forget_updates(self, good: Iterable[SeenTopic]) -> None:
+        """Updates of mappings that are as they should be have taken effect."""
+        self._remember(*(replace(seen, mapping_update="") for seen in good if seen.mapping_update))
+
+    def _remember(self, *news: SeenTopic) -> None:
+        if news:
+            self.documents.write(
+                self.settings.name, {f"topic/{seen.topic}": msgspec.json.encode(seen) for seen in news}
+            )
+
+
+def _mark(change: Update) -> str:
+    uuid, fields = change
+    return f"{uuid} {json.dumps(fields, sort_keys=True)}"

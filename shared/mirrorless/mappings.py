@@ -60,6 +60,8 @@ class MappingPlan:
     create: Mapping[str, Request]
     update: Mapping[str, tuple[str, Request]]
     """UUID and the fields to change."""
+    good: frozenset[str]
+    """As they should be."""
     delete: Mapping[str, str]
     """UUIDs of mappings of topics that the flow does not take any more, or that read from another cluster."""
     busy: tuple[str, ...]
@@ -114,6 +116,7 @@ def plan_mappings(
             topic: request for topic, request in sorted(desired.items()) if topic not in present.keys() | set(keep)
         },
         update=updates,
+        good=frozenset(present.keys() & desired.keys() - busy - moved - updates.keys()),
         delete={topic: str(present[topic]["UUID"]) for topic in sorted((gone | moved) - busy)},
         busy=tuple(sorted(busy)),
         disabled=tuple(
@@ -139,7 +142,6 @@ def drifted(actual: Request, desired: Request) -> Request:
     A field that the flow does not ask for is held to the API's default where another value would lose records or
     change their order of retries; `Enabled` is the operator's.
     """
-    leaves_provisioned = bool(actual.get("ProvisionedPollerConfig")) and not desired.get("ProvisionedPollerConfig")
     fields: Request = {}
     for name, comparable in _COMPARED.items():
         wanted = desired.get(name, _DEFAULTS.get(name))
@@ -148,8 +150,10 @@ def drifted(actual: Request, desired: Request) -> Request:
         differs = comparable(actual.get(name, _DEFAULTS.get(name))) != comparable(wanted)
         if name == "ProvisionedPollerConfig" and wanted:
             differs = not wanted.items() <= (actual.get(name) or {}).items()
-        if differs or (leaves_provisioned and name in _PROVISIONED_ONLY):
+        if differs:
             fields[name] = wanted
+    if fields.get("ProvisionedPollerConfig") == {} and actual.get("LoggingConfig"):
+        fields["LoggingConfig"] = {}  # only provisioned mode has it, and none is what the mode is left with
     return fields
 
 
@@ -198,19 +202,8 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "FunctionResponseTypes": [],
     "DestinationConfig": {"OnFailure": {"Destination": ""}},
     "FilterCriteria": {"Filters": []},
-    "MetricsConfig": {"Metrics": []},
+    "MetricsConfig": {},
 }
-
-_PROVISIONED_ONLY: Final = frozenset(
-    {
-        "MaximumRetryAttempts",
-        "MaximumRecordAgeInSeconds",
-        "BisectBatchOnFunctionError",
-        "FunctionResponseTypes",
-        "MetricsConfig",
-    }
-)
-"""The API wants these back at their defaults when a mapping leaves provisioned mode."""
 
 
 def _topic_of(mapping: Request, flow: FlowName) -> str | None:

@@ -58,6 +58,8 @@ class SeenTopic(msgspec.Struct, frozen=True):
     """Upstream offsets by partition at which the flow begins; empty for each partition's first record."""
     start_committed: bool = False
     """Whether `start` was committed for the mapping's consumer group, or found to be committed."""
+    mapping_update: str = ""
+    """The last update of its mapping, until it was seen to have taken effect."""
     gone_at: int | None = None
     """When it was first missed on the source, ms since the epoch."""
     recreated: Recreated | None = None

@@ -355,7 +355,7 @@ def test_records_that_a_deleted_topic_took_along_are_told_until_the_operator_set
 
     troubles = [stage.refresh().troubles for _ in range(2)]
 
-    assert ["which ended at 5, and replicated up to 3" in trouble for (trouble,) in troubles] == [True, True]
+    assert ["which ended at 5; replicated up to 3" in trouble for (trouble,) in troubles] == [True, True]
     stage.chains.reset(_reset(stage.lane("orders"), position=3, following=5))
     assert stage.refresh().troubles == []
 

@@ -127,7 +127,23 @@ def test_a_run_in_doubt_that_nobody_can_settle_is_given_up() -> None:
     assert "may have them" in plan.loss.detail
 
 
-@pytest.mark.parametrize("reason", ["refused", "contradiction", "broken"])
+def test_what_is_skipped_of_a_topic_that_was_created_again_are_records_of_the_new_one() -> None:
+    """The target has other records of those offsets: skipping them is a loss, and counts from the first."""
+    loss = reset(AT_100, stopped("recreated", 0), 40).loss
+
+    assert loss is not None
+    assert (loss.first, loss.next, loss.generation) == (0, 40, 3)
+
+
+def test_after_a_truncation_the_lane_is_told_to_go_on_where_the_source_ended() -> None:
+    stop = stopped("truncated", 60).stop
+
+    assert stop is not None
+    assert "lanes reset --to 60" in advice(stop)
+    assert reset(AT_100, stopped("truncated", 60), 60).loss is None
+
+
+@pytest.mark.parametrize("reason", ["refused", "contradiction", "broken", "recreated", "truncated"])
 def test_every_stop_has_advice_that_names_a_command(reason: str) -> None:
     stop = stopped(reason, 1).stop
     assert stop is not None

@@ -1,0 +1,122 @@
+"""Which topics a flow takes, which it refuses and says so, and what the target must have for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mirrorless.control_settings import ControlSettings
+from mirrorless.discovery import discover, plan_remote_topics
+from mirrorless.settings import ClusterSettings, FlowSettings
+
+FLOW = FlowSettings(
+    flow="source->target",
+    source=ClusterSettings(alias="source", bootstrap="s:1"),
+    target=ClusterSettings(alias="target", bootstrap="t:1"),
+)
+IDENTITY = FlowSettings(flow=FLOW.flow, source=FLOW.source, target=FLOW.target, policy="identity")
+
+
+def settings(**changes: Any) -> ControlSettings:
+    """A flow that takes everything of a source whose neighbours' names are not known, as MM2 sees it."""
+    given: dict[str, Any] = {"flow": FLOW, "topics": (".*",)}
+    return ControlSettings(**given | changes)
+
+
+def taken(*topics: str, **changes: Any) -> list[str]:
+    return list(discover(dict.fromkeys(topics, 1), settings(**changes)).taken)
+
+
+def test_heartbeats_are_replicated_by_default() -> None:
+    assert taken("heartbeats", "us-west.heartbeats") == ["heartbeats", "us-west.heartbeats"]
+
+
+def test_heartbeats_are_replicated_despite_the_filter() -> None:
+    assert taken("heartbeats", "us-west.heartbeats", topics=()) == ["heartbeats", "us-west.heartbeats"]
+
+
+def test_with_another_separator_a_dotted_name_is_no_heartbeats_topic() -> None:
+    flow = FlowSettings(flow=FLOW.flow, source=FLOW.source, target=FLOW.target, separator="_")
+
+    assert taken("heartbeats", "us-west.heartbeats", topics=(), flow=flow) == ["heartbeats"]
+
+
+def test_heartbeats_are_not_replicated_where_the_flow_says_so() -> None:
+    assert taken("heartbeats", "us-west.heartbeats", topics=(), heartbeats_replication=False) == []
+
+
+def test_heartbeats_that_the_filter_takes_are_replicated_even_then() -> None:
+    assert taken("heartbeats", heartbeats_replication=False) == ["heartbeats"]
+
+
+CYCLES = ("source.topic1", "target.topic1", "target.source.topic1", "source.target.topic1")
+LONGER_CYCLES = ("target.source.target.topic1", "source.target.source.topic1")
+NO_CYCLES = ("topic1", "othersource.topic1", "othertarget.topic1", "other.another.topic1")
+
+
+def test_what_came_from_the_source_or_the_target_is_not_sent_in_circles() -> None:
+    assert taken(*CYCLES, *LONGER_CYCLES, *NO_CYCLES) == sorted(NO_CYCLES)
+
+
+def test_under_identity_names_tell_no_cycles_but_those_of_heartbeats() -> None:
+    names = (*CYCLES, *LONGER_CYCLES, *NO_CYCLES)
+    heartbeats = ("target.heartbeats", "target.source.heartbeats", "othersource.heartbeats", "heartbeats")
+
+    assert taken(*names, *heartbeats, flow=IDENTITY) == sorted([*names, "heartbeats", "othersource.heartbeats"])
+
+
+def test_a_name_that_the_flow_spells_out_and_cannot_replicate_is_told() -> None:
+    found = discover({"target.orders": 1, "orders": 1}, settings(topics=("target.orders", "orders")))
+
+    assert found.taken == ("orders",)
+    assert ["target.orders" in trouble and "in circles" in trouble for trouble in found.troubles()] == [True]
+
+
+def test_what_only_a_pattern_matches_is_refused_in_silence_and_counted() -> None:
+    """`.*` in both directions of a pair matches the other flow's remote topics for ever: no news for anybody."""
+    found = discover({"target.orders": 1, ".internal": 1, "orders": 1}, settings())
+
+    assert found.troubles() == []
+    assert found.refused == {"cycle": ("target.orders",), "internal": (".internal",)}
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [("a" * 190, "200 characters"), ("a" * 245, "no legal topic name"), ("x", "one character")],
+    ids=["group", "remote name", "one letter"],
+)
+def test_a_topic_that_cannot_be_mapped_is_told(topic: str, reason: str) -> None:
+    found = discover({topic: 1, "orders": 1}, settings())
+
+    assert found.taken == ("orders",)
+    assert reason in found.troubles()[0]
+
+
+def test_one_sentence_tells_of_many_topics() -> None:
+    found = discover({chr(97 + n): 1 for n in range(9)}, settings())
+
+    assert found.troubles() == [
+        "not replicated: a, b, c, d, e and 4 more: Lambda maps no topic whose name is one character long: exclude them"
+    ]
+
+
+def test_a_topic_that_the_flow_names_and_the_source_does_not_have_is_told() -> None:
+    assert discover({}, settings(topics=("orders", "pay.*"))).troubles() == [
+        "not on the source: orders, which the flow names"
+    ]
+
+
+def test_literal_topics_are_not_ours_to_map() -> None:
+    found = discover({"orders": 1, "payments": 1, "heartbeats": 1}, settings(topics=("orders", "pay.*")))
+
+    assert found.taken == ("heartbeats", "orders", "payments")
+    assert found.mapped == {"heartbeats", "payments"}
+
+
+def test_a_remote_topic_is_created_with_the_sources_count_grown_to_it_and_never_shrunk() -> None:
+    on_target = {"source.grown": 2, "source.same": 3, "source.wide": 5, "new": 7}
+
+    plan = plan_remote_topics({"new": 3, "grown": 3, "same": 3, "wide": 3}, on_target, settings())
+
+    assert (plan.create, plan.grow) == ({"new": 3}, {"grown": 3})

@@ -1,0 +1,172 @@
+"""Which mappings are created, updated and deleted, and which are left alone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from lab.api_model import violations
+from lab.mapping_api import settings_of_create, settings_of_update
+from mirrorless.control_settings import ControlSettings
+from mirrorless.lane import FlowName
+from mirrorless.mappings import Request, drifted, mapping_request, plan_mappings
+from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.throttle import Throttle
+
+FLOW = FlowName("us-east", "eu-west")
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+ON_DEMAND: Request = {
+    "Enabled": True,
+    "BatchSize": 100,
+    "SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["b1:9092", "b2:9092"]}},
+    "SelfManagedKafkaEventSourceConfig": {},
+}
+PROVISIONED: Request = ON_DEMAND | {
+    "ProvisionedPollerConfig": {"MinimumPollers": 1, "MaximumPollers": 2},
+    "MaximumRetryAttempts": -1,
+    "FunctionResponseTypes": ["ReportBatchItemFailures"],
+    "MetricsConfig": {"Metrics": ["EventCount"]},
+    "LoggingConfig": {"SystemLogLevel": "INFO"},
+}
+
+
+def settings(template: Request = ON_DEMAND) -> ControlSettings:
+    flow = FlowSettings(
+        flow=str(FLOW),
+        source=ClusterSettings(alias="us-east", bootstrap="b1:9092"),
+        target=ClusterSettings(alias="eu-west", bootstrap="b:9092"),
+    )
+    return ControlSettings(flow=flow, mapping=template, function_name="forward")
+
+
+def desired(*topics: str, template: Request = ON_DEMAND) -> dict[str, Request]:
+    return {topic: mapping_request(settings(template), topic) for topic in topics}
+
+
+def actual(topic: str, template: Request = ON_DEMAND, **changes: Any) -> Request:
+    """A mapping as the API describes one of ours."""
+    request = mapping_request(settings(template), topic)
+    told = {name: value for name, value in request.items() if name not in {"Enabled", "Tags"}}
+    return {"UUID": f"uuid-{topic}", "State": "Enabled", **told, **changes}
+
+
+@pytest.mark.parametrize("template", [ON_DEMAND, PROVISIONED], ids=["on demand", "provisioned"])
+def test_a_request_is_what_the_api_takes(template: Request) -> None:
+    request = {"FunctionName": "forward", **mapping_request(settings(template), "orders")}
+
+    assert violations("CreateEventSourceMapping", request) == []
+
+
+def test_a_request_names_the_topic_its_group_and_whose_it_is() -> None:
+    request = mapping_request(settings(), "orders")
+
+    assert request["Topics"] == ["orders"]
+    assert request["StartingPosition"] == "TRIM_HORIZON"
+    assert request["SelfManagedKafkaEventSourceConfig"] == {"ConsumerGroupId": "mirrorless.us-east.eu-west.orders"}
+    assert request["Tags"] == {"mirrorless:flow": "us-east.eu-west", "mirrorless:owner": "refresh_topics"}
+    assert ON_DEMAND["SelfManagedKafkaEventSourceConfig"] == {}
+
+
+def test_missing_mappings_are_created_and_superfluous_ones_deleted() -> None:
+    plan = plan_mappings([actual("old"), actual("same")], desired("same", "new"), flow=FLOW)
+
+    assert (list(plan.create), plan.update, plan.delete) == (["new"], {}, {"old": "uuid-old"})
+
+
+def test_other_flows_mappings_and_other_kinds_are_not_looked_at() -> None:
+    others = [
+        actual("old", SelfManagedKafkaEventSourceConfig={"ConsumerGroupId": "mirrorless.us-east.eu-west2.old"}),
+        actual("old", SelfManagedKafkaEventSourceConfig={"ConsumerGroupId": "of-somebody-else"}),
+        {"UUID": "queue", "State": "Enabled", "EventSourceArn": "arn:aws:sqs:eu-west-1:1:q"},
+    ]
+
+    assert plan_mappings(others, {}, flow=FLOW).delete == {}
+
+
+def test_topics_to_keep_are_neither_created_nor_deleted() -> None:
+    plan = plan_mappings([actual("literal")], desired("blocked"), flow=FLOW, keep={"literal", "blocked"})
+
+    assert (plan.create, plan.delete) == ({}, {})
+
+
+@pytest.mark.parametrize("state", ["Creating", "Updating", "Deleting", "Enabling", "Disabling"])
+def test_what_is_under_way_is_left_to_the_next_round(state: str) -> None:
+    plan = plan_mappings([actual("a", State=state, BatchSize=7), actual("gone", State=state)], desired("a"), flow=FLOW)
+
+    assert (plan.create, plan.update, plan.delete, plan.busy) == ({}, {}, {}, ("a", "gone"))
+
+
+def test_a_disabled_mapping_stays_disabled_and_is_told() -> None:
+    """It is how somebody pauses a topic."""
+    plan = plan_mappings([actual("a", State="Disabled")], desired("a"), flow=FLOW)
+
+    assert (plan.update, plan.disabled) == ({}, ("a",))
+
+
+def test_a_mapping_of_another_cluster_is_replaced() -> None:
+    """Its source cannot be updated; its group keeps the offsets."""
+    moved = actual("a", SelfManagedEventSource={"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["elsewhere:9092"]}})
+    reordered = actual("b", SelfManagedEventSource={"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["b2:9092", "b1:9092"]}})
+
+    plan = plan_mappings([moved, reordered], desired("a", "b"), flow=FLOW)
+
+    assert (list(plan.create), plan.update, plan.delete) == ([], {}, {"a": "uuid-a"})
+
+
+@pytest.mark.parametrize("template", [ON_DEMAND, PROVISIONED], ids=["on demand", "provisioned"])
+def test_a_mapping_as_it_should_be_is_left_alone(template: Request) -> None:
+    as_told = {"FunctionResponseTypes": [], "DestinationConfig": {"OnFailure": {}}, "MaximumBatchingWindowInSeconds": 0}
+    mapping = as_told | actual("a", template)
+
+    assert drifted(mapping, desired("a", template=template)["a"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "wanted"),
+    [
+        ({"BatchSize": 7}, "BatchSize", 100),
+        ({"SourceAccessConfigurations": [{"Type": "BASIC_AUTH", "URI": "x"}]}, "SourceAccessConfigurations", []),
+        ({"DestinationConfig": {"OnFailure": {"Destination": "arn:aws:sqs:a:1:q"}}}, "DestinationConfig", None),
+        ({"FilterCriteria": {"Filters": [{"Pattern": "{}"}]}}, "FilterCriteria", {"Filters": []}),
+    ],
+    ids=["batch", "access", "destination", "filter"],
+)
+def test_a_field_that_drifted_is_brought_back(change: Request, field: str, wanted: Any) -> None:
+    """A filter or a destination that somebody added would lose records."""
+    update = drifted(actual("a", **change), desired("a")["a"])
+
+    assert list(update) == [field]
+    assert wanted is None or update[field] == wanted
+    assert violations("UpdateEventSourceMapping", {"UUID": "u" * 36, **update}) == []
+
+
+def test_a_mapping_is_brought_into_provisioned_mode_and_out_of_it() -> None:
+    into = drifted(actual("a"), desired("a", template=PROVISIONED)["a"])
+    out = drifted(actual("a", PROVISIONED), desired("a")["a"])
+
+    assert into["ProvisionedPollerConfig"] == {"MinimumPollers": 1, "MaximumPollers": 2}
+    assert into["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert out["ProvisionedPollerConfig"] == {}
+    provisioned = settings_of_create({"FunctionName": "f"} | desired("aa", template=PROVISIONED)["aa"], now=NOW)
+    assert "ProvisionedPollerConfig" not in settings_of_update(provisioned, {"UUID": "u" * 36, **out})
+
+
+def test_what_the_api_adds_to_the_pollers_is_no_drift() -> None:
+    pollers = {"MinimumPollers": 1, "MaximumPollers": 2, "PollerGroupName": "given"}
+
+    assert (
+        drifted(actual("a", PROVISIONED, ProvisionedPollerConfig=pollers), desired("a", template=PROVISIONED)["a"])
+        == {}
+    )
+
+
+def test_calls_go_at_the_apis_pace_after_a_first_second_at_once() -> None:
+    slept: list[float] = []
+    throttle = Throttle(per_second=10, clock=lambda: sum(slept), sleep=slept.append)
+
+    for _ in range(30):
+        throttle.wait()
+
+    assert sum(slept) == pytest.approx(2)

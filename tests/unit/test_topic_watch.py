@@ -1,0 +1,131 @@
+"""What a look at a source topic says about the topic that was replicated."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from mirrorless.chain import NEW_LANE, Head
+from mirrorless.lane import FlowName
+from mirrorless.topic_watch import (
+    Beginning,
+    Memory,
+    Recreated,
+    SeenTopic,
+    look,
+    look_at_gone,
+    look_at_recreated,
+    merged_ends,
+    receded,
+    recreated_stop,
+    start_of,
+    truncated_stop,
+    unfinished,
+)
+
+FLOW = FlowName("us-east", "eu-west")
+SEEN = SeenTopic(topic="orders", topic_id="old", partitions=3, first_seen=1, start=(5, 5, 5), start_committed=True)
+FIRST = Head(generation=0, position=9)
+SECOND = Head(generation=1, position=0)
+
+
+def test_a_topic_that_is_still_the_same_only_grows() -> None:
+    assert look(SEEN, partitions=3) == SEEN
+    assert look(SEEN, partitions=4) == replace(SEEN, partitions=4)
+    assert look(replace(SEEN, gone_at=7), partitions=3) == SEEN
+
+
+def test_every_lane_with_a_chain_waits_for_a_reset_and_the_old_id_is_kept() -> None:
+    seen = look_at_recreated(SEEN, topic_id="new", partitions=3, heads={0: FIRST, 1: SECOND, 2: NEW_LANE})
+
+    assert seen.topic_id == "old"
+    assert seen.recreated == Recreated(topic_id="new", waiting={0: 0, 1: 1})
+
+
+def test_a_lane_that_was_reset_waits_no_more() -> None:
+    before = replace(SEEN, recreated=Recreated(topic_id="new", waiting={0: 0, 1: 1}))
+
+    seen = look_at_recreated(before, topic_id="new", partitions=3, heads={0: SECOND, 1: SECOND, 2: FIRST})
+
+    assert seen.recreated == Recreated(topic_id="new", waiting={1: 1})
+
+
+def test_once_all_are_reset_the_topic_is_the_new_one_and_begins_at_its_first_record() -> None:
+    before = replace(SEEN, recreated=Recreated(topic_id="new", waiting={0: 0}))
+
+    seen = look_at_recreated(before, topic_id="new", partitions=2, heads={0: SECOND, 1: FIRST, 2: FIRST})
+
+    assert (seen.topic_id, seen.partitions, seen.recreated, seen.start, seen.late) == ("new", 2, None, (), True)
+
+
+def test_a_topic_that_nothing_was_replicated_of_is_simply_the_new_one() -> None:
+    seen = look_at_recreated(SEEN, topic_id="new", partitions=1, heads=dict.fromkeys(range(3), NEW_LANE))
+
+    assert (seen.topic_id, seen.recreated) == ("new", None)
+
+
+def test_a_topic_created_yet_again_lets_every_lane_wait_again() -> None:
+    before = replace(SEEN, recreated=Recreated(topic_id="new", waiting={1: 1}))
+
+    seen = look_at_recreated(before, topic_id="newer", partitions=3, heads={0: SECOND, 1: SECOND, 2: NEW_LANE})
+
+    assert seen.recreated == Recreated(topic_id="newer", waiting={0: 1, 1: 1})
+
+
+def test_a_topic_is_gone_since_it_was_first_missed() -> None:
+    gone = look_at_gone(SEEN, now=7)
+
+    assert gone.gone_at == 7
+    assert look_at_gone(gone, now=8) == gone
+
+
+def test_the_stops_say_what_happened_and_what_to_do() -> None:
+    recreated = recreated_stop(FLOW, replace(SEEN, recreated=Recreated(topic_id="new", waiting={2: 0})), 2, now=3)
+    truncated = truncated_stop(FLOW, ("orders", 2), end=60, position=100, now=3)
+
+    assert (recreated.reason, recreated.upstream_offset, recreated.at) == ("recreated", 0, 3)
+    assert "was old and is new" in recreated.detail
+    assert "mirrorless lanes reset 'us-east->eu-west' orders 2 --to earliest" in recreated.detail
+    assert (truncated.reason, truncated.upstream_offset) == ("truncated", 60)
+    assert "lanes reset 'us-east->eu-west' orders 2 --to 60" in truncated.detail
+
+
+def test_only_an_end_that_moved_backwards_is_suspicious() -> None:
+    before = {"orders": [5, 5, -1]}
+    now = {("orders", 0): 4, ("orders", 1): 5, ("orders", 2): 0, ("orders", 3): 0, ("new", 0): 0}
+
+    assert receded(before, now) == [("orders", 0)]
+
+
+def test_an_end_that_nobody_told_is_remembered_as_before() -> None:
+    before = {"orders": [5, 6], "gone": [1], "finished": [2]}
+
+    merged = merged_ends(before, {("orders", 0): 9, ("new", 0): 0}, {"orders": 3, "new": 1}, keep={"gone"})
+
+    assert merged == {"orders": [9, 6, -1], "new": [0], "gone": [1]}
+
+
+def test_a_partition_is_finished_at_its_end() -> None:
+    assert unfinished([5, 4, 0], [5, 5, -1]) == {1: (4, 5)}
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [("earliest", None), ("backfill", None), ("latest", "latest"), ("2026-01-01T00:00:00Z", 1_767_225_600_000)],
+)
+def test_a_flow_begins_where_it_says(text: str, start: str | int | None) -> None:
+    assert start_of(text) == start
+
+
+def test_what_is_written_is_read_back_and_only_what_changed_is_written() -> None:
+    topics = {f"t{n:04}": replace(SEEN, topic=f"t{n:04}") for n in range(3)}
+    ends = {f"t{n:04}": [n, n] for n in range(4_500)}
+    empty = Memory(beginning=None, topics={}, ends={})
+    documents = empty.news(topics, ends) | {"topics": b'{"at":1,"topics":["orders"]}'}
+
+    memory = Memory.of(documents)
+
+    assert memory == Memory(beginning=Beginning(at=1, topics=("orders",)), topics=topics, ends=ends)
+    assert memory.news(topics, ends) == {}
+    assert list(memory.news(topics, ends | {"t0000": [9, 9]})) == ["topic-ends/0"]
+    assert Memory.of(documents | memory.news({}, {"t0000": [0, 0]})).ends == {"t0000": [0, 0]}
