@@ -15,7 +15,9 @@ REPOSITORY = Path(__file__).parents[2]
 FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")
 
 
-def test_the_demonstration_breaks_two_things_and_finds_nothing_missing(tmp_path: Path) -> None:
+def test_the_demonstration_breaks_two_things_moves_a_group_and_finds_nothing_missing_or_read_twice(
+    tmp_path: Path,
+) -> None:
     report = tmp_path / "report.json"
 
     ended = subprocess.run(
@@ -35,3 +37,12 @@ def test_the_demonstration_breaks_two_things_and_finds_nothing_missing(tmp_path:
     assert told["totals"]["records"] == sum(row["source"] for row in told["rows"]) > 6000
     assert {row["flow"] for row in told["rows"]} == {"us-east->eu-west", "eu-west->us-east"}
     assert {row["topic"] for row in told["rows"]} == {"orders", "payments", "customers", "audit-log"}
+    group = told["groups"]["shop"]
+    assert (group["reread"], group["skipped"]) == (0, 0)
+    # It read on both sides, and each record on one of them.
+    assert group["read_on"].keys() == {"us-east", "eu-west"}
+    assert all(group["read_on"].values())
+    read = {"orders", "payments"}
+    assert sum(group["read_on"].values()) == group["records"]
+    rows = [row for row in told["rows"] if row["flow"] == "us-east->eu-west" and row["topic"] in read]
+    assert group["records"] == sum(row["source"] for row in rows)

@@ -16,7 +16,9 @@ from typing import Any
 import boto3
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from lab.cloud import create_topics
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName, Lane
@@ -32,6 +34,7 @@ clusters:
   eu-west: {bootstrap.servers: eu-west.example.com:9092, region: eu-west-1}
 defaults:
   topics: [orders]
+  refresh.topics.interval.seconds: 2
   transaction.timeout.ms: 2000
   mapping: {maximum.batching.window.seconds: 0}
   function: {timeout.seconds: 6}
@@ -66,21 +69,38 @@ def test_the_state_file_tells_everything_that_an_outsider_needs(lab: LabProcess)
     assert state["dynamodb"]["endpoint"].startswith("http://127.0.0.1:")
     os.kill(state["dynamodb"]["pid"], 0)
     assert set(_dynamodb(lab).list_tables()["TableNames"]) >= set(state["tables"].values())
-    assert len(state["functions"]) == 2
+    assert sorted(state["functions"]) == [
+        f"mirrorless-{file}-{flow.source}-{flow.target}"
+        for file in ("forward", "heartbeat-checkpoint", "refresh-topics")
+        for flow in (BACK, FORTH)
+    ]
     assert all(function["environments"] for function in state["functions"].values())
     for pid in _pids(state):
         os.kill(pid, 0)
-    assert [(each["flow"], each["topic"], each["state"]) for each in state["mappings"]] == [
-        (str(FORTH), "orders", "Enabled"),
-        (str(BACK), "orders", "Enabled"),
-    ]
-    assert {each["group_id"] for each in state["mappings"]} == {
+    literal = [each for each in state["mappings"] if each["topic"] == "orders"]
+    assert [(each["flow"], each["state"]) for each in literal] == [(str(FORTH), "Enabled"), (str(BACK), "Enabled")]
+    assert {each["group_id"] for each in literal} == {
         "mirrorless.us-east.eu-west.orders",
         "mirrorless.eu-west.us-east.orders",
     }
-    assert len({each["uuid"] for each in state["mappings"]}) == 2
+    assert len({each["uuid"] for each in state["mappings"]}) == len(state["mappings"])
     assert Path(state["logs"]).is_dir()
     lab.assert_always_whole()
+
+
+def test_heartbeats_reach_the_other_side_and_come_back_through_the_flow(lab: LabProcess) -> None:
+    """The scheduled functions are at work: what one writes on the source, another maps, and the forwarder brings."""
+    remote = f"{FORTH.source}.heartbeats"
+
+    def arrived() -> bool:
+        return any(read_topic(_bootstrap(lab, FORTH.target), remote).values())
+
+    eventually(
+        lambda: {"heartbeats", remote} <= _topics(_bootstrap(lab, FORTH.target)),
+        f"both heartbeats topics are on the target; see {lab.log}",
+        seconds=90,
+    )
+    eventually(arrived, f"heartbeats are replicated; see {lab.log}")
 
 
 @pytest.mark.parametrize("flow", [FORTH, BACK], ids=str)
@@ -139,6 +159,23 @@ def test_the_function_sees_its_bundle_and_the_runtime_and_nothing_of_our_own_env
         assert f"{bundle}/confluent_kafka" in loaded
 
 
+def test_a_topic_that_a_pattern_finds_is_mapped_and_its_records_flow(tmp_path: Path) -> None:
+    """Those too that were produced before anybody had looked."""
+    configuration = ONE_WAY.replace("[orders]", "[orders, 'found-.*']")
+    with LabProcess(tmp_path, configuration, "--partitions", "1") as lab:
+        lab.await_ready()
+        create_topics(_bootstrap(lab, FORTH.source), [NewTopic("found-late", PARTITIONS, 1)])
+        _produce(lab, FORTH, 50, topic="found-late")
+
+        def mappings() -> dict[str, str]:
+            return {each["topic"]: each["state"] for each in lab.state["mappings"]}
+
+        eventually(lambda: mappings().get("found-late") == "Enabled", f"it is mapped; see {lab.log}", seconds=90)
+        source, _ = _assert_replicated_once(lab, FORTH, "found-late")
+        assert sum(map(len, source.values())) == 50
+        assert lab.end(signal.SIGTERM) == 0, lab.log.read_text()
+
+
 def test_the_command_line_translates_every_offset_to_where_that_record_really_stands(lab: LabProcess) -> None:
     _produce(lab, FORTH, 20)
     source, target = _assert_replicated_once(lab, FORTH)
@@ -189,7 +226,6 @@ def test_not_even_kill_9_of_the_lab_leaves_a_process_behind(tmp_path: Path) -> N
     ("configuration", "options", "said"),
     [
         (CONFIGURATION.replace("eu-west->us-east:", "eu-west->mars:"), (), "mars"),
-        (CONFIGURATION.replace("[orders]", "['orders-.*']"), (), "orders-.*"),
         (CONFIGURATION.replace("topics:", "topic:"), (), "topic"),
         (CONFIGURATION, ("--kafka", "latest"), "latest"),
         (CONFIGURATION, ("--kafka", "3.8.0"), "3.8.0"),
@@ -233,7 +269,11 @@ def _dynamodb(lab: LabProcess) -> Any:
     return boto3.client("dynamodb", endpoint_url=lab.state["dynamodb"]["endpoint"], region_name="us-east-1", **keys)
 
 
-def _produce(lab: LabProcess, flow: FlowName, records: int) -> None:
+def _topics(bootstrap: str) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=10).topics)
+
+
+def _produce(lab: LabProcess, flow: FlowName, records: int, *, topic: str = "orders") -> None:
     """Write and have acknowledged; a broker that is down just now is waited for."""
     refused: list[object] = []
     producer = Producer(
@@ -247,7 +287,7 @@ def _produce(lab: LabProcess, flow: FlowName, records: int) -> None:
     for _ in range(records):
         number = next(numbers)
         producer.produce(
-            "orders",
+            topic,
             b"value-%d" % number,
             b"key-%d" % number,
             number % PARTITIONS,
@@ -257,12 +297,14 @@ def _produce(lab: LabProcess, flow: FlowName, records: int) -> None:
     assert not refused
 
 
-def _assert_replicated_once(lab: LabProcess, flow: FlowName) -> tuple[dict[int, list[Seen]], dict[int, list[Seen]]]:
+def _assert_replicated_once(
+    lab: LabProcess, flow: FlowName, topic: str = "orders"
+) -> tuple[dict[int, list[Seen]], dict[int, list[Seen]]]:
     """Wait until as much stands on the target as on the source, then compare every record and every offset."""
-    source_at, target_at, remote = _bootstrap(lab, flow.source), _bootstrap(lab, flow.target), f"{flow.source}.orders"
+    source_at, target_at, remote = _bootstrap(lab, flow.source), _bootstrap(lab, flow.target), f"{flow.source}.{topic}"
     chains = DynamoDbChains(_dynamodb(lab), lab.state["tables"]["offset_map"])
-    source = read_topic(source_at, "orders")
-    lanes = {Lane(flow, "orders", partition): seen for partition, seen in source.items() if seen}
+    source = read_topic(source_at, topic)
+    lanes = {Lane(flow, topic, partition): seen for partition, seen in source.items() if seen}
 
     def all_committed() -> bool:
         try:
