@@ -85,8 +85,8 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
     """Upstream offsets that the group has read and that are not replicated yet."""
     carried: Numbers = {}
     """The group's offset here that the group there has got, or did not need."""
-    unsent: dict[str, list[int]] = {}
-    """Partitions by topic whose checkpoint could not be written to its Kafka topic yet."""
+    told: bool = True
+    """Whether the readers of the checkpoints topic know all this; otherwise all of it is emitted once more."""
 
     @property
     def key(self) -> str:
@@ -122,17 +122,16 @@ def checkpoints_to_emit(
         direction: which way.
         group: whose.
         new: what was found in this round.
-        last: what was found before; all of it was emitted but for `unsent`.
+        last: what was found before.
     """
-    told = last.offsets if last is not None else {}
-    unsent = last.unsent if last is not None else {}
+    told = last.offsets if last is not None and last.told else {}
     found = {}
     for lane, offset in new.items():
-        changed = told.get(lane.topic, {}).get(lane.partition) != offset
+        before = told.get(lane.topic, {}).get(lane.partition)
         here, there = here_and_there(direction, offset)
         if here is None or there is None or not offset.usable:
             continue
-        if changed or lane.partition in unsent.get(lane.topic, ()):
+        if before is None or not before.usable or not _same_place(before, offset):
             found[lane] = Checkpoint(
                 group=group,
                 topic=lane.topic,
@@ -142,6 +141,11 @@ def checkpoints_to_emit(
                 metadata=offset.metadata,
             )
     return found
+
+
+def _same_place(one: GroupOffset, other: GroupOffset) -> bool:
+    """Whether two offsets are one for a reader; how a place was found changes without the place."""
+    return (one.upstream, one.downstream, one.metadata) == (other.upstream, other.downstream, other.metadata)
 
 
 def offsets_to_commit(

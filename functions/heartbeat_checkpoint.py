@@ -1,0 +1,179 @@
+"""Heartbeats and checkpoints: a schedule starts it once a minute, and inside the minute it goes on in rounds.
+
+Wire once per input, run once, answer. The schedule's input is the whole configuration, see mirrorless.control_settings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+from mirrorless.adapters.kafka_records import KafkaRecords
+
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.documents import DynamoDbDocuments
+from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.kafka_groups import KafkaGroups
+from mirrorless.adapters.kafka_topics import KafkaTopics
+from mirrorless.adapters.task_metrics import emit_report
+from mirrorless.checkpoint_round import CheckpointRound, Cluster
+from mirrorless.control_settings import ControlSettings, control_settings
+from mirrorless.followed import Followed
+from mirrorless.group_offsets import GroupOffsets
+from mirrorless.heartbeats import Heartbeats
+from mirrorless.internal_topics import Ensured
+from mirrorless.offset_syncs import OffsetSyncs
+from mirrorless.readiness import Rereads
+from mirrorless.rounds import Rounds, Task
+from mirrorless.target import Deadline
+from mirrorless.translate import OffsetMap
+
+FUNCTION: Final = "heartbeat_checkpoint"
+
+
+def now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Wiring:
+    """Everything that a flow's tasks touch; warm clients, and no memory of what was read."""
+
+    settings: ControlSettings
+    followed: Followed = field(init=False)
+    documents: DynamoDbDocuments = field(init=False)
+    checkpoints: DynamoDbDocuments = field(init=False)
+    chains: DynamoDbChains = field(init=False)
+    source: Cluster = field(init=False)
+    target: Cluster = field(init=False)
+    topics: KafkaTopics = field(init=False)
+    ensured: Ensured = field(default_factory=Ensured)
+
+    def __post_init__(self) -> None:
+        """Make the clients; none of them connects yet."""
+        flow = self.settings.flow
+        dynamodb = dynamodb_client(flow.target.region)
+        self.followed = Followed.of(self.settings)
+        self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
+        self.checkpoints = DynamoDbDocuments(dynamodb, flow.tables.checkpoints)
+        self.chains = DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days)
+        self.source, self.target = (
+            Cluster(
+                alias=cluster.alias,
+                groups=KafkaGroups(cluster, flow=flow.flow),
+                topics=KafkaRecords(cluster, flow=flow.flow, client_role="internal-topics"),
+            )
+            for cluster in (flow.source, flow.target)
+        )
+        self.topics = KafkaTopics(flow.target, flow=flow.flow, role="remote-topics")
+
+    def partitions(self, deadline: Deadline) -> dict[str, int]:
+        """Partition counts of the target's remote topics of this flow, by source topic."""
+        found = {}
+        for remote, count in self.topics.partitions(deadline).items():
+            topic = self.followed.source_topic(remote)
+            if topic is not None:
+                found[topic] = count
+        return found
+
+    def tasks(self) -> list[Task]:
+        """The tasks that the settings ask for, for one run: each begins without a memory."""
+        settings = self.settings
+        wanted: list[tuple[str, float | None, Callable[[], Any]]] = [
+            ("heartbeats", settings.heartbeats_seconds, self._heartbeats),
+            ("checkpoints", settings.checkpoints_seconds, self._checkpoints),
+            ("offset-syncs", settings.checkpoints_seconds if settings.offset_syncs else None, self._offset_syncs),
+            # Here the lanes are checked.
+        ]
+        return [Task(name=name, every_seconds=every, act=make().act) for name, every, make in wanted if every]
+
+    def _heartbeats(self) -> Heartbeats:
+        return Heartbeats(
+            flow=self.settings.name,
+            source=self.source.topics if self.settings.heartbeats_on_source else None,
+            target=self.target.topics,
+            replication_factor=self.settings.heartbeats_replication_factor,
+            clock=now,
+            ensured=self.ensured,
+        )
+
+    def _checkpoints(self) -> CheckpointRound:
+        every = self.settings.sync_group_offsets_seconds
+        return CheckpointRound(
+            followed=self.followed,
+            source=self.source,
+            target=self.target,
+            documents=self.checkpoints,
+            offsets=GroupOffsets(
+                chains=self.chains,
+                place_on_source=self.followed.place_on_source,
+                place_on_target=self.followed.place_on_target,
+                source_ends=self.source.topics.ends,
+                target_ends=self.target.topics.ends,
+                transactional=self.settings.flow.delivery == "exactly_once",
+            ),
+            rereads=Rereads(offset_map=OffsetMap(self.chains)),
+            clock=now,
+            replication_factor=self.settings.checkpoints_replication_factor,
+            sync_every_ms=None if every is None else int(every * 1000),
+            reverse=self.settings.sync_group_offsets_reverse,
+            ensured=self.ensured,
+        )
+
+    def _offset_syncs(self) -> OffsetSyncs:
+        return OffsetSyncs(
+            followed=self.followed,
+            partitions=self.partitions,
+            target=self.target.topics,
+            chains=self.chains,
+            documents=self.documents,
+            replication_factor=self.settings.offset_syncs_replication_factor,
+            clock=now,
+            ensured=self.ensured,
+        )
+
+
+_wired: dict[bytes, Wiring] = {}
+"""By the schedule's input: one environment may serve the schedules of several flows."""
+
+
+def wire(settings: ControlSettings) -> Wiring:
+    """The wiring of these settings, warm where the environment has seen them."""
+    key = msgspec.json.encode(settings, order="sorted")
+    if key not in _wired:
+        _wired[key] = Wiring(settings)
+    return _wired[key]
+
+
+def handler(event: Any, context: Any) -> dict[str, Any]:
+    """Do one run.
+
+    Args:
+        event: the schedule's input.
+        context: Lambda's context: the time that is left.
+
+    Returns:
+        the last report of each task; empty when another run of the flow is at work.
+    """
+    settings = control_settings(event)
+    wiring = wire(settings)
+    rounds = Rounds(
+        flow=settings.name,
+        function=FUNCTION,
+        documents=wiring.documents,
+        clock=now,
+        sleep=time.sleep,
+        holder=uuid4().hex,
+        on_report=lambda report: emit_report(settings.name, report),
+    )
+    reports = rounds.run(
+        wiring.tasks(),
+        window_seconds=settings.window_seconds,
+        deadline=lambda: context.get_remaining_time_in_millis() / 1000,
+    )
+    return {name: msgspec.to_builtins(report) for name, report in reports.items()}

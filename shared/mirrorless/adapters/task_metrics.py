@@ -1,0 +1,44 @@
+"""How did a round of a scheduled task go? One line of metrics (EMF), and what the operator should know as JSON."""
+
+from __future__ import annotations
+
+import json
+
+from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
+
+from mirrorless.adapters.metrics import NAMESPACE
+from mirrorless.lane import FlowName
+from mirrorless.rounds import TaskReport
+
+_told: dict[tuple[FlowName, str], tuple[str, tuple[str, ...]]] = {}
+"""What each task had to say last: a trouble that stays is logged once an environment, and counted every round."""
+
+
+def emit_report(flow: FlowName, report: TaskReport) -> None:
+    """Print what a round found.
+
+    Args:
+        flow: whose task.
+        report: how it went. Its figures become metrics of the same name, beside `task-errors`, `task-troubles` and
+            `task-ms`.
+    """
+    metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE)
+    metrics.add_dimension("source", flow.source)
+    metrics.add_dimension("target", flow.target)
+    metrics.add_dimension("task", report.task)
+    metrics.add_metric("task-errors", MetricUnit.Count, int(bool(report.error)))
+    metrics.add_metric("task-troubles", MetricUnit.Count, len(report.troubles))
+    metrics.add_metric("task-ms", MetricUnit.Milliseconds, report.ms)
+    for name, value in report.figures.items():
+        metrics.add_metric(name, MetricUnit.Milliseconds if name.endswith("-ms") else MetricUnit.Count, value)
+    metrics.flush_metrics()
+
+    said = (report.error, report.troubles)
+    if _told.get((flow, report.task), ("", ())) != said:
+        _told[flow, report.task] = said
+        place = {"flow": str(flow), "task": report.task}
+        if report.error:
+            print(json.dumps({"level": "ERROR", **place, "error": report.error}))
+        for trouble in report.troubles:
+            print(json.dumps({"level": "WARNING", **place, "trouble": trouble}))
