@@ -16,6 +16,7 @@ from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.dynamodb import dynamodb_client
 from mirrorless.adapters.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
+from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.adapters.kafka_topics import KafkaTopics
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.control_settings import ControlSettings, control_settings
@@ -42,15 +43,6 @@ def now() -> int:
 def documents(settings: ControlSettings) -> DynamoDbDocuments:
     """What the scheduled functions know from one run to the next."""
     return DynamoDbDocuments(dynamodb(settings.flow.target.region), settings.flow.tables.control)
-
-
-def groups(settings: ControlSettings) -> Any:
-    """The source's consumer groups."""
-    if settings.start in {"earliest", "backfill"}:
-        return None
-    from mirrorless.adapters.kafka_groups import KafkaGroups  # noqa: PLC0415 -- until it is there
-
-    return KafkaGroups(settings.flow.source, flow=settings.flow.flow)
 
 
 def emit_report(flow: Any, report: Any) -> None:
@@ -92,7 +84,7 @@ def mapping_sync(settings: ControlSettings, known: DynamoDbDocuments) -> Mapping
     return MappingSync(
         settings=settings,
         mappings=LambdaMappings(aws_lambda(settings.function_region), settings.function_name, throttle),
-        source_groups=groups(settings),
+        source_groups=KafkaGroups(settings.flow.source, flow=settings.flow.flow),
         documents=known,
     )
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from mirrorless.errors import Retriable
 from mirrorless.mappings import MappingRefused, Outcome, Request
@@ -107,6 +107,8 @@ class LambdaMappings:
                 raise _CodedError(code, str(exc)) from exc
             hint = "grant the function lambda:*EventSourceMapping*" if code == "AccessDeniedException" else ""
             raise Retriable(f"Lambda did not {what}: {exc}", where=self._function, hint=hint) from exc
+        except ParamValidationError as exc:
+            raise _CodedError("ValidationException", str(exc)) from exc
         except BotoCoreError as exc:
             raise Retriable(f"Lambda did not answer to {what}: {exc}", where=self._function) from exc
 
