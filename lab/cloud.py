@@ -174,7 +174,7 @@ class Lab:
         """
         folder = bundle.build("forward")
         flows = self.flows
-        self.say("starting functions: " + ", ".join(map(function_name, flows)))
+        self.say("starting the functions of " + " and ".join(str(flow.name) for flow in flows))
         functions = {function_name(flow): self._function(flow, folder) for flow in flows}
         if self.control:
             self.lambda_api.start()

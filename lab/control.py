@@ -54,8 +54,6 @@ class ControlPlane:
             event = json.loads(json.dumps(flow.control_settings(forwarder(flow)) | dict(self.overrides)))
             control_settings(event)  # what the functions would refuse is refused here
             for file, timeout_seconds in TIMEOUT_SECONDS.items():
-                if not (bundle.REPOSITORY / "functions" / f"{file}.py").is_file():
-                    continue  # not written yet
                 name = control_name(flow, file)
                 self.functions[name] = LambdaFunction(
                     name=name,
