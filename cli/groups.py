@@ -188,6 +188,7 @@ def _names(deployment: Deployment, flow: FlowName, direction: Direction) -> tupl
         from mirrorless.adapters.kafka_groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
 
         cluster = _side(deployment, flow, there=direction == "reverse")
+        _assert_answers(cluster, flow)
         return KafkaGroups(cluster, flow=str(flow)).names(_deadline()), ""
     except (MirrorlessError, ImportError) as exc:
         return [], str(exc)
@@ -200,6 +201,7 @@ def _committed(deployment: Deployment, flow: FlowName, direction: Direction, nam
         from mirrorless.adapters.kafka_groups import KafkaGroups  # noqa: PLC0415 -- same
 
         cluster = _side(deployment, flow, there=not reverse)
+        _assert_answers(cluster, flow)
         found = KafkaGroups(cluster, flow=str(flow)).committed([name], _deadline())
     except (MirrorlessError, ImportError) as exc:
         return {}, str(exc)
@@ -217,6 +219,17 @@ def _committed(deployment: Deployment, flow: FlowName, direction: Direction, nam
 def _side(deployment: Deployment, flow: FlowName, *, there: bool) -> ClusterSettings:
     settings = deployment.settings(flow)
     return settings.target if there else settings.source
+
+
+def _assert_answers(cluster: ClusterSettings, flow: FlowName) -> None:
+    """Ask by the one client that keeps silent about a silent cluster: the functions' clients log what they meet.
+
+    Raises:
+        Retriable: it does not answer.
+    """
+    from mirrorless.adapters.kafka_offsets import KafkaOffsets  # noqa: PLC0415 -- same
+
+    KafkaOffsets(cluster, flow=str(flow)).partitions()
 
 
 def _deadline() -> Deadline:

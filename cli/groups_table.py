@@ -6,6 +6,7 @@ import sys
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -71,7 +72,7 @@ def _groups(answer: Answer, now: int) -> Table:
     for group in answer.groups:
         partitions = sum(len(offsets) for offsets in group.offsets.values())
         table.add_row(
-            group.group,
+            Text(group.group),  # whatever an application calls itself, it is no markup
             group.readiness,
             group.by,
             f"{group.reread:,}",
@@ -80,13 +81,13 @@ def _groups(answer: Answer, now: int) -> Table:
             ago(group.at, now=now),
         )
     for name in answer.excluded:
-        table.add_row(name, "excluded", "", "", "", "", "")
+        table.add_row(Text(name), "excluded", "", "", "", "", "")
     return table
 
 
 def _partitions(answer: Answer) -> Table:
     (group,) = answer.groups
-    table = _table(f"{answer.flow} {answer.direction}: {group.group}, {group.readiness}")
+    table = _table(f"{answer.flow} {answer.direction}: {escape(group.group)}, {group.readiness}")
     table.add_column("topic", no_wrap=True)
     for heading in ("partition", "upstream", "downstream", f"committed on {answer.ends_on}"):
         table.add_column(heading, justify="right")
@@ -101,7 +102,7 @@ def _partitions(answer: Answer) -> Table:
             _told(offset.downstream),
             _told(place.committed),
             offset.state,
-            Text(offset.metadata[:SHOWN_METADATA]),  # whatever an application wrote, it is no markup
+            Text(offset.metadata[:SHOWN_METADATA]),
         )
     return table
 

@@ -20,9 +20,10 @@ from mirrorless.topic_configs import drift
 from mirrorless.topic_watch import Memory, SeenTopic
 
 if TYPE_CHECKING:
+    from mirrorless.adapters.kafka_offsets import KafkaOffsets
+    from mirrorless.adapters.kafka_topics import KafkaTopics
     from mirrorless.remote_topic import ConfigEntry
     from mirrorless.settings import ClusterSettings
-    from mirrorless.target import Deadline
 
 ANSWER_SECONDS = 10.0
 """How long a cluster may take to tell everything about its topics."""
@@ -227,21 +228,35 @@ class _Side:
 
     def partitions(self) -> dict[str, int] | None:
         """Every topic with its number of partitions; None when the cluster is silent."""
-        return self._ask(lambda topics, deadline: topics.partitions(deadline))
+        # By the one client that keeps silent about a silent cluster: the functions' clients log what they meet.
+        return self._ask(lambda: _offsets(self._cluster, self._flow).partitions())
 
     def configs(self, names: Iterable[str]) -> dict[str, list[ConfigEntry]]:
         """Every config of the topics that the cluster describes."""
-        return self._ask(lambda topics, deadline: topics.configs(names, deadline)[0]) or {}
+        end = time.monotonic() + ANSWER_SECONDS
+        wanted = list(names)
+        return (
+            self._ask(lambda: _topics(self._cluster, self._flow).configs(wanted, lambda: end - time.monotonic())[0])
+            or {}
+        )
 
-    def _ask(self, question: Callable[[Any, Deadline], _T]) -> _T | None:
+    def _ask(self, question: Callable[[], _T]) -> _T | None:
         if self.trouble:
             return None
-        end = time.monotonic() + ANSWER_SECONDS
         try:
-            from mirrorless.adapters.kafka_topics import KafkaTopics  # noqa: PLC0415 -- commands without Kafka start sooner
-
-            topics = KafkaTopics(self._cluster, flow=self._flow, role="operator")
-            return question(topics, lambda: end - time.monotonic())
+            return question()
         except (MirrorlessError, ImportError) as exc:
             self.trouble = str(exc)
             return None
+
+
+def _offsets(cluster: ClusterSettings, flow: str) -> KafkaOffsets:
+    from mirrorless.adapters.kafka_offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
+
+    return KafkaOffsets(cluster, flow=flow)
+
+
+def _topics(cluster: ClusterSettings, flow: str) -> KafkaTopics:
+    from mirrorless.adapters.kafka_topics import KafkaTopics  # noqa: PLC0415 -- same
+
+    return KafkaTopics(cluster, flow=flow, role="operator")

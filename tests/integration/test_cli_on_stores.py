@@ -24,11 +24,13 @@ from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.chain import Stop
+from mirrorless.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.internal_records import Heartbeat
 from mirrorless.lane import FlowName, Lane
 from mirrorless.rounds import TaskReport
 from mirrorless.run import Run, Span
 from mirrorless.settings import Tables
+from mirrorless.topic_watch import Recreated, SeenTopic
 
 pytestmark = pytest.mark.integration
 
@@ -152,11 +154,24 @@ def produce(bench: Bench, count: int, *, first_timestamp: int = 0) -> None:
     assert producer.flush(20) == 0
 
 
-def create(cluster: KafkaCluster, topic: str, partitions: int = 1) -> None:
+def silence(bench: Bench, alias: str) -> None:
+    """Point the command at nobody for this cluster."""
+    state = json.loads(bench.state.read_text())
+    state["clusters"][alias]["bootstrap"] = "127.0.0.1:1"
+    bench.state.write_text(json.dumps(state))
+
+
+def configure(bench: Bench, topics: str) -> None:
+    """Give the flow other topics."""
+    config = Path(json.loads(bench.state.read_text())["config"])
+    config.write_text(config.read_text().replace(f"[{bench.topic}]", topics))
+
+
+def create(cluster: KafkaCluster, topic: str, partitions: int = 1, **configs: str) -> None:
     """Create a topic where it is not there yet."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     try:
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(20)
+        admin.create_topics([NewTopic(topic, partitions, 1, config=configs)])[topic].result(20)
     except KafkaException as exc:
         if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
@@ -278,9 +293,7 @@ def test_status_tells_position_lag_gaps_and_doubt(bench: Bench, capsys: pytest.C
 def test_a_silent_source_is_told_and_does_not_hide_the_rest(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     """The source being down is the very moment at which the map is needed most."""
     bench.replicate(0, 4, Span(0, 70, 4), partition=1)
-    state = json.loads(bench.state.read_text())
-    state["clusters"]["us-east"]["bootstrap"] = "127.0.0.1:1"
-    bench.state.write_text(json.dumps(state))
+    silence(bench, "us-east")
 
     code = bench.run("status", str(FLOW), "--json")
 
@@ -367,10 +380,9 @@ def test_the_newest_heartbeats_of_both_kinds_are_found(bench: Bench, capsys: pyt
 
 
 def test_a_silent_target_is_told_and_does_not_hide_the_rest(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    produce(bench, 4)
     bench.replicate(0, 4, Span(0, 70, 4))
-    state = json.loads(bench.state.read_text())
-    state["clusters"]["eu-west"]["bootstrap"] = "127.0.0.1:1"
-    bench.state.write_text(json.dumps(state))
+    silence(bench, "eu-west")
 
     assert bench.run("status") == 0
 
@@ -407,6 +419,173 @@ def test_a_partition_that_is_stuck_on_the_target_needs_the_operator(
     assert bench.run("status") == 1
 
     assert "! lanes: us-east.orders-0 is stuck" in capsys.readouterr().out
+
+
+def test_status_counts_groups_and_names_those_that_are_not_ready(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow(bench, "shop", "ready")
+    follow(bench, "crm", "behind", reread=12)
+
+    assert bench.run("status", "--json") == 0
+    groups = answer(capsys)["flows"][0]["groups"]
+    assert [(each["group"], each["readiness"], each["reread"]) for each in groups] == [
+        ("crm", "behind", 12),
+        ("shop", "ready", 0),
+    ]
+
+    follow(bench, "lost", "before_map")
+    assert bench.run("status") == 1
+    shown = capsys.readouterr().out
+    assert "1 before the map, 1 behind, 1 ready" in shown
+    assert "! group lost stands before the map" in shown
+
+
+# groups
+
+
+def follow(bench: Bench, group: str, readiness: Any, *, direction: Any = "forward", **more: Any) -> None:
+    """Keep a group's checkpoints as the checkpoint round does."""
+    offsets = {bench.topic: {0: GroupOffset(10, 700, "exact"), 1: GroupOffset(5, None, "no_map", "note")}}
+    found = GroupCheckpoints(group=group, direction=direction, at=SETTLED, readiness=readiness, offsets=offsets, **more)
+    bench.checkpoints.write(FLOW, {found.key: msgspec.json.encode(found)})
+
+
+def commit(cluster: KafkaCluster, group: str, topic: str, offset: int) -> None:
+    """Commit for partition 0, as a consumer does that then leaves."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def test_groups_are_listed_with_those_that_the_filter_refuses(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    follow(bench, "shop", "ready", by="group")
+    follow(bench, "crm", "active_on_source", direction="reverse")
+    commit(bench.source, "console-consumer-4711", bench.topic, 0)
+    commit(bench.source, f"mirrorless.us-east.eu-west.{bench.topic}", bench.topic, 0)
+
+    assert bench.run("groups", str(FLOW), "--json") == 0
+
+    said = answer(capsys)
+    assert [(each["group"], each["readiness"], each["by"]) for each in said["groups"]] == [("shop", "ready", "group")]
+    assert "console-consumer-4711" in said["excluded"]
+    assert not [name for name in said["excluded"] if name.startswith("mirrorless.")]
+    assert said["trouble"] == ""
+
+    assert bench.run("groups", str(FLOW), "--reverse", "--json") == 0
+    said = answer(capsys)
+    assert (said["direction"], [each["group"] for each in said["groups"]]) == ("reverse", ["crm"])
+
+
+def test_one_group_is_told_by_partition_with_what_it_has_committed_there(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = f"shop-{bench.topic}"
+    follow(bench, group, "ready", by="group")
+    follow(bench, group, "ready", direction="reverse")
+    create(bench.target, f"us-east.{bench.topic}", 2)
+    create(bench.target, bench.topic, 2)
+    commit(bench.target, group, f"us-east.{bench.topic}", 699)
+    commit(bench.target, group, bench.topic, 3)  # the target's own topic is none of this flow's
+    commit(bench.source, group, bench.topic, 9)
+
+    assert bench.run("groups", str(FLOW), "--group", group, "--json") == 0
+    (forward,) = answer(capsys)["groups"]
+    assert [each["committed_there"] for each in forward["offsets"]] == [699, None]
+    assert (
+        forward["offsets"][1] | {"upstream": 5, "downstream": None, "state": "no_map", "metadata": "note"}
+        == (forward["offsets"][1])
+    )
+
+    assert bench.run("groups", str(FLOW), "--group", group, "--reverse", "--json") == 0
+    (back,) = answer(capsys)["groups"]
+    assert [each["committed_there"] for each in back["offsets"]] == [9, None]
+
+    assert bench.run("groups", str(FLOW), "--group", group) == 0
+    shown = capsys.readouterr().out
+    assert "committed on eu-west" in shown
+    assert "exactly where it is" in shown
+
+
+def test_groups_are_known_while_the_source_is_down(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """The very moment at which somebody asks which groups can move."""
+    follow(bench, "shop", "ahead_of_replication", ahead=4)
+    silence(bench, "us-east")
+
+    assert bench.run("groups", str(FLOW)) == 0
+
+    shown = capsys.readouterr().out
+    assert "ahead_of_replication" in shown
+    assert "Not all is known" in shown
+
+
+def test_a_group_that_is_not_followed_is_bad_input_with_the_reason(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for group, reason in (
+        ("console-consumer-1", "refuse it"),
+        ("mirrorless.us-east.eu-west.orders", "event source mapping"),
+        ("shop", "has committed nothing"),
+    ):
+        assert bench.run("groups", str(FLOW), "--group", group) == 2
+        assert reason in capsys.readouterr().err
+
+
+def test_a_group_before_the_map_needs_the_operator(bench: Bench) -> None:
+    follow(bench, "shop", "before_map")
+
+    assert bench.run("groups", str(FLOW)) == 1
+
+
+# topics
+
+
+def test_topics_are_told_from_both_sides(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """Partitions, drift and what the refresh knows, for a literal topic and for one that a pattern finds."""
+    found, remote = f"{bench.topic}-found", f"us-east.{bench.topic}"
+    create(bench.source, found)
+    create(bench.target, remote, 1, **{"retention.ms": "1000"})
+    seen = SeenTopic(topic=found, topic_id="id-1", partitions=1, first_seen=SETTLED, late=True)
+    bench.documents.write(FLOW, {f"topic/{found}": msgspec.json.encode(seen)})
+    configure(bench, f"[{bench.topic}, '{bench.topic}-.*', 'eu-west[.]{bench.topic}', missing-{bench.topic}]")
+    create(bench.source, f"eu-west.{bench.topic}")
+
+    assert bench.run("topics", str(FLOW), "--json") == 0
+
+    said = answer(capsys)
+    rows = {row["topic"]: row for row in said["topics"]}
+    assert set(rows) == {bench.topic, found, f"missing-{bench.topic}"}
+    literal, late, missing = rows[bench.topic], rows[found], rows[f"missing-{bench.topic}"]
+    assert literal == {
+        "topic": bench.topic,
+        "remote_topic": remote,
+        "source_partitions": 2,
+        "target_partitions": 1,
+        "mapping_made_by": "deployment",
+        "mapping_state": "Enabled",
+        "config_drift": ["retention.ms"],
+        "topic_id": None,
+        "found_late": False,
+        "trouble": "the remote topic has fewer partitions",
+    }
+    assert (late["mapping_made_by"], late["found_late"], late["trouble"]) == ("schedule", True, "no remote topic yet")
+    assert (missing["source_partitions"], missing["trouble"]) == (0, "not on the source")
+    assert said["refused"] == {"cycle": [f"eu-west.{bench.topic}"]}
+
+
+def test_topics_are_known_while_the_source_is_down(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    gone = Recreated(topic_id="id-2", waiting={0: 0})
+    seen = SeenTopic(topic=bench.topic, topic_id="id-1", partitions=2, first_seen=SETTLED, recreated=gone)
+    bench.documents.write(FLOW, {f"topic/{bench.topic}": msgspec.json.encode(seen)})
+    report(bench, "topics", ok_at=now(), troubles=("an odd thing",))
+    silence(bench, "us-east")
+
+    assert bench.run("topics", str(FLOW)) == 1
+
+    shown = capsys.readouterr().out
+    assert "! re-created" in shown
+    assert "an odd thing" in shown
+    assert "127.0.0.1:1" in shown
 
 
 # lanes

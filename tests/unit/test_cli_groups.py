@@ -60,12 +60,12 @@ def test_one_group_is_told_by_partition_in_order(capsys: pytest.CaptureFixture[s
 
 
 def test_all_groups_are_listed_and_the_excluded_ones_as_such(capsys: pytest.CaptureFixture[str]) -> None:
-    show(answer(shop("behind", reread=12_345), excluded=["console-consumer-1"]), one=False, now=NOW + 5_000)
+    show(answer(shop("behind", reread=12_345), excluded=["console-[red]"]), one=False, now=NOW + 5_000)
 
     shown = capsys.readouterr().out
     assert "12,345" in shown
     assert "5 s ago" in shown
-    assert [line.split() for line in shown.splitlines() if "console" in line] == [["console-consumer-1", "excluded"]]
+    assert [line.split() for line in shown.splitlines() if "console" in line] == [["console-[red]", "excluded"]]
 
 
 def test_programs_are_told_everything() -> None:

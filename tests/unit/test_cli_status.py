@@ -80,6 +80,10 @@ class Links:
         """See Chains."""
         self.prepare(runs)
 
+    def renew(self, runs: Sequence[Run], expires_at: int) -> None:
+        """See Chains."""
+        raise AssertionError(f"a status renews nothing until {expires_at}, and not {runs}")
+
     def reset(self, link: Reset) -> None:
         """See Chains."""
         raise AssertionError(f"a status writes nothing, and not {link}")
