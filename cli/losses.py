@@ -15,7 +15,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command `losses`."""
     parser = subparsers.add_parser(
         "losses",
-        help="list the loss ledger: upstream offsets that the target does not have, and why; and which gaps are harmless",
+        help="list the loss ledger: upstream offsets the target does not have, and why; and harmless gaps",
         epilog="Example: mirrorless losses 'us-east->eu-west' orders",
     )
     parser.add_argument("flow", metavar="FLOW", nargs="?", help="'source->target', quoted (default: every flow)")

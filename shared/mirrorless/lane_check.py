@@ -43,7 +43,7 @@ MARGIN_MS: Final = 5_000
 """Beyond which a stable offset that stands still is no transaction any more that ends by itself."""
 
 ROUND_MS: Final = 5_000
-"""After which a round begins nothing new: heartbeats wait for it."""
+"""After which a round begins nothing new, and for which it waits for the target: heartbeats wait meanwhile."""
 
 RENEWALS: Final = 500
 """Heads that a round reads in order to renew them; each is one read."""
@@ -103,7 +103,7 @@ class LaneCheck:
         round_ = _Round(began=self.clock(), stored=read_notes(self.documents, self.flow))
 
         # 1. and 2. Look, and watch.
-        self._look(round_, report, deadline)
+        self._look(round_, report, self._soon(deadline))
 
         # 3. Renew. Lanes whose heads were read anyway are checked as well.
         self._renew(round_, report)
@@ -196,10 +196,9 @@ class LaneCheck:
             report.figures["doubts-open"] += 1
             report.troubles.append(f"{place}: stopped as broken; a run in doubt waits for the operator")
             return False
+        remote_topic, soon = self.remote_topic(run.lane.topic), self._soon(deadline)
         try:
-            settle_doubt(
-                run, self.remote_topic(run.lane.topic), chains=self.chains, target=self.target, deadline=deadline
-            )
+            settle_doubt(run, remote_topic, chains=self.chains, target=self.target, deadline=soon)
         except InDoubt:
             report.figures["doubts-open"] += 1
             return False
@@ -217,6 +216,11 @@ class LaneCheck:
             return False
         report.figures["doubts-settled"] += 1
         return True
+
+    def _soon(self, deadline: Deadline) -> Deadline:
+        """A part of the time that is left: one thing that hangs must not take all of it."""
+        end = self.clock() + ROUND_MS
+        return lambda: min(deadline(), (end - self.clock()) / 1000)
 
     @property
     def _patience_ms(self) -> int:

@@ -2,7 +2,7 @@
 
     offset map    lane (hash), link (range)     runs and resets; link = generation and upstream position
     lanes         lane (hash)                   stops and the operator's orders
-    loss ledger   lane (hash), first (range)    losses by generation and upstream offset
+    loss ledger   lane (hash), first (range)    losses by generation and upstream offset; one summary of explained gaps
     checkpoints   flow (hash), key (range)      where each consumer group would go on on the other side
     control       flow (hash), key (range)      what the scheduled functions know from one run to the next
 
@@ -17,8 +17,8 @@ from typing import Any
 from mirrorless.settings import Tables
 
 EXPIRY = "expires_at"
-"""Attribute of the offset map with the expiry in epoch seconds. A lane's newest link must not expire: DynamoDB's TTL
-may be switched on only where something renews the links of idle lanes."""
+"""Attribute of the offset map with the expiry in epoch seconds. A lane's newest link must not expire: the lane check
+renews those of idle lanes (`mirrorless.lane_check`). DynamoDB's TTL may be on wherever that task is scheduled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

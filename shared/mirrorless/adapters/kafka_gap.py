@@ -1,7 +1,7 @@
 """What does the source's log still hold where a lane has a gap? A read that is bounded in time, records and bytes.
 
-Gaps are mostly transaction markers, a few records apart: ranges that are near each other are read through in one go. Of
-all partitions one range at a time is read, side by side, until each has come to its end or a bound is reached.
+Gaps are mostly transaction markers, a few records apart: ranges that are near each other are read through in one go.
+All partitions are read side by side, until each has come to the end of its ranges or a bound is reached.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 NEAR: Final = 500
 """Upstream offsets between two gaps that are read through: a new range costs a round trip."""
 
+ASK_SECONDS: Final = 3.0
+"""For one question to the cluster: heartbeats wait meanwhile, and a source that is gone stays gone for longer."""
+
 LOOK_SECONDS: Final = 2.0
-"""For one look. Heartbeats wait meanwhile; what is not read now is read in the next round."""
+"""For one look. What is not read now is read in the next round."""
 
 LOOK_RECORDS: Final = 100_000
 LOOK_BYTES: Final = 32 * 1024 * 1024
@@ -54,7 +57,7 @@ class KafkaSourceLog:
 
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # theirs
         wanted = {TopicPartition(*place): earliest for place in places}
-        found = {}
+        found, deadline = {}, _soon(deadline)
         with translated("tell where its logs begin", self._where):
             futures = self._admin().list_offsets(wanted, request_timeout=seconds_left(deadline)) if wanted else {}
             for at, future in futures.items():
@@ -70,7 +73,7 @@ class KafkaSourceLog:
         from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415 -- same
 
         wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        found = {}
+        found, deadline = {}, _soon(deadline)
         with translated("describe its topics", self._where):
             futures = self._admin().describe_configs(wanted, request_timeout=seconds_left(deadline)) if wanted else {}
             for resource, future in futures.items():
@@ -88,7 +91,8 @@ class KafkaSourceLog:
     ) -> dict[Place, Look]:
         """See `SourceLog.look`."""
         readings = {place: _Reading(asked=asked, through=joined(asked)) for place, asked in ranges.items() if asked}
-        bound = _Bound(end=time.monotonic() + min(LOOK_SECONDS, deadline() - MARGIN_SECONDS))
+        seconds = min(LOOK_SECONDS, deadline() - MARGIN_SECONDS)
+        bound = _Bound(end=time.monotonic() + seconds, records=LOOK_RECORDS, bytes=LOOK_BYTES)
         if not readings:
             return {}
         config = client_config(self._cluster, f"{self._flow}|gaps") | {
@@ -104,8 +108,7 @@ class KafkaSourceLog:
         with translated("let its gaps be read", self._where):
             consumer = Consumer(config)
             try:
-                while bound.holds and (unfinished := {at: it for at, it in readings.items() if it.through}):
-                    _read_next(consumer, unfinished, bound)
+                _read(consumer, readings, bound)
             finally:
                 consumer.close()
         return {place: reading.seen() for place, reading in readings.items()}
@@ -129,6 +132,11 @@ _ABSENT: Final = frozenset(
 """Of one topic only: its gaps wait, the others go on."""
 
 
+def _soon(deadline: Deadline) -> Deadline:
+    end = time.monotonic() + ASK_SECONDS
+    return lambda: min(deadline(), end - time.monotonic())
+
+
 def joined(ranges: Iterable[Range], near: int = NEAR) -> list[Range]:
     """Ranges, growing, of which those that are near each other have become one."""
     wide: list[Range] = []
@@ -139,13 +147,13 @@ def joined(ranges: Iterable[Range], near: int = NEAR) -> list[Range]:
     return wide
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Bound:
     """What is left of a look."""
 
     end: float
-    records: int = LOOK_RECORDS
-    bytes: int = LOOK_BYTES
+    records: int
+    bytes: int
 
     @property
     def holds(self) -> bool:
@@ -194,20 +202,25 @@ class _Reading:
         return at >= 0 and offset < self.asked[at][1]
 
 
-def _read_next(consumer: Consumer, unfinished: Mapping[Place, _Reading], bound: _Bound) -> None:
-    """Read one range of each partition."""
-    consumer.assign([TopicPartition(*place, it.through[0][0]) for place, it in unfinished.items()])
-    open_places = set(unfinished)
-    while open_places and bound.holds:
-        for message in consumer.consume(500, timeout=max(0.0, min(0.1, bound.end - time.monotonic()))):
+def _read(consumer: Consumer, readings: Mapping[Place, _Reading], bound: _Bound) -> None:
+    """Read the ranges of each partition one after the other, and all partitions side by side."""
+    consumer.assign([TopicPartition(*place, reading.through[0][0]) for place, reading in readings.items()])
+    unfinished = set(readings)
+    while unfinished and bound.holds:
+        timeout = max(0.0, min(0.1, bound.end - time.monotonic()))
+        for message in consumer.consume(min(500, bound.records), timeout=timeout):
             place = (message.topic() or "", -1 if (partition := message.partition()) is None else partition)
-            if place not in open_places:
-                continue
             bound.records -= 1
             bound.bytes -= len(message)
-            if unfinished[place].take(message):
-                open_places.discard(place)
-                consumer.pause([TopicPartition(*place)])
+            if place not in unfinished or not readings[place].take(message):
+                continue
+            # Not by a pause: the client keeps it over the next assignment. What it had handed over already may follow;
+            # that is in order too, so it says no more and no less of the next range than what is read there anew.
+            consumer.incremental_unassign([TopicPartition(*place)])
+            if readings[place].through:
+                consumer.incremental_assign([TopicPartition(*place, readings[place].through[0][0])])
+            else:
+                unfinished.discard(place)
 
 
 def _record(message: Message) -> Record:
