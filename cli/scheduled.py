@@ -63,6 +63,7 @@ def expected_tasks(settings: ControlSettings) -> dict[str, float]:
     intervals = {
         "heartbeats": settings.heartbeats_seconds,
         "checkpoints": settings.checkpoints_seconds,
+        "offset-syncs": settings.checkpoints_seconds if settings.offset_syncs else None,
         "lanes": LANES_SECONDS,
         "topics": settings.refresh_topics_seconds,
         "configs": settings.sync_topic_configs_seconds,

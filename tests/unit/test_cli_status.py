@@ -189,6 +189,8 @@ def test_tasks_that_are_switched_off_are_not_expected() -> None:
 
     assert "heartbeats" in expected_tasks(settings)
     assert "heartbeats" not in expected_tasks(replace_struct(settings, heartbeats_seconds=None))
+    assert "offset-syncs" not in expected_tasks(settings)
+    assert "offset-syncs" in expected_tasks(replace_struct(settings, offset_syncs=True))
 
 
 def test_what_waiting_will_not_cure_needs_the_operator() -> None:
