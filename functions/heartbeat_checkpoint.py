@@ -12,20 +12,26 @@ from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
-from mirrorless.adapters.kafka_records import KafkaRecords
 
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.kafka_gap import KafkaSourceLog
 from mirrorless.adapters.kafka_groups import KafkaGroups
+from mirrorless.adapters.kafka_records import KafkaRecords
+from mirrorless.adapters.kafka_target import KafkaTarget
 from mirrorless.adapters.kafka_topics import KafkaTopics
+from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.task_metrics import emit_report
 from mirrorless.checkpoint_round import CheckpointRound, Cluster
 from mirrorless.control_settings import ControlSettings, control_settings
 from mirrorless.followed import Followed
+from mirrorless.gap_check import GapCheck
 from mirrorless.group_offsets import GroupOffsets
 from mirrorless.heartbeats import Heartbeats
 from mirrorless.internal_topics import Ensured
+from mirrorless.lane_check import LaneCheck
 from mirrorless.offset_syncs import OffsetSyncs
 from mirrorless.readiness import Rereads
 from mirrorless.rounds import Rounds, Task
@@ -33,6 +39,9 @@ from mirrorless.target import Deadline
 from mirrorless.translate import OffsetMap
 
 FUNCTION: Final = "heartbeat_checkpoint"
+
+LANES_SECONDS: Final = 60.0
+"""Between two checks of the lanes."""
 
 
 def now() -> int:
@@ -52,6 +61,8 @@ class Wiring:
     source: Cluster = field(init=False)
     target: Cluster = field(init=False)
     topics: KafkaTopics = field(init=False)
+    states: DynamoDbLaneStates = field(init=False)
+    ledger: DynamoDbLossLedger = field(init=False)
     ensured: Ensured = field(default_factory=Ensured)
 
     def __post_init__(self) -> None:
@@ -62,6 +73,8 @@ class Wiring:
         self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
         self.checkpoints = DynamoDbDocuments(dynamodb, flow.tables.checkpoints)
         self.chains = DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days)
+        self.states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
+        self.ledger = DynamoDbLossLedger(dynamodb, flow.tables.loss_ledger)
         self.source, self.target = (
             Cluster(
                 alias=cluster.alias,
@@ -88,7 +101,7 @@ class Wiring:
             ("heartbeats", settings.heartbeats_seconds, self._heartbeats),
             ("checkpoints", settings.checkpoints_seconds, self._checkpoints),
             ("offset-syncs", settings.checkpoints_seconds if settings.offset_syncs else None, self._offset_syncs),
-            # Here the lanes are checked.
+            ("lanes", LANES_SECONDS, self._lanes),
         ]
         return [Task(name=name, every_seconds=every, act=make().act) for name, every, make in wanted if every]
 
@@ -123,6 +136,25 @@ class Wiring:
             sync_every_ms=None if every is None else int(every * 1000),
             reverse=self.settings.sync_group_offsets_reverse,
             ensured=self.ensured,
+        )
+
+    def _lanes(self) -> LaneCheck:
+        flow = self.settings.flow
+        return LaneCheck(
+            flow=self.settings.name,
+            remote_topic=self.followed.remote_topic,
+            topics=self.partitions,
+            ends=self.target.topics,
+            gaps=GapCheck(
+                source=KafkaSourceLog(flow.source, flow=flow.flow), ledger=self.ledger, states=self.states, clock=now
+            ),
+            chains=self.chains,
+            states=self.states,
+            target=KafkaTarget(flow, environment=f"lanes.{uuid4().hex}"),
+            documents=self.documents,
+            clock=now,
+            transaction_timeout_ms=flow.transaction_timeout_ms,
+            map_retention_days=flow.map_retention_days,
         )
 
     def _offset_syncs(self) -> OffsetSyncs:
