@@ -19,6 +19,7 @@ from mirrorless.adapters.event_source_mappings import CALLS_PER_SECOND, LambdaMa
 from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.adapters.kafka_topics import KafkaTopics
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.task_metrics import emit_report
 from mirrorless.control_settings import ControlSettings, control_settings
 from mirrorless.lookout import Lookout
 from mirrorless.mapping_sync import MappingSync
@@ -45,11 +46,6 @@ def documents(settings: ControlSettings) -> DynamoDbDocuments:
     return DynamoDbDocuments(dynamodb(settings.flow.target.region), settings.flow.tables.control)
 
 
-def emit_report(flow: Any, report: Any) -> None:
-    """Print a report."""
-    print({"flow": str(flow), **msgspec.structs.asdict(report)})
-
-
 def wire(settings: ControlSettings) -> list[Task]:
     """What this function does; an interval of None switches a task off."""
     flow, tables = settings.flow, settings.flow.tables
@@ -72,6 +68,7 @@ def wire(settings: ControlSettings) -> list[Task]:
     duties = (
         ("topics", settings.refresh_topics_seconds, refresh.act),
         ("configs", settings.sync_topic_configs_seconds, shapes.sync_configs),
+        # Here stand the ACLs.
     )
     return [Task(name=name, every_seconds=every, act=act) for name, every, act in duties if every is not None]
 
@@ -97,7 +94,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         context: Lambda's context: the request id and the time that is left.
 
     Returns:
-        for each task that was done, what it raised, or an empty text.
+        the last report of each task; empty when another run of the flow is at work.
     """
     settings = control_settings(event)
     rounds = Rounds(
@@ -115,4 +112,4 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         window_seconds=settings.window_seconds,
         deadline=lambda: context.get_remaining_time_in_millis() / 1000,
     )
-    return {name: report.error for name, report in reports.items()}
+    return {name: msgspec.to_builtins(report) for name, report in reports.items()}

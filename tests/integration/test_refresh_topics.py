@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -44,6 +46,8 @@ from mirrorless.settings import FlowSettings
 from tests.chains import run
 
 pytestmark = pytest.mark.integration
+
+TOPICS = 1_000
 
 SECONDS = 60.0
 """What a round may take."""
@@ -527,6 +531,92 @@ def test_a_topic_that_ends_below_what_was_replicated_stops_the_lane(stage: Refre
     assert (stop.reason, stop.upstream_offset) == ("truncated", 5)
     assert "--to 5" in report.troubles[0]
     assert stage.refresh().figures.get("lanes-stopped", 0) == 0
+
+
+# The door, and what a round costs
+
+
+@dataclass(slots=True)
+class Context:
+    """As much of Lambda's context as the function asks for."""
+
+    aws_request_id: str = "request-1"
+
+    def get_remaining_time_in_millis(self) -> int:
+        """What is left."""
+        return 60_000
+
+
+def test_the_function_does_what_is_due_and_leaves_the_rest_to_its_next_start(
+    stage: RefreshStage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.create("orders")
+    function = importlib.import_module("refresh_topics")
+    event = msgspec.to_builtins(replace(stage.settings, window_seconds=1))
+
+    first, second = function.handler(event, Context()), function.handler(event, Context())
+
+    assert {name: report["error"] for name, report in first.items()} == {"topics": "", "configs": ""}
+    assert second == {}
+    assert stage.partitions("orders") == 1
+    assert '"topics-created"' in capsys.readouterr().out
+
+
+def test_a_refresh_of_a_thousand_topics_costs_a_bounded_number_of_calls(
+    stage: RefreshStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+    operations = (
+        "list_topics",
+        "describe_topics",
+        "describe_configs",
+        "list_offsets",
+        "create_topics",
+        "create_partitions",
+        "incremental_alter_configs",
+    )
+
+    def counted(name: str) -> Callable[..., Any]:
+        def call(self: AdminClient, *arguments: Any, **options: Any) -> Any:
+            asked[name] += 1
+            return getattr(super(type(self), self), name)(*arguments, **options)
+
+        return call
+
+    counting = type("CountingAdmin", (AdminClient,), {name: counted(name) for name in operations})
+    monkeypatch.setattr("mirrorless.adapters.kafka_admin.AdminClient", counting)
+    store = importlib.import_module("refresh_topics").dynamodb("us-east-1")
+    store.meta.events.register("before-call", lambda model, **_: asked.update([model.name]), unique_id="count")
+    names = [stage.topic(f"{n:04}") for n in range(TOPICS)]
+    for start in range(0, TOPICS, 250):
+        created = stage.source.create_topics([NewTopic(name, 1, 1) for name in names[start : start + 250]])
+        for future in created.values():
+            future.result(60)
+    eventually(lambda: set(names) <= stage.source.list_topics(timeout=10).topics.keys())
+    no_mappings = {"function_name": ""}
+
+    begun = time.monotonic()
+    first = stage.refresh(**no_mappings)
+    print(f"{TOPICS} topics: found and created in {time.monotonic() - begun:.1f} s, {dict(asked)}")
+    # A new topic takes a moment to reach the metadata, and its leader as long to tell where it ends.
+    remote = {f"us-east.{name}" for name in names}
+    eventually(lambda: remote <= stage.target.list_topics(timeout=10).topics.keys())
+    stage.refresh(**no_mappings)
+    asked.clear()
+    begun = time.monotonic()
+    second = stage.refresh(**no_mappings)
+    print(f"looked at again in {time.monotonic() - begun:.1f} s, {dict(asked)}")
+    refreshed = Counter(asked)
+    asked.clear()
+    synced = stage.sync_configs()
+    print(f"configs compared: {dict(asked)}")
+
+    assert (first.figures["topics-created"], second.figures["topics"]) == (TOPICS, TOPICS)
+    assert second.troubles == []
+    batches = -(-TOPICS // 250)
+    assert refreshed == {"list_topics": 2, "describe_topics": batches, "list_offsets": 1, "Query": 1}
+    assert synced.figures["topics-compared"] == TOPICS
+    assert asked == {"list_topics": 2, "describe_configs": 2 * batches}
 
 
 def _reset(lane: Lane, *, position: int, following: int) -> Reset:

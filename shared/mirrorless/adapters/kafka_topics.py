@@ -5,7 +5,7 @@ A thousand topics cost a few calls. What fails for one topic is told for that to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -23,17 +23,24 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import ConfigEntry as DescribedEntry
 
-from mirrorless.adapters.kafka_client import answer, client_config, seconds_left, translated
+from mirrorless.adapters.kafka_admin import Ask, WarmAdmin, first_cause
+from mirrorless.adapters.kafka_client import answer, seconds_left, translated
 from mirrorless.errors import Retriable
 from mirrorless.groups import Place
 from mirrorless.remote_topic import ConfigEntry
 from mirrorless.settings import ClusterSettings
 from mirrorless.target import Deadline
 from mirrorless.topic_configs import ConfigChange
-from mirrorless.topics import NewRemoteTopic
+from mirrorless.topics import Failures, NewRemoteTopic
 
 BATCH: Final = 250
 """Topics in one call, so that no answer grows beyond some megabytes."""
+
+PLACES: Final = 10_000
+"""Partitions in one call."""
+
+READ_SECONDS: Final = 10.0
+"""How long one call is waited for: a partition without a leader keeps the others waiting."""
 
 _DOWN: Final = frozenset(
     {
@@ -44,7 +51,7 @@ _DOWN: Final = frozenset(
 )
 """What is wrong with the cluster, and not with the topic that was asked for."""
 
-_T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +64,20 @@ class TopicDescription:
 
 
 class KafkaTopics:
-    """Implements `mirrorless.topics.SourceTopics` and `TargetTopics` on one cluster, with one client for its life."""
+    """Implements `mirrorless.topics.SourceTopics` and `TargetTopics` on one cluster."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str, role: str) -> None:
         """Args: flow, role: what the client calls itself in the brokers' logs."""
-        self._cluster = cluster
-        self._client_id = f"{flow}|{role}"
+        self._admin = WarmAdmin(cluster, f"{flow}|{role}")
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._client: AdminClient | None = None
 
     def partitions(self, deadline: Deadline) -> dict[str, int]:
         """See `SourceTopics.partitions`."""
-        with translated("list its topics", self._where):
-            topics = self._admin.list_topics(timeout=seconds_left(deadline)).topics
+        try:
+            topics = self._admin.client().list_topics(timeout=seconds_left(deadline)).topics
+        except KafkaException as exc:
+            self._admin.discard()
+            raise Retriable(f"the cluster did not list its topics: {_told(exc.args[0])}", where=self._where) from exc
         return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def topics(self, deadline: Deadline) -> dict[str, TopicDescription]:
@@ -80,28 +88,25 @@ class KafkaTopics:
 
     def topic_ids(self, names: Iterable[str], deadline: Deadline) -> dict[str, str]:
         """See `SourceTopics.topic_ids`."""
-        described, _ = self._for_each(
-            "describe its topics",
-            names,
-            lambda batch, timeout: self._admin.describe_topics(TopicCollection(batch), request_timeout=timeout),
-            lambda name: name,
-            deadline,
-        )
+
+        def ask(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+            return client.describe_topics(TopicCollection(some), request_timeout=seconds)
+
+        described, _ = self._read("describe its topics", sorted(names), ask, deadline)
         return {name: str(topic.topic_id) for name, topic in described.items()}
 
-    def configs(self, names: Iterable[str], deadline: Deadline) -> tuple[dict[str, list[ConfigEntry]], dict[str, str]]:
+    def configs(self, names: Iterable[str], deadline: Deadline) -> tuple[dict[str, list[ConfigEntry]], Failures]:
         """See `SourceTopics.configs`."""
 
-        def ask(batch: list[str], timeout: float) -> Mapping[ConfigResource, Future[Any]]:
-            resources = [ConfigResource(ResourceType.TOPIC, name) for name in batch]
-            return self._admin.describe_configs(resources, request_timeout=timeout)
+        def ask(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in some]
+            futures = client.describe_configs(resources, request_timeout=seconds)
+            return {str(resource.name): future for resource, future in futures.items()}
 
-        described, failures = self._for_each(
-            "describe its topics' configs", names, ask, lambda resource: str(resource.name), deadline
-        )
-        return {
-            name: [config_entry(each) for each in entries.values()] for name, entries in described.items()
-        }, failures
+        described, failures = self._read("describe its topics' configs", sorted(names), ask, deadline)
+        return {name: [config_entry(each) for each in entries.values()] for name, entries in described.items()}, {
+            name: _told(error) for name, error in failures.items()
+        }
 
     def ends(self, places: Iterable[Place], deadline: Deadline) -> dict[Place, int]:
         """See `SourceTopics.ends`."""
@@ -117,113 +122,95 @@ class KafkaTopics:
             topic.name: NewTopic(topic.name, topic.partitions, topic.replication_factor, config=dict(topic.configs))
             for topic in topics
         }
-        return self._change(
-            "create topics",
-            news,
-            lambda batch, timeout: self._admin.create_topics([news[name] for name in batch], request_timeout=timeout),
-            KafkaError.TOPIC_ALREADY_EXISTS,
-            deadline,
-        )
+
+        def ask(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+            return client.create_topics([news[name] for name in some], request_timeout=seconds)
+
+        return self._write("create topics", news, ask, deadline, done_already=KafkaError.TOPIC_ALREADY_EXISTS)
 
     def grow(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, str | None]:
         """See `TargetTopics.grow`."""
-        return self._change(
-            "grow topics",
-            counts,
-            lambda batch, timeout: self._admin.create_partitions(
-                [NewPartitions(name, counts[name]) for name in batch], request_timeout=timeout
-            ),
-            KafkaError.INVALID_PARTITIONS,
-            deadline,
-        )
+
+        def ask(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+            wider = [NewPartitions(name, counts[name]) for name in some]
+            return client.create_partitions(wider, request_timeout=seconds)
+
+        return self._write("grow topics", counts, ask, deadline, done_already=KafkaError.INVALID_PARTITIONS)
 
     def alter_configs(self, changes: Mapping[str, ConfigChange], deadline: Deadline) -> dict[str, str | None]:
         """See `TargetTopics.alter_configs`."""
 
-        def ask(batch: list[str], timeout: float) -> Mapping[ConfigResource, Future[Any]]:
+        def ask(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
             resources = [
                 ConfigResource(ResourceType.TOPIC, name, incremental_configs=_operations(changes[name]))
-                for name in batch
+                for name in some
             ]
-            return self._admin.incremental_alter_configs(resources, request_timeout=timeout)
+            futures = client.incremental_alter_configs(resources, request_timeout=seconds)
+            return {str(resource.name): future for resource, future in futures.items()}
 
-        _, failures = self._for_each(
-            "alter its topics' configs", changes, ask, lambda resource: str(resource.name), deadline
-        )
-        return {name: failures.get(name) for name in changes}
+        return self._write("alter its topics' configs", changes, ask, deadline)
 
-    def _change(
-        self,
-        what: str,
-        names: Iterable[str],
-        ask: Callable[[list[str], float], Mapping[str, Future[Any]]],
-        done_already: int,
-        deadline: Deadline,
-    ) -> dict[str, str | None]:
-        names = list(names)
-        _, failures = self._for_each(what, names, ask, lambda name: name, deadline, done_already=done_already)
-        return {name: failures.get(name) for name in names}
+    def _offsets(self, places: Iterable[Place], spec: OffsetSpec, deadline: Deadline) -> dict[Place, int]:
+        def ask(client: AdminClient, some: list[Place], seconds: float) -> Mapping[Place, Future[Any]]:
+            wanted = {TopicPartition(topic, partition): spec for topic, partition in some}
+            futures = client.list_offsets(wanted, request_timeout=seconds)
+            return {(place.topic, place.partition): future for place, future in futures.items()}
 
-    def _for_each(
-        self,
-        what: str,
-        names: Iterable[str],
-        ask: Callable[[list[str], float], Mapping[_T, Future[Any]]],
-        name_of: Callable[[_T], str],
-        deadline: Deadline,
-        *,
-        done_already: int | None = None,
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Answers and failures by topic name, from one call per batch.
+        # What was deleted meanwhile, or is without a leader just now, is left out, and asked again in the next round.
+        found, _ = self._read("tell its offsets", places, ask, deadline, batch=PLACES)
+        return {place: int(each.offset) for place, each in found.items()}
+
+    def _read(
+        self, what: str, keys: Iterable[_K], ask: Ask[_K], deadline: Deadline, *, batch: int = BATCH
+    ) -> tuple[dict[_K, Any], dict[_K, KafkaError]]:
+        """Answers and failures, by key.
 
         Raises:
             Retriable: the cluster does not answer.
         """
-        answers: dict[str, Any] = {}
-        failures: dict[str, str] = {}
-        for batch in _batches(names):
-            with translated(what, self._where):
-                futures = ask(batch, seconds_left(deadline))
-            for key, future in futures.items():
-                try:
-                    answers[name_of(key)] = answer(future, deadline)
-                except KafkaException as exc:
-                    error = exc.args[0]
-                    if error.code() in _DOWN:
-                        raise Retriable(f"the cluster did not {what}: {error.str()}", where=self._where) from exc
-                    if error.code() != done_already:  # a rival was faster: then it is done
-                        failures[name_of(key)] = f"{error.str()} ({error.name()})"
+
+        def soon(client: AdminClient, some: list[_K], seconds: float) -> Mapping[_K, Future[Any]]:
+            return ask(client, some, min(seconds, READ_SECONDS))
+
+        answers, failures = self._admin.ask_each(keys, soon, deadline, chunk=batch)
+        if not answers:
+            self._raise_if_down(what, failures.values())
         return answers, failures
 
-    def _offsets(self, places: Iterable[Place], spec: OffsetSpec, deadline: Deadline) -> dict[Place, int]:
-        wanted = {TopicPartition(topic, partition): spec for topic, partition in places}
-        if not wanted:
-            return {}
-        with translated("tell its offsets", self._where):
-            futures = self._admin.list_offsets(wanted, request_timeout=seconds_left(deadline))
-        offsets = {}
-        for place, future in futures.items():
-            try:
-                offsets[place.topic, place.partition] = int(answer(future, deadline).offset)
-            except KafkaException as exc:
-                error = exc.args[0]
-                if error.code() in _DOWN:
-                    raise Retriable(f"the cluster did not tell its offsets: {error.str()}", where=self._where) from exc
-                # Deleted meanwhile, or without a leader just now: left out, and asked again in the next round.
-        return offsets
+    def _write(
+        self,
+        what: str,
+        names: Iterable[str],
+        ask: Ask[str],
+        deadline: Deadline,
+        *,
+        done_already: int | None = None,
+    ) -> dict[str, str | None]:
+        """For each topic what went wrong, or None. A write is asked for once: the next round sees what came of it.
 
-    @property
-    def _admin(self) -> AdminClient:
-        """Kept, so that it outlives the futures of its calls."""
-        if self._client is None:
-            self._client = AdminClient(client_config(self._cluster, self._client_id))
-        return self._client
+        Raises:
+            Retriable: the cluster does not answer.
+        """
+        wanted, outcomes = sorted(names), dict[str, str | None]()
+        for start in range(0, len(wanted), BATCH):
+            client = self._admin.client()
+            with translated(what, self._where):
+                futures = ask(client, wanted[start : start + BATCH], seconds_left(deadline))
+            for name, future in futures.items():
+                try:
+                    answer(future, deadline)
+                    outcomes[name] = None
+                except KafkaException as exc:
+                    error = exc.args[0]
+                    self._raise_if_down(what, [error])
+                    # A rival was faster: then it is done.
+                    outcomes[name] = None if error.code() == done_already else _told(error)
+        return outcomes
 
-
-def _batches(names: Iterable[str]) -> Iterator[list[str]]:
-    names = sorted(names)
-    for start in range(0, len(names), BATCH):
-        yield names[start : start + BATCH]
+    def _raise_if_down(self, what: str, errors: Iterable[KafkaError]) -> None:
+        if down := [error for error in errors if error.code() in _DOWN]:
+            self._admin.discard()
+            raise Retriable(f"the cluster did not {what}: {first_cause(down)}", where=self._where)
 
 
 def config_entry(described: Any) -> ConfigEntry:
@@ -235,6 +222,10 @@ def config_entry(described: Any) -> ConfigEntry:
         is_read_only=described.is_read_only,
         is_sensitive=described.is_sensitive,
     )
+
+
+def _told(error: KafkaError) -> str:
+    return f"{error.str()} ({error.name()})"
 
 
 def _operations(change: ConfigChange) -> list[DescribedEntry]:
