@@ -1,0 +1,392 @@
+"""The lane check on real Kafka and DynamoDB Local: each kind of gap as it comes about, doubts, a hanging partition."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from mirrorless.adapters.kafka_records import KafkaRecords
+from msgspec.structs import replace
+
+from lab.dynamodb import DynamoDbLocal
+from mirrorless.adapters import kafka_gap
+from mirrorless.adapters.documents import DynamoDbDocuments
+from mirrorless.adapters.kafka_gap import KafkaSourceLog, joined
+from mirrorless.adapters.kafka_target import KafkaTarget
+from mirrorless.errors import Retriable
+from mirrorless.gap_check import GapCheck
+from mirrorless.gaps import Cleanup
+from mirrorless.lane_check import LaneCheck
+from mirrorless.rounds import Report
+from tests.lane_stage import QUIET, Crash, LaneStage, at_step, crash
+from tests.readback import await_settled, read_topic
+
+pytestmark = pytest.mark.integration
+
+LARGE = random.Random(7).randbytes(4_800_000)  # noqa: S311 -- no secret: bytes that no codec makes smaller
+FOR_EVER, A_WEEK = "-1", "604800000"
+
+
+@dataclass(slots=True, kw_only=True)
+class Checks:
+    """The scheduled task beside a stage, with a clock that can be put ahead."""
+
+    stage: LaneStage
+    documents: DynamoDbDocuments
+    log: KafkaSourceLog
+    records: KafkaRecords
+    ahead_ms: int = 0
+
+    def round(self, partitions: int = 1) -> Report:
+        """One round."""
+        settings, end = self.stage.settings, time.monotonic() + 15
+        report = Report()
+        LaneCheck(
+            flow=settings.name,
+            remote_topic=settings.remote_topic,
+            topics=lambda _deadline: {self.stage.topic: partitions},
+            ends=self.records,
+            gaps=GapCheck(source=self.log, ledger=self.stage.ledger, states=self.stage.orders, clock=self._now),
+            chains=self.stage.chains,
+            states=self.stage.orders,
+            target=KafkaTarget(settings, environment=uuid4().hex),
+            documents=self.documents,
+            clock=self._now,
+            transaction_timeout_ms=settings.transaction_timeout_ms,
+            map_retention_days=settings.map_retention_days,
+        ).act(report, lambda: end - time.monotonic())
+        return report
+
+    def losses(self, partition: int = 0) -> list[tuple[int, int, str]]:
+        """What the ledger says is missing."""
+        return [(loss.first, loss.next, loss.cause) for loss in self.stage.ledger.read(self.stage.lane(partition))]
+
+    def harmless(self, partition: int = 0) -> dict[str, int]:
+        """What the ledger says of the other gaps."""
+        return {str(cause): n for cause, n in self.stage.ledger.summary(self.stage.lane(partition), 0).offsets.items()}
+
+    def _now(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+
+@pytest.fixture
+def checks(stage: LaneStage, dynamodb: DynamoDbLocal) -> Checks:
+    settings = stage.settings
+    return Checks(
+        stage=stage,
+        documents=DynamoDbDocuments(dynamodb.client(), settings.tables.control),
+        log=KafkaSourceLog(settings.source, flow=settings.flow),
+        records=KafkaRecords(settings.target, flow=settings.flow, client_role="lanes"),
+    )
+
+
+def numbered(*numbers: int) -> list[bytes]:
+    return [b"%d" % number for number in numbers]
+
+
+def transactional(bootstrap: str, timeout_ms: int = 60_000) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": uuid4().hex,
+            "transaction.timeout.ms": timeout_ms,
+            **QUIET,
+        }
+    )
+    producer.init_transactions(20)
+    return producer
+
+
+def write(producer: Producer, topic: str, *values: bytes, commit: bool = True) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, b"k", 0)
+    assert producer.flush(20) == 0
+    (producer.commit_transaction if commit else producer.abort_transaction)(20)
+
+
+def delete_before(stage: LaneStage, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": stage.source.bootstrap, **QUIET})
+    for future in admin.delete_records([TopicPartition(stage.topic, 0, offset)], request_timeout=20).values():
+        future.result(20)
+
+
+# Gaps
+
+
+def test_markers_and_aborted_records_of_a_transactional_source_are_harmless(checks: Checks) -> None:
+    """Offsets: 0 1 [2] (3 4 5 aborted) [6] 7 [8] 9 [10] 11: a marker closes each transaction."""
+    stage = checks.stage
+    stage.create(stage.source, stage.topic)
+    producer = transactional(stage.source.bootstrap)
+    write(producer, stage.topic, *numbered(0, 1))
+    write(producer, stage.topic, *numbered(3, 4, 5), commit=False)
+    for number in (7, 9):
+        write(producer, stage.topic, *numbered(number))
+    await_settled(stage.source.bootstrap, stage.topic)
+    stage.write(b"11")
+    environment = stage.environment()
+    stage.replicate(environment, stage.event(p0=[0, 1, 7]))
+    stage.replicate(environment, stage.event())
+
+    first, second = checks.round(), checks.round()
+
+    assert first.troubles == []
+    assert checks.losses() == []
+    assert checks.harmless() == {"aborted": 3, "transaction_marker": 4}
+    assert (first.figures["offsets-explained"], first.figures["gaps-waiting"]) == (7, 0)
+    assert (second.figures["lanes-checked"], second.figures["offsets-explained"]) == (0, 0)
+
+
+def test_what_compaction_removed_is_harmless(checks: Checks) -> None:
+    stage = checks.stage
+    stage.create(
+        stage.source, stage.topic, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.001"
+    )
+    stage.write(b"first", key=b"a")
+    stage.write(*numbered(*range(20)), key=b"b")
+    environment = stage.environment()
+    stage.replicate(environment, stage.event(p0=[0]))
+    deadline = time.monotonic() + 60
+    last = 20
+    while len(kept := [seen.offset for seen in read_topic(stage.source.bootstrap, stage.topic)[0]]) > 5:
+        assert time.monotonic() < deadline, f"the cleaner did not come: {kept}"
+        time.sleep(0.5)  # between two looks at a condition with a deadline
+        stage.write(b"roll", key=b"c")  # a new segment, which makes the one before it ready to be cleaned
+        last += 1
+    stage.replicate(environment, stage.event())
+
+    checks.round()
+
+    assert checks.losses() == []
+    run = stage.chains.heads([stage.lane()])[stage.lane()].run
+    assert run is not None
+    replicated = {offset for span in run.spans for offset in range(span.upstream, span.upstream + span.length)}
+    assert checks.harmless() == {"compaction": run.next - 1 - len(replicated)}
+    assert run.next > last - 3
+
+
+@pytest.mark.parametrize(("retention", "cause"), [(A_WEEK, "retention"), (FOR_EVER, "truncation")])
+def test_records_removed_before_they_were_forwarded_are_lost(checks: Checks, retention: str, cause: str) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic, retention_ms=retention)
+    stage.write(*numbered(*range(10)))
+    environment = stage.environment()
+    stage.replicate(environment, stage.event(p0=[0, 1]))
+    delete_before(stage, 6)
+    stage.replicate(environment, stage.event())
+
+    report = checks.round()
+
+    assert checks.losses() == [(2, 6, cause)]
+    assert report.figures["offsets-lost"] == 4
+    assert f"{stage.lane()} @ 2: 4 upstream offsets up to 5 are not on the target: {cause}" in report.troubles[0]
+    assert checks.harmless() == {}
+
+
+def test_a_record_that_was_never_delivered_is_told_and_so_is_one_that_never_could_be(checks: Checks) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic, max_message_bytes="8000000")
+    stage.write(*numbered(0, 1, 2), LARGE, b"4")
+    stage.replicate(stage.environment(), stage.event(p0=[0, 2, 4]))
+
+    report = checks.round()
+
+    assert checks.losses() == [(1, 2, "unexplained"), (3, 4, "oversize")]
+    assert len(report.troubles) == 2
+
+
+def test_a_gap_is_split_at_the_start_of_the_sources_log(checks: Checks) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic, retention_ms=A_WEEK)
+    stage.write(*numbered(*range(10)))
+    stage.replicate(stage.environment(), stage.event(p0=[0, 9]))
+    delete_before(stage, 6)
+
+    checks.round()
+
+    assert checks.losses() == [(1, 6, "retention"), (6, 9, "unexplained")]
+
+
+def test_the_gaps_of_many_lanes_are_read_side_by_side_and_a_bound_only_delays_them(
+    checks: Checks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic, partitions=6)
+    for partition in range(6):
+        stage.write(*numbered(*range(40)), partition=partition)
+    kept = [0, 9, *range(20, 40)]
+    stage.replicate(stage.environment(), stage.event(**dict.fromkeys((f"p{n}" for n in range(6)), kept)))
+    monkeypatch.setattr(kafka_gap, "LOOK_RECORDS", 30)
+
+    waited = [report.figures["gaps-waiting"] for report in (checks.round(6) for _ in range(30))]
+
+    assert waited[0] > 0
+    assert waited[-1] == 0
+    for partition in range(6):
+        covered = [n for first, following, _ in checks.losses(partition) for n in range(first, following)]
+        assert covered == [*range(1, 9), *range(10, 20)]
+        assert {cause for *_, cause in checks.losses(partition)} == {"unexplained"}
+
+
+def test_a_source_that_does_not_answer_makes_gaps_wait(checks: Checks) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1, 2))
+    stage.replicate(stage.environment(), stage.event(p0=[0, 2]))
+    settings = stage.settings
+    answering = checks.log
+    checks.log = KafkaSourceLog(replace(settings.source, bootstrap="127.0.0.1:1"), flow=settings.flow)
+
+    silent = checks.round()
+    checks.log = answering
+    then = checks.round()
+
+    assert silent.figures["gaps-waiting"] == 1
+    assert "gaps wait for the source" in silent.troubles[0]
+    assert (then.figures["gaps-waiting"], checks.losses()) == (0, [(1, 2, "unexplained")])
+
+
+# The bounded read
+
+
+def test_ranges_far_apart_are_read_one_after_the_other(checks: Checks) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic, partitions=2)
+    for partition in (0, 1):
+        stage.write(*[b"x" * 50] * 5_000, partition=partition)
+    ranges = [(5, 7), (1_000, 1_001), (1_100, 1_102), (4_999, 5_000)]
+    assert joined(ranges) == [(5, 7), (1_000, 1_102), (4_999, 5_000)]
+
+    seen = checks.log.look(
+        {(stage.topic, 0): ranges, (stage.topic, 1): ranges[:1]}, committed=True, deadline=lambda: 20.0
+    )
+
+    assert list(seen[stage.topic, 0].visible) == [5, 6, 1_000, 1_100, 1_101, 4_999]
+    assert seen[stage.topic, 0].until == 5_000
+    assert list(seen[stage.topic, 1].visible) == [5, 6]
+
+
+def test_what_an_open_transaction_hides_is_not_taken_for_read(checks: Checks) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1))
+    producer = transactional(stage.source.bootstrap)
+    producer.begin_transaction()
+    producer.produce(stage.topic, b"2", b"k", 0)
+    assert producer.flush(20) == 0
+    stage.write(b"3")
+    place = (stage.topic, 0)
+
+    def look(*, committed: bool) -> tuple[int, list[int]]:
+        seen = checks.log.look({place: [(1, 4)]}, committed=committed, deadline=lambda: 20.0)[place]
+        return seen.until, list(seen.visible)
+
+    assert look(committed=False) == (4, [1, 2, 3])
+    assert look(committed=True) == (2, [1])
+    producer.commit_transaction(20)
+    await_settled(stage.source.bootstrap, stage.topic)
+    assert look(committed=True) == (4, [1, 2, 3])
+
+
+def test_what_does_not_exist_is_left_out(checks: Checks) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic, cleanup_policy="compact")
+    places = [(stage.topic, 0), (stage.topic, 7), ("nowhere", 0)]
+
+    assert checks.log.starts(places, lambda: 20.0) == {(stage.topic, 0): 0}
+    assert checks.log.cleanup([stage.topic, "nowhere"], lambda: 20.0) == {
+        stage.topic: Cleanup(compacts=True, expires=False)
+    }
+
+
+def test_a_range_below_the_logs_start_is_not_taken_for_read(checks: Checks) -> None:
+    """Retention may be faster than we, between two questions."""
+    stage = checks.stage
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(*range(10)))
+    delete_before(stage, 6)
+
+    seen = checks.log.look({(stage.topic, 0): [(3, 4), (7, 8)]}, committed=False, deadline=lambda: 20.0)
+
+    assert (seen[stage.topic, 0].until, seen[stage.topic, 0].visible) == (-1, {})
+
+
+# Doubts
+
+
+@pytest.mark.parametrize("step", ["prepared", "committed"])
+def test_a_doubt_left_by_a_crash_is_settled_after_the_timeout_and_not_before(checks: Checks, step: str) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1, 2))
+    with at_step("committed" if step == "committed" else "prepared", crash), pytest.raises(Crash):
+        stage.replicate(stage.environment(transaction_timeout_ms=60_000), stage.event())
+
+    early = checks.round()
+    assert stage.chains.heads([stage.lane()])[stage.lane()].in_doubt
+    assert (early.figures["doubts-settled"], early.figures["doubts-open"]) == (0, 0)
+
+    checks.ahead_ms = stage.settings.transaction_timeout_ms + 10_500
+    late = checks.round()
+
+    head = stage.chains.heads([stage.lane()])[stage.lane()]
+    assert (head.in_doubt, head.position) == (False, 3 if step == "committed" else 0)
+    assert late.figures["doubts-settled"] == 1
+    stage.replicate(stage.environment(), stage.event())
+    stage.assert_mirrored()
+
+
+def test_a_live_writer_is_never_fenced(checks: Checks) -> None:
+    """The check runs between prepare and commit: the commit goes through."""
+    stage = checks.stage
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1, 2))
+
+    with at_step("prepared", lambda: None if checks.round().figures["doubts-settled"] == 0 else pytest.fail("fenced")):
+        outcome = stage.replicate(stage.environment(), stage.event())
+
+    assert len(outcome.runs) == 1
+    stage.assert_mirrored()
+
+
+# A partition that hangs
+
+
+def test_a_partition_whose_stable_offset_hangs_is_told_until_it_moves(checks: Checks) -> None:
+    stage = checks.stage
+    stage.create(stage.source, stage.topic)
+    stage.write(*numbered(0, 1))
+    environment = stage.environment()
+    stage.replicate(environment, stage.event())
+    hanging = transactional(stage.target.bootstrap)
+    hanging.begin_transaction()
+    hanging.produce(stage.remote_topic, b"never ends", b"k", 0)
+    assert hanging.flush(20) == 0
+
+    first = checks.round()
+    checks.ahead_ms = stage.settings.transaction_timeout_ms + 20_000
+    later = checks.round()
+    hanging.abort_transaction(20)
+    await_settled(stage.target.bootstrap, stage.remote_topic)
+    after = checks.round()
+
+    assert [report.figures["stuck-partitions"] for report in (first, later, after)] == [0, 1, 0]
+    assert f"{stage.remote_topic}-0 on eu-west: the last stable offset has stood at 3" in later.troubles[0]
+    assert checks.round().figures["lanes-checked"] == 0
+
+
+def test_a_silent_target_is_retriable(checks: Checks) -> None:
+    stage = checks.stage
+    settings = stage.settings
+    checks.records = KafkaRecords(
+        replace(settings.target, bootstrap="127.0.0.1:1"), flow=settings.flow, client_role="lanes"
+    )
+
+    with pytest.raises(Retriable):
+        checks.round()
