@@ -4,7 +4,10 @@ Small JSON documents by flow and key, and leases. A task owns the keys under its
 
     task/<task>         how its last round went                 mirrorless.rounds
     lease/<function>    who is at work                          mirrorless.rounds
+    topics              what was there before the flow          mirrorless.topic_watch
     topic/<topic>       what was seen of a source topic         mirrorless.topic_watch
+    topic-ends/<n>      where source partitions ended           mirrorless.topic_watch
+    offset-syncs        which offset syncs were written         mirrorless.offset_syncs
     lanes/<topic>       how far its lanes have been checked     mirrorless.lane_check
     acls                which ACLs we made, which are staged    mirrorless.acls
     forward/<group>     checkpoints, in a table of their own    mirrorless.checkpoints
