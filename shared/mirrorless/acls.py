@@ -1,0 +1,253 @@
+"""Which ACLs of the source belong on the target, now and after a failover, and what has to change there?
+
+MM2's rule decides what is due now: who may read a topic may read its remote topic, and nobody but the flow writes
+there. MM2 takes literal topics only, and never revokes. Here prefixes and the wildcard are followed too, and what we
+created is deleted again once the source does not grant it any more.
+
+What MM2 leaves out is staged: an application that moves to the target writes to topics of its own, under the names that
+it had, and needs its groups and transactional ids. No schedule applies that; the operator does, at a failover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from mirrorless.lane import FlowName
+from mirrorless.policy import ReplicationPolicy
+from mirrorless.target import Deadline
+
+WILDCARD: Final = "*"
+"""As a literal resource name: every resource. As a principal: `User:*`. As a host: from anywhere."""
+
+STAGED_RESOURCES: Final = frozenset({"GROUP", "TRANSACTIONAL_ID"})
+
+
+class Acl(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """One binding, in Kafka's words: what the names of `kafka-acls.sh` are in capitals. Stored as an array."""
+
+    resource: str
+    """`TOPIC`, `GROUP`, `TRANSACTIONAL_ID`, `CLUSTER`; `UNKNOWN` where our client knows no word for it."""
+    pattern: str
+    """`LITERAL` or `PREFIXED`."""
+    name: str
+    principal: str
+    host: str
+    permission: str
+    """`ALLOW` or `DENY`."""
+    operation: str
+
+    @property
+    def is_wildcard(self) -> bool:
+        """Whether it is about every resource of its type."""
+        return self.pattern == "LITERAL" and self.name == WILDCARD
+
+    @property
+    def prefix(self) -> str | None:
+        """What the names that it is about begin with, the wildcard's being empty; None for a single name."""
+        if self.is_wildcard:
+            return ""
+        return self.name if self.pattern == "PREFIXED" else None
+
+    def on(self, pattern: str, name: str) -> Acl:
+        """The same right on another resource."""
+        return msgspec.structs.replace(self, pattern=pattern, name=name)
+
+    def __str__(self) -> str:
+        prefixed = " (PREFIXED)" if self.pattern == "PREFIXED" else ""
+        host = "" if self.host == WILDCARD else f" from {self.host}"
+        return f"{self.permission} {self.operation} for {self.principal}{host} on {self.resource} {self.name}{prefixed}"
+
+
+class Acls(Protocol):
+    """The ACLs of one cluster."""
+
+    def read(self, deadline: Deadline) -> frozenset[Acl] | None:
+        """Every binding; None where the cluster has no authorizer.
+
+        Raises:
+            Retriable: when the cluster does not answer, or does not let us look.
+        """
+        ...
+
+    def create(self, acls: Collection[Acl], deadline: Deadline) -> Mapping[Acl, str]:
+        """Create bindings; one that is there already is fine. Returns why, for each that was refused.
+
+        Raises:
+            Retriable: when the cluster does not answer; what was created is not known.
+        """
+        ...
+
+    def delete(self, acls: Collection[Acl], deadline: Deadline) -> Mapping[Acl, str]:
+        """Delete exactly these; one that is not there is fine. Returns and raises like `create`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the source's ACLs come to on the target."""
+
+    due: frozenset[Acl]
+    """To be there now."""
+    staged: frozenset[Acl]
+    """To be there when applications have moved."""
+    left: Mapping[Acl, str]
+    """The source's bindings of which nothing is copied, with the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """How the target gets there."""
+
+    create: frozenset[Acl]
+    delete: frozenset[Acl]
+
+
+def wanted_acls(source: Iterable[Acl], *, taken: Collection[str], flow: FlowName, policy: ReplicationPolicy) -> Wanted:
+    """Decide what becomes of each binding of the source.
+
+    Args:
+        source: its bindings.
+        taken: the topics of the source that the flow replicates.
+        flow: whose source names the remote topics.
+        policy: how they are named.
+    """
+    source = frozenset(source)
+    topics = [acl for acl in source if acl.resource == "TOPIC" and not _unknown(acl)]
+    names = _Names(taken=frozenset(taken), flow=flow, policy=policy)
+    remote, own = list(names.on_remote_topics(topics)), list(names.under_their_own_names(topics))
+    moving = {acl for acl in source if acl.resource in STAGED_RESOURCES and not _unknown(acl)}
+    due = frozenset(acl for _, acl in remote)
+    followed = moving.union(origin for origin, _ in remote + own)
+    return Wanted(
+        due=due,
+        staged=frozenset(moving.union(acl for _, acl in own) - due),
+        left={acl: _why_left(acl) for acl in sorted(source - followed)},
+    )
+
+
+def downgraded(acl: Acl) -> Acl | None:
+    """MM2's rule for a remote topic: ALLOW ALL becomes ALLOW READ, ALLOW WRITE becomes nothing, all else stays."""
+    if acl.permission != "ALLOW":
+        return acl
+    if acl.operation == "WRITE":
+        return None
+    return msgspec.structs.replace(acl, operation="READ") if acl.operation == "ALL" else acl
+
+
+def changes(due: frozenset[Acl], *, on_target: frozenset[Acl], ours: frozenset[Acl], kept: frozenset[Acl]) -> Changes:
+    """What has to be written.
+
+    Args:
+        due: what the target should have.
+        on_target: what it has, of whomever.
+        ours: what we created there; nothing else is ever deleted.
+        kept: what the operator created by a failover: not the schedule's to delete.
+    """
+    return Changes(create=due - on_target, delete=(ours & on_target) - due - kept)
+
+
+def held_back(allows: Iterable[Acl], without: Iterable[Acl]) -> dict[Acl, Acl]:
+    """The ALLOWs that must wait, each with a DENY that could not be created: alone they would open too much."""
+    missing = sorted(without)
+    return {
+        allow: deny
+        for allow in allows
+        for deny in missing
+        if deny.principal == allow.principal or "User:*" in {deny.principal, allow.principal}
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Names:
+    """Topic bindings by their names on the target: on the remote topics, and under the names they have."""
+
+    taken: frozenset[str]
+    flow: FlowName
+    policy: ReplicationPolicy
+
+    def on_remote_topics(self, topics: Collection[Acl]) -> Iterator[tuple[Acl, Acl]]:
+        """What is due, each with the source's binding that it comes from: a name becomes its remote name.
+
+        A prefix stays a prefix where renaming leads it into this flow's own names: `*` becomes `us-east.` PREFIXED.
+        Under the identity policy it would open topics of the target that are none of the flow's, so it becomes one
+        literal for each topic.
+        """
+        opened = self._opened(topics) if self._renames else frozenset()
+        for acl in topics:
+            followed = downgraded(acl)
+            if followed is None or not self._concerns(acl, opened):
+                continue
+            if acl.prefix is None:
+                yield acl, followed.on("LITERAL", self._remote(acl.name))
+            elif self._renames:
+                yield acl, followed.on("PREFIXED", self._remote(acl.prefix))
+            else:
+                for topic in self._reach(acl):
+                    yield acl, followed.on("LITERAL", self._remote(topic))
+
+    def under_their_own_names(self, topics: Collection[Acl]) -> Iterator[tuple[Acl, Acl]]:
+        """What is staged, likewise: what MM2's rule left out and, where topics are renamed, all other rights as well.
+
+        A prefix is an application's own name space and stays one. The wildcard becomes one literal for each topic: as
+        it is, it would open every topic of the target.
+        """
+        moving = [acl for acl in topics if acl.permission == "DENY" or downgraded(acl) != acl or self._renames]
+        opened = self._opened(acl for acl in moving if not acl.is_wildcard)
+        for acl in moving:
+            if not self._concerns(acl, opened):
+                continue
+            if not acl.is_wildcard:
+                yield acl, acl
+                continue
+            for topic in self.taken:
+                yield acl, acl.on("LITERAL", topic)
+            if acl.permission == "DENY":
+                for prefix in opened:
+                    yield acl, acl.on("PREFIXED", prefix)
+
+    def _concerns(self, acl: Acl, opened: frozenset[str]) -> bool:
+        """Whether it is about a taken topic, or denies a part of what some ALLOW on a prefix opens on the target."""
+        if self._reach(acl):
+            return True
+        return acl.permission == "DENY" and any(acl.name.startswith(prefix) for prefix in opened)
+
+    def _opened(self, topics: Iterable[Acl]) -> frozenset[str]:
+        """The prefixes that ALLOWs open."""
+        return frozenset(
+            acl.prefix for acl in topics if acl.prefix is not None and acl.permission == "ALLOW" and self._reach(acl)
+        )
+
+    def _reach(self, acl: Acl) -> list[str]:
+        """The taken topics that a binding is about."""
+        prefix = acl.prefix
+        if prefix is None:
+            return [acl.name] if acl.name in self.taken else []
+        return [topic for topic in self.taken if topic.startswith(prefix)]
+
+    def _remote(self, name: str) -> str:
+        return self.policy.remote_topic(self.flow.source, name)
+
+    @property
+    def _renames(self) -> bool:
+        """Whether the policy puts something before a name, so that a prefix leads to this flow's remote topics only."""
+        return bool(self._remote(""))
+
+
+def _unknown(acl: Acl) -> bool:
+    return "UNKNOWN" in {acl.resource, acl.pattern, acl.permission, acl.operation}
+
+
+def _why_left(acl: Acl) -> str:
+    if _unknown(acl):
+        return "this version of the Kafka client has no word for it"
+    if acl.resource == "CLUSTER":
+        return "ACLs on the cluster are never copied: what somebody may do to one cluster says nothing about another"
+    if acl.resource != "TOPIC":
+        return f"ACLs on {acl.resource} are not copied"
+    if acl.prefix is None:
+        return "the flow does not replicate this topic"
+    return "the flow replicates no topic with this prefix" if acl.prefix else "the flow replicates no topic"

@@ -1,0 +1,498 @@
+"""ACLs between two real clusters with Kafka's own authorizer, by the schedule's task and by the operator's command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cli import acl as acl_command
+from lab.dynamodb import DynamoDbLocal
+from lab.kafka import KafkaCluster
+from mirrorless.acl_sync import AclSync
+from mirrorless.acls import Acl
+from mirrorless.adapters.documents import DynamoDbDocuments
+from mirrorless.adapters.kafka_acls import KafkaAcls
+from mirrorless.adapters.kafka_topics import KafkaTopics
+from mirrorless.control_settings import ControlSettings
+from mirrorless.errors import MirrorlessError, Retriable
+from mirrorless.lane import FlowName
+from mirrorless.rounds import Report
+from mirrorless.settings import ClusterSettings, FlowSettings, Tables
+from tests.documents import MemoryDocuments
+
+pytestmark = pytest.mark.integration
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "super.users": "User:ANONYMOUS",
+}
+
+
+def within() -> float:
+    return 20.0
+
+
+def topic_acl(name: str, operation: str, *, pattern: str = "LITERAL", permission: str = "ALLOW") -> Acl:
+    return Acl("TOPIC", pattern, name, "User:dummy", "*", permission, operation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A flow of this test alone, from one cluster to the other. Documents are kept in memory."""
+
+    source: KafkaCluster
+    target: KafkaCluster
+    topic: str
+    policy: str = "prefixed"
+    documents: MemoryDocuments = field(default_factory=MemoryDocuments)
+
+    @property
+    def settings(self) -> ControlSettings:
+        """The input of the schedule."""
+        flow = FlowSettings(
+            flow="us-east->eu-west",
+            source=ClusterSettings(alias="us-east", bootstrap=self.source.bootstrap),
+            target=ClusterSettings(alias="eu-west", bootstrap=self.target.bootstrap),
+            policy="identity" if self.policy == "identity" else "prefixed",
+        )
+        return ControlSettings(flow=flow, aliases=("us-east", "eu-west"), topics=(f"{self.topic}.*",))
+
+    def acls(self, cluster: KafkaCluster) -> KafkaAcls:
+        """One cluster's ACLs."""
+        return KafkaAcls(ClusterSettings(alias=cluster.alias, bootstrap=cluster.bootstrap), flow="test")
+
+    def grant(self, *acls: Acl) -> None:
+        """Create ACLs on the source."""
+        assert self.acls(self.source).create(acls, within) == {}
+        self.seen(self.source, lambda found: found >= set(acls))
+
+    def revoke(self, *acls: Acl) -> None:
+        """Delete ACLs from the source."""
+        assert self.acls(self.source).delete(acls, within) == {}
+        self.seen(self.source, lambda found: not found & set(acls))
+
+    def on_target(self, expected: Collection[Acl]) -> frozenset[Acl]:
+        """What the target has, once it has what is expected or does not get there."""
+        return self.seen(self.target, lambda found: found == set(expected))
+
+    def seen(self, cluster: KafkaCluster, enough: Callable[[frozenset[Acl]], bool]) -> frozenset[Acl]:
+        """What a cluster has: a broker learns from the controller a moment after the controller has answered."""
+        acls, end = self.acls(cluster), time.monotonic() + 10
+        while True:
+            found = acls.read(within) or frozenset()
+            if enough(found) or time.monotonic() > end:
+                return found
+            time.sleep(0.02)
+
+    def round(self) -> Report:
+        """One round of the schedule's task."""
+        settings, report = self.settings, Report()
+        AclSync(
+            settings=settings,
+            source=KafkaAcls(settings.flow.source, flow="us-east->eu-west"),
+            target=KafkaAcls(settings.flow.target, flow="us-east->eu-west"),
+            topics=KafkaTopics(settings.flow.source, flow="us-east->eu-west", role="acls").partitions,
+            documents=self.documents,
+        ).act(report, within)
+        return report
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
+    """Two clusters with an authorizer, on which we are a super user."""
+    folder = tmp_path_factory.mktemp("guarded")
+    source, target = (
+        KafkaCluster(alias=alias, folder=folder / alias, properties=AUTHORIZER, heap_mb=256)
+        for alias in ("us-east", "eu-west")
+    )
+    try:
+        source.begin_start()
+        target.begin_start()
+        source.wait_ready()
+        target.wait_ready()
+        yield source, target
+    finally:
+        source.stop()
+        target.stop()
+
+
+@pytest.fixture
+def stage(guarded: tuple[KafkaCluster, KafkaCluster]) -> Iterator[Stage]:
+    """A flow with one topic of its own; all ACLs of both clusters are gone afterwards."""
+    source, target = guarded
+    topic = f"orders-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": source.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    stage = Stage(source=source, target=target, topic=topic)
+    yield stage
+    for cluster in guarded:
+        acls = stage.acls(cluster)
+        assert acls.delete(acls.read(within) or (), within) == {}
+        assert not stage.seen(cluster, lambda found: not found)
+
+
+def _figures(stage: Stage) -> dict[str, int]:
+    """A round's figures; none where it failed."""
+    try:
+        return stage.round().figures
+    except Retriable:
+        return {}
+
+
+def identity(stage: Stage) -> Stage:
+    return Stage(source=stage.source, target=stage.target, topic=stage.topic, policy="identity")
+
+
+def test_a_grant_arrives_on_the_renamed_topic(stage: Stage) -> None:
+    """MM2's testSyncTopicACLsUseProvidedForwardingAdmin: ALLOW DESCRIBE of User:dummy."""
+    stage.grant(topic_acl(stage.topic, "DESCRIBE"))
+
+    report = stage.round()
+
+    assert stage.on_target({topic_acl(f"us-east.{stage.topic}", "DESCRIBE")}) == {
+        topic_acl(f"us-east.{stage.topic}", "DESCRIBE")
+    }
+    assert (report.figures["acls-created"], report.troubles) == (1, [])
+
+
+def test_a_second_round_creates_nothing(stage: Stage) -> None:
+    stage.grant(topic_acl(stage.topic, "DESCRIBE"))
+    stage.round()
+
+    assert stage.round().figures["acls-created"] == 0
+
+
+def test_every_operation_and_host_survives_the_way(stage: Stage) -> None:
+    named = [
+        Acl("TOPIC", "LITERAL", stage.topic, f"User:CN={operation},O=Ex ample", "10.0.0.1", permission, operation)
+        for permission in ("ALLOW", "DENY")
+        for operation in ("READ", "DESCRIBE", "CREATE", "DELETE", "ALTER", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+    ]
+    stage.grant(*named)
+
+    stage.round()
+
+    assert stage.on_target({acl.on("LITERAL", f"us-east.{stage.topic}") for acl in named}) == {
+        acl.on("LITERAL", f"us-east.{stage.topic}") for acl in named
+    }
+
+
+def test_writing_is_not_granted_and_everything_becomes_reading(stage: Stage) -> None:
+    stage.grant(topic_acl(stage.topic, "WRITE"), topic_acl(f"{stage.topic}-b", "ALL"))
+
+    report = stage.round()
+
+    assert stage.on_target({topic_acl(f"us-east.{stage.topic}-b", "READ")}) == {
+        topic_acl(f"us-east.{stage.topic}-b", "READ")
+    }
+    assert report.figures["acls-staged"] == 2
+
+
+def test_a_revocation_arrives_and_somebody_elses_grant_stays(stage: Stage) -> None:
+    granted, theirs = topic_acl(stage.topic, "READ"), topic_acl(f"us-east.{stage.topic}", "DESCRIBE")
+    assert stage.acls(stage.target).create([theirs], within) == {}
+    stage.grant(granted, topic_acl(stage.topic, "DESCRIBE"))
+    stage.round()
+    assert stage.on_target({theirs, topic_acl(f"us-east.{stage.topic}", "READ")}) == {
+        theirs,
+        topic_acl(f"us-east.{stage.topic}", "READ"),
+    }
+
+    stage.revoke(granted, topic_acl(stage.topic, "DESCRIBE"))
+    report = stage.round()
+
+    assert stage.on_target({theirs}) == {theirs}
+    assert report.figures["acls-deleted"] == 1
+
+
+def test_a_literal_is_deleted_without_the_prefix_that_covers_it(stage: Stage) -> None:
+    literal, prefix = topic_acl(stage.topic, "READ"), topic_acl(stage.topic, "READ", pattern="PREFIXED")
+    stage.grant(literal, prefix)
+    stage.round()
+
+    stage.revoke(literal)
+    stage.round()
+
+    assert stage.on_target({topic_acl(f"us-east.{stage.topic}", "READ", pattern="PREFIXED")}) == {
+        topic_acl(f"us-east.{stage.topic}", "READ", pattern="PREFIXED")
+    }
+
+
+def test_a_prefix_arrives_as_a_prefix(stage: Stage) -> None:
+    stage.grant(topic_acl(stage.topic[:-2], "READ", pattern="PREFIXED"), topic_acl("other", "READ", pattern="PREFIXED"))
+
+    report = stage.round()
+
+    assert stage.on_target({topic_acl(f"us-east.{stage.topic[:-2]}", "READ", pattern="PREFIXED")}) == {
+        topic_acl(f"us-east.{stage.topic[:-2]}", "READ", pattern="PREFIXED")
+    }
+    assert report.figures["acls-left"] == 1
+
+
+def test_the_wildcard_arrives_as_the_flows_prefix(stage: Stage) -> None:
+    stage.grant(topic_acl("*", "READ"))
+
+    stage.round()
+
+    assert stage.on_target({topic_acl("us-east.", "READ", pattern="PREFIXED")}) == {
+        topic_acl("us-east.", "READ", pattern="PREFIXED")
+    }
+
+
+def test_under_the_identity_policy_wildcard_and_prefix_open_the_flows_topics_only(stage: Stage) -> None:
+    stage.grant(topic_acl("*", "READ"), topic_acl("o", "DESCRIBE", pattern="PREFIXED"))
+
+    identity(stage).round()
+
+    assert stage.on_target({topic_acl(stage.topic, "READ"), topic_acl(stage.topic, "DESCRIBE")}) == {
+        topic_acl(stage.topic, "READ"),
+        topic_acl(stage.topic, "DESCRIBE"),
+    }
+
+
+def test_acls_on_groups_ids_and_the_cluster_are_read_and_not_applied(stage: Stage) -> None:
+    stage.grant(
+        Acl("GROUP", "PREFIXED", "shop", "User:dummy", "*", "ALLOW", "READ"),
+        Acl("TRANSACTIONAL_ID", "LITERAL", "shop", "User:dummy", "*", "ALLOW", "WRITE"),
+        Acl("CLUSTER", "LITERAL", "kafka-cluster", "User:dummy", "*", "ALLOW", "IDEMPOTENT_WRITE"),
+    )
+
+    report = stage.round()
+
+    assert stage.on_target(frozenset()) == frozenset()
+    assert (report.figures["acls-staged"], report.figures["acls-left"]) == (2, 1)
+
+
+def test_one_refused_binding_does_not_stop_the_others(stage: Stage) -> None:
+    good = topic_acl("payments", "READ")
+    bad = Acl("TOPIC", "LITERAL", "payments", "nobody in particular", "*", "ALLOW", "READ")
+
+    refused = stage.acls(stage.target).create([good, bad], within)
+
+    assert set(refused) == {bad}
+    assert stage.on_target({good}) == {good}
+
+
+def test_a_thousand_and_more_bindings_are_written(stage: Stage) -> None:
+    many = [topic_acl(f"t-{number}", "READ") for number in range(1001)]
+
+    assert stage.acls(stage.target).create(many, within) == {}
+
+    assert stage.on_target(set(many)) == set(many)
+
+
+def test_a_cluster_without_an_authorizer_is_no_trouble(
+    stage: Stage, clusters: tuple[KafkaCluster, KafkaCluster]
+) -> None:
+    """MM2's testNoBrokerAclAuthorizer: the target is never touched."""
+    stage.grant(topic_acl(stage.topic, "READ"))
+    for source, target in ((clusters[0], stage.target), (stage.source, clusters[1])):
+        open_stage = Stage(source=source, target=target, topic=stage.topic)
+
+        report = open_stage.round()
+
+        assert (report.figures, report.troubles) == ({"acls-disabled": 1}, [])
+    assert stage.on_target(frozenset()) == frozenset()
+
+
+def test_a_source_that_does_not_let_us_look_revokes_nothing(stage: Stage, tmp_path: Path) -> None:
+    """The client answers with an empty list then, as if every grant had been revoked."""
+    us = Acl("CLUSTER", "LITERAL", "kafka-cluster", "User:ANONYMOUS", "*", "ALLOW", "ALL")
+    strict = KafkaCluster(
+        alias="us-east",
+        folder=tmp_path / "strict",
+        properties=AUTHORIZER | {"super.users": "User:nobody"},
+        heap_mb=256,
+    )
+    try:
+        strict.start()
+        there = Stage(source=strict, target=stage.target, topic=stage.topic)
+        there.grant(us, topic_acl(stage.topic, "READ"))
+        there.round()
+        arrived = {topic_acl(f"us-east.{stage.topic}", "READ")}
+        assert stage.on_target(arrived) == arrived
+        deny = msgspec.structs.replace(us, permission="DENY", operation="DESCRIBE")
+        assert there.acls(strict).create([deny], within) == {}
+        # Once the broker has learnt of it, looking is refused; until then the round has nothing to change.
+        end = time.monotonic() + 10
+        while time.monotonic() < end and "acls-created" in _figures(there):
+            time.sleep(0.02)
+
+        with pytest.raises(Retriable, match="does not let us look") as refused:
+            there.round()
+    finally:
+        strict.stop()
+
+    assert "DESCRIBE the cluster" in refused.value.hint
+    assert stage.on_target(arrived) == arrived
+
+
+def test_an_authorizer_without_any_acl_is_one(stage: Stage) -> None:
+    assert stage.acls(stage.source).read(within) == frozenset()
+
+
+def test_a_cluster_that_is_gone_is_worth_a_retry() -> None:
+    gone = KafkaAcls(ClusterSettings(alias="us-east", bootstrap="127.0.0.1:1"), flow="us-east->eu-west")
+
+    with pytest.raises(Retriable, match="did not tell its ACLs"):
+        gone.read(lambda: 1.5)
+
+
+# the operator's command
+
+CONFIGURATION = """
+clusters:
+  us-east: {{bootstrap.servers: [east.example.com:9092], region: us-east-1, authentication: {{type: plaintext}}}}
+  eu-west: {{bootstrap.servers: [west.example.com:9092], region: eu-west-1, authentication: {{type: plaintext}}}}
+flows:
+  us-east->eu-west:
+    topics: [{topic}]
+"""
+FLOW = FlowName("us-east", "eu-west")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """The command on a stage, led there by a lab's state file."""
+
+    stage: Stage
+    state: Path
+    documents: DynamoDbDocuments
+    capsys: pytest.CaptureFixture[str]
+
+    def run(self, *words: str) -> tuple[int, str]:
+        """The command's exit code and what it printed."""
+        parser = argparse.ArgumentParser()
+        acl_command.add_parser(parser.add_subparsers())
+        arguments = parser.parse_args(["acl", *words, "--lab", str(self.state)])
+        code = int(arguments.run(arguments))
+        return code, self.capsys.readouterr().out
+
+    def answer(self, *words: str) -> tuple[int, Any]:
+        """The same for programs."""
+        code, text = self.run(*words, "--json")
+        return code, json.loads(text)
+
+
+@pytest.fixture
+def bench_at(
+    stage: Stage, dynamodb: DynamoDbLocal, tables: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], Bench]:
+    """A command whose source is at the address that it is given."""
+    config = tmp_path / "replication.yaml"
+    config.write_text(CONFIGURATION.format(topic=stage.topic))
+
+    def at(source: str) -> Bench:
+        state = {
+            "config": str(config),
+            "clusters": {"us-east": {"bootstrap": source}, "eu-west": {"bootstrap": stage.target.bootstrap}},
+            "dynamodb": {"endpoint": dynamodb.endpoint},
+            "tables": msgspec.to_builtins(tables),
+            "mappings": [],
+        }
+        path = tmp_path / "state.json"
+        path.write_text(json.dumps(state))
+        return Bench(
+            stage=stage,
+            state=path,
+            documents=DynamoDbDocuments(dynamodb.client(), tables.control),
+            capsys=capsys,
+        )
+
+    return at
+
+
+def test_the_plan_shows_three_tables_and_changes_nothing(stage: Stage, bench_at: Callable[[str], Bench]) -> None:
+    bench = bench_at(stage.source.bootstrap)
+    stage.grant(topic_acl(stage.topic, "ALL"), topic_acl("other", "READ"))
+
+    code, said = bench.answer("plan", str(FLOW))
+    _, text = bench.run("plan", str(FLOW))
+
+    assert code == 0
+    assert [(acl["name"], acl["operation"]) for acl in said["create"]] == [(f"us-east.{stage.topic}", "READ")]
+    assert [(acl["name"], acl["operation"], acl["on_target"]) for acl in said["staged"]] == [
+        (stage.topic, "ALL", False)
+    ]
+    assert [(acl["name"], acl["reason"]) for acl in said["left"]] == [
+        ("other", "the flow does not replicate this topic")
+    ]
+    for words in ("to do on eu-west", "staged for a failover", "left out", f"us-east.{stage.topic}", "User:dummy"):
+        assert words in text
+    assert stage.on_target(frozenset()) == frozenset()
+
+
+def test_apply_shows_its_plan_first_and_then_does_it(stage: Stage, bench_at: Callable[[str], Bench]) -> None:
+    bench = bench_at(stage.source.bootstrap)
+    stage.grant(topic_acl(stage.topic, "READ"))
+
+    _, text = bench.run("apply", str(FLOW))
+    assert "Nothing was changed" in text
+    assert stage.on_target(frozenset()) == frozenset()
+
+    code, said = bench.answer("apply", str(FLOW), "--execute")
+    assert (code, said["executed"], said["failed"]) == (0, True, [])
+    assert stage.on_target({topic_acl(f"us-east.{stage.topic}", "READ")}) == {
+        topic_acl(f"us-east.{stage.topic}", "READ")
+    }
+    assert "nothing to do" in bench.run("plan", str(FLOW))[1]
+
+
+def test_apply_waits_for_a_schedule_that_is_at_work(stage: Stage, bench_at: Callable[[str], Bench]) -> None:
+    bench, now = bench_at(stage.source.bootstrap), time.time_ns() // 1_000_000
+    assert bench.documents.claim(FLOW, "lease/refresh_topics", holder="a run", now=now, until=now + 60_000)
+
+    with pytest.raises(Retriable, match="at work"):
+        bench.run("apply", str(FLOW), "--execute")
+
+    bench.documents.release(FLOW, "lease/refresh_topics", holder="a run")
+    assert bench.run("apply", str(FLOW), "--execute")[0] == 0
+
+
+def test_a_failover_goes_by_the_stored_plan_when_the_source_is_gone(
+    stage: Stage, bench_at: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Acl("GROUP", "LITERAL", "shop", "User:dummy", "*", "ALLOW", "READ")
+    stage.grant(topic_acl(stage.topic, "WRITE"), group)
+    with pytest.raises(MirrorlessError, match="nothing is staged"):
+        bench_at("127.0.0.1:1").run("apply", str(FLOW), "--failover")
+    assert bench_at(stage.source.bootstrap).run("apply", str(FLOW), "--execute")[0] == 0
+    bench = bench_at("127.0.0.1:1")
+
+    monkeypatch.setattr(acl_command, "LOOK_SECONDS", 2.0)
+    code, said = bench.answer("plan", str(FLOW))
+    monkeypatch.undo()
+    assert code == 1
+    assert "did not tell its ACLs" in said["trouble"]
+    assert [acl["name"] for acl in said["staged"]] == ["shop", stage.topic]
+
+    assert "Nothing was changed" in bench.run("apply", str(FLOW), "--failover")[1]
+    assert stage.on_target(frozenset()) == frozenset()
+    code, said = bench.answer("apply", str(FLOW), "--failover", "--execute")
+    assert (code, len(said["create"])) == (0, 2)
+    assert stage.on_target({topic_acl(stage.topic, "WRITE"), group}) == {topic_acl(stage.topic, "WRITE"), group}
+
+    # The source comes back without its grants: the schedule's order does not undo the operator's.
+    stage.revoke(topic_acl(stage.topic, "WRITE"), group)
+    assert bench_at(stage.source.bootstrap).run("apply", str(FLOW), "--execute")[0] == 0
+    assert stage.on_target({topic_acl(stage.topic, "WRITE"), group}) == {topic_acl(stage.topic, "WRITE"), group}
+
+
+def test_a_cluster_without_an_authorizer_is_said(
+    bench_at: Callable[[str], Bench], clusters: tuple[KafkaCluster, KafkaCluster]
+) -> None:
+    bench = bench_at(clusters[0].bootstrap)
+
+    assert "us-east has no authorizer" in bench.run("plan", str(FLOW))[1]
+    assert bench.answer("apply", str(FLOW), "--execute")[1]["without_authorizer"] == "us-east"

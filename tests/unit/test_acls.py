@@ -1,0 +1,290 @@
+"""What becomes of each ACL of the source: now, at a failover, and when it is revoked."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrorless.acls import Acl, changes, downgraded, held_back, wanted_acls
+from mirrorless.lane import FlowName
+from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+
+FLOW = FlowName("us-east", "eu-west")
+PREFIXED = DefaultPolicy(aliases=frozenset({"us-east", "eu-west"}))
+IDENTITY = IdentityPolicy(source_alias="us-east")
+TAKEN = ("orders", "orders-late", "payments")
+
+
+def allow(operation: str, name: str = "orders", pattern: str = "LITERAL", **more: str) -> Acl:
+    """A grant on a topic, unless told otherwise."""
+    words = {"resource": "TOPIC", "principal": "User:shop", "host": "*", "permission": "ALLOW"} | more
+    return Acl(name=name, pattern=pattern, operation=operation, **words)
+
+
+def deny(operation: str, name: str = "orders", pattern: str = "LITERAL", **more: str) -> Acl:
+    return allow(operation, name, pattern, permission="DENY", **more)
+
+
+def due(*source: Acl, policy: ReplicationPolicy = PREFIXED) -> frozenset[Acl]:
+    return wanted_acls(source, taken=TAKEN, flow=FLOW, policy=policy).due
+
+
+def staged(*source: Acl, policy: ReplicationPolicy = PREFIXED) -> frozenset[Acl]:
+    return wanted_acls(source, taken=TAKEN, flow=FLOW, policy=policy).staged
+
+
+def left(*source: Acl, policy: ReplicationPolicy = PREFIXED) -> dict[Acl, str]:
+    return dict(wanted_acls(source, taken=TAKEN, flow=FLOW, policy=policy).left)
+
+
+# due now: MM2's rule
+
+
+@pytest.mark.parametrize("operation", ["READ", "DESCRIBE", "DESCRIBE_CONFIGS", "DELETE", "ALTER", "CREATE"])
+def test_a_grant_arrives_on_the_remote_topic(operation: str) -> None:
+    assert due(allow(operation)) == {allow(operation, "us-east.orders")}
+
+
+def test_a_grant_to_write_is_not_due_since_only_the_flow_writes_to_remote_topics() -> None:
+    assert due(allow("WRITE")) == frozenset()
+
+
+def test_a_grant_of_everything_becomes_a_grant_to_read() -> None:
+    assert due(allow("ALL")) == {allow("READ", "us-east.orders")}
+
+
+@pytest.mark.parametrize("operation", ["ALL", "WRITE", "READ"])
+def test_what_is_denied_stays_denied(operation: str) -> None:
+    assert due(deny(operation)) == {deny(operation, "us-east.orders")}
+
+
+def test_principal_and_host_are_kept() -> None:
+    granted = allow("READ", principal="User:CN=shop,O=Example", host="10.0.0.1")
+
+    assert due(granted) == {granted.on("LITERAL", "us-east.orders")}
+
+
+def test_a_topic_that_the_flow_does_not_take_is_left_with_the_reason() -> None:
+    other = allow("READ", "secrets")
+
+    assert due(other) == frozenset()
+    assert left(other) == {other: "the flow does not replicate this topic"}
+
+
+def test_under_the_identity_policy_a_grant_keeps_its_name() -> None:
+    assert due(allow("READ"), policy=IDENTITY) == {allow("READ")}
+
+
+def test_heartbeats_are_renamed_under_the_identity_policy_too() -> None:
+    wanted = wanted_acls([allow("READ", "heartbeats")], taken=["heartbeats"], flow=FLOW, policy=IDENTITY)
+
+    assert wanted.due == {allow("READ", "us-east.heartbeats")}
+
+
+# prefixes and the wildcard
+
+
+def test_a_prefix_becomes_a_prefix_of_remote_topics() -> None:
+    assert due(allow("READ", "ord", "PREFIXED")) == {allow("READ", "us-east.ord", "PREFIXED")}
+
+
+def test_a_prefix_is_downgraded_as_a_name_is() -> None:
+    assert due(allow("ALL", "ord", "PREFIXED")) == {allow("READ", "us-east.ord", "PREFIXED")}
+    assert due(allow("WRITE", "ord", "PREFIXED")) == frozenset()
+
+
+def test_a_prefix_of_no_replicated_topic_is_left() -> None:
+    other = allow("READ", "sec", "PREFIXED")
+
+    assert due(other) == frozenset()
+    assert left(other) == {other: "the flow replicates no topic with this prefix"}
+
+
+def test_the_wildcard_becomes_the_prefix_of_the_flows_remote_topics() -> None:
+    """MM2 makes a literal `us-east.*` of it, which is the name of no topic."""
+    assert due(allow("READ", "*")) == {allow("READ", "us-east.", "PREFIXED")}
+
+
+def test_a_topic_named_by_a_prefix_that_is_a_star_is_no_wildcard() -> None:
+    assert due(allow("READ", "*", "PREFIXED")) == frozenset()
+
+
+def test_under_the_identity_policy_the_wildcard_opens_the_flows_topics_only() -> None:
+    """MM2 copies it, and so opens every topic of the target."""
+    assert due(allow("READ", "*"), policy=IDENTITY) == {allow("READ", topic) for topic in TAKEN}
+
+
+def test_under_the_identity_policy_a_prefix_opens_the_flows_topics_only() -> None:
+    assert due(allow("READ", "orders", "PREFIXED"), policy=IDENTITY) == {
+        allow("READ", "orders"),
+        allow("READ", "orders-late"),
+    }
+
+
+def test_a_wildcard_without_any_topic_is_left() -> None:
+    wanted = wanted_acls([allow("READ", "*")], taken=(), flow=FLOW, policy=PREFIXED)
+
+    assert not wanted.due
+    assert set(wanted.left.values()) == {"the flow replicates no topic"}
+
+
+def test_an_exception_from_a_prefix_is_kept_even_where_its_topic_is_not_replicated() -> None:
+    """The grant has grown to a prefix of remote topics: one from earlier days must not be opened by it."""
+    assert deny("READ", "us-east.orders-old") in due(allow("READ", "orders", "PREFIXED"), deny("READ", "orders-old"))
+    assert deny("READ", "us-east.secrets") in due(allow("READ", "*"), deny("READ", "secrets"))
+
+
+def test_an_exception_from_nothing_is_left() -> None:
+    secret = deny("READ", "secrets")
+
+    assert secret in left(allow("READ", "orders", "PREFIXED"), secret)
+    assert secret in left(allow("READ", "*"), secret, policy=IDENTITY)
+
+
+# staged for a failover
+
+
+def test_what_was_downgraded_is_staged_under_the_applications_own_topic_name() -> None:
+    assert allow("WRITE") in staged(allow("WRITE"))
+    assert allow("ALL") in staged(allow("ALL"))
+
+
+def test_a_consumer_may_read_its_own_topic_name_after_a_failover_too() -> None:
+    """Producers that moved write to `orders`, beside `us-east.orders`."""
+    assert staged(allow("READ")) == {allow("READ")}
+
+
+def test_under_the_identity_policy_only_what_was_downgraded_is_staged() -> None:
+    assert staged(allow("READ"), allow("WRITE"), deny("WRITE"), policy=IDENTITY) == {allow("WRITE")}
+    assert staged(allow("ALL"), policy=IDENTITY) == {allow("ALL")}
+
+
+def test_groups_and_transactional_ids_are_staged_as_they_are() -> None:
+    moving = [
+        allow("READ", "shop", resource="GROUP"),
+        allow("READ", "*", resource="GROUP"),
+        deny("READ", "sh", "PREFIXED", resource="GROUP"),
+        allow("WRITE", "shop-tx", resource="TRANSACTIONAL_ID"),
+    ]
+
+    assert staged(*moving) == set(moving)
+    assert due(*moving) == frozenset()
+
+
+def test_an_applications_prefix_is_staged_as_a_prefix() -> None:
+    """A streams application makes its internal topics on the target under its prefix."""
+    assert staged(allow("ALL", "ord", "PREFIXED")) == {allow("ALL", "ord", "PREFIXED")}
+
+
+def test_a_staged_wildcard_opens_the_flows_topics_only() -> None:
+    assert staged(allow("WRITE", "*")) == {allow("WRITE", topic) for topic in TAKEN}
+
+
+def test_a_staged_prefix_keeps_its_exceptions() -> None:
+    assert deny("WRITE", "orders-old") in staged(allow("WRITE", "orders", "PREFIXED"), deny("WRITE", "orders-old"))
+    closed = staged(allow("WRITE", "orders", "PREFIXED"), deny("WRITE", "*"), policy=IDENTITY)
+    assert deny("WRITE", "orders", "PREFIXED") in closed
+
+
+# left
+
+
+def test_acls_on_the_cluster_are_never_copied() -> None:
+    cluster = allow("IDEMPOTENT_WRITE", "kafka-cluster", resource="CLUSTER")
+
+    wanted = wanted_acls([cluster], taken=TAKEN, flow=FLOW, policy=PREFIXED)
+
+    assert not wanted.due
+    assert not wanted.staged
+    assert "never copied" in wanted.left[cluster]
+
+
+@pytest.mark.parametrize("unknown", [allow("UNKNOWN"), allow("READ", resource="UNKNOWN")])
+def test_what_the_client_cannot_name_is_left_with_the_reason(unknown: Acl) -> None:
+    assert left(unknown) == {unknown: "this version of the Kafka client has no word for it"}
+
+
+ANY_ACL = st.builds(
+    Acl,
+    resource=st.sampled_from(["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"]),
+    pattern=st.sampled_from(["LITERAL", "PREFIXED"]),
+    name=st.sampled_from(["*", "o", "orders", "orders-late", "orders-old", "payments", "p", "secrets", "us-east."]),
+    principal=st.sampled_from(["User:shop", "User:*"]),
+    host=st.just("*"),
+    permission=st.sampled_from(["ALLOW", "DENY"]),
+    operation=st.sampled_from(["ALL", "READ", "WRITE", "DESCRIBE"]),
+)
+
+
+@given(source=st.sets(ANY_ACL, max_size=8), policy=st.sampled_from([PREFIXED, IDENTITY]))
+def test_nothing_is_dropped_in_silence_and_nothing_foreign_is_opened(
+    source: set[Acl], policy: ReplicationPolicy
+) -> None:
+    wanted = wanted_acls(source, taken=TAKEN, flow=FLOW, policy=policy)
+
+    assert not wanted.due & wanted.staged
+    for acl in source:
+        alone = wanted_acls([acl], taken=TAKEN, flow=FLOW, policy=policy)
+        assert bool(alone.due or alone.staged) != bool(alone.left)
+    for acl in wanted.due:
+        assert acl.resource == "TOPIC"
+        if acl.permission == "ALLOW":
+            assert acl.operation not in {"ALL", "WRITE"}
+            ours = acl.name.startswith("us-east.") if policy is PREFIXED else acl.name in TAKEN
+            assert ours
+            assert acl.pattern == "LITERAL" or policy is PREFIXED
+
+
+# what has to change
+
+
+def test_only_what_is_missing_is_created() -> None:
+    there, missing = allow("READ", "us-east.orders"), allow("DESCRIBE", "us-east.orders")
+
+    change = changes(frozenset({there, missing}), on_target=frozenset({there}), ours=frozenset(), kept=frozenset())
+
+    assert change.create == {missing}
+    assert not change.delete
+
+
+def test_a_revoked_grant_is_deleted_if_we_made_it_and_only_then() -> None:
+    ours, theirs = allow("READ", "us-east.orders"), allow("READ", "us-east.payments")
+
+    change = changes(frozenset(), on_target=frozenset({ours, theirs}), ours=frozenset({ours}), kept=frozenset())
+
+    assert change.delete == {ours}
+
+
+def test_what_somebody_else_has_deleted_needs_no_deletion() -> None:
+    ours = allow("READ", "us-east.orders")
+
+    assert not changes(frozenset(), on_target=frozenset(), ours=frozenset({ours}), kept=frozenset()).delete
+
+
+def test_what_a_failover_has_created_is_not_the_schedules_to_delete() -> None:
+    acl = allow("READ", "orders")
+
+    assert not changes(frozenset(), on_target=frozenset({acl}), ours=frozenset({acl}), kept=frozenset({acl})).delete
+
+
+def test_a_grant_waits_for_the_denial_that_could_not_be_created() -> None:
+    grant, other = allow("READ", "us-east.", "PREFIXED"), allow("READ", principal="User:other")
+    closed = deny("READ", "us-east.secrets")
+
+    assert held_back([grant, other], [closed]) == {grant: closed}
+    assert held_back([grant], [deny("READ", principal="User:*")]) != {}
+    assert held_back([grant, other], []) == {}
+
+
+def test_the_downgrade_touches_grants_to_write_only() -> None:
+    assert downgraded(allow("WRITE")) is None
+    assert downgraded(allow("ALL")) == allow("READ")
+    assert downgraded(deny("ALL")) == deny("ALL")
+    assert downgraded(allow("DESCRIBE")) == allow("DESCRIBE")
+
+
+def test_an_acl_reads_like_a_sentence() -> None:
+    assert str(allow("READ", "us-east.", "PREFIXED", host="10.0.0.1")) == (
+        "ALLOW READ for User:shop from 10.0.0.1 on TOPIC us-east. (PREFIXED)"
+    )
