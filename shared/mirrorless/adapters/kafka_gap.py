@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left, translated
+from mirrorless.adapters.kafka_admin import LASTING, Ask, WarmAdmin, first_cause
+from mirrorless.adapters.kafka_client import MARGIN_SECONDS, client_config, translated
+from mirrorless.errors import Retriable
 from mirrorless.gaps import Cleanup, Look, Range, cleanup_of, event_bytes
 from mirrorless.groups import Place
 from mirrorless.record import Record
@@ -39,6 +42,11 @@ LOOK_BYTES: Final = 32 * 1024 * 1024
 FETCH_BYTES: Final = 256 * 1024
 """Of one partition at a time: a gap is often one offset, and what is fetched beyond it is thrown away."""
 
+KEYS: Final = 1_000
+"""Partitions or topics that are asked about in one call."""
+
+_K = TypeVar("_K", bound=Hashable)
+
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 -- the constants' names
 
 
@@ -49,42 +57,41 @@ class KafkaSourceLog:
         self._cluster = cluster
         self._flow = flow
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._warm_admin: AdminClient | None = None
+        self._admin = WarmAdmin(cluster, f"{flow}|gaps-admin")
 
     def starts(self, places: Sequence[Place], deadline: Deadline) -> dict[Place, int]:
         """See `SourceLog.starts`."""
         from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 -- kept out of every cold start
 
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # theirs
-        wanted = {TopicPartition(*place): earliest for place in places}
-        found, deadline = {}, _soon(deadline)
-        with translated("tell where its logs begin", self._where):
-            futures = self._admin().list_offsets(wanted, request_timeout=seconds_left(deadline)) if wanted else {}
-            for at, future in futures.items():
-                try:
-                    found[at.topic, at.partition] = answer(future, deadline).offset
-                except KafkaException as exc:
-                    if exc.args[0].code() not in _ABSENT:
-                        raise
-        return found
+
+        def ask(admin: AdminClient, some: list[Place], seconds: float) -> dict[Place, Future[Any]]:
+            request = {TopicPartition(*place): earliest for place in some}
+            futures = admin.list_offsets(request, request_timeout=seconds)
+            return {(at.topic, at.partition): future for at, future in futures.items()}
+
+        return {place: found.offset for place, found in self._each("tell where its logs begin", places, ask, deadline)}
 
     def cleanup(self, topics: Sequence[str], deadline: Deadline) -> dict[str, Cleanup]:
         """See `SourceLog.cleanup`."""
         from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415 -- same
 
-        wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        found, deadline = {}, _soon(deadline)
-        with translated("describe its topics", self._where):
-            futures = self._admin().describe_configs(wanted, request_timeout=seconds_left(deadline)) if wanted else {}
-            for resource, future in futures.items():
-                try:
-                    configs = answer(future, deadline)
-                except KafkaException as exc:
-                    if exc.args[0].code() not in _ABSENT:
-                        raise
-                    continue
-                found[resource.name] = cleanup_of({name: entry.value for name, entry in configs.items()})
-        return found
+        def ask(admin: AdminClient, some: list[str], seconds: float) -> dict[str, Future[Any]]:
+            resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in some]
+            futures = admin.describe_configs(resources, request_timeout=seconds)
+            return {resource.name: future for resource, future in futures.items()}
+
+        described = self._each("describe its topics", topics, ask, deadline)
+        return {topic: cleanup_of({name: it.value for name, it in configs.items()}) for topic, configs in described}
+
+    def _each(self, what: str, keys: Iterable[_K], ask: Ask[_K], deadline: Deadline) -> Iterable[tuple[_K, Any]]:
+        """What the source answers; of what it has not, or does not show, nothing."""
+        end = time.monotonic() + ASK_SECONDS
+        answers, failures = self._admin.ask_each(keys, ask, lambda: min(deadline(), end - time.monotonic()), chunk=KEYS)
+        passing = [error for error in failures.values() if error.code() not in LASTING]
+        if passing and not answers:
+            raise Retriable(f"the source did not {what}: {first_cause(passing)}", where=self._where)
+        return answers.items()
 
     def look(
         self, ranges: Mapping[Place, Sequence[Range]], *, committed: bool, deadline: Deadline
@@ -112,29 +119,6 @@ class KafkaSourceLog:
             finally:
                 consumer.close()
         return {place: reading.seen() for place, reading in readings.items()}
-
-    def _admin(self) -> AdminClient:
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 -- same
-
-        if self._warm_admin is None:
-            self._warm_admin = AdminClient(client_config(self._cluster, f"{self._flow}|gaps-admin"))
-        return self._warm_admin
-
-
-_ABSENT: Final = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- the constant's name
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 -- same
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    }
-)
-"""Of one topic only: its gaps wait, the others go on."""
-
-
-def _soon(deadline: Deadline) -> Deadline:
-    end = time.monotonic() + ASK_SECONDS
-    return lambda: min(deadline(), end - time.monotonic())
 
 
 def joined(ranges: Iterable[Range], near: int = NEAR) -> list[Range]:
