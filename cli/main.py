@@ -28,6 +28,7 @@ COMMANDS = {
     "losses": "cli.losses",
     "groups": "cli.groups",
     "topics": "cli.topics",
+    "acl": "cli.acl",
 }
 """Where each command is written."""
 

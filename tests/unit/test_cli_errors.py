@@ -39,6 +39,7 @@ def test_an_unknown_command_is_answered_with_those_that_exist(capsys: pytest.Cap
         ["losses"],
         ["groups", "us-east->eu-west"],
         ["topics", "us-east->eu-west"],
+        ["acl", "plan", "us-east->eu-west"],
     ],
 )
 @pytest.mark.parametrize("place", ["--lab", "--config"])

@@ -41,6 +41,8 @@ def test_no_command_has_gone_missing() -> None:
         "mirrorless losses",
         "mirrorless groups",
         "mirrorless topics",
+        "mirrorless acl plan",
+        "mirrorless acl apply",
     }
 
 
@@ -63,8 +65,8 @@ def test_the_example_in_a_commands_help_is_in_the_manual(name: str) -> None:
     assert example in MANUAL
 
 
-@pytest.mark.parametrize("order", ["resume", "quarantine", "reset"])
+@pytest.mark.parametrize("order", ["lanes resume", "lanes quarantine", "lanes reset", "acl apply"])
 def test_what_changes_state_shows_its_plan_first(order: str) -> None:
-    options = COMMANDS[f"mirrorless lanes {order}"][0]._option_string_actions
+    options = COMMANDS[f"mirrorless {order}"][0]._option_string_actions
     assert {"--dry-run", "--execute"} <= set(options)
     assert options["--execute"].default is False
