@@ -61,6 +61,7 @@ class Wiring:
     source: Cluster = field(init=False)
     target: Cluster = field(init=False)
     topics: KafkaTopics = field(init=False)
+    source_log: KafkaSourceLog = field(init=False)
     states: DynamoDbLaneStates = field(init=False)
     ledger: DynamoDbLossLedger = field(init=False)
     ensured: Ensured = field(default_factory=Ensured)
@@ -83,6 +84,7 @@ class Wiring:
             )
             for cluster in (flow.source, flow.target)
         )
+        self.source_log = KafkaSourceLog(flow.source, flow=flow.flow)
         self.topics = KafkaTopics(flow.target, flow=flow.flow, role="remote-topics")
 
     def partitions(self, deadline: Deadline) -> dict[str, int]:
@@ -128,6 +130,7 @@ class Wiring:
                 place_on_target=self.followed.place_on_target,
                 source_ends=self.source.topics.ends,
                 target_ends=self.target.topics.ends,
+                source_log=self.source_log,
                 transactional=self.settings.flow.delivery == "exactly_once",
             ),
             rereads=Rereads(offset_map=OffsetMap(self.chains)),

@@ -1,6 +1,6 @@
 """The refresh of topics: a schedule starts it every minute, and each of its tasks is done when it is due.
 
-The schedule's input is all that it knows, see mirrorless.control_settings. Tasks: `topics` and `configs`.
+The schedule's input is all that it knows, see mirrorless.control_settings. Tasks: `topics`, `configs` and `acls`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from uuid import uuid4
 
 import msgspec
 
+from mirrorless.acl_sync import AclSync
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.dynamodb import dynamodb_client
 from mirrorless.adapters.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
+from mirrorless.adapters.kafka_acls import KafkaAcls
 from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.adapters.kafka_topics import KafkaTopics
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
@@ -65,10 +67,17 @@ def wire(settings: ControlSettings) -> list[Task]:
     refresh = TopicRefresh(
         settings=settings, source=source, lookout=lookout, shapes=shapes, mappings=mapping_sync(settings, known)
     )
+    acls = AclSync(
+        settings=settings,
+        source=KafkaAcls(flow.source, flow=flow.flow),
+        target=KafkaAcls(flow.target, flow=flow.flow),
+        topics=source.partitions,
+        documents=known,
+    )
     duties = (
         ("topics", settings.refresh_topics_seconds, refresh.act),
         ("configs", settings.sync_topic_configs_seconds, shapes.sync_configs),
-        # Here stand the ACLs.
+        ("acls", settings.sync_topic_acls_seconds, acls.act),
     )
     return [Task(name=name, every_seconds=every, act=act) for name, every, act in duties if every is not None]
 
