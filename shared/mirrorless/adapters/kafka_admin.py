@@ -7,6 +7,7 @@ client answered at once in both cases. So what a warm client fails to read is as
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from mirrorless.adapters.kafka_client import answer, client_config, seconds_left
+from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left
 from mirrorless.settings import ClusterSettings
 from mirrorless.target import Deadline
 
@@ -39,6 +40,18 @@ DENIED: Final = frozenset(
     }
 )
 """What the operator mends, by rights that are lacking."""
+
+MOVING: Final = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""A group's coordinator is elsewhere, or not ready yet. Nothing was done, and soon it will answer."""
+
+SETTLE_SECONDS: Final = 2.0
+"""How long a moving coordinator is waited for. A group waits longer only for the next round."""
 
 _K = TypeVar("_K", bound=Hashable)
 Ask = Callable[[AdminClient, list[_K], float], Mapping[_K, Future[Any]]]
@@ -79,6 +92,20 @@ class WarmAdmin:
             deadline: seconds left; a warm client gets half of them.
             chunk: how many keys are under way at a time.
         """
+        begun = deadline()
+        answers, failures = self._ask_twice(keys, ask, deadline, chunk)
+        while moving := [key for key, error in failures.items() if error.code() in MOVING]:
+            if deadline() < max(begun - SETTLE_SECONDS, MARGIN_SECONDS):
+                break
+            time.sleep(0.1)  # between two looks at a condition with a deadline
+            more, failed = self._pass(moving, ask, deadline, chunk)
+            answers |= more
+            failures = {key: error for key, error in failures.items() if key not in moving} | failed
+        return answers, failures
+
+    def _ask_twice(
+        self, keys: Iterable[_K], ask: Ask[_K], deadline: Deadline, chunk: int
+    ) -> tuple[dict[_K, Any], dict[_K, KafkaError]]:
         wanted = list(dict.fromkeys(keys))
         if self._client is None:
             return self._pass(wanted, ask, deadline, chunk)

@@ -1,4 +1,10 @@
-"""One cluster's consumer groups, as Kafka tells them: classic ones and those of KIP-848."""
+"""One cluster's consumer groups, as Kafka tells them: classic ones and those of KIP-848.
+
+Librdkafka 2.16 has two faults in what it asks of a group's coordinator, and both kill the process. One is met when a
+coordinator has moved, and is worked around below. The other (an assertion on `eonce->refcnt`) needs a connection that
+breaks within the instant of a request (https://github.com/confluentinc/librdkafka/pull/5397). The less is asked of
+coordinators the better; and what is left costs one invocation, which the schedule makes up for.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from typing import Any, Final
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirrorless.adapters.kafka_admin import DENIED, WarmAdmin, first_cause
+from mirrorless.adapters.kafka_admin import DENIED, MOVING, SETTLE_SECONDS, WarmAdmin, first_cause
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, seconds_left
 from mirrorless.errors import Retriable
 from mirrorless.groups import Committed, GroupIsActive, GroupState, Place
@@ -48,34 +54,25 @@ class KafkaGroups:
 
     def names(self, deadline: Deadline) -> list[str]:
         """See `Groups.names`. The client itself leaves out what is not of the consumer protocol."""
-
-        def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
-            return {key: client.list_consumer_groups(request_timeout=seconds) for key in keys}
-
-        answers, failures = self._admin.ask_each([self._where], ask, deadline, chunk=1)
-        errors = list(failures.values())
-        for found in answers.values():
-            errors += [each.args[0] for each in found.errors]
-        if errors:
-            # A broker that is not heard has groups, too, and they must not look as if they were gone.
-            self._admin.discard()
-            raise Retriable(f"the cluster did not list its groups: {first_cause(errors)}", where=self._where)
-        return sorted(group.group_id for found in answers.values() for group in found.valid)
+        return sorted(self._listed(deadline))
 
     def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
         """See `Groups.states`. A group that cannot be seen counts as active: nobody commits for it then."""
+        wanted = list(dict.fromkeys(groups))
+        if not wanted:
+            return {}
+        listed = self._listed(deadline)
+        # Nobody lists the groups of a coordinator that is moving, so each one that seems absent is asked for by name.
+        unlisted = [group for group in wanted if listed.get(group, "absent") == "absent"]
 
         def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
             return client.describe_consumer_groups(keys, request_timeout=seconds)
 
-        answers, failures = self._admin.ask_each(groups, ask, deadline, chunk=CHUNK)
-        self._raise_if_silent(answers, failures, "describe its groups")
-        described = {group: _state(each.state) for group, each in answers.items()}
-        undescribed = {
-            group: "absent" if error.code() == KafkaError.GROUP_ID_NOT_FOUND else "active"
-            for group, error in failures.items()
-        }
-        return described | undescribed  # type: ignore[return-value]  # the literals of GroupState
+        answers, failures = self._admin.ask_each(unlisted, ask, deadline, chunk=CHUNK)
+        named = {group: _state(each.state) for group, each in answers.items()}
+        for group, error in failures.items():
+            named[group] = "absent" if error.code() == KafkaError.GROUP_ID_NOT_FOUND else "active"
+        return {group: named[group] if group in named else listed[group] for group in wanted}
 
     def committed(self, groups: Iterable[str], deadline: Deadline) -> dict[str, dict[Place, Committed]]:
         """See `Groups.committed`.
@@ -102,16 +99,15 @@ class KafkaGroups:
             return
         where = f"{self._where} group {group}"
         wanted = [TopicPartition(*place, to.offset, to.metadata) for place, to in sorted(offsets.items())]
-        client = self._admin.client()
-        try:
-            futures = client.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=seconds_left(deadline)
-            )
-            answers = answer(futures[group], deadline).topic_partitions
-        except KafkaException as exc:
-            if exc.args[0].code() not in _ACTIVE:
-                self._admin.discard()
-            raise _refused(exc.args[0], "its offsets", where) from exc
+        answers = self._alter(group, wanted, where, deadline)
+        begun = deadline()
+        # A moving coordinator refuses everything for certain, so asking again decides nothing anew.
+        while {at.error.code() for at in answers if at.error is not None} & MOVING:
+            self._admin.discard()
+            if deadline() < max(begun - SETTLE_SECONDS, MARGIN_SECONDS):
+                break
+            time.sleep(0.1)  # between two looks at a condition with a deadline
+            answers = self._alter(group, wanted, where, deadline)
         refused = {f"{at.topic}-{at.partition}": at.error for at in answers if at.error is not None}
         for error in refused.values():
             if error.code() in _ACTIVE:  # other places may have other errors; none was committed
@@ -119,22 +115,51 @@ class KafkaGroups:
         for error in refused.values():
             raise _refused(error, ", ".join(list(refused)[:5]) + (", …" if len(refused) > 5 else ""), where)  # noqa: PLR2004 -- a sentence's worth
 
+    def _listed(self, deadline: Deadline) -> dict[str, GroupState]:
+        """Every group that some broker lists, with its state: one request per broker, whatever there is."""
+
+        def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+            return {key: client.list_consumer_groups(request_timeout=seconds) for key in keys}
+
+        answers, failures = self._admin.ask_each([self._where], ask, deadline, chunk=1)
+        errors = list(failures.values())
+        for found in answers.values():
+            # The client documents exceptions here, and gives what they would carry.
+            errors += [each.args[0] if isinstance(each, KafkaException) else each for each in found.errors]
+        if errors:
+            # A broker that is not heard has groups, too, and they must not look as if they were gone.
+            self._admin.discard()
+            raise Retriable(f"the cluster did not list its groups: {first_cause(errors)}", where=self._where)
+        return {group.group_id: _state(group.state) for found in answers.values() for group in found.valid}
+
+    def _alter(self, group: str, wanted: list[TopicPartition], where: str, deadline: Deadline) -> list[TopicPartition]:
+        """The places, each with the broker's error if it has one."""
+        client = self._admin.client()
+        try:
+            futures = client.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=seconds_left(deadline)
+            )
+            places: list[TopicPartition] = answer(futures[group], deadline).topic_partitions
+        except KafkaException as exc:
+            if exc.args[0].code() not in _ACTIVE:
+                self._admin.discard()
+            raise _refused(exc.args[0], "its offsets", where) from exc
+        return places
+
     def _committed(
         self, groups: Iterable[str], deadline: Deadline
     ) -> tuple[dict[str, dict[Place, Committed]], list[str]]:
         """What the groups committed, and the groups with offsets in an open transaction."""
 
         def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
-            return {
-                key: client.list_consumer_group_offsets(
-                    [ConsumerGroupTopicPartitions(key)], require_stable=True, request_timeout=seconds
-                )[key]
-                for key in keys
-            }
+            described = client.describe_consumer_groups(keys, request_timeout=seconds)
+            return {key: self._offsets_of(client, key, each, deadline) for key, each in described.items()}
 
         answers, failures = self._admin.ask_each(groups, ask, deadline, chunk=CHUNK)
         self._raise_if_silent(answers, failures, "tell what its groups committed")
-        found, unstable = {}, []
+        unknown = [group for group, error in failures.items() if error.code() == KafkaError.GROUP_ID_NOT_FOUND]
+        found: dict[str, dict[Place, Committed]] = {group: {} for group in unknown}
+        unstable = []
         for group, each in answers.items():
             errors = {at.error.code() for at in each.topic_partitions if at.error is not None}
             if not errors:
@@ -146,6 +171,23 @@ class KafkaGroups:
             elif errors == {KafkaError.UNSTABLE_OFFSET_COMMIT}:
                 unstable.append(group)
         return found, unstable
+
+    @staticmethod
+    def _offsets_of(client: AdminClient, group: str, described: Future[Any], deadline: Deadline) -> Future[Any]:
+        """Ask what a group committed, if its coordinator has just described it; else the description's failure.
+
+        Librdkafka 2.16 kills the process when a broker answers OffsetFetch of an admin client with NOT_COORDINATOR,
+        as it does while a coordinator moves (https://github.com/confluentinc/librdkafka/issues/5040). A description
+        gets the same answer and survives it, so what is left of the danger is the instant between the two.
+        """
+        try:
+            answer(described, deadline)
+        except KafkaException:
+            return described  # failed, or given up: whoever waits for it hears so
+        offsets: Future[Any] = client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=seconds_left(deadline)
+        )[group]
+        return offsets
 
     def _raise_if_silent(self, answers: Mapping[str, object], failures: Mapping[str, KafkaError], what: str) -> None:
         """Nothing was told about any group, and not for what the groups are: then the cluster is silent."""

@@ -1,0 +1,257 @@
+"""Consumer groups of both kinds on a real cluster: what they are, what they committed, and whose offsets we may set."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from lab.kafka import KafkaCluster
+from mirrorless.adapters.kafka_groups import KafkaGroups
+from mirrorless.errors import Retriable
+from mirrorless.groups import Committed, GroupIsActive
+from mirrorless.settings import ClusterSettings
+from mirrorless.target import Deadline
+
+pytestmark = pytest.mark.integration
+
+both_kinds = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+
+
+def within(seconds: float) -> Deadline:
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
+
+
+@pytest.fixture
+def cluster(clusters: tuple[KafkaCluster, KafkaCluster]) -> Iterator[KafkaCluster]:
+    yield clusters[1]
+    clusters[1].start()  # a failed test may have left it dead
+
+
+@pytest.fixture
+def groups(cluster: KafkaCluster) -> KafkaGroups:
+    """Of a cluster that knows its coordinators: a new one makes their topic when the first group comes."""
+    left = within(60)
+    while True:
+        try:
+            groups_of(cluster.bootstrap).committed(["the-first"], within(10))
+            return groups_of(cluster.bootstrap)
+        except Retriable:
+            assert left() > 0, "the cluster found no coordinator"
+
+
+@pytest.fixture
+def topic(cluster: KafkaCluster) -> str:
+    name = f"orders-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(name, num_partitions=3, replication_factor=1)])[name].result(10)
+    return name
+
+
+@pytest.fixture
+def group() -> str:
+    return f"billing-{uuid4().hex[:8]}"
+
+
+def groups_of(bootstrap: str) -> KafkaGroups:
+    return KafkaGroups(ClusterSettings(alias="eu-west", bootstrap=bootstrap), flow="us-east->eu-west")
+
+
+@contextmanager
+def member(cluster: KafkaCluster, group: str, topic: str, protocol: str) -> Iterator[Consumer]:
+    """A consumer of the topic that has been given partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.subscribe([topic])
+        left = within(30)
+        while not consumer.assignment():
+            assert left() > 0, f"{group} was given no partition"
+            consumer.poll(0.1)
+        yield consumer
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def open_transaction(cluster: KafkaCluster, group: str, topic: str) -> Iterator[Callable[[int], Producer]]:
+    """Commits an offset of partition 0 for the group in a transaction that stays open."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": group})
+    producer.init_transactions(30)
+
+    def begin(offset: int) -> Producer:
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(
+            [TopicPartition(topic, 0, offset)],
+            consumer.consumer_group_metadata(),
+            30,
+        )
+        return producer
+
+    yield begin
+    consumer.close()
+
+
+# What there is
+
+
+@both_kinds
+def test_a_group_is_active_while_it_has_a_member_and_then_empty(
+    cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str, protocol: str
+) -> None:
+    with member(cluster, group, topic, protocol):
+        assert groups.states([group], within(10)) == {group: "active"}
+        assert group in groups.names(within(10))
+
+    assert groups.states([group], within(10)) == {group: "empty"}
+    assert group in groups.names(within(10))
+
+
+def test_a_group_that_only_ever_was_committed_for_is_listed_and_empty(
+    groups: KafkaGroups, group: str, topic: str
+) -> None:
+    groups.commit(group, {(topic, 0): Committed(7)}, within(10))
+
+    assert group in groups.names(within(10))
+    assert groups.states([group], within(10)) == {group: "empty"}
+
+
+def test_an_unknown_group_is_absent_and_has_committed_nothing(groups: KafkaGroups, group: str) -> None:
+    assert groups.states([group], within(10)) == {group: "absent"}
+    assert groups.committed([group], within(10)) == {group: {}}
+    assert group not in groups.names(within(10))
+
+
+def test_no_group_is_asked_for_nothing(groups: KafkaGroups) -> None:
+    assert groups.states([], within(10)) == {}
+    assert groups.committed([], within(10)) == {}
+
+
+# What was committed
+
+
+@both_kinds
+def test_offsets_come_with_their_metadata(
+    cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str, protocol: str
+) -> None:
+    with member(cluster, group, topic, protocol) as consumer:
+        offsets = [TopicPartition(topic, 0, 5, "größe"), TopicPartition(topic, 1, 0)]
+        consumer.commit(offsets=offsets, asynchronous=False)
+
+        # A place without an offset, here partition 2, is left out.
+        assert groups.committed([group], within(10)) == {
+            group: {(topic, 0): Committed(5, "größe"), (topic, 1): Committed(0, "")}
+        }
+
+
+def test_more_groups_than_one_chunk_are_told_in_one_answer(groups: KafkaGroups, group: str, topic: str) -> None:
+    many = [f"{group}-{number}" for number in range(230)]
+    for number in (0, 100, 229):
+        groups.commit(many[number], {(topic, 0): Committed(number)}, within(10))
+
+    found = groups.committed(many, within(30))
+    states = groups.states(many, within(30))
+
+    assert list(found) == many
+    assert {name: each for name, each in found.items() if each} == {
+        many[number]: {(topic, 0): Committed(number)} for number in (0, 100, 229)
+    }
+    assert [name for name, state in states.items() if state == "empty"] == [many[0], many[100], many[229]]
+
+
+def test_a_group_whose_offsets_are_in_an_open_transaction_does_not_tell_and_hides_no_other(
+    groups: KafkaGroups, group: str, topic: str, open_transaction: Callable[[int], Producer]
+) -> None:
+    other = f"{group}-other"
+    groups.commit(group, {(topic, 0): Committed(1), (topic, 1): Committed(1)}, within(10))
+    groups.commit(other, {(topic, 0): Committed(2)}, within(10))
+
+    producer = open_transaction(5)
+    assert groups.committed([group, other], within(10)) == {other: {(topic, 0): Committed(2)}}
+
+    producer.commit_transaction(30)
+    assert groups.committed([group], within(10)) == {group: {(topic, 0): Committed(5), (topic, 1): Committed(1)}}
+
+
+# Committing for a group
+
+
+@both_kinds
+def test_a_sleeping_group_goes_on_where_it_was_committed_for(
+    cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str, protocol: str
+) -> None:
+    with member(cluster, group, topic, protocol) as consumer:
+        consumer.commit(offsets=[TopicPartition(topic, 0, 1), TopicPartition(topic, 1, 1)], asynchronous=False)
+
+    groups.commit(group, {(topic, 0): Committed(9, "from us-east"), (topic, 2): Committed(0)}, within(10))
+
+    expected = {(topic, 0): Committed(9, "from us-east"), (topic, 1): Committed(1), (topic, 2): Committed(0)}
+    assert groups.committed([group], within(10)) == {group: expected}
+    with member(cluster, group, topic, protocol) as consumer:
+        assert [at.offset for at in consumer.committed([TopicPartition(topic, 0)], 10)] == [9]
+
+
+@both_kinds
+def test_nobody_commits_for_an_active_group(
+    cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str, protocol: str
+) -> None:
+    with member(cluster, group, topic, protocol) as consumer:
+        consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+
+        # The topic that is not there has another error, which must not hide the reason.
+        with pytest.raises(GroupIsActive, match=f"group {group}: only its members may commit"):
+            groups.commit(group, {("absent", 0): Committed(9), (topic, 0): Committed(9)}, within(10))
+
+        assert groups.committed([group], within(10)) == {group: {(topic, 0): Committed(1)}}
+
+
+def test_one_refused_place_is_named_and_the_others_are_committed(groups: KafkaGroups, group: str, topic: str) -> None:
+    with pytest.raises(Retriable, match="did not commit absent-4: "):
+        groups.commit(group, {(topic, 0): Committed(3), ("absent", 4): Committed(3)}, within(10))
+
+    assert groups.committed([group], within(10)) == {group: {(topic, 0): Committed(3)}}
+
+
+# A cluster that goes away
+
+
+def test_a_warm_client_tells_the_same_after_its_broker_was_killed_and_came_back(
+    cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str
+) -> None:
+    groups.commit(group, {(topic, 0): Committed(3)}, within(10))
+    assert groups.committed([group], within(10)) == {group: {(topic, 0): Committed(3)}}
+
+    cluster.kill()
+    cluster.start()
+
+    assert groups.committed([group], within(20)) == {group: {(topic, 0): Committed(3)}}
+    assert groups.states([group], within(20)) == {group: "empty"}
+    groups.commit(group, {(topic, 0): Committed(4)}, within(20))
+    assert groups.committed([group], within(20)) == {group: {(topic, 0): Committed(4)}}
+
+
+def test_a_silent_cluster_is_an_error_and_no_empty_answer() -> None:
+    nobody = groups_of("127.0.0.1:1")
+
+    with pytest.raises(Retriable, match="did not list its groups"):
+        nobody.names(within(1.5))
+    with pytest.raises(Retriable, match="did not list its groups"):
+        nobody.states(["billing"], within(1.5))
+    with pytest.raises(Retriable, match="did not tell what its groups committed"):
+        nobody.committed(["billing"], within(1.5))
+    with pytest.raises(Retriable, match="did not commit its offsets"):
+        nobody.commit("billing", {("orders", 0): Committed(1)}, within(1.5))
