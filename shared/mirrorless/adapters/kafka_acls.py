@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
 
@@ -55,21 +54,20 @@ class KafkaAcls:
 
     def read(self, deadline: Deadline) -> frozenset[Acl] | None:
         """See `Acls.read`."""
-        with self._translated():
+        try:
             found = self._all(deadline)
-            if found:
-                return found
-            # The client answers with an empty list too where the broker answered with an error: not to know that
-            # would revoke everything. So an empty list counts only where we may look, and there is something to see.
-            described = self._admin.describe_cluster(
-                include_authorized_operations=True, request_timeout=seconds_left(deadline)
-            )
-            cluster = answer(described, deadline)
-            if AclOperation.DESCRIBE not in (cluster.authorized_operations or ()):
-                raise Retriable("the cluster does not let us look at its ACLs", where=self._where, hint=_MAY_LOOK)
-            if not self._has_authorizer(cluster.nodes[0].id, deadline):
-                return None
+            # confluent-kafka 2.16 answers with an empty list too where the broker answered with an error: not to know
+            # that would revoke everything. So it counts only where we may look, and there is something to look at.
+            if found or not self._has_authorizer(deadline):
+                return found or None
             return self._all(deadline)
+        except KafkaException as exc:
+            error = exc.args[0]
+            if error.code() == KafkaError.SECURITY_DISABLED:
+                return None
+            hint = _MAY_LOOK if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED else ""
+            told = f"the cluster did not tell its ACLs: {error.str()} ({error.name()})"
+            raise Retriable(told, where=self._where, hint=hint) from exc
 
     def _all(self, deadline: Deadline) -> frozenset[Acl]:
         """Every binding that the client tells of."""
@@ -85,31 +83,28 @@ class KafkaAcls:
         future = self._admin.describe_acls(everything, request_timeout=seconds_left(deadline))
         return frozenset(map(_acl, answer(future, deadline)))
 
-    def _has_authorizer(self, broker: int, deadline: Deadline) -> bool:
-        """Whether anybody is asked what a principal may do. Who turns us away must be one."""
-        resource = ConfigResource(ResourceType.BROKER, str(broker))
+    def _has_authorizer(self, deadline: Deadline) -> bool:
+        """Whether the cluster has an authorizer.
+
+        Raises:
+            Retriable: when it has one that does not let us look.
+        """
+        future = self._admin.describe_cluster(
+            include_authorized_operations=True, request_timeout=seconds_left(deadline)
+        )
+        cluster = answer(future, deadline)
+        if AclOperation.DESCRIBE not in (cluster.authorized_operations or ()):
+            raise Retriable("the cluster does not let us look at its ACLs", where=self._where, hint=_MAY_LOOK)
+        resource = ConfigResource(ResourceType.BROKER, str(cluster.nodes[0].id))
         try:
             futures = self._admin.describe_configs([resource], request_timeout=seconds_left(deadline))
             authorizer = answer(futures[resource], deadline).get("authorizer.class.name")
         except KafkaException as exc:
             if exc.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
-                return True
+                return True  # who turns us away is an authorizer
             raise
         # A service that hides the setting is not a cluster without an authorizer.
         return authorizer is None or authorizer.value != ""
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except KafkaException as exc:
-            error = exc.args[0]
-            refused = error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
-            raise Retriable(
-                f"the cluster did not tell its ACLs: {error.str()} ({error.name()})",
-                where=self._where,
-                hint=_MAY_LOOK if refused else "",
-            ) from exc
 
     def create(self, acls: Collection[Acl], deadline: Deadline) -> dict[Acl, str]:
         """See `Acls.create`."""
