@@ -9,14 +9,15 @@ partitions, then the heads. See `OffsetMap.upstream` for why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol, TypeVar
 
 from mirrorless.chain import Chains, Head
 from mirrorless.checkpoints import Direction
 from mirrorless.errors import Retriable
+from mirrorless.gaps import Look, Range
 from mirrorless.groups import Place
 from mirrorless.internal_topics import Ends
 from mirrorless.lane import Lane
@@ -26,6 +27,9 @@ from mirrorless.translate import OffsetMap, Translation, TranslationState
 READERS: Final = 8
 """Reads of the chains side by side: one takes some milliseconds, and nearly all of that is waiting."""
 
+TAIL: Final = 500
+"""Upstream offsets behind a lane's position that are looked through for records."""
+
 Spot = tuple[Direction, Lane, int]
 """An offset that some group has committed: which way, on which lane, and the offset there."""
 
@@ -33,6 +37,16 @@ EndsOf = Callable[[Iterable[Place], Deadline], dict[Place, Ends]]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+
+
+class SourceReader(Protocol):
+    """Reads a little of the source's log."""
+
+    def look(
+        self, ranges: Mapping[Place, Sequence[Range]], *, committed: bool, deadline: Deadline
+    ) -> Mapping[Place, Look]:
+        """See `gaps.SourceLog.look`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +58,8 @@ class Found:
     head: Head
     """The lane's, when this was found."""
     stable_end: int | None = None
+    looked: bool = False
+    """Whether the source's log was looked at, behind the lane's position."""
 
     @property
     def settled(self) -> bool:
@@ -60,6 +76,7 @@ class GroupOffsets:
     place_on_target: Callable[[Lane], Place]
     source_ends: EndsOf
     target_ends: EndsOf
+    source_log: SourceReader
     transactional: bool
     """Whether no record becomes visible before its run is prepared: what makes the stable end a witness."""
     _known: dict[Spot, Found] = field(default_factory=dict)
@@ -97,6 +114,7 @@ class GroupOffsets:
 
         fresh = dict(zip(open_ones, side_by_side(find, open_ones), strict=True))
         fresh |= self._empty_lanes(fresh, deadline)
+        fresh |= self._behind_markers(fresh, deadline)
         self._known = {spot: self._known[spot] for spot in wanted & self._known.keys()} | fresh
         return self._known
 
@@ -135,6 +153,45 @@ class GroupOffsets:
             if start == high and (offset == 0 or source_start == source_high):
                 empty[spot] = _found(Translation(offset=high, state="exact"), fresh[spot].head, None)
         return empty
+
+    def _behind_markers(self, fresh: Mapping[Spot, Found], deadline: Deadline) -> dict[Spot, Found]:
+        """Groups that stand behind a transaction's marker at the end of the source's log.
+
+        No event brings a marker, so the lane's position stays before it, and the group seems to be ahead for ever.
+        Where lane and group have come to rest, a read_committed look tells whether there is any record in between. A
+        run that knows nothing yet looks at once, or it would take back what the run before has found out.
+        """
+        tails = {
+            spot: (found.head.position, spot[2])
+            for spot, found in fresh.items()
+            if (found is self._known.get(spot) or not self._known)
+            and spot[0] == "forward"
+            and found.state == "ahead_of_replication"
+            and not found.looked
+            and not found.head.in_doubt
+            and spot[2] - found.head.position <= TAIL
+        }
+        if not tails:
+            return {}
+        ranges: dict[Place, Range] = {}
+        for (_, lane, _), tail in tails.items():
+            ranges[self.place_on_source(lane)] = max(tail, ranges.get(self.place_on_source(lane), tail))
+        try:
+            looks = self.source_log.look(
+                {place: [tail] for place, tail in ranges.items()}, committed=True, deadline=deadline
+            )
+        except Retriable:
+            return {}  # told by whoever read the groups of the source; nothing is claimed of what cannot be seen
+        seen: dict[Spot, Found] = {}
+        for spot, (_, end) in tails.items():
+            look = looks.get(self.place_on_source(spot[1]))
+            if look is None:
+                continue
+            if any(offset < end for offset in look.visible):
+                seen[spot] = replace(fresh[spot], looked=True)
+            elif look.until >= end:
+                seen[spot] = replace(fresh[spot], looked=True, state="exact")
+        return seen
 
 
 def side_by_side(call: Callable[[_T], _R], items: list[_T]) -> list[_R]:

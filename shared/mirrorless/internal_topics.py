@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
-from mirrorless.errors import Retriable
+from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.groups import Place
 from mirrorless.target import Deadline
 
@@ -76,9 +76,12 @@ class Patience:
             raise Retriable(self._why, where=self.alias)
         try:
             return call(within(ANSWER_SECONDS, deadline))
-        except Retriable as exc:
+        except (Retriable, ConfigurationError) as exc:
             self._silent_until, self._why = self.clock() + ALONE_MS, exc.what
-            raise
+            if isinstance(exc, Retriable):
+                raise
+            # A secret that lacks a member, for one: for the work on the other side it is a silence like any other.
+            raise Retriable(exc.what, where=exc.where, hint=exc.hint) from exc
 
 
 @dataclass(slots=True)

@@ -1,0 +1,287 @@
+"""A real consumer group goes from cluster to cluster and back, three times, and reads every record exactly once."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from heartbeat_checkpoint import Wiring, handler
+
+from lab.dynamodb import DynamoDbLocal
+from lab.kafka import KafkaCluster
+from mirrorless.checkpoints import Direction, GroupCheckpoints
+from mirrorless.control_settings import ControlSettings
+from mirrorless.groups import Committed, Place
+from mirrorless.internal_records import Checkpoint, Heartbeat, OffsetSync
+from mirrorless.rounds import Report, Task
+from tests.lane_stage import LaneStage
+
+SECONDS = 30.0
+
+
+@dataclass
+class Crossing:
+    """One topic replicated in this process, the scheduled function, and a group that reads on either side."""
+
+    stage: LaneStage
+    settings: ControlSettings
+    group: str
+    tasks: dict[str, Task] = field(default_factory=dict)
+    _written: int = 0
+
+    def __post_init__(self) -> None:
+        self.wiring = Wiring(self.settings)
+        self.begin_run()
+
+    def begin_run(self) -> None:
+        """What a schedule starts: warm clients, and no memory."""
+        self.tasks = {task.name: task for task in self.wiring.tasks()}
+
+    def do(self, task: str) -> Report:
+        """One round of a task."""
+        report, end = Report(), time.monotonic() + SECONDS
+        self.tasks[task].act(report, lambda: end - time.monotonic())
+        assert report.troubles == []
+        return report
+
+    def write(self, count: int, *, transactional: bool = False) -> None:
+        """Records with growing numbers, over both partitions."""
+        options: dict[str, Any] = {"bootstrap.servers": self.stage.source.bootstrap, "log_level": 0}
+        if transactional:
+            options |= {"transactional.id": f"{self.stage.topic}-writer"}
+        producer = Producer(options)
+        if transactional:
+            producer.init_transactions(SECONDS)
+            producer.begin_transaction()
+        for number in range(self._written, self._written + count):
+            producer.produce(self.stage.topic, str(number).encode(), b"k", partition=number % 2)
+        self._written += count
+        if transactional:
+            producer.commit_transaction(SECONDS)
+        assert producer.flush(SECONDS) == 0
+
+    def replicate(self) -> None:
+        """Everything that waits, in one event."""
+        self.stage.replicate(self.stage.environment(), self.stage.event(), seconds=SECONDS)
+
+    def read(self, cluster: KafkaCluster, count: int, **options: Any) -> list[int]:
+        """A member of the group reads so many records at least, commits its position, and leaves."""
+        topic = self.stage.topic if cluster is self.stage.source else self.stage.remote_topic
+        consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": self.group,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "log_level": 0,
+                **options,
+            }
+        )
+        numbers: list[int] = []
+        try:
+            consumer.subscribe([topic])
+            deadline = time.monotonic() + SECONDS
+            while len(numbers) < count:
+                assert time.monotonic() < deadline, f"{len(numbers)} of {count} records"
+                for record in consumer.consume(100, timeout=0.2):
+                    assert record.error() is None
+                    numbers.append(int(record.value() or b""))
+            consumer.commit(asynchronous=False)
+        finally:
+            consumer.close()
+        return numbers
+
+    def committed(self, cluster: KafkaCluster) -> dict[Place, Committed]:
+        """What the group has committed on one side."""
+        side = self.wiring.source if cluster is self.stage.source else self.wiring.target
+        return side.groups.committed([self.group], lambda: SECONDS).get(self.group, {})
+
+    def document(self, direction: Direction = "forward") -> GroupCheckpoints:
+        """The group's stored document."""
+        key = f"{direction}/{self.group}"
+        return msgspec.json.decode(self.wiring.checkpoints.read(self.settings.name, key)[key], type=GroupCheckpoints)
+
+    def records(self, cluster: KafkaCluster, topic: str) -> list[tuple[bytes, bytes]]:
+        """All of an internal topic."""
+        side = self.wiring.source if cluster is self.stage.source else self.wiring.target
+        return side.topics.read_all(topic, lambda: SECONDS)  # type: ignore[attr-defined,no-any-return]  # the adapter has it
+
+
+@pytest.fixture
+def crossing(stage: LaneStage, dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch) -> Crossing:
+    """A flow of one topic with two partitions, and a group named after it; group offsets go both ways."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
+    stage.create(stage.source, stage.topic, partitions=2)
+    group = f"shop-{stage.topic}"
+    return Crossing(
+        stage,
+        ControlSettings(
+            flow=stage.settings,
+            aliases=(stage.source.alias, stage.target.alias),
+            topics=(stage.topic,),
+            groups=(group,),
+            sync_group_offsets_seconds=0.001,
+            sync_group_offsets_reverse=True,
+            heartbeats_replication_factor=1,
+            checkpoints_replication_factor=1,
+            offset_syncs=True,
+            offset_syncs_replication_factor=1,
+        ),
+        group,
+    )
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_group_goes_there_and_back_three_times(crossing: Crossing, transactional: bool, protocol: str) -> None:  # noqa: FBT001  a parameter of the test
+    source, target = crossing.stage.source, crossing.stage.target
+    if protocol == "consumer" and not source.version.startswith("4"):
+        pytest.skip("KIP-848 is not there yet")
+    options = {} if protocol == "classic" else {"group.protocol": "consumer"}
+    read: list[int] = []
+
+    for _ in range(3):
+        crossing.write(20, transactional=transactional)
+        crossing.replicate()
+        read += crossing.read(source, 20, **options)
+        crossing.do("checkpoints")
+        crossing.do("checkpoints")
+        assert crossing.document().readiness == "ready", crossing.document()
+
+        crossing.write(10, transactional=transactional)
+        crossing.replicate()
+        read += crossing.read(target, 10, **options)
+        crossing.begin_run()
+        crossing.do("checkpoints")
+        assert crossing.document("reverse").readiness == "ready", crossing.document("reverse")
+
+    crossing.write(10, transactional=transactional)
+    read += crossing.read(source, 10, **options)
+    assert sorted(read) == list(range(100))
+
+
+def test_mm2_clients_find_the_groups_place(crossing: Crossing) -> None:
+    """The checkpoints topics of both sides, as RemoteClusterUtils reads them."""
+    source, target = crossing.stage.source, crossing.stage.target
+    crossing.write(20)
+    crossing.replicate()
+    crossing.read(source, 20)
+    crossing.do("checkpoints")
+    there = [Checkpoint.decode(*each) for each in crossing.records(target, f"{source.alias}.checkpoints.internal")]
+    mine = {(each.partition, each.upstream, each.downstream) for each in there if each.group == crossing.group}
+    assert {each.topic for each in there if each.group == crossing.group} == {crossing.stage.remote_topic}
+    assert mine == {(0, 10, 10), (1, 10, 10)}
+
+    crossing.write(4)
+    crossing.replicate()
+    crossing.read(target, 4)
+    crossing.do("checkpoints")
+
+    back = [Checkpoint.decode(*each) for each in crossing.records(source, f"{target.alias}.checkpoints.internal")]
+    last = {each.partition: each for each in back if each.group == crossing.group}
+    assert {(each.topic, each.downstream) for each in last.values()} == {(crossing.stage.topic, 12)}
+
+
+def test_a_living_group_is_only_followed(crossing: Crossing) -> None:
+    source, target = crossing.stage.source, crossing.stage.target
+    crossing.write(20)
+    crossing.replicate()
+    crossing.read(target, 20)
+    before = crossing.committed(target)
+    member = Consumer({"bootstrap.servers": target.bootstrap, "group.id": crossing.group, "log_level": 0})
+    try:
+        member.subscribe([crossing.stage.remote_topic])
+        deadline = time.monotonic() + SECONDS
+        while not member.assignment():
+            assert time.monotonic() < deadline
+            member.poll(0.1)
+        crossing.write(10)
+        crossing.replicate()
+        crossing.read(source, 30)
+
+        crossing.do("checkpoints")
+
+        assert crossing.document().readiness == "active_on_target"
+        assert crossing.committed(target) == before
+    finally:
+        member.close()
+
+
+def test_an_empty_partition_and_one_that_nobody_reads_do_no_harm(crossing: Crossing) -> None:
+    source, target = crossing.stage.source, crossing.stage.target
+    crossing.stage.write(b"0", b"1", partition=0)
+    crossing.replicate()
+    empty = TopicPartition(crossing.stage.topic, 1, 0)
+    consumer = Consumer({"bootstrap.servers": source.bootstrap, "group.id": crossing.group, "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(crossing.stage.topic, 0, 1), empty], asynchronous=False)
+    consumer.close()
+
+    crossing.do("checkpoints")
+
+    remote = crossing.stage.remote_topic
+    assert crossing.committed(target) == {(remote, 0): Committed(1), (remote, 1): Committed(0)}
+
+
+def test_heartbeats_stand_on_both_sides(crossing: Crossing) -> None:
+    source, target = crossing.stage.source, crossing.stage.target
+    began = time.time_ns() // 1_000_000
+
+    crossing.do("heartbeats")
+
+    there = Heartbeat.decode(*crossing.records(target, "heartbeats")[-1])
+    here = Heartbeat.decode(*crossing.records(source, "heartbeats")[-1])
+    assert (there.source, there.target) == (source.alias, target.alias)
+    assert (here.source, here.target) == (target.alias, source.alias)
+    assert min(there.timestamp, here.timestamp) >= began
+
+
+def test_offset_syncs_name_the_last_record_of_each_lane_once(crossing: Crossing) -> None:
+    crossing.write(10)
+    crossing.replicate()
+    for _ in range(2):
+        crossing.do("offset-syncs")
+    crossing.begin_run()
+    crossing.do("offset-syncs")
+
+    topic = f"mm2-offset-syncs.{crossing.stage.source.alias}.internal"
+    found = [OffsetSync.decode(*each) for each in crossing.records(crossing.stage.target, topic)]
+    mine = [(each.partition, each.upstream, each.downstream) for each in found if each.topic == crossing.stage.topic]
+    assert sorted(mine) == [(0, 4, 4), (1, 4, 4)]
+
+
+@dataclass
+class Context:
+    """Lambda's, of a run that has little time."""
+
+    seconds: float
+
+    def get_remaining_time_in_millis(self) -> int:
+        """What is left."""
+        return int(self.seconds * 1000)
+
+
+def test_the_function_does_its_rounds_and_says_how_they_went(
+    crossing: Crossing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crossing.write(10)
+    crossing.replicate()
+    crossing.read(crossing.stage.source, 10)
+    event = msgspec.to_builtins(
+        msgspec.structs.replace(crossing.settings, window_seconds=2.0, offset_syncs=False, checkpoints_seconds=1)
+    )
+
+    reports = handler(event, Context(30))
+
+    assert {name: report["error"] for name, report in reports.items() if name in {"heartbeats", "checkpoints"}} == {
+        "heartbeats": "",
+        "checkpoints": "",
+    }
+    assert reports["checkpoints"]["figures"]["groups"] == 1
+    lines = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
+    assert {line.get("task") for line in lines} >= {"heartbeats", "checkpoints"}
+    assert crossing.document().readiness == "ready"
