@@ -89,7 +89,7 @@ class KafkaOffsets:
         peek = KafkaPeek(self._cluster, flow=self._flow, seconds=ANSWER_SECONDS)
         for back in LOOK_BACK:
             first = max(extent.start, extent.end - back)
-            found = peek.last_timestamp(place, first, key=key)
+            found = peek.last_timestamp(place, first, extent.end, key=key)
             if found is not None or first == extent.start:
                 return found
         return None

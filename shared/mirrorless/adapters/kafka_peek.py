@@ -75,12 +75,13 @@ class KafkaPeek:
                 consumer.pause(done)  # what else a partition holds is not wanted
         return found
 
-    def last_timestamp(self, place: Place, first: int, *, key: bytes | None = None) -> int | None:
-        """The timestamp of the last record from an offset on to the end.
+    def last_timestamp(self, place: Place, first: int, end: int, *, key: bytes | None = None) -> int | None:
+        """The timestamp of the last record from an offset on.
 
         Args:
             place: where.
             first: the offset to begin at.
+            end: the look is over behind it, and at the end that readers see; what is written meanwhile may count.
             key: only records with this key count; None counts all.
 
         Returns:
@@ -98,6 +99,8 @@ class KafkaPeek:
                     if error is None:
                         if key is None or record.key() == key:
                             last = record.timestamp()[1]
+                        if (record.offset() or 0) >= end - 1:
+                            return last
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
                         return last
                     elif record.topic() is not None:
