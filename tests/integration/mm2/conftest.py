@@ -1,0 +1,78 @@
+"""The clusters of MM2's own integration tests, `primary` and `backup`, with our flows in both directions.
+
+Topics are found by pattern, as in those tests; each test has topics of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from lab.artifacts import DEFAULT_KAFKA
+from lab.cloud import Lab
+from mirrorless.configuration.loading import load
+from tests.mm2_stage import PARTITIONS, Pair, Side
+
+CONFIGURATION = r"""
+clusters:
+  primary: {bootstrap.servers: primary.example.com:9092, region: us-east-1}
+  backup: {bootstrap.servers: backup.example.com:9092, region: eu-west-1}
+defaults:
+  topics: ['test-topic-.*', 'primary.test-topic-.*', 'backup.test-topic-.*']
+  groups: ['consumer-group-.*']
+  config.properties.exclude: ['delete\.retention\..*']
+  mapping: {mode: on-demand, maximum.batching.window.seconds: 0}
+flows:
+  primary->backup:
+    sync.group.offsets.enabled: true
+  backup->primary:
+    start: latest
+"""
+
+EVERY_SECOND = {
+    "refresh_topics_seconds": 1,
+    "sync_topic_configs_seconds": 1,
+    "checkpoints_seconds": 1,
+    "heartbeats_seconds": 1,
+    "sync_topic_acls_seconds": None,
+}
+"""MM2's tests run everything each second, and no ACLs."""
+
+BEFORE = "test-topic-before-the-flow"
+"""On `backup` with 100 records before the flows start; the flow from there starts with what comes after."""
+
+
+@pytest.fixture(scope="package")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    lab = Lab(
+        configuration=load(CONFIGURATION),
+        folder=tmp_path_factory.mktemp("mm2"),
+        kafka_version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
+        control_overrides=EVERY_SECOND,
+    )
+    try:
+        lab.start_servers()
+        early = Side("backup", lab.clusters["backup"].bootstrap)
+        early.create(BEFORE, PARTITIONS)
+        early.produce(BEFORE)
+        lab.start_flows()
+        # What is there at a flow's first refresh begins where `start` says; the tests' own topics all come later.
+        for alias, remote in (("primary", f"backup.{BEFORE}"), ("backup", "primary.heartbeats")):
+            Side(alias, lab.clusters[alias].bootstrap).await_topic(remote)
+        yield lab
+    finally:
+        lab.stop()
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "transactions"])
+def either(lab: Lab, request: pytest.FixtureRequest) -> Pair:
+    """The clusters, with applications that write plainly, or in transactions."""
+    return Pair.of(lab, transactional=request.param)
+
+
+@pytest.fixture
+def pair(lab: Lab) -> Pair:
+    """The clusters, with applications that write plainly."""
+    return Pair.of(lab)

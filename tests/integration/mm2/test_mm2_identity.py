@@ -1,0 +1,104 @@
+"""MM2's IdentityReplicationIntegrationTest, and its offset syncs on the target: one way, names as they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from lab.artifacts import DEFAULT_KAFKA
+from lab.cloud import Lab
+from mirrorless.configuration.loading import load
+from mirrorless.internal_records import OffsetSync
+from tests.integration.mm2.conftest import EVERY_SECOND
+from tests.mm2_stage import PARTITIONS, PER_PARTITION, Pair, assert_monotonic, await_mirrored, eventually, fresh
+
+pytestmark = pytest.mark.integration
+
+CONFIGURATION = r"""
+clusters:
+  primary: {bootstrap.servers: primary.example.com:9092, region: us-east-1}
+  backup: {bootstrap.servers: backup.example.com:9092, region: eu-west-1}
+flows:
+  primary->backup:
+    topics: ['test-topic-.*']
+    groups: ['consumer-group-.*']
+    replication.policy: identity
+    use.defaults.from: source
+    config.properties.exclude: ['delete\.retention\..*']
+    emit.offset-syncs.enabled: true
+    sync.group.offsets.enabled: true
+    sync.group.offsets.reverse.enabled: true
+    mapping: {mode: on-demand, maximum.batching.window.seconds: 0}
+"""
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    lab = Lab(
+        configuration=load(CONFIGURATION),
+        folder=tmp_path_factory.mktemp("identity"),
+        kafka_version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
+        control_overrides=EVERY_SECOND,
+    )
+    try:
+        lab.start_servers()
+        lab.start_flows()
+        yield Pair.of(lab)
+    finally:
+        lab.stop()
+
+
+def test_a_topic_keeps_its_name_and_a_group_its_place_there_and_back_again(identity: Pair) -> None:
+    topic, group = fresh("test-topic"), fresh("consumer-group")
+    identity.primary.create(topic)
+    identity.primary.produce(topic)
+    assert len(identity.primary.consume(group, [topic])) == PARTITIONS * PER_PARTITION
+    await_mirrored(identity.primary, topic, identity.backup, topic)
+
+    places = {(topic, partition) for partition in range(PARTITIONS)}
+    identity.backup.await_committed(group, places)
+    assert identity.backup.consume(group, [topic]) == []
+    assert_monotonic(identity.backup.checkpoints("primary"))
+
+    # What the group reads on backup it need not read on primary again.
+    identity.primary.produce(topic)
+    await_mirrored(identity.primary, topic, identity.backup, topic)
+    assert len(identity.backup.consume(group, [topic])) == PARTITIONS * PER_PARTITION
+    ends = identity.primary.ends(topic)
+    eventually(lambda: identity.primary.committed(group) == ends, "the group's offsets are back on primary")
+    assert identity.primary.consume(group, [topic]) == []
+    identity.primary.await_checkpoints("backup", group, ends)
+
+
+def test_heartbeats_are_prefixed_all_the_same(identity: Pair) -> None:
+    eventually(lambda: identity.backup.count("primary.heartbeats") > 0, "primary.heartbeats beats on backup")
+    assert identity.backup.count("heartbeats") > 0
+
+
+def test_offset_syncs_are_on_the_target_and_name_true_places(identity: Pair) -> None:
+    topic = fresh("test-topic")
+    identity.primary.create(topic, 1)
+    identity.primary.produce(topic)
+    await_mirrored(identity.primary, topic, identity.backup, topic)
+    last = (identity.primary.records(topic)[0][-1].offset, identity.backup.records(topic)[0][-1].offset)
+
+    def newest() -> tuple[int, int] | None:
+        there = [
+            OffsetSync.decode(seen.content.key or b"", seen.content.value or b"")
+            for seen in identity.backup.records("mm2-offset-syncs.primary.internal")[0]
+        ]
+        return next(((each.upstream, each.downstream) for each in reversed(there) if each.topic == topic), None)
+
+    eventually(lambda: newest() == last, "an offset sync of the last record")
+    assert not [name for name in identity.primary.topics() if name.startswith("mm2-offset-syncs")]
+
+
+def test_a_config_that_the_source_leaves_alone_takes_the_sources_default(identity: Pair) -> None:
+    topic = identity.primary.create(fresh("test-topic"), 1)
+    identity.backup.await_topic(topic)
+    identity.backup.set_config(topic, "retention.bytes", "1000")
+    identity.backup.set_config(topic, "delete.retention.ms", "2000")
+    eventually(lambda: identity.backup.overrides(topic).get("retention.bytes") == "-1", "the source's default is set")
+    assert identity.backup.overrides(topic)["delete.retention.ms"] == "2000"

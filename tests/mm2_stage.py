@@ -1,0 +1,284 @@
+"""MM2's own integration scenarios need two clusters, applications that write and read, and a look at what MM2 writes.
+
+`Side` is one cluster as an application sees it; `Pair` has both, with the flows between them on a running lab. Nothing
+here knows how the flows work: topics are read with plain consumers, checkpoints by their bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Message, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from lab.cloud import Lab
+from mirrorless.configuration.flow import Flow
+from mirrorless.internal_records import Checkpoint
+from tests.readback import Seen, await_settled, read_topic
+
+PARTITIONS, PER_PARTITION = 10, 10
+"""As in MM2's own tests: 100 records a topic."""
+
+QUIET = {"log_level": 0}
+LOOK_EVERY_SECONDS = 0.1
+
+Place = tuple[str, int]
+
+
+def eventually(claim: Callable[[], object], what: str, *, seconds: float = 60.0) -> None:
+    """Wait until the claim holds."""
+    deadline = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
+
+
+@dataclass(slots=True)
+class Side:
+    """One cluster, as applications use it."""
+
+    alias: str
+    bootstrap: str
+    transactional: bool = False
+    """Whether applications write in transactions: markers then leave gaps in the offsets."""
+    admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open the client that everything but records goes through."""
+        self.admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+
+    # Topics
+
+    def create(self, topic: str, partitions: int = PARTITIONS, **configs: str) -> str:
+        """Create a topic; underscores in config names are dots."""
+        config = {name.replace("_", "."): value for name, value in configs.items()}
+        self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(20)
+        eventually(lambda: self.partitions(topic) == partitions, f"{topic} is known to the clients")
+        return topic
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions."""
+        self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(20)
+        eventually(lambda: self.partitions(topic) == partitions, f"{topic} has grown for the clients")
+
+    def topics(self) -> set[str]:
+        """Every topic there is."""
+        return set(self.admin.list_topics(timeout=10).topics)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0 where it is not there."""
+        found = self.admin.list_topics(timeout=10).topics.get(topic)
+        return len(found.partitions) if found else 0
+
+    def overrides(self, topic: str) -> dict[str, str]:
+        """What was set on a topic."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        described = self.admin.describe_configs([resource])[resource].result(20)
+        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {name: entry.value for name, entry in described.items() if entry.source == own}
+
+    def set_config(self, topic: str, name: str, value: str | None) -> None:
+        """Set a config on a topic; None takes it away."""
+        how = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+        entry = ConfigEntry(name, value, incremental_operation=how)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        self.admin.incremental_alter_configs([resource])[resource].result(20)
+
+    # Records
+
+    def produce(
+        self, topic: str, per_partition: int = PER_PARTITION, *, partitions: Iterable[int] | None = None
+    ) -> int:
+        """Write records, each with an identity of its own; how many."""
+        options = {"bootstrap.servers": self.bootstrap, **QUIET}
+        producer = Producer(options | ({"transactional.id": f"app-{uuid4().hex}"} if self.transactional else {}))
+        if self.transactional:
+            producer.init_transactions(20)
+        places = list(range(self.partitions(topic)) if partitions is None else partitions)
+        for number in range(per_partition):
+            if self.transactional:
+                producer.begin_transaction()
+            for partition in places:
+                producer.produce(topic, uuid4().bytes, b"key-%d" % number, partition)
+            if self.transactional:
+                producer.commit_transaction(20)
+        assert producer.flush(20) == 0
+        return per_partition * len(places)
+
+    def records(self, topic: str) -> dict[int, list[Seen]]:
+        """Every visible record of a topic by partition."""
+        await_settled(self.bootstrap, topic)
+        return read_topic(self.bootstrap, topic)
+
+    def count(self, topic: str) -> int:
+        """How many records are visible; 0 where the topic is not there."""
+        return sum(map(len, self.records(topic).values())) if self.partitions(topic) else 0
+
+    # Groups
+
+    def consume(self, group: str, topics: Iterable[str], *, seconds: float = 20.0) -> list[bytes]:
+        """Read with a group to the end of each partition, commit the positions, and leave; the values read."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                **QUIET,
+            }
+        )
+        topics = list(topics)
+        expected = {(topic, partition) for topic in topics for partition in range(self.partitions(topic))}
+        values, at_end, deadline = [], set[Place](), time.monotonic() + seconds
+        consumer.subscribe(topics)
+        try:
+            while at_end != expected:
+                assert time.monotonic() < deadline, f"{group}: the ends of {expected - at_end} were not reached"
+                for seen in consumer.consume(500, timeout=0.2):
+                    place = _place(seen)
+                    if seen.error() is None:
+                        values.append(seen.value() or b"")
+                        at_end.discard(place)
+                    else:
+                        at_end.add(place)
+            consumer.commit(offsets=_positions(consumer), asynchronous=False)
+        finally:
+            consumer.close()
+        return values
+
+    def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
+        """Commit for a group without members."""
+        wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        asked = ConsumerGroupTopicPartitions(group, wanted)
+        answer = self.admin.alter_consumer_group_offsets([asked])[group].result(20)
+        assert all(each.error is None for each in answer.topic_partitions)
+
+    def committed(self, group: str) -> dict[Place, int]:
+        """What a group has committed."""
+        answer = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
+        return {(each.topic, each.partition): each.offset for each in answer.topic_partitions if each.offset >= 0}
+
+    # What MM2's clients read
+
+    def checkpoints(self, of: str) -> list[Checkpoint]:
+        """Every checkpoint about groups of the cluster `of`, in the order written."""
+        topic = f"{of}.checkpoints.internal"
+        if not self.partitions(topic):
+            return []
+        return [
+            Checkpoint.decode(seen.content.key or b"", seen.content.value or b"") for seen in self.records(topic)[0]
+        ]
+
+    def await_checkpoints(self, of: str, group: str, expected: Mapping[Place, int]) -> None:
+        """Wait until the newest checkpoints of a group are exactly these."""
+        eventually(lambda: self.checkpointed(of, group) == expected, f"{group} has the checkpoints {expected}")
+
+    def await_committed(self, group: str, places: Collection[Place]) -> None:
+        """Wait until a group has offsets for all of these places."""
+        eventually(lambda: self.committed(group).keys() >= set(places), f"{group} has offsets for {places}")
+
+    def await_topic(self, topic: str) -> None:
+        """Wait until a topic is there."""
+        eventually(lambda: topic in self.topics(), f"{topic} is on {self.alias}")
+
+    def ends(self, topic: str) -> dict[Place, int]:
+        """The offset behind the last record of each partition that has one."""
+        return {(topic, p): each[-1].offset + 1 for p, each in self.records(topic).items() if each}
+
+    def checkpointed(self, of: str, group: str) -> dict[Place, int]:
+        """The newest checkpoint of each partition of a group: the downstream offset."""
+        return {(each.topic, each.partition): each.downstream for each in self.checkpoints(of) if each.group == group}
+
+
+@dataclass(slots=True, kw_only=True)
+class Pair:
+    """Two clusters with flows between them."""
+
+    lab: Lab
+    primary: Side
+    backup: Side
+
+    @classmethod
+    def of(cls, lab: Lab, *, transactional: bool = False) -> Pair:
+        """The lab's clusters `primary` and `backup`."""
+        return cls(
+            lab=lab,
+            primary=Side("primary", lab.clusters["primary"].bootstrap, transactional),
+            backup=Side("backup", lab.clusters["backup"].bootstrap, transactional),
+        )
+
+    def flow(self, name: str) -> Flow:
+        """A flow by its name."""
+        return next(flow for flow in self.lab.flows if str(flow.name) == name)
+
+
+def fresh(what: str) -> str:
+    """A name that no other test uses."""
+    return f"{what}-{uuid4().hex[:8]}"
+
+
+def values(side: Side, topic: str) -> Counter[bytes | None]:
+    """The values of a topic with how often each is there."""
+    return Counter(seen.content.value for each in side.records(topic).values() for seen in each)
+
+
+def await_mirrored(source: Side, topic: str, target: Side, remote: str) -> None:
+    """Wait until a remote topic has as many records as its source, and see that it has the same ones."""
+    expected = source.count(topic)
+    eventually(lambda: target.count(remote) >= expected, f"{remote} on {target.alias} has {expected} records")
+    assert values(source, topic) == values(target, remote)
+    assert {p: [s.content.value for s in each] for p, each in source.records(topic).items()} == {
+        p: [s.content.value for s in each] for p, each in target.records(remote).items()
+    }
+
+
+def true_place(pair: Pair, topic: str, partition: int, upstream: int) -> int:
+    """Where a record of `primary` stands on `backup`, found by its value: nothing here knows of any map."""
+    wanted = next(s.content.value for s in pair.primary.records(topic)[partition] if s.offset >= upstream)
+    there = pair.backup.records(f"primary.{topic}")[partition]
+    return next(seen.offset for seen in there if seen.content.value == wanted)
+
+
+def assert_monotonic(checkpoints: Iterable[Checkpoint], *, rewound: frozenset[str] = frozenset()) -> None:
+    """No checkpoint of a group's partition goes back, unless the group itself was moved back."""
+    newest: dict[tuple[str, str, int], Checkpoint] = {}
+    for each in checkpoints:
+        place = (each.group, each.topic, each.partition)
+        before = newest.get(place)
+        if before is not None and each.group not in rewound:
+            assert each.downstream >= before.downstream, (before, each)
+            assert each.upstream >= before.upstream, (before, each)
+        newest[place] = each
+
+
+def _positions(consumer: Consumer) -> list[TopicPartition]:
+    """Where a consumer stands that has reached the ends. Java's knows that of an empty partition too."""
+    known = []
+    for at, before in zip(
+        consumer.position(consumer.assignment()), consumer.committed(consumer.assignment(), timeout=10), strict=True
+    ):
+        if at.offset < 0:
+            at.offset = before.offset if before.offset >= 0 else consumer.get_watermark_offsets(at, timeout=10)[0]
+        known.append(at)
+    return known
+
+
+def _place(seen: Message) -> Place:
+    topic, partition = seen.topic(), seen.partition()
+    assert topic is not None
+    assert partition is not None
+    return topic, partition
