@@ -132,6 +132,7 @@ class Wiring:
                 target_ends=self.target.topics.ends,
                 source_log=self.source_log,
                 transactional=self.settings.flow.delivery == "exactly_once",
+                from_earliest=self.settings.start == "earliest",
             ),
             rereads=Rereads(offset_map=OffsetMap(self.chains)),
             clock=now,

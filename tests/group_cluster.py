@@ -190,6 +190,7 @@ class TwoClusters:
                 target_ends=self.target_topics.ends,
                 source_log=self.source_topics,
                 transactional=self.settings.flow.delivery == "exactly_once",
+                from_earliest=self.settings.start == "earliest",
             ),
             rereads=Rereads(offset_map=OffsetMap(self.chains)),
             clock=lambda: self.now,
@@ -298,6 +299,7 @@ def settings(
     topics: tuple[str, ...] = ("orders", "payments"),
     groups: tuple[str, ...] = (".*",),
     delivery: str = "exactly_once",
+    start: str = "earliest",
 ) -> ControlSettings:
     """The schedule's input of the flow."""
     flow = FlowSettings(
@@ -309,6 +311,7 @@ def settings(
     return ControlSettings(
         flow=flow,
         aliases=(FLOW.source, FLOW.target),
+        start=start,
         topics=topics,
         groups=groups,
         sync_group_offsets_seconds=sync,

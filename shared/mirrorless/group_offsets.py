@@ -21,6 +21,7 @@ from mirrorless.gaps import Look, Range
 from mirrorless.groups import Place
 from mirrorless.internal_topics import Ends
 from mirrorless.lane import Lane
+from mirrorless.run import Run
 from mirrorless.target import Deadline
 from mirrorless.translate import OffsetMap, Translation, TranslationState
 
@@ -79,6 +80,9 @@ class GroupOffsets:
     source_log: SourceReader
     transactional: bool
     """Whether no record becomes visible before its run is prepared: what makes the stable end a witness."""
+    from_earliest: bool
+    """Whether the flow replicates topics from their first record on. Otherwise what lies before a lane's first record
+    is not a gap but records that the target never gets."""
     _known: dict[Spot, Found] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -108,6 +112,8 @@ class GroupOffsets:
                 return known
             if direction == "forward":
                 found = offset_map.downstream(lane, offset, head=head)
+                if found.state == "next_record" and self._before_the_first(lane, head, offset):
+                    found = Translation(offset=found.offset, state="before_map")
             else:
                 found = offset_map.upstream(lane, offset, head=head, stable_end=end)
             return _found(found, head, end)
@@ -117,6 +123,13 @@ class GroupOffsets:
         fresh |= self._behind_markers(fresh, deadline)
         self._known = {spot: self._known[spot] for spot in wanted & self._known.keys()} | fresh
         return self._known
+
+    def _before_the_first(self, lane: Lane, head: Head, offset: int) -> bool:
+        """Whether a group stands before the place where the flow began with this lane."""
+        if self.from_earliest or head.generation > 0:
+            return False
+        first = next(iter(self.chains.after(lane, head.generation, -1, limit=1)), None)
+        return isinstance(first, Run) and bool(first.spans) and offset < first.spans[0].upstream
 
     def _heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
         ordered = sorted(lanes)
@@ -138,7 +151,7 @@ class GroupOffsets:
         if not bare:
             return {}
         there = self.target_ends({self.place_on_target(lane) for _, lane, _ in bare}, deadline)
-        begun = {self.place_on_source(lane) for _, lane, offset in bare if offset > 0}
+        begun = {self.place_on_source(lane) for _, lane, offset in bare if offset > 0 or not self.from_earliest}
         here: Mapping[Place, Ends] = {}
         if begun:
             try:
@@ -150,7 +163,7 @@ class GroupOffsets:
             _, lane, offset = spot
             start, _, high = there.get(self.place_on_target(lane), (0, 0, -1))
             source_start, _, source_high = here.get(self.place_on_source(lane), (0, 0, -1))
-            if start == high and (offset == 0 or source_start == source_high):
+            if start == high and ((offset == 0 and self.from_earliest) or source_start == source_high):
                 empty[spot] = _found(Translation(offset=high, state="exact"), fresh[spot].head, None)
         return empty
 

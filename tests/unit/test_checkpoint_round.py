@@ -170,6 +170,31 @@ def test_a_place_before_the_map_is_never_given_a_place() -> None:
     assert world.document("shop").readiness == "before_map"
 
 
+@pytest.mark.parametrize(("start", "readiness"), [("latest", "before_map"), ("earliest", "ready")])
+def test_a_group_before_the_place_where_a_flow_began_is_told_so(start: str, readiness: str) -> None:
+    """A flow that begins at the latest record leaves records out; one that takes all has only lost what is gone."""
+    world = TwoClusters(settings(sync=3, start=start))
+    world.chains.prepare([run(0, 50, (40, 10, 10))])
+    world.source.put("shop", ORDERS, 20)
+
+    world.act()
+
+    assert world.document("shop").readiness == readiness
+    assert bool(world.target.commits) == (readiness == "ready")
+
+
+def test_a_partition_is_not_empty_where_a_flow_leaves_records_out() -> None:
+    world = TwoClusters(settings(sync=3, start="latest"))
+    world.produce(world.lane(), -5)
+    world.target_log(world.lane())
+    world.source.put("shop", ORDERS, 0)
+
+    world.act()
+
+    assert (world.target.commits, world.checkpoints()) == ([], [])
+    assert world.document("shop").readiness == "ahead_of_replication"
+
+
 def test_what_nobody_asked_to_follow_is_left_alone() -> None:
     world = mirrored(5, groups=("shop", "mirrorless.*"), sync=3)
     for group in ("shop", "console-consumer-17", "billing", "mirrorless.us-east.eu-west.orders"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mirrorless.chain import Chains
-from mirrorless.translate import OffsetMap, Translation
+from mirrorless.translate import OffsetMap, Side, Translation
 from tests.chains import LANE, MemoryChains, reset, run
 
 SEEDS = range(150)
@@ -184,3 +184,43 @@ def test_an_offset_whose_run_has_expired_is_never_said_to_be_exact() -> None:
         Translation(offset=20, state="exact"),
         Translation(offset=30, state="next_record"),
     ]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_records_between_two_offsets_are_counted_on_either_side(seed: int) -> None:
+    chain = grown(seed)
+    offset_map, lane_head = OffsetMap(chain.chains), chain.chains.heads([LANE])[LANE]
+    sides: dict[Side, list[int]] = {
+        "upstream": [up for up, _ in chain.pairs],
+        "downstream": [down for _, down in chain.pairs],
+    }
+    for side, there in sides.items():
+        offsets = interesting(there)
+        for first, end in [(chain.random.choice(offsets), chain.random.choice(offsets)) for _ in range(30)]:
+            found = offset_map.records_between(LANE, first, end, side, head=chain.random.choice([None, lane_head]))
+
+            assert found == sum(first <= offset < end for offset in there), (side, first, end)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_head_that_was_read_already_changes_no_answer(seed: int) -> None:
+    chain = grown(seed)
+    offset_map, head = OffsetMap(chain.chains), chain.chains.heads([LANE])[LANE]
+    for up in interesting([up for up, _ in chain.pairs] + [chain.position]):
+        assert offset_map.downstream(LANE, up, head=head) == offset_map.downstream(LANE, up)
+    for down in interesting([down for _, down in chain.pairs]):
+        assert offset_map.upstream(LANE, down, head=head) == offset_map.upstream(LANE, down)
+
+
+def test_behind_the_last_marker_is_the_end_once_nothing_is_undecided() -> None:
+    """Records at 50 to 59, a marker at 60: a read_committed consumer that has read everything stands at 61."""
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 50, 10))])
+    offset_map = OffsetMap(chains)
+
+    assert offset_map.upstream(LANE, 61) == Translation(offset=10, state="ahead_of_replication")
+    assert offset_map.upstream(LANE, 61, stable_end=61) == Translation(offset=10, state="exact")
+    assert offset_map.upstream(LANE, 62, stable_end=61) == Translation(offset=10, state="ahead_of_replication")
+
+    chains.prepare([run(10, 12, (10, 61, 2), state="prepared")])
+    assert offset_map.upstream(LANE, 64, stable_end=64) == Translation(offset=10, state="ahead_of_replication")
