@@ -9,7 +9,8 @@ Small JSON documents by flow and key, and leases. A task owns the keys under its
     topic-ends/<n>      where source partitions ended           mirrorless.topic_watch
     offset-syncs        which offset syncs were written         mirrorless.offset_syncs
     lanes/<topic>       how far its lanes have been checked     mirrorless.lane_notes
-    acls                which ACLs we made, which are staged    mirrorless.acls
+    acls                which ACLs we made, which are staged    mirrorless.acl_sync
+    acls/failover       which ACLs a failover made              mirrorless.acl_sync
     forward/<group>     checkpoints, in a table of their own    mirrorless.checkpoints
     reverse/<group>     the way back, in the same table         mirrorless.checkpoints
 """
