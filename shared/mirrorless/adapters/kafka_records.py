@@ -1,37 +1,63 @@
-"""Small internal topics of one cluster: made when they are missing, written to, and read whole; and where logs end."""
+"""How are small internal topics kept, and how far do logs reach? Records to partition 0, read back from the beginning.
+
+Heartbeats, checkpoints and offset syncs: some thousand records at a time, each of which replaces the one with its key.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from mirrorless.adapters.kafka_admin import WarmAdmin, first_cause
+from mirrorless.adapters.kafka_admin import DENIED, WarmAdmin, first_cause
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left, translated
+from mirrorless.adapters.kafka_writer import KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.groups import Place
+from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
 from mirrorless.target import Deadline
 
-InternalRecord = tuple[str, bytes, bytes, int]
-"""Topic, key, value, timestamp in ms."""
+InternalRecord = tuple[str, bytes, bytes | None, int]
+"""Topic, key, value (None removes the key), and timestamp in ms since the epoch."""
 
-PLACES: Final = 10_000
-"""Partitions in one call."""
+Ends = tuple[int, int, int]
+"""Log start offset, last stable offset (where a read_committed reader's view ends), high watermark."""
+
+PROBE_AFTER_SECONDS: Final = 300
+"""A writer idle for longer is probed first: brokers close idle connections after 10 minutes."""
+
+PLACES: Final = 2000
+"""Partitions asked for in one call."""
+
+_WRITER: Final[Mapping[str, Any]] = {
+    "enable.idempotence": True,  # which is acks=all, and in order
+    "linger.ms": 5,
+    "message.timeout.ms": 30_000,
+    "socket.timeout.ms": 10_000,
+}
+
+_ABSENT: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- the client's public constants look so
+    }
+)
+
+_WANTED: Final = (
+    (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]  # theirs
+    (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),  # type: ignore[no-untyped-call]  # theirs
+    (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]  # theirs
+)
+"""What the members of `Ends` are called in a ListOffsets request."""
 
 
 class KafkaRecords:
-    """Implements `mirrorless.internal_topics.InternalTopics`, and tells the ends of logs."""
+    """One cluster's internal topics, with one warm producer and one warm admin client."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str, client_role: str) -> None:
         """Args: flow, client_role: what the clients call themselves in the brokers' logs."""
@@ -39,158 +65,233 @@ class KafkaRecords:
         self._client_id = f"{flow}|{client_role}"
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         self._admin = WarmAdmin(cluster, self._client_id)
-        self._producer: Producer | None = None
+        self._writer: KafkaWriter | None = None
+
+    # Topics
 
     def ensure_topic(
         self,
         topic: str,
         *,
+        partitions: int = 1,
         replication_factor: int,
         configs: Mapping[str, str],
         deadline: Deadline,
-        partitions: int = 1,
     ) -> None:
-        """Create a topic; one that is there stays as it is.
+        """Create a compacted topic, unless there is one of this name, whatever it looks like.
+
+        Args:
+            topic: its name.
+            partitions: our records go to partition 0.
+            replication_factor: -1 for the cluster's default.
+            configs: beside `cleanup.policy=compact`, and stronger than it.
+            deadline: seconds left.
 
         Raises:
-            Retriable: the cluster does not answer, or refuses.
+            Retriable: it is not there, and was not created.
         """
-        new = NewTopic(topic, partitions, replication_factor, config=dict(configs))
-        admin = self._admin.client()
+        # First a look: to create needs a right that an operator who created the topic himself need not give.
+        if self._exists(topic, deadline):
+            return
+        config = {"cleanup.policy": "compact"} | dict(configs)
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=replication_factor, config=config)
+        client = self._admin.client()
         try:
-            answer(admin.create_topics([new], request_timeout=seconds_left(deadline))[topic], deadline)
+            answer(client.create_topics([new], request_timeout=seconds_left(deadline))[topic], deadline)
         except KafkaException as exc:
             error = exc.args[0]
             if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return
+                return  # a rival was faster
             self._admin.discard()
             raise Retriable(
                 f"the cluster did not create {topic}: {error.str()} ({error.name()})",
                 where=self._where,
-                hint="let the function create topics there and check the replication factor, or create it yourself: "
-                f"{partitions} partition, cleanup.policy=compact",
+                hint=_hint(error),
             ) from exc
+        self._await(topic, deadline)
+
+    def _exists(self, topic: str, deadline: Deadline) -> bool:
+        # The client does not let a broker create what is only asked for (allow.auto.create.topics=false).
+        client = self._admin.client()
+        try:
+            with translated(f"describe {topic}", self._where):
+                found = client.list_topics(topic, timeout=seconds_left(deadline)).topics.get(topic)
+        except Retriable:
+            self._admin.discard()
+            raise
+        if found is None or (found.error is not None and found.error.code() in _ABSENT):
+            return False
+        if found.error is not None and found.error.code() in DENIED:
+            raise Retriable(
+                f"the cluster does not show {topic}: {found.error.str()} ({found.error.name()})",
+                where=self._where,
+                hint="let this function Describe, Read and Write the topic",
+            )
+        return True
+
+    def _await(self, topic: str, deadline: Deadline) -> None:
+        """A new topic takes a moment to reach every broker's metadata."""
+        while not self._exists(topic, deadline):
+            if deadline() <= MARGIN_SECONDS:
+                raise Retriable(f"{topic} did not appear in time", where=self._where)
+            time.sleep(0.05)  # between two looks at a condition with a deadline
+
+    # Writing
 
     def write(self, records: Sequence[InternalRecord], deadline: Deadline) -> None:
-        """Write records to partition 0 of their topics, in order; returns when each is acknowledged.
+        """Write records to partition 0 of their topics, and wait for every acknowledgement.
 
         Raises:
-            Retriable: not all were; the text names the first topic that failed. They may be written again.
+            Retriable: naming the topic with a record that was not acknowledged. Nobody knows which were written; all
+                of them may be written again, for each replaces the one with its key.
         """
-        failed: list[tuple[str, KafkaError]] = []
-
-        def on_delivery(error: KafkaError | None, record: Message) -> None:
-            if error is not None:
-                failed.append((record.topic() or "", error))
-
-        producer, self._producer = self._producer or self._open(), None  # kept again once nothing has failed
-        with translated("take internal records", self._where):
-            for topic, key, value, timestamp in records:
-                producer.produce(topic, value, key, 0, on_delivery=on_delivery, timestamp=timestamp)
-            waiting = producer.flush(seconds_left(deadline))
-        if failed:
-            topic, error = failed[0]
-            raise Retriable(
-                f"{topic} did not take {len(failed)} of {len(records)} records: {error.str()} ({error.name()})",
-                where=self._where,
-                hint="check that the function may write there",
+        by_topic: dict[str, list[Record]] = {}
+        for topic, key, value, timestamp in records:
+            by_topic.setdefault(topic, []).append(
+                Record(offset=-1, timestamp=timestamp, headers=[], key=key, value=value)
             )
-        if waiting:
-            raise Retriable(f"{waiting} of {len(records)} records were not acknowledged in time", where=self._where)
-        self._producer = producer
+        for topic, each in by_topic.items():
+            writer = self._warm_writer(deadline)
+            self._writer = None  # until it has done well
+            refusal = writer.write(topic, {0: each}, deadline)[0].refusal
+            if refusal is not None:
+                raise Retriable(
+                    f"the cluster does not take record {refusal.index} of {len(each)}: {refusal.detail}",
+                    where=f"{self._where} {topic}",
+                    hint="look at the topic's max.message.bytes and cleanup.policy",
+                )
+            self._writer = writer
 
-    def read_all(self, topic: str, deadline: Deadline) -> list[tuple[bytes, bytes]]:
-        """Key and value of every record of partition 0, in order; none where the topic does not exist.
+    def _warm_writer(self, deadline: Deadline) -> KafkaWriter:
+        writer = self._writer
+        idle = writer is not None and time.monotonic() - writer.used_at > PROBE_AFTER_SECONDS
+        if writer is None or writer.suspect or (idle and not writer.answers(deadline)):
+            config = client_config(self._cluster, self._client_id) | dict(_WRITER)
+            writer = KafkaWriter(config, transactional_id="", deadline=deadline)
+        return writer
+
+    # Reading
+
+    def read_all(self, topic: str, deadline: Deadline) -> list[tuple[bytes, bytes | None]]:
+        """Key and value of every committed record of partition 0, in order; [] when there is no such topic.
+
+        A null value removes its key. A null key, which no compacted topic takes, reads as empty. What is written
+        while this reads may be left out.
 
         Raises:
-            Retriable: the cluster does not answer in time.
+            Retriable: the end was not reached in time, or the cluster does not answer.
         """
-        found = self.ends([(topic, 0)], deadline).get((topic, 0))
-        if found is None:
+        if not self._exists(topic, deadline):
             return []
-        start, end, _ = found
+        at = (topic, 0)
+        found, failures = self._ends([at], deadline)
+        if failures:
+            raise Retriable(f"the cluster does not tell where {topic} ends: {first_cause(failures)}", where=self._where)
+        if at not in found:
+            return []  # deleted meanwhile
+        start, end, _ = found[at]
+        if start >= end:
+            return []
         consumer = Consumer(
             client_config(self._cluster, self._client_id)
             | {
-                "group.id": "mirrorless-internal-topics",  # the client wants one; nothing is ever committed to it
+                "group.id": "mirrorless-read",  # the client wants one; nothing is ever committed to it
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
+                "auto.offset.reset": "earliest",  # compaction and retention may move the start meanwhile
+                "fetch.wait.max.ms": 50,
             }
         )
-        read: list[tuple[bytes, bytes]] = []
         try:
-            consumer.assign([TopicPartition(topic, 0, start)])
-            while start < end and deadline() > MARGIN_SECONDS:
-                for record in consumer.consume(500, min(1.0, seconds_left(deadline))):
-                    error = record.error()
-                    if error is None:
-                        read.append((record.key() or b"", record.value() or b""))
-                    elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-                        return read
-                    else:
-                        raise Retriable(f"{topic} cannot be read: {error.str()}", where=self._where)
+            with translated("show its records", f"{self._where} {topic}"):
+                consumer.assign([TopicPartition(topic, 0, start)])
+                return self._read(consumer, end, topic, deadline)
         finally:
             consumer.close()
-        if start < end:
-            raise Retriable(f"the end of {topic} was not reached in time", where=self._where)
-        return read
 
-    def ends(self, places: Iterable[Place], deadline: Deadline) -> dict[Place, tuple[int, int, int]]:
-        """Log start, last stable offset and high watermark of each partition; those that do not exist are left out.
+    def _read(self, consumer: Consumer, end: int, topic: str, deadline: Deadline) -> list[tuple[bytes, bytes | None]]:
+        records: list[tuple[bytes, bytes | None]] = []
+        while deadline() > MARGIN_SECONDS:
+            seen = consumer.poll(min(1.0, seconds_left(deadline)))
+            if seen is None:
+                continue
+            error = seen.error()
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
+                    return records  # the last offsets are of markers, or were compacted away
+                raise KafkaException(error)
+            offset = seen.offset() or 0
+            if offset < end:
+                records.append((_bytes(seen.key()) or b"", _bytes(seen.value())))
+            if offset >= end - 1:
+                return records
+        raise Retriable(
+            f"the end of {topic} was not reached in time, {len(records)} records after its start",
+            where=self._where,
+            hint="see whether the topic is compacted",
+        )
+
+    def ends(self, places: Iterable[Place], deadline: Deadline) -> dict[Place, Ends]:
+        """How far each partition's log reaches; one that does not exist, or is without a leader now, is left out.
 
         Raises:
-            Retriable: the cluster tells of none of them.
+            Retriable: the cluster answers about none of them, and not because they do not exist.
         """
-        wanted = sorted(set(places))
-        bounds = []
-        for spec, level in (
-            (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]  # theirs
-            # The stable end first: what is committed in between is then above it, and never below.
-            (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),  # type: ignore[no-untyped-call]  # theirs
-            (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]  # theirs
-        ):
-            bounds.append(self._list(wanted, spec, level, deadline))
-        starts, stable, high = bounds
-        return {
-            place: (starts[place], stable[place], high[place])
-            for place in wanted
-            if place in starts and place in stable and place in high
-        }
+        found, failures = self._ends(places, deadline)
+        if failures and not found:
+            raise Retriable(f"the cluster did not tell where its logs end: {first_cause(failures)}", where=self._where)
+        return found
 
-    def _list(
-        self, places: list[Place], spec: OffsetSpec, level: IsolationLevel, deadline: Deadline
-    ) -> dict[Place, int]:
-        def ask(admin: AdminClient, some: list[Place], seconds: float) -> dict[Place, Any]:
-            request = {TopicPartition(*place): spec for place in some}
-            futures = admin.list_offsets(request, isolation_level=level, request_timeout=seconds)
-            return {(at.topic, at.partition): future for at, future in futures.items()}
+    def _ends(self, places: Iterable[Place], deadline: Deadline) -> tuple[dict[Place, Ends], list[KafkaError]]:
+        """The ends of places that were told, and why others, that may exist, were not."""
+        wanted = list(dict.fromkeys(places))
+        answers, failures = self._admin.ask_each(
+            [(place, which) for place in wanted for which in range(len(_WANTED))],
+            _list_offsets,
+            deadline,
+            chunk=PLACES * len(_WANTED),
+        )
+        errors = {place: error for (place, _), error in failures.items() if error.code() not in _ABSENT}
+        # If no partition asked for has a leader, the client does not say whether they exist.
+        nameless = KafkaError._NOENT  # noqa: SLF001 -- its name
+        if doubtful := [place for place, error in errors.items() if error.code() == nameless]:
+            existing = self._topics(deadline)
+            errors = {place: error for place, error in errors.items() if place not in doubtful or place[0] in existing}
+        found = {}
+        for place in wanted:
+            told = [answers.get((place, which)) for which in range(len(_WANTED))]
+            if None not in told:
+                start, stable, high = (each.offset for each in told if each is not None)
+                found[place] = (start, stable, high)
+        return found, [error for place, error in errors.items() if place not in found]
 
-        answers, failures = self._admin.ask_each(places, ask, deadline, chunk=PLACES)
-        if failures and not answers and not _absent(failures.values()):
-            raise Retriable(
-                f"the cluster did not tell where logs end: {first_cause(failures.values())}", where=self._where
-            )
-        return {place: told.offset for place, told in answers.items()}
-
-    def _open(self) -> Producer:
-        config = client_config(self._cluster, self._client_id) | {
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "compression.type": "lz4",
-            "message.timeout.ms": 10_000,
-        }
-        with translated("open a producer", self._where):
-            return Producer(config)
+    def _topics(self, deadline: Deadline) -> frozenset[str]:
+        client = self._admin.client()
+        with translated("list its topics", self._where):
+            return frozenset(client.list_topics(timeout=seconds_left(deadline)).topics)
 
 
-def _absent(errors: Iterable[KafkaError]) -> bool:
-    """Whether the only trouble is that the partitions do not exist."""
-    missing = {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- the client's public constants look so
-        KafkaError._NOENT,  # noqa: SLF001 -- same
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 -- same
-    }
-    return all(error.code() in missing for error in errors)
+def _list_offsets(
+    client: AdminClient, keys: list[tuple[Place, int]], seconds: float
+) -> Mapping[tuple[Place, int], Future[Any]]:
+    """One call for each kind of offset, all of them under way together."""
+    futures: dict[tuple[Place, int], Future[Any]] = {}
+    for which, (spec, isolation) in enumerate(_WANTED):
+        places = {TopicPartition(*place): spec for place, kind in keys if kind == which}
+        if places:
+            answers = client.list_offsets(places, isolation_level=isolation, request_timeout=seconds)
+            futures |= {((at.topic, at.partition), which): future for at, future in answers.items()}
+    return futures
+
+
+def _hint(error: KafkaError) -> str:
+    if error.code() in DENIED:
+        return "let this function Create the topic, or create it yourself: compacted, with one partition"
+    if error.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+        return "give this flow's internal topics a replication factor that the cluster has brokers for"
+    return ""
+
+
+def _bytes(data: str | bytes | None) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data  # the client's types allow what it never gives

@@ -1,0 +1,230 @@
+"""Internal topics on a real cluster: made once, written, and read back whole; and how far its logs reach."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from lab.kafka import KafkaCluster
+from mirrorless.adapters.kafka_records import KafkaRecords
+from mirrorless.errors import Retriable
+from mirrorless.settings import ClusterSettings
+from mirrorless.target import Deadline
+from tests.readback import read_topic
+
+pytestmark = pytest.mark.integration
+
+
+def within(seconds: float) -> Deadline:
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
+
+
+@pytest.fixture
+def cluster(clusters: tuple[KafkaCluster, KafkaCluster]) -> Iterator[KafkaCluster]:
+    yield clusters[1]
+    clusters[1].start()  # a failed test may have left it dead
+
+
+@pytest.fixture
+def records(cluster: KafkaCluster) -> KafkaRecords:
+    return records_of(cluster.bootstrap)
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name that no topic has yet."""
+    return f"us-east.checkpoints-{uuid4().hex[:8]}.internal"
+
+
+def records_of(bootstrap: str) -> KafkaRecords:
+    return KafkaRecords(
+        ClusterSettings(alias="eu-west", bootstrap=bootstrap), flow="us-east->eu-west", client_role="checkpoints"
+    )
+
+
+def ensure(records: KafkaRecords, topic: str, partitions: int = 1, **configs: str) -> None:
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    records.ensure_topic(topic, partitions=partitions, replication_factor=1, configs=named, deadline=within(20))
+
+
+def configs_of(cluster: KafkaCluster, topic: str) -> dict[str, str]:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    entries = admin.describe_configs([resource])[resource].result(10)
+    return {name: entry.value for name, entry in entries.items()}
+
+
+def open_transaction(cluster: KafkaCluster, topic: str, *partitions: int) -> Producer:
+    """A producer that has written one record to each partition, and neither committed nor aborted."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    errors: list[KafkaError | None] = []
+    for partition in partitions:
+        producer.produce(
+            topic, key=b"k", value=b"hidden", partition=partition, on_delivery=lambda error, _: errors.append(error)
+        )
+    producer.flush(30)
+    assert errors == [None] * len(partitions)
+    return producer
+
+
+# Topics
+
+
+def test_a_missing_topic_is_created_compacted_with_its_configs(
+    cluster: KafkaCluster, records: KafkaRecords, topic: str
+) -> None:
+    ensure(records, topic, segment_ms="60000")
+
+    configs = configs_of(cluster, topic)
+    assert (configs["cleanup.policy"], configs["segment.ms"]) == ("compact", "60000")
+    assert set(records.ends([(topic, 0), (topic, 1)], within(10))) == {(topic, 0)}
+
+
+def test_a_topic_that_is_there_stays_as_it_is(cluster: KafkaCluster, records: KafkaRecords, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(10)
+
+    ensure(records, topic)
+
+    assert configs_of(cluster, topic)["cleanup.policy"] == "delete"
+    assert len(records.ends([(topic, 0), (topic, 1)], within(10))) == 2
+
+
+def test_a_topic_that_cannot_be_created_says_why_and_what_to_do(records: KafkaRecords, topic: str) -> None:
+    with pytest.raises(Retriable, match=f"did not create {topic}: .*INVALID_REPLICATION_FACTOR.*What to do: give this"):
+        records.ensure_topic(topic, replication_factor=9, configs={}, deadline=within(10))
+
+
+# Records
+
+
+def test_records_are_read_back_as_they_were_written(cluster: KafkaCluster, records: KafkaRecords, topic: str) -> None:
+    other = f"{topic}.other"
+    ensure(records, topic, partitions=2)
+    ensure(records, other)
+
+    records.write([(topic, b"k1", b"v1", 1000), (other, b"k", b"", 2000), (topic, b"k2", b"v2", 3000)], within(20))
+    records.write([(topic, b"k1", None, 4000)], within(20))
+
+    assert records.read_all(topic, within(20)) == [(b"k1", b"v1"), (b"k2", b"v2"), (b"k1", None)]
+    assert records.read_all(other, within(20)) == [(b"k", b"")]
+    stored = read_topic(cluster.bootstrap, topic)
+    assert [(seen.content.timestamp, seen.content.headers) for seen in stored[0]] == [
+        (1000, ()),
+        (3000, ()),
+        (4000, ()),
+    ]
+    assert stored[1] == []
+
+
+def test_nothing_is_read_of_a_topic_that_is_empty_or_not_there(records: KafkaRecords, topic: str) -> None:
+    assert records.read_all(topic, within(10)) == []
+
+    ensure(records, topic)
+
+    assert records.read_all(topic, within(10)) == []
+
+
+def test_a_topic_of_many_records_is_read_to_its_end(records: KafkaRecords, topic: str) -> None:
+    ensure(records, topic)
+    written = [(topic, b"%d" % number, b"x" * 100, number) for number in range(20_000)]
+
+    records.write(written, within(30))
+
+    assert records.read_all(topic, within(30)) == [(key, value) for _, key, value, _ in written]
+
+
+def test_records_of_an_aborted_transaction_are_not_read_and_those_of_an_open_one_not_waited_for(
+    cluster: KafkaCluster, records: KafkaRecords, topic: str
+) -> None:
+    ensure(records, topic)
+    records.write([(topic, b"k", b"before", 1)], within(20))
+    producer = open_transaction(cluster, topic, 0)
+
+    assert records.read_all(topic, within(10)) == [(b"k", b"before")]
+
+    producer.abort_transaction(30)
+    # The log ends with the marker, which no reader sees.
+    assert records.read_all(topic, within(10)) == [(b"k", b"before")]
+
+
+def test_a_write_that_is_refused_names_its_topic_and_the_next_one_succeeds(records: KafkaRecords, topic: str) -> None:
+    ensure(records, topic, max_message_bytes="1000")
+
+    with pytest.raises(Retriable, match=f"{topic}: the cluster does not take record 0 of 1: .*What to do: "):
+        records.write([(topic, b"k", b"x" * 5000, 1)], within(20))
+
+    records.write([(topic, b"k", b"small", 1)], within(20))
+    assert records.read_all(topic, within(20)) == [(b"k", b"small")]
+
+
+def test_a_write_to_a_topic_that_is_not_there_fails_in_time_and_names_it(records: KafkaRecords, topic: str) -> None:
+    with pytest.raises(Retriable, match=f"{topic}-0: 0 of 1 records were acknowledged"):
+        records.write([(topic, b"k", b"v", 1)], within(3))
+
+
+def test_warm_clients_write_and_read_on_after_their_broker_was_killed_and_came_back(
+    cluster: KafkaCluster, records: KafkaRecords, topic: str
+) -> None:
+    ensure(records, topic)
+    records.write([(topic, b"k1", b"v1", 1)], within(20))
+    assert records.ends([(topic, 0)], within(10)) == {(topic, 0): (0, 1, 1)}
+
+    cluster.kill()
+    with pytest.raises(Retriable):
+        records.write([(topic, b"k2", b"v2", 2)], within(2))
+    cluster.start()
+
+    records.write([(topic, b"k2", b"v2", 2)], within(30))
+    found = records.read_all(topic, within(20))
+    # The failed write may have been done after all.
+    assert (found[0], set(found[1:])) == ((b"k1", b"v1"), {(b"k2", b"v2")})
+    assert records.ends([(topic, 0)], within(20)) == {(topic, 0): (0, len(found), len(found))}
+
+
+# Ends
+
+
+def test_ends_tell_the_start_the_stable_end_and_the_high_watermark(
+    cluster: KafkaCluster, records: KafkaRecords, topic: str
+) -> None:
+    ensure(records, topic, partitions=3)
+    records.write([(topic, b"%d" % number, b"v", 1) for number in range(4)], within(20))
+    producer = open_transaction(cluster, topic, 0, 2)
+
+    assert records.ends([(topic, 0), (topic, 1), (topic, 2)], within(10)) == {
+        (topic, 0): (0, 4, 5),
+        (topic, 1): (0, 0, 0),
+        (topic, 2): (0, 0, 1),
+    }
+    producer.abort_transaction(30)
+
+
+def test_ends_leave_out_what_does_not_exist(records: KafkaRecords, topic: str) -> None:
+    ensure(records, topic)
+
+    assert records.ends([], within(10)) == {}
+    assert records.ends([("absent", 0), ("absent", 1)], within(10)) == {}
+    assert records.ends([("absent", 0), (topic, 0), (topic, 7)], within(10)) == {(topic, 0): (0, 0, 0)}
+
+
+def test_a_silent_cluster_is_an_error_and_no_empty_answer(topic: str) -> None:
+    nobody = records_of("127.0.0.1:1")
+
+    with pytest.raises(Retriable, match="did not describe"):
+        nobody.ensure_topic(topic, replication_factor=1, configs={}, deadline=within(1.5))
+    with pytest.raises(Retriable, match="did not open a producer"):
+        nobody.write([(topic, b"k", b"v", 1)], within(1.5))
+    with pytest.raises(Retriable, match="did not describe"):
+        nobody.read_all(topic, within(1.5))
+    with pytest.raises(Retriable, match="did not tell where its logs end"):
+        nobody.ends([(topic, 0)], within(1.5))
