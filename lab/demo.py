@@ -27,7 +27,7 @@ from lab.application import Application
 from lab.artifacts import DEFAULT_KAFKA
 from lab.audit import Row, audit_topic, table, totals, wait_until_replicated
 from lab.cloud import Lab
-from lab.group_move import GroupFindings, MovingGroup
+from lab.group_move import GroupFindings, MovingGroup, Side
 from lab.workload import SHAPES, Workload
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.configuration.flow import Flow
@@ -45,16 +45,22 @@ FUNCTION_KILL_AT, BROKER_KILL_AT = 0.3, 0.6
 GROUP = "shop"
 GROUP_TOPICS = ("orders", "payments")
 """With transactions among them, so that offsets differ between the clusters."""
-LEAVE_AT, RETURN_AT = 0.35, 0.75
-"""Part of the records after which the group leaves the source, and the target."""
-MOVED_WITHIN_SECONDS = 60.0
+LEAVE_AT, RETURN_AT = 0.15, 0.75
+"""Part of the records after which the group leaves the source, and the target: both faults come while it is there."""
+READ_AT_LEAST = 0.05
+"""Of the records, before the group leaves: however slow the machine, it has read on both sides."""
+MOVED_WITHIN_SECONDS = 90.0
+READ_WITHIN_SECONDS = 120.0
 CONTROL = {
     "checkpoints_seconds": 1,
     "sync_group_offsets_seconds": 1,
     "sync_group_offsets_reverse": True,
     "refresh_topics_seconds": 5,
+    "window_seconds": 18,
 }
 """What the demonstration sets otherwise than its configuration: the group's way back is open, and nobody waits long."""
+SCHEDULE_SECONDS = 20.0
+"""Instead of EventBridge's minute: a run that died with its broker is made up for by the next one."""
 LOOK_EVERY_SECONDS = 0.5
 
 
@@ -83,6 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         kafka_version=arguments.kafka,
         inject_faults=True,
         control_overrides=CONTROL,
+        schedule_seconds=SCHEDULE_SECONDS,
         say=lambda text: console.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {text}", highlight=False),
     )
     clean = False
@@ -92,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         report = {
             "seconds": round(time.monotonic() - began, 1),
             "totals": found,
-            "groups": {GROUP: asdict(group)},
+            "groups": {"group": GROUP, **asdict(group)},
             "rows": [asdict(row) for row in rows],
         }
         arguments.report.write_text(json.dumps(report, indent=2) + "\n")
@@ -132,6 +139,7 @@ class Demonstration:
     seed: int
     _workloads: dict[str, Workload] = field(init=False, default_factory=dict)
     _over: threading.Event = field(init=False, default_factory=threading.Event)
+    _on_target: threading.Event = field(init=False, default_factory=threading.Event)
 
     def run(self) -> tuple[Sequence[Row], GroupFindings]:
         """Start, produce on every source, break two things, move the group, wait, audit."""
@@ -183,8 +191,9 @@ class Demonstration:
         return [row for audit in audits.values() for row in audit.rows], findings
 
     def _break_things(self, flow: Flow) -> None:
-        """Kill the function between produce and record, then the target's broker."""
+        """Kill the function between produce and record, then the target's broker; the group reads there."""
         workload, target = self._workloads[flow.name.source], self.lab.clusters[flow.name.target]
+        self._on_target.wait()
         if self._reached(workload, FUNCTION_KILL_AT):
             order = self.lab.faults.order("kill", "produced")
             self.lab.faults.await_claimed(order, seconds=REPLICATED_WITHIN_SECONDS)
@@ -204,17 +213,31 @@ class Demonstration:
 
     def _move(self, group: MovingGroup, producing: Future[None]) -> None:
         """Let the group read here, there, and here again, to the end."""
+        try:
+            self._move_there(group)
+        finally:
+            self._on_target.set()  # or never will be: nobody may wait for it any longer
+        self._move_back(group, producing)
+
+    def _move_there(self, group: MovingGroup) -> None:
         source, target = group.flow.name.source, group.flow.name.target
-        workload = self._workloads[source]
-        group.read("source", until=lambda: workload.progress >= LEAVE_AT)
+        self._read(group, "source", LEAVE_AT)
         self.lab.say(f"[bold]group {GROUP}[/]: it leaves {source}; waiting for its offsets on {target}")
         seconds = group.await_offsets("target", seconds=MOVED_WITHIN_SECONDS)
         self.lab.say(f"[bold]group {GROUP}[/]: it goes on on {target} after {seconds:.1f} s")
-        group.read("target", until=lambda: workload.progress >= RETURN_AT)
+
+    def _move_back(self, group: MovingGroup, producing: Future[None]) -> None:
+        source, target = group.flow.name.source, group.flow.name.target
+        self._read(group, "target", RETURN_AT)
         self.lab.say(f"[bold]group {GROUP}[/]: it leaves {target}; waiting for its offsets on {source}")
         seconds = group.await_offsets("source", seconds=MOVED_WITHIN_SECONDS)
         self.lab.say(f"[bold]group {GROUP}[/]: it goes on on {source} after {seconds:.1f} s")
-        group.read_to_end(produced=producing.done)
+        group.read_to_end(produced=producing.done, seconds=READ_WITHIN_SECONDS)
+
+    def _read(self, group: MovingGroup, side: Side, part: float) -> None:
+        """Until a part of the records is produced."""
+        workload, some = self._workloads[group.flow.name.source], int(self.records * READ_AT_LEAST)
+        group.read(side, at_least=some, until=lambda: workload.progress >= part, seconds=READ_WITHIN_SECONDS)
 
     def _reached(self, workload: Workload, part: float) -> bool:
         """Wait for a part of the records; False when everything is over before."""

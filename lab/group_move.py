@@ -66,23 +66,29 @@ class MovingGroup:
         """What it reads, by the source's names."""
         return list(self.partitions)
 
-    def read(self, side: Side, *, until: Callable[[], bool]) -> None:
-        """Read on one side until the moment comes, some records at least."""
+    def read(self, side: Side, *, at_least: int, until: Callable[[], bool], seconds: float) -> None:
+        """Read on one side until the moment comes, and so many records are read.
+
+        Raises:
+            TimeoutError: they are not, in time.
+        """
         address, names = self._address(side), [self._name(side, topic) for topic in self.topics]
 
         def finished(_: Mapping[Place, int]) -> bool:
-            return self.over.is_set() or (self.application.read_count(address) > 0 and until())
+            return self.application.read_count(address) >= at_least and until()
 
-        self.application.read(address, names, until=finished)
+        self.application.read(address, names, until=self._in_time(finished, seconds))
 
-    def read_to_end(self, *, produced: Callable[[], bool]) -> None:
-        """Read on the source until everything is produced, and all of it is read."""
-        wanted: dict[Place, int] = {}
+    def read_to_end(self, *, produced: Callable[[], bool], seconds: float) -> None:
+        """Read on the source until everything is produced, and all of it is read.
+
+        Raises:
+            TimeoutError: it is not, in time.
+        """
         source = self._address("source")
+        wanted: dict[Place, int] = {}
 
         def finished(reached: Mapping[Place, int]) -> bool:
-            if self.over.is_set():
-                return True
             if not produced():
                 return False
             if not wanted:
@@ -90,7 +96,22 @@ class MovingGroup:
                     wanted.update({(topic, partition): end for partition, end in stable_ends(source, topic).items()})
             return all(reached.get(place, -1) >= end for place, end in wanted.items())
 
-        self.application.read(source, self.topics, until=finished)
+        self.application.read(source, self.topics, until=self._in_time(finished, seconds))
+
+    def _in_time(
+        self, finished: Callable[[Mapping[Place, int]], bool], seconds: float
+    ) -> Callable[[Mapping[Place, int]], bool]:
+        deadline = time.monotonic() + seconds
+
+        def until(reached: Mapping[Place, int]) -> bool:
+            if self.over.is_set() or finished(reached):
+                return True
+            if time.monotonic() > deadline:
+                told = {address: counts.total() for address, counts in self.application.reads.items()}
+                raise TimeoutError(f"group {self.application.group} did not read enough in {seconds:.0f} s: {told}")
+            return False
+
+        return until
 
     def await_offsets(self, side: Side, *, seconds: float) -> float:
         """Wait until the offsets that the group committed on the other side are committed here, translated.
@@ -123,22 +144,24 @@ class MovingGroup:
 
     def _behind(self, side: Side, there: Mapping[Place, int]) -> list[str]:
         """Why the group must not go on here yet, by place; `there` is what it committed on the other side."""
-        offset_map = OffsetMap(self.chains)
         here = self.application.committed(self._address(side), self._places(side))
         behind = []
         for place, (topic, partition) in zip(self._places(side), self._places("source"), strict=True):
-            left_at = there.get((self._name(_other(side), topic), partition))
-            if left_at is None:
-                continue  # it has read nothing of it there
+            left_at, found = there.get((self._name(_other(side), topic), partition)), here.get(place)
             lane = Lane(self.flow.name, topic, partition)
-            translate = offset_map.downstream if side == "target" else offset_map.upstream
-            wanted = translate(lane, left_at)
-            known = wanted.offset is not None and wanted.state in KNOWN
-            if not known or here.get(place, -1) < (wanted.offset or 0):
-                behind.append(
-                    f"{lane}: {left_at} there is {wanted.offset} here ({wanted.state}); committed {here.get(place)}"
-                )
+            if left_at is not None and (found is None or not self._carried(side, lane, left_at, found)):
+                behind.append(f"{lane}: it left at {left_at}, and has {found} here")
         return behind
+
+    def _carried(self, side: Side, lane: Lane, left_at: int, here: int) -> bool:
+        """Whether a group that read up to `left_at` over there has nothing to read twice from `here`."""
+        offsets = OffsetMap(self.chains)
+        # Compared downstream in both directions: several upstream offsets in a gap mean one record.
+        upstream, downstream = (left_at, here) if side == "target" else (here, left_at)
+        wanted = offsets.downstream(lane, upstream)
+        if wanted.offset is None or wanted.state not in KNOWN:
+            return False
+        return downstream >= wanted.offset if side == "target" else wanted.offset >= downstream
 
     def _places(self, side: Side) -> list[Place]:
         return [(self._name(side, topic), p) for topic, count in self.partitions.items() for p in range(count)]
