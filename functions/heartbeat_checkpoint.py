@@ -24,14 +24,17 @@ from mirrorless.adapters.kafka_topics import KafkaTopics
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.task_metrics import emit_report
-from mirrorless.checkpoint_round import CheckpointRound, Cluster
+from mirrorless.checkpoint_memory import CheckpointMemory
+from mirrorless.checkpoint_round import CheckpointRound
 from mirrorless.control_settings import ControlSettings, control_settings
 from mirrorless.followed import Followed
 from mirrorless.gap_check import GapCheck
 from mirrorless.group_offsets import GroupOffsets
+from mirrorless.group_sync import GroupSync
 from mirrorless.heartbeats import Heartbeats
 from mirrorless.internal_topics import Ensured
 from mirrorless.lane_check import LaneCheck
+from mirrorless.moving import Cluster, Sides
 from mirrorless.offset_syncs import OffsetSyncs
 from mirrorless.readiness import Rereads
 from mirrorless.rounds import Rounds, Task
@@ -119,11 +122,12 @@ class Wiring:
 
     def _checkpoints(self) -> CheckpointRound:
         every = self.settings.sync_group_offsets_seconds
+        sides = Sides(source=self.source, target=self.target, clock=now)
+        memory = CheckpointMemory(flow=self.settings.name, documents=self.checkpoints, clock=now)
         return CheckpointRound(
             followed=self.followed,
-            source=self.source,
-            target=self.target,
-            documents=self.checkpoints,
+            sides=sides,
+            memory=memory,
             offsets=GroupOffsets(
                 chains=self.chains,
                 place_on_source=self.followed.place_on_source,
@@ -135,10 +139,15 @@ class Wiring:
                 from_earliest=self.settings.start == "earliest",
             ),
             rereads=Rereads(offset_map=OffsetMap(self.chains)),
-            clock=now,
+            sync=GroupSync(
+                followed=self.followed,
+                sides=sides,
+                memory=memory,
+                clock=now,
+                every_ms=None if every is None else int(every * 1000),
+                reverse=self.settings.sync_group_offsets_reverse,
+            ),
             replication_factor=self.settings.checkpoints_replication_factor,
-            sync_every_ms=None if every is None else int(every * 1000),
-            reverse=self.settings.sync_group_offsets_reverse,
             ensured=self.ensured,
         )
 

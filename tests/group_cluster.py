@@ -11,17 +11,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mirrorless.checkpoint_round import CheckpointRound, Cluster
+from mirrorless.checkpoint_memory import CheckpointMemory
+from mirrorless.checkpoint_round import CheckpointRound
 from mirrorless.checkpoints import Direction, GroupCheckpoints
 from mirrorless.control_settings import ControlSettings
 from mirrorless.errors import Retriable
 from mirrorless.followed import Followed
 from mirrorless.gaps import Look, Range
 from mirrorless.group_offsets import GroupOffsets
+from mirrorless.group_sync import GroupSync
 from mirrorless.groups import Committed, GroupIsActive, GroupState, Place
 from mirrorless.internal_records import Checkpoint
 from mirrorless.internal_topics import Ends, Written
 from mirrorless.lane import Lane
+from mirrorless.moving import Cluster, Sides
 from mirrorless.readiness import Rereads
 from mirrorless.rounds import Report
 from mirrorless.run import spans_of
@@ -177,11 +180,16 @@ class TwoClusters:
         """Another environment takes over: nothing is remembered but the documents."""
         followed = Followed.of(self.settings)
         every = self.settings.sync_group_offsets_seconds
-        self.round = CheckpointRound(
-            followed=followed,
+        sides = Sides(
             source=Cluster(alias=FLOW.source, groups=self.source, topics=self.source_topics),
             target=Cluster(alias=FLOW.target, groups=self.target, topics=self.target_topics),
-            documents=self.documents,
+            clock=lambda: self.now,
+        )
+        memory = CheckpointMemory(flow=FLOW, documents=self.documents, clock=lambda: self.now)
+        self.round = CheckpointRound(
+            followed=followed,
+            sides=sides,
+            memory=memory,
             offsets=GroupOffsets(
                 chains=self.chains,
                 place_on_source=followed.place_on_source,
@@ -193,10 +201,15 @@ class TwoClusters:
                 from_earliest=self.settings.start == "earliest",
             ),
             rereads=Rereads(offset_map=OffsetMap(self.chains)),
-            clock=lambda: self.now,
+            sync=GroupSync(
+                followed=followed,
+                sides=sides,
+                memory=memory,
+                clock=lambda: self.now,
+                every_ms=None if every is None else int(every * 1000),
+                reverse=self.settings.sync_group_offsets_reverse,
+            ),
             replication_factor=2,
-            sync_every_ms=None if every is None else int(every * 1000),
-            reverse=self.settings.sync_group_offsets_reverse,
         )
 
     def act(self) -> Report:

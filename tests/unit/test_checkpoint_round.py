@@ -248,6 +248,17 @@ def test_a_group_with_members_is_only_followed() -> None:
     assert world.document("shop").readiness == "ready"
 
 
+def test_a_group_that_has_just_come_and_committed_nothing_lives_there_too() -> None:
+    world = mirrored(5, sync=3)
+    world.source.put("shop", ORDERS, 3)
+    world.target.members.add("shop")
+
+    world.act()
+
+    assert world.target.commits == []
+    assert world.document("shop").readiness == "active_on_target"
+
+
 def test_a_group_that_wakes_up_in_the_last_moment_is_no_error() -> None:
     """The broker refuses; so it lives there, and that is all there is to say."""
     world = mirrored(5, sync=3)
