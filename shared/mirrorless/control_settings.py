@@ -31,7 +31,7 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether heartbeats topics of the source are replicated even where `topics` does not name them."""
     start: str = "earliest"
     """`earliest`, `latest`, `backfill` or a moment (ISO 8601): where topics begin that were there before the flow."""
-    heartbeats_seconds: float | None = 1
+    heartbeats_seconds: float | None = 10
     heartbeats_on_source: bool = True
     heartbeats_replication_factor: int = 3
     checkpoints_seconds: float | None = 3

@@ -1,0 +1,31 @@
+"""docs/mm2-scenarios.md names tests of ours: each of them exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "mm2-scenarios.md"
+NAMED = re.compile(r"`(\w+(?:/\w+)*\.py)`|`(test_\w+)`")
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    where, missing, found = "", [], 0
+    for line in PAGE.read_text().splitlines():
+        for file, test in NAMED.findall(line):
+            if file:
+                where = file
+                assert (ROOT / "tests" / where).is_file(), where
+            else:
+                found += 1
+                if test not in _tests(where):
+                    missing.append(f"{where}: {test}")
+    assert not missing
+    assert found > 100
+
+
+def _tests(file: str) -> set[str]:
+    tree = ast.parse((ROOT / "tests" / file).read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
