@@ -60,7 +60,7 @@ def test_a_topic_keeps_its_name_and_a_group_its_place_there_and_back_again(ident
     places = {(topic, partition) for partition in range(PARTITIONS)}
     identity.backup.await_committed(group, places)
     assert identity.backup.consume(group, [topic]) == []
-    assert_monotonic(identity.backup.checkpoints("primary"))
+    assert_monotonic(identity.backup.checkpoints("primary"), group)
 
     # What the group reads on backup it need not read on primary again.
     identity.primary.produce(topic)
