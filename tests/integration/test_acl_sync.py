@@ -93,7 +93,7 @@ class Stage:
             found = acls.read(within) or frozenset()
             if enough(found) or time.monotonic() > end:
                 return found
-            time.sleep(0.02)
+            time.sleep(0.02)  # between two looks at a condition with a deadline
 
     def round(self) -> Report:
         """One round of the schedule's task."""
@@ -327,7 +327,7 @@ def test_a_source_that_does_not_let_us_look_revokes_nothing(stage: Stage, tmp_pa
         # Once the broker has learnt of it, looking is refused; until then the round has nothing to change.
         end = time.monotonic() + 10
         while time.monotonic() < end and "acls-created" in _figures(there):
-            time.sleep(0.02)
+            time.sleep(0.02)  # between two looks at a condition with a deadline
 
         with pytest.raises(Retriable, match="does not let us look") as refused:
             there.round()

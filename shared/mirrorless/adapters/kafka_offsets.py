@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, translated
+from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.adapters.kafka_peek import KafkaPeek
 from mirrorless.errors import Retriable
 from mirrorless.groups import Place
@@ -42,6 +43,7 @@ class KafkaOffsets:
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         quiet = {"log_level": 0, "socket.timeout.ms": int(ANSWER_SECONDS * 1000)}
         self._admin = AdminClient(client_config(cluster, f"{flow}|operator") | quiet)
+        self._groups = KafkaGroups(cluster, flow=flow)
 
     def partitions(self) -> dict[str, int]:
         """Every topic with its number of partitions."""
@@ -60,11 +62,11 @@ class KafkaOffsets:
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
         """The offset that a group has committed; None when it has not."""
-        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])
-        with translated(f"tell the offsets of group {group}", self._where):
-            told = self._admin.list_consumer_group_offsets([asked], request_timeout=ANSWER_SECONDS)
-            found = answer(told[group], _deadline).topic_partitions[0]
-        return found.offset if found.offset >= 0 else None
+        told = self._groups.committed([group], _deadline)
+        if group not in told:
+            raise Retriable(f"group {group} does not tell what it has committed", where=self._where)
+        found = told[group].get((topic, partition))
+        return None if found is None else found.offset
 
     def oldest_waiting(self, positions: Mapping[Place, int]) -> dict[Place, int | None]:
         """When the oldest record was written that stands at or after a position, by place.
