@@ -1,0 +1,163 @@
+"""Do MirrorMaker 2's own Java clients, `MirrorClient` and `RemoteClusterUtils`, find their way about our clusters?
+
+An application that was written for MM2 asks these before it fails over, and before it returns. What they should answer
+is found by reading the records on both sides; nothing here asks our map.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.artifacts import DEFAULT_KAFKA, classpath, compiles, java_command, resolve
+from lab.cloud import Lab
+from mirrorless.configuration.loading import load
+from tests.mm2_stage import Pair, Place, Side, await_mirrored, eventually, fresh
+
+pytestmark = [pytest.mark.integration, pytest.mark.java]
+
+CLIENT = "4.1.1"
+"""Of MM2's client; what it asks for has not changed since 2.4."""
+JAVA = Path(__file__).parent.parent / "java"
+PARTITIONS, RECORDS = 3, 20
+
+CONFIGURATION = """
+clusters:
+  primary: {bootstrap.servers: primary.example.com:9092, region: us-east-1}
+  backup: {bootstrap.servers: backup.example.com:9092, region: eu-west-1}
+flows:
+  primary->backup:
+    topics: ['test-topic-.*']
+    groups: ['consumer-group-.*']
+    sync.group.offsets.enabled: true
+    sync.group.offsets.reverse.enabled: true
+    mapping: {mode: on-demand, maximum.batching.window.seconds: 0}
+"""
+
+EVERY_SECOND = {
+    "refresh_topics_seconds": 1,
+    "checkpoints_seconds": 1,
+    "heartbeats_seconds": 1,
+    "sync_topic_configs_seconds": None,
+    "sync_topic_acls_seconds": None,
+}
+
+Ask = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two clusters with one flow; applications write in transactions, so that offsets differ on the two sides."""
+    lab = Lab(
+        configuration=load(CONFIGURATION),
+        folder=tmp_path_factory.mktemp("mirror-client"),
+        kafka_version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
+        control_overrides=EVERY_SECOND,
+    )
+    try:
+        lab.start_servers()
+        lab.start_flows()
+        yield Pair.of(lab, transactional=True)
+    finally:
+        lab.stop()
+
+
+@pytest.fixture(scope="module")
+def ask() -> Ask:
+    """Asks MM2's clients on a cluster about another cluster's alias, and perhaps about a group."""
+    assert compiles(java_command()), "a JDK is needed, not only a runtime (Debian: openjdk-17-jdk-headless)"
+    jars = resolve(f"mirror-client-{CLIENT}", str(JAVA / "mirror-client-pom.xml"), CLIENT)
+    command = [java_command(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath(jars)]
+
+    def asked(side: Side, alias: str, *group: str) -> dict[str, Any]:
+        program = [*command, str(JAVA / "MirrorClientView.java"), side.bootstrap, alias, *group]
+        done = subprocess.run(program, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    return asked
+
+
+@pytest.fixture
+def topic(pair: Pair) -> str:
+    """A topic with records in all partitions but the last, on both sides."""
+    topic = pair.primary.create(fresh("test-topic"), PARTITIONS)
+    pair.primary.produce(topic, RECORDS, partitions=range(PARTITIONS - 1))
+    await_mirrored(pair.primary, topic, pair.backup, f"primary.{topic}")
+    return topic
+
+
+def test_the_target_knows_what_is_upstream_how_far_it_is_and_which_topics_are_remote(
+    pair: Pair, ask: Ask, topic: str
+) -> None:
+    pair.primary.commit(fresh("consumer-group"), {(topic, 0): 0})
+    pair.backup.await_topic("primary.checkpoints.internal")
+    pair.backup.await_topic("primary.heartbeats")
+    eventually(lambda: pair.backup.count("primary.heartbeats"), "heartbeats of the source arrive")
+
+    answer = ask(pair.backup, "primary")
+
+    assert answer["upstreamClusters"] == ["primary"]
+    assert answer["replicationHops"] == 1
+    assert answer["heartbeatTopics"] == ["heartbeats", "primary.heartbeats"]
+    assert answer["checkpointTopics"] == ["primary.checkpoints.internal"]
+    assert {f"primary.{topic}", "primary.heartbeats"} <= set(answer["remoteTopics"])
+    assert all(name.startswith("primary.") for name in answer["remoteTopics"])
+    assert answer["remoteTopicsOfAlias"] == answer["remoteTopics"]
+    assert ask(pair.backup, "nobody")["replicationHops"] == -1
+
+
+def test_a_group_that_nobody_follows_is_not_translated(pair: Pair, ask: Ask, topic: str) -> None:
+    pair.primary.commit(fresh("consumer-group"), {(topic, 0): 0})
+    pair.backup.await_topic("primary.checkpoints.internal")
+
+    assert ask(pair.backup, "primary", "nobody")["translated"] == []
+
+
+def test_the_source_has_nothing_upstream_while_nothing_flows_back(pair: Pair, ask: Ask, topic: str) -> None:
+    answer = ask(pair.primary, "backup")
+
+    assert answer["upstreamClusters"] == []
+    assert answer["replicationHops"] == -1
+    assert answer["remoteTopics"] == []
+    assert topic in pair.primary.topics()
+
+
+def test_a_group_is_sent_to_the_very_record_on_the_target_and_on_the_source_again(
+    pair: Pair, ask: Ask, topic: str
+) -> None:
+    group, remote = fresh("consumer-group"), f"primary.{topic}"
+    up, down = _offsets(pair.primary, topic), _offsets(pair.backup, remote)
+
+    # On the source it stands before a record, behind a marker in the middle, and at the end.
+    for number, committed in ((7, up[0][7]), (8, up[0][7] + 1)):
+        pair.primary.commit(group, {(topic, 0): committed, (topic, 1): up[1][-1] + 1})
+        expected = {(remote, 0): down[0][number], (remote, 1): down[1][-1] + 1}
+        pair.backup.await_checkpoints("primary", group, expected)
+        assert _translated(ask(pair.backup, "primary", group)) == expected
+
+    # It goes over, reads some more, and asks for the way back.
+    pair.backup.await_committed(group, expected)
+    pair.backup.commit(group, {(remote, 0): down[0][12]})
+    expected = {(topic, 0): up[0][12], (topic, 1): up[1][-1] + 1}
+    pair.primary.await_checkpoints("backup", group, expected)
+    assert _translated(ask(pair.primary, "backup", group)) == expected
+
+    # The application may rely on the group's own offsets as well.
+    eventually(lambda: pair.primary.committed(group) == expected, "the group stands there on the source")
+
+
+def _offsets(side: Side, topic: str) -> dict[int, list[int]]:
+    """Of the records that a consumer finds; the n-th one of a partition is the same on both sides."""
+    return {partition: [seen.offset for seen in found] for partition, found in side.records(topic).items()}
+
+
+def _translated(answer: Mapping[str, Any]) -> dict[Place, int]:
+    return {(topic, partition): offset for topic, partition, offset, _ in answer["translated"]}
