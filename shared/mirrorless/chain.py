@@ -128,8 +128,9 @@ class Stop:
 
     reason: str
     """`refused`: the target or the client cannot take this record. `contradiction`: the source is not what it was.
-    `broken`: a run is in doubt, and the target can no longer say whether it was committed. `recreated`: the source topic
-    was deleted and created again, so its offsets mean other records. `truncated`: the source ends below the position."""
+    `broken`: a run is in doubt, and the target can no longer say whether it was committed. `recreated`: the source
+    topic was deleted and created again, so its offsets mean other records. `truncated`: the source ends below the
+    position."""
     upstream_offset: int
     detail: str
     at: int

@@ -307,7 +307,7 @@ class FlowSection(Section):
     sync_group_offsets_reverse_enabled: bool = Field(
         default=False,
         description="Commit the way back as well: offsets that groups reached on remote topics, for idle groups on "
-        "the source, and `<target>.checkpoints.internal` there. A group id must then mean one application on both sides.",
+        "the source, and `<target>.checkpoints.internal` there. A group id must then mean one application everywhere.",
     )
     groups: Patterns = Field(default=(".*",), description="Consumer groups to follow.")
     groups_exclude: Patterns = Field(
