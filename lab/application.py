@@ -12,7 +12,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 from mirrorless.errors import Retriable
 
@@ -93,6 +101,13 @@ class Application:
         finally:
             consumer.close()
         return {}
+
+    def topics(self, bootstrap: str) -> set[str]:
+        """Every topic that the group has an offset of, on a cluster that answers."""
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.group)], request_timeout=ANSWER_S)
+        told = asked[self.group].result(ANSWER_S).topic_partitions
+        return {each.topic for each in told if each.offset >= 0}
 
     def _consumer(self, bootstrap: str) -> Consumer:
         return Consumer(

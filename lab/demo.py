@@ -126,6 +126,8 @@ def _told(group: GroupFindings) -> str:
     told = ", ".join(f"{count:,} on {alias}" for alias, count in group.read_on.items())
     mark = "[bold]" if group.clean else "[bold red]"
     verdict = f"{mark}{group.reread:,} read twice, {group.skipped:,} never read[/]"
+    if group.strays:
+        verdict += f", and offsets of {group.strays} topics that it never was to read"
     return f"group {GROUP}, moved there and back: {group.records:,} records, {told}: {verdict}."
 
 

@@ -23,6 +23,7 @@ from mirrorless.lane import Lane
 from mirrorless.translate import OffsetMap
 
 Side = Literal["source", "target"]
+SIDES: tuple[Side, ...] = ("source", "target")
 
 KNOWN = {"exact", "next_record"}
 """States of a translation that says where the group goes on, wherever replication stands."""
@@ -40,13 +41,15 @@ class GroupFindings:
     """How often one of them was read once more than it should."""
     skipped: int
     """Those that were never read."""
+    strays: int
+    """Topics, on either side, that the group has offsets of though it never was to read them."""
     read_on: Mapping[str, int]
     """Records read, by the cluster's alias."""
 
     @property
     def clean(self) -> bool:
-        """Whether every record was read once."""
-        return not self.reread and not self.skipped
+        """Whether every record was read once, and nothing else was given to the group."""
+        return not (self.reread or self.skipped or self.strays)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,12 +135,16 @@ class MovingGroup:
         return time.monotonic() - began
 
     def findings(self, audits: Mapping[str, TopicAudit]) -> GroupFindings:
-        """Count, from what the audit found where; by source topic."""
+        """Count, from what the audit found where, by source topic; both clusters answer."""
         names = {self.flow.remote_topic(topic): topic for topic in self.topics}
         reads = self.application.reads
         on_source = reads.get(self._address("source"), Counter())
         on_target = reads.get(self._address("target"), Counter())
         return GroupFindings(
+            strays=sum(
+                len(self.application.topics(self._address(side)) - {self._name(side, topic) for topic in self.topics})
+                for side in SIDES
+            ),
             **judge(audits, on_source, Counter({((names[t], p), o): n for ((t, p), o), n in on_target.items()})),
             read_on={self.flow.name.source: on_source.total(), self.flow.name.target: on_target.total()},
         )

@@ -48,6 +48,7 @@ def test_a_group_that_leaves_and_comes_back_reads_each_record_once(
     assert application.reads[bootstrap] == {(place, offset): 1 for place in places for offset in range(100)}
     assert application.committed(bootstrap, places) == dict.fromkeys(places, 100)
     assert application.committed(bootstrap, [(topic, 5)]) == {}
+    assert application.topics(bootstrap) == {topic}
 
 
 def test_a_broker_killed_under_it_makes_it_read_nothing_twice_and_miss_nothing(

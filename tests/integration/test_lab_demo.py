@@ -38,7 +38,7 @@ def test_the_demonstration_breaks_two_things_moves_a_group_and_finds_nothing_mis
     assert {row["flow"] for row in told["rows"]} == {"us-east->eu-west", "eu-west->us-east"}
     assert {row["topic"] for row in told["rows"]} == {"orders", "payments", "customers", "audit-log"}
     group = told["groups"]
-    assert (group["reread"], group["skipped"]) == (0, 0)
+    assert (group["reread"], group["skipped"], group["strays"]) == (0, 0, 0)
     # It read on both sides, and each record on one of them.
     assert group["read_on"].keys() == {"us-east", "eu-west"}
     assert all(group["read_on"].values())

@@ -38,7 +38,10 @@ def test_a_record_read_twice_or_never_is_counted_on_whichever_side(
     assert found == {"records": 4, "reread": reread, "skipped": skipped}
 
 
-def test_a_group_is_clean_when_nothing_was_reread_or_skipped() -> None:
-    assert GroupFindings(records=4, reread=0, skipped=0, read_on={}).clean
-    assert not GroupFindings(records=4, reread=1, skipped=0, read_on={}).clean
-    assert not GroupFindings(records=4, reread=0, skipped=1, read_on={}).clean
+@pytest.mark.parametrize(
+    ("reread", "skipped", "strays", "clean"), [(0, 0, 0, True), (1, 0, 0, False), (0, 1, 0, False), (0, 0, 1, False)]
+)
+def test_a_group_is_clean_when_each_record_was_read_once_and_it_was_given_nothing_else(
+    *, reread: int, skipped: int, strays: int, clean: bool
+) -> None:
+    assert GroupFindings(records=4, reread=reread, skipped=skipped, strays=strays, read_on={}).clean is clean
