@@ -17,11 +17,11 @@ import msgspec
 
 from cli.arguments import add_deployment, add_order
 from cli.deployment import Deployment
-from mirrorless.acl_sync import AclFailover, AclPlan, AclSync, Disabled, Outcome, stored
-from mirrorless.acls import Acl
-from mirrorless.documents import Documents
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
+from mirrorless.scheduled.documents import Documents
+from mirrorless.topics.acl_sync import AclFailover, AclPlan, AclSync, Disabled, Outcome, stored
+from mirrorless.topics.acls import Acl
 
 if TYPE_CHECKING:
     from mirrorless.target import Deadline

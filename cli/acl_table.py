@@ -11,7 +11,7 @@ from rich.table import Table
 
 from cli.acl import AclView
 from cli.wording import numbered
-from mirrorless.acls import Acl
+from mirrorless.topics.acls import Acl
 
 PIPE_WIDTH = 160
 """A pipe or a log has no width of its own, and names are long."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
     from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
     from mirrorless.configuration import Configuration, Flow
-    from mirrorless.control_settings import ControlSettings
+    from mirrorless.scheduled.control_settings import ControlSettings
     from mirrorless.settings import FlowSettings, Tables
 
 NOBODY = "127.0.0.1:1"
@@ -119,7 +119,7 @@ class Deployment:
 
     def control_settings(self, name: FlowName) -> ControlSettings:
         """What the flow's scheduled functions know, but for the forwarder's name."""
-        from mirrorless.control_settings import control_settings  # noqa: PLC0415 -- same
+        from mirrorless.scheduled.control_settings import control_settings  # noqa: PLC0415 -- same
 
         return control_settings(self.flow(name).control_settings(""))
 

@@ -14,10 +14,10 @@ import msgspec
 from cli.arguments import add_deployment
 from cli.bad_input import BadInput
 from cli.deployment import Deployment
-from mirrorless.checkpoints import Direction, GroupCheckpoints, GroupOffset
-from mirrorless.documents import Documents
 from mirrorless.errors import MirrorlessError
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
+from mirrorless.scheduled.documents import Documents
 
 if TYPE_CHECKING:
     from mirrorless.settings import ClusterSettings

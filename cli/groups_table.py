@@ -12,7 +12,7 @@ from rich.text import Text
 
 from cli.groups import Answer, need_operator
 from cli.wording import ago, numbered
-from mirrorless.checkpoints import GroupCheckpoints
+from mirrorless.groups.checkpoints import GroupCheckpoints
 
 PIPE_WIDTH = 120
 """See `status_table`."""

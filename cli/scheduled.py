@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from mirrorless.control_settings import ControlSettings
-from mirrorless.documents import Documents
-from mirrorless.rounds import TaskReport
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.documents import Documents
+from mirrorless.scheduled.rounds import TaskReport
 
 LANES_SECONDS = 60.0
 """How often lanes are checked; no setting changes it."""

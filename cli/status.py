@@ -23,8 +23,8 @@ from cli.scheduled import TaskStatus, tasks_of
 from cli.source import SourceView
 from cli.target import Heartbeats, heartbeats_of
 from mirrorless.chain import NEW_LANE, Chains, Head, Stop
-from mirrorless.checkpoints import GroupCheckpoints
 from mirrorless.filters import should_replicate
+from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
 from mirrorless.run import Run
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mirrorless.control_settings import ControlSettings
 from mirrorless.errors import MirrorlessError
-from mirrorless.internal_records import Heartbeat
+from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.scheduled.control_settings import ControlSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

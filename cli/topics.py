@@ -13,17 +13,17 @@ from cli.arguments import add_deployment
 from cli.deployment import Deployment
 from cli.scheduled import tasks_of
 from cli.wording import numbered
-from mirrorless.control_settings import ControlSettings
-from mirrorless.discovery import Discovery, discover
 from mirrorless.errors import MirrorlessError
-from mirrorless.topic_configs import drift
-from mirrorless.topic_watch import Memory, SeenTopic
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.topics.discovery import Discovery, discover
+from mirrorless.topics.topic_configs import drift
+from mirrorless.topics.topic_watch import Memory, SeenTopic
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka_offsets import KafkaOffsets
     from mirrorless.adapters.kafka_topics import KafkaTopics
-    from mirrorless.remote_topic import ConfigEntry
     from mirrorless.settings import ClusterSettings
+    from mirrorless.topics.remote_topic import ConfigEntry
 
 ANSWER_SECONDS = 10.0
 """How long a cluster may take to tell everything about its topics."""

@@ -1,6 +1,7 @@
 """Heartbeats and checkpoints: a schedule starts it once a minute, and inside the minute it goes on in rounds.
 
-Wire once per input, run once, answer. The schedule's input is the whole configuration, see mirrorless.control_settings.
+Wire once per input, run once, answer. The schedule's input is the whole configuration, see
+mirrorless.scheduled.control_settings.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from mirrorless.adapters.kafka_topics import KafkaTopics
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.task_metrics import emit_report
-from mirrorless.checkpoint_memory import CheckpointMemory
-from mirrorless.checkpoint_round import CheckpointRound
-from mirrorless.control_settings import ControlSettings, control_settings
-from mirrorless.followed import Followed
-from mirrorless.gap_check import GapCheck
-from mirrorless.group_offsets import GroupOffsets
-from mirrorless.group_sync import GroupSync
-from mirrorless.heartbeats import Heartbeats
-from mirrorless.internal_topics import Ensured
-from mirrorless.lane_check import LaneCheck
-from mirrorless.moving import Cluster, Sides
-from mirrorless.offset_syncs import OffsetSyncs
-from mirrorless.readiness import Rereads
-from mirrorless.rounds import Rounds, Task
+from mirrorless.groups.checkpoint_memory import CheckpointMemory
+from mirrorless.groups.checkpoint_round import CheckpointRound
+from mirrorless.groups.followed import Followed
+from mirrorless.groups.group_offsets import GroupOffsets
+from mirrorless.groups.group_sync import GroupSync
+from mirrorless.groups.moving import Cluster, Sides
+from mirrorless.groups.readiness import Rereads
+from mirrorless.lanes.gap_check import GapCheck
+from mirrorless.lanes.lane_check import LaneCheck
+from mirrorless.mm2.heartbeats import Heartbeats
+from mirrorless.mm2.internal_topics import Ensured
+from mirrorless.mm2.offset_syncs import OffsetSyncs
+from mirrorless.scheduled.control_settings import ControlSettings, control_settings
+from mirrorless.scheduled.rounds import Rounds, Task
 from mirrorless.target import Deadline
 from mirrorless.translate import OffsetMap
 

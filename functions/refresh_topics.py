@@ -1,6 +1,7 @@
 """The refresh of topics: a schedule starts it every minute, and each of its tasks is done when it is due.
 
-The schedule's input is all that it knows, see mirrorless.control_settings. Tasks: `topics`, `configs` and `acls`.
+Tasks: `topics`, `configs` and `acls`. The schedule's input is all that it knows, see
+mirrorless.scheduled.control_settings.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from uuid import uuid4
 
 import msgspec
 
-from mirrorless.acl_sync import AclSync
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.dynamodb import dynamodb_client
@@ -22,13 +22,14 @@ from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.adapters.kafka_topics import KafkaTopics
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.task_metrics import emit_report
-from mirrorless.control_settings import ControlSettings, control_settings
-from mirrorless.lookout import Lookout
-from mirrorless.mapping_sync import MappingSync
-from mirrorless.refresh import TopicRefresh
-from mirrorless.remote_shapes import RemoteShapes
-from mirrorless.rounds import Rounds, Task
-from mirrorless.throttle import Throttle
+from mirrorless.scheduled.control_settings import ControlSettings, control_settings
+from mirrorless.scheduled.rounds import Rounds, Task
+from mirrorless.scheduled.throttle import Throttle
+from mirrorless.topics.acl_sync import AclSync
+from mirrorless.topics.lookout import Lookout
+from mirrorless.topics.mapping_sync import MappingSync
+from mirrorless.topics.refresh import TopicRefresh
+from mirrorless.topics.remote_shapes import RemoteShapes
 
 LEASE_MS = 60_000
 """A round may take most of a minute: a thousand topics are mapped at ten calls a second."""

@@ -16,7 +16,7 @@ from infra import bundle
 from lab.function import LambdaFunction
 from lab.timer import Timer
 from mirrorless.configuration.flow import Flow
-from mirrorless.control_settings import control_settings
+from mirrorless.scheduled.control_settings import control_settings
 
 SCHEDULE_SECONDS = 60.0
 """EventBridge Scheduler's shortest interval."""

@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from mirrorless.checkpoint_memory import CheckpointMemory
-from mirrorless.checkpoint_round import CheckpointRound
-from mirrorless.checkpoints import Direction, GroupCheckpoints
-from mirrorless.control_settings import ControlSettings
 from mirrorless.errors import Retriable
-from mirrorless.followed import Followed
-from mirrorless.gaps import Look, Range
-from mirrorless.group_offsets import GroupOffsets
-from mirrorless.group_sync import GroupSync
-from mirrorless.groups import Committed, GroupIsActive, GroupState, Place
-from mirrorless.internal_records import Checkpoint
-from mirrorless.internal_topics import Ends, Written
+from mirrorless.groups.checkpoint_memory import CheckpointMemory
+from mirrorless.groups.checkpoint_round import CheckpointRound
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
+from mirrorless.groups.followed import Followed
+from mirrorless.groups.group_offsets import GroupOffsets
+from mirrorless.groups.group_sync import GroupSync
+from mirrorless.groups.moving import Cluster, Sides
+from mirrorless.groups.ports import Committed, GroupIsActive, GroupState, Place
+from mirrorless.groups.readiness import Rereads
 from mirrorless.lane import Lane
-from mirrorless.moving import Cluster, Sides
-from mirrorless.readiness import Rereads
-from mirrorless.rounds import Report
+from mirrorless.lanes.gaps import Look, Range
+from mirrorless.mm2.internal_records import Checkpoint
+from mirrorless.mm2.internal_topics import Ends, Written
 from mirrorless.run import spans_of
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.rounds import Report
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.target import Deadline
 from mirrorless.translate import OffsetMap
@@ -42,7 +42,7 @@ MINUTE = 60.0
 
 @dataclass
 class MemoryGroups:
-    """Implements `mirrorless.groups.Groups`. Its methods may be replaced, to let something happen in between."""
+    """Implements `mirrorless.groups.ports.Groups`. Its methods may be replaced, to let something happen in between."""
 
     offsets: dict[str, dict[Place, Committed]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
@@ -91,7 +91,7 @@ class MemoryGroups:
 
 @dataclass(slots=True)
 class MemoryTopics:
-    """Implements `mirrorless.internal_topics.InternalTopics`."""
+    """Implements `mirrorless.mm2.internal_topics.InternalTopics`."""
 
     created: dict[str, tuple[int, int, Mapping[str, str]]] = field(default_factory=dict)
     written: list[Written] = field(default_factory=list)

@@ -34,7 +34,7 @@ from confluent_kafka.admin import (
 
 from lab.cloud import Lab
 from mirrorless.configuration.flow import Flow
-from mirrorless.internal_records import Checkpoint
+from mirrorless.mm2.internal_records import Checkpoint
 from tests.readback import Seen, await_settled, read_topic
 
 PARTITIONS, PER_PARTITION = 10, 10

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, cast
 
-from mirrorless.gaps import LOSSES, Harmless, Lost, Piece
 from mirrorless.lane import Lane
+from mirrorless.lanes.gaps import LOSSES, Harmless, Lost, Piece
 
 Cause = Literal["quarantined", "reset"] | Lost
 """`quarantined`: left out on the operator's order. `reset`: skipped when the operator reset the lane. The others are
-what the scheduled check found in a gap: see `mirrorless.gaps.Cause`."""
+what the scheduled check found in a gap: see `mirrorless.lanes.gaps.Cause`."""
 
 DETAILS: Mapping[str, str] = {
     "retention": "the source's retention had removed it when the gap was looked at",

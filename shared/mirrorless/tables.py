@@ -18,7 +18,7 @@ from mirrorless.settings import Tables
 
 EXPIRY = "expires_at"
 """Attribute of the offset map with the expiry in epoch seconds. A lane's newest link must not expire: the lane check
-renews those of idle lanes (`mirrorless.lane_check`). DynamoDB's TTL may be on wherever that task is scheduled."""
+renews those of idle lanes (`mirrorless.lanes.lane_check`). DynamoDB's TTL may be on wherever that task is scheduled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

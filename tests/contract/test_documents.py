@@ -8,8 +8,8 @@ import pytest
 
 from lab.dynamodb import DynamoDbLocal
 from mirrorless.adapters.documents import DynamoDbDocuments
-from mirrorless.documents import Documents
 from mirrorless.lane import FlowName
+from mirrorless.scheduled.documents import Documents
 from mirrorless.settings import Tables
 from tests.chains import FLOW
 from tests.documents import MemoryDocuments

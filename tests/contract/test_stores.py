@@ -15,8 +15,8 @@ from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.chain import NEW_LANE, RUNNING, Chains, Head, LaneState, LaneStates, Stop
 from mirrorless.errors import ChainBroken, LostRace
-from mirrorless.gaps import Cause, Piece
 from mirrorless.lane import Lane
+from mirrorless.lanes.gaps import Cause, Piece
 from mirrorless.ledger import GapSummary, Loss, LossLedger
 from mirrorless.run import Run
 from mirrorless.settings import Tables

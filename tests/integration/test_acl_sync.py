@@ -18,16 +18,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from cli import acl as acl_command
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
-from mirrorless.acl_sync import AclSync
-from mirrorless.acls import Acl
 from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.kafka_acls import KafkaAcls
 from mirrorless.adapters.kafka_topics import KafkaTopics
-from mirrorless.control_settings import ControlSettings
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
-from mirrorless.rounds import Report
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.rounds import Report
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
+from mirrorless.topics.acl_sync import AclSync
+from mirrorless.topics.acls import Acl
 from tests.documents import MemoryDocuments
 
 pytestmark = pytest.mark.integration

@@ -13,11 +13,11 @@ from heartbeat_checkpoint import Wiring, handler
 
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
-from mirrorless.checkpoints import Direction, GroupCheckpoints
-from mirrorless.control_settings import ControlSettings
-from mirrorless.groups import Committed, Place
-from mirrorless.internal_records import Checkpoint, Heartbeat, OffsetSync
-from mirrorless.rounds import Report, Task
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
+from mirrorless.groups.ports import Committed, Place
+from mirrorless.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.rounds import Report, Task
 from tests.lane_stage import LaneStage
 
 SECONDS = 30.0

@@ -24,13 +24,13 @@ from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.chain import Stop
-from mirrorless.checkpoints import GroupCheckpoints, GroupOffset
-from mirrorless.internal_records import Heartbeat
+from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
-from mirrorless.rounds import TaskReport
+from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.run import Run, Span
+from mirrorless.scheduled.rounds import TaskReport
 from mirrorless.settings import Tables
-from mirrorless.topic_watch import Recreated, SeenTopic
+from mirrorless.topics.topic_watch import Recreated, SeenTopic
 
 pytestmark = pytest.mark.integration
 

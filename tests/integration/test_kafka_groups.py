@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from lab.kafka import KafkaCluster
 from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.errors import Retriable
-from mirrorless.groups import Committed, GroupIsActive
+from mirrorless.groups.ports import Committed, GroupIsActive
 from mirrorless.settings import ClusterSettings
 from mirrorless.target import Deadline
 

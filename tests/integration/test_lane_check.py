@@ -10,19 +10,19 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from mirrorless.adapters.kafka_records import KafkaRecords
 from msgspec.structs import replace
 
 from lab.dynamodb import DynamoDbLocal
 from mirrorless.adapters import kafka_gap
 from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.kafka_gap import KafkaSourceLog, joined
+from mirrorless.adapters.kafka_records import KafkaRecords
 from mirrorless.adapters.kafka_target import KafkaTarget
 from mirrorless.errors import Retriable
-from mirrorless.gap_check import GapCheck
-from mirrorless.gaps import Cleanup
-from mirrorless.lane_check import LaneCheck
-from mirrorless.rounds import Report
+from mirrorless.lanes.gap_check import GapCheck
+from mirrorless.lanes.gaps import Cleanup
+from mirrorless.lanes.lane_check import LaneCheck
+from mirrorless.scheduled.rounds import Report
 from tests.lane_stage import QUIET, Crash, LaneStage, at_step, crash
 from tests.readback import await_settled, read_topic
 

@@ -38,10 +38,10 @@ from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
 from mirrorless.chain import RUNNING, LaneState
-from mirrorless.control_settings import ControlSettings
 from mirrorless.lane import Lane
-from mirrorless.rounds import Report, Task
 from mirrorless.run import Reset
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.rounds import Report, Task
 from mirrorless.settings import FlowSettings
 from tests.chains import run
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirrorless.acl_sync import AclFailover, AclSync, Disabled, stored
-from mirrorless.acls import Acl
-from mirrorless.control_settings import ControlSettings
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.rounds import Report
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.rounds import Report
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.target import Deadline
+from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, stored
+from mirrorless.topics.acls import Acl
 from tests.documents import MemoryDocuments
 
 

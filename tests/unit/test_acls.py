@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorless.acls import Acl, changes, downgraded, held_back, wanted_acls
 from mirrorless.lane import FlowName
 from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from mirrorless.topics.acls import Acl, changes, downgraded, held_back, wanted_acls
 
 FLOW = FlowName("us-east", "eu-west")
 PREFIXED = DefaultPolicy(aliases=frozenset({"us-east", "eu-west"}))

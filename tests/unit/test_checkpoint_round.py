@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirrorless.checkpoints import GroupOffset
 from mirrorless.errors import Retriable
-from mirrorless.groups import Committed
-from mirrorless.internal_topics import COMPACTED
+from mirrorless.groups.checkpoints import GroupOffset
+from mirrorless.groups.ports import Committed
+from mirrorless.mm2.internal_topics import COMPACTED
 from mirrorless.policy import DefaultPolicy
 from tests.chains import MemoryChains, reset, run
 from tests.documents import MemoryDocuments

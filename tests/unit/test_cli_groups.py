@@ -8,7 +8,7 @@ import pytest
 
 from cli.groups import Answer, GroupPlace, as_json, need_operator
 from cli.groups_table import sentence, show
-from mirrorless.checkpoints import GroupCheckpoints, GroupOffset
+from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
 
 FLOW = FlowName("us-east", "eu-west")

@@ -16,12 +16,12 @@ from cli.status_table import notes, summary
 from cli.wording import ago, duration, moment
 from mirrorless.adapters.kafka_offsets import Extent
 from mirrorless.chain import NEW_LANE, Head, Stop, head_of
-from mirrorless.checkpoints import GroupCheckpoints
-from mirrorless.control_settings import ControlSettings
 from mirrorless.errors import Retriable
+from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
-from mirrorless.rounds import TaskReport
 from mirrorless.run import Link, Reset, Run, Span
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.rounds import TaskReport
 from mirrorless.settings import ClusterSettings, FlowSettings
 
 FLOW = FlowName("us-east", "eu-west")

@@ -8,7 +8,7 @@ import pytest
 
 from cli.topics import Answer, TopicRow, as_json, trouble_of
 from cli.topics_table import show
-from mirrorless.topic_watch import Recreated, SeenTopic
+from mirrorless.topics.topic_watch import Recreated, SeenTopic
 
 SEEN = SeenTopic(topic="orders", topic_id="id-1", partitions=3, first_seen=1)
 

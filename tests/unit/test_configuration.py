@@ -17,9 +17,9 @@ from mirrorless.configuration import Configuration, load
 from mirrorless.configuration.__main__ import PAGES
 from mirrorless.configuration.__main__ import main as generate
 from mirrorless.configuration.flow import LONGEST_GROUP
-from mirrorless.control_settings import control_settings
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
+from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.settings import decode_settings
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ from mirrorless.event import Batch
 from mirrorless.lane import FlowName
 from mirrorless.profile import StageProfile
 from mirrorless.record import Record
-from mirrorless.remote_topic import ConfigEntry, configs_to_copy
 from mirrorless.replicate import Outcome
 from mirrorless.settings import VARIABLE, decode_settings
+from mirrorless.topics.remote_topic import ConfigEntry, configs_to_copy
 from tests.chains import FLOW, reset, run
 
 # Where a lane stands

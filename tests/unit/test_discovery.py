@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mirrorless.control_settings import ControlSettings
-from mirrorless.discovery import discover, plan_remote_topics
+from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.topics.discovery import discover, plan_remote_topics
 
 FLOW = FlowSettings(
     flow="source->target",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from mirrorless.control_settings import ControlSettings
-from mirrorless.followed import Followed
-from mirrorless.groups import Committed
+from mirrorless.groups.followed import Followed
+from mirrorless.groups.ports import Committed
 from mirrorless.lane import Lane
+from mirrorless.scheduled.control_settings import ControlSettings
 from tests.chains import FLOW
 from tests.group_cluster import settings
 

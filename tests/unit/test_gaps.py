@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorless.gaps import (
+from mirrorless.lanes.gaps import (
     EVENT_BYTES,
     LOSSES,
     UNREAD,

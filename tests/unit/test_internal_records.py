@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrorless.internal_records import LONGEST_STRING, Checkpoint, Heartbeat, OffsetSync
+from mirrorless.mm2.internal_records import LONGEST_STRING, Checkpoint, Heartbeat, OffsetSync
 
 Internal = OffsetSync | Checkpoint | Heartbeat
 

@@ -10,17 +10,17 @@ import pytest
 from mirrorless.chain import Stop
 from mirrorless.digest import fingerprint
 from mirrorless.errors import Retriable
-from mirrorless.gap_check import GapCheck
-from mirrorless.gaps import Cleanup, Look, Range
-from mirrorless.groups import Place
+from mirrorless.groups.ports import Place
 from mirrorless.lane import Lane
-from mirrorless.lane_check import LaneCheck
-from mirrorless.lane_notes import UNCLEAN, LaneNotes, TopicNotes, read_notes
-from mirrorless.lane_walk import LINKS, walk
+from mirrorless.lanes.gap_check import GapCheck
+from mirrorless.lanes.gaps import Cleanup, Look, Range
+from mirrorless.lanes.lane_check import LaneCheck
+from mirrorless.lanes.lane_notes import UNCLEAN, LaneNotes, TopicNotes, read_notes
+from mirrorless.lanes.lane_walk import LINKS, walk
 from mirrorless.ledger import GapSummary
 from mirrorless.record import Record
-from mirrorless.rounds import Report
 from mirrorless.run import Run
+from mirrorless.scheduled.rounds import Report
 from mirrorless.target import Deadline
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 from tests.clusters import Entry, MemoryCluster, MemoryTarget, stable_offset
@@ -36,7 +36,7 @@ EXPIRES = Cleanup(compacts=False, expires=True)
 
 @dataclass(slots=True)
 class MemorySource:
-    """Implements `mirrorless.gaps.SourceLog`: records by offset, committed or not; everything else is a marker."""
+    """Implements `mirrorless.lanes.gaps.SourceLog`: records by offset, committed or not; all else is a marker."""
 
     start: int = 0
     end: int = 1_000_000

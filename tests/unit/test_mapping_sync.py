@@ -9,17 +9,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.control_settings import ControlSettings
-from mirrorless.discovery import discover
 from mirrorless.errors import Retriable
-from mirrorless.groups import Committed, GroupIsActive, GroupState, Place
+from mirrorless.groups.ports import Committed, GroupIsActive, GroupState, Place
 from mirrorless.lane import FlowName
-from mirrorless.mapping_sync import MappingSync
-from mirrorless.mappings import MappingRefused, Outcome, Request
-from mirrorless.rounds import Report
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.rounds import Report
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.target import Deadline
-from mirrorless.topic_watch import SeenTopic
+from mirrorless.topics.discovery import discover
+from mirrorless.topics.mapping_sync import MappingSync
+from mirrorless.topics.mappings import MappingRefused, Outcome, Request
+from mirrorless.topics.topic_watch import SeenTopic
 from tests.documents import MemoryDocuments
 
 FLOW = FlowName("us-east", "eu-west")
@@ -37,7 +37,7 @@ SETTINGS = ControlSettings(
 
 @dataclass(slots=True)
 class MemoryMappings:
-    """Implements `mirrorless.mappings.Mappings`; a mapping has settled before the next round."""
+    """Implements `mirrorless.topics.mappings.Mappings`; a mapping has settled before the next round."""
 
     mappings: dict[str, Request] = field(default_factory=dict)
     keeps_updates: bool = True
@@ -76,7 +76,7 @@ class MemoryMappings:
 
 @dataclass(slots=True)
 class MemoryGroups:
-    """As much of `mirrorless.groups.Groups` as is asked here."""
+    """As much of `mirrorless.groups.ports.Groups` as is asked here."""
 
     offsets: dict[str, dict[Place, Committed]] = field(default_factory=dict)
     active: bool = False

@@ -9,11 +9,11 @@ import pytest
 
 from lab.api_model import violations
 from lab.mapping_api import settings_of_create, settings_of_update
-from mirrorless.control_settings import ControlSettings
 from mirrorless.lane import FlowName
-from mirrorless.mappings import Request, drifted, mapping_request, plan_mappings
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.throttle import Throttle
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.throttle import Throttle
+from mirrorless.topics.mappings import Request, drifted, mapping_request, plan_mappings
 
 FLOW = FlowName("us-east", "eu-west")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from mirrorless.errors import Retriable
-from mirrorless.followed import Followed
-from mirrorless.internal_records import OffsetSync
-from mirrorless.offset_syncs import OffsetSyncs
-from mirrorless.rounds import Report
+from mirrorless.groups.followed import Followed
+from mirrorless.mm2.internal_records import OffsetSync
+from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.run import Run
+from mirrorless.scheduled.rounds import Report
 from tests.group_cluster import TwoClusters, settings
 
 

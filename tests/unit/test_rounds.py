@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mirrorless.errors import Retriable
-from mirrorless.rounds import Report, Rounds, Task, TaskReport
+from mirrorless.scheduled.rounds import Report, Rounds, Task, TaskReport
 from mirrorless.target import Deadline
 from tests.chains import FLOW
 from tests.documents import MemoryDocuments

@@ -8,7 +8,7 @@ import pytest
 
 from mirrorless.adapters.task_metrics import emit_report
 from mirrorless.lane import FlowName
-from mirrorless.rounds import TaskReport
+from mirrorless.scheduled.rounds import TaskReport
 
 
 def test_each_figure_is_a_metric_of_the_flow_and_the_task(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mirrorless.remote_topic import ConfigEntry, configs_to_copy
-from mirrorless.topic_configs import ConfigChange, drift
+from mirrorless.topics.remote_topic import ConfigEntry, configs_to_copy
+from mirrorless.topics.topic_configs import ConfigChange, drift
 
 NOTHING = ConfigChange()
 

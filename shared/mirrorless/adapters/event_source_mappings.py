@@ -14,9 +14,9 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from mirrorless.errors import Retriable
-from mirrorless.mappings import MappingRefused, Outcome, Request
+from mirrorless.scheduled.throttle import Throttle
 from mirrorless.target import Deadline
-from mirrorless.throttle import Throttle
+from mirrorless.topics.mappings import MappingRefused, Outcome, Request
 
 CALLS_PER_SECOND: Final = 10.0
 
@@ -42,7 +42,7 @@ def lambda_client(region: str | None = None) -> Any:
 
 
 class LambdaMappings:
-    """Implements `mirrorless.mappings.Mappings` for one function."""
+    """Implements `mirrorless.topics.mappings.Mappings` for one function."""
 
     def __init__(self, client: Any, function_name: str, throttle: Throttle) -> None:
         self._client = client

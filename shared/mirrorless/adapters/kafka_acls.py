@@ -19,11 +19,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mirrorless.acls import Acl
 from mirrorless.adapters.kafka_client import answer, client_config, seconds_left
 from mirrorless.errors import Retriable
 from mirrorless.settings import ClusterSettings
 from mirrorless.target import Deadline
+from mirrorless.topics.acls import Acl
 
 BATCH: Final = 1000
 """Bindings in one request; a controller takes at most 10,000 changes at once."""
@@ -45,7 +45,7 @@ _CLUSTER: Final = "CLUSTER"
 
 
 class KafkaAcls:
-    """Implements `mirrorless.acls.Acls` on one cluster, with one client for its life."""
+    """Implements `mirrorless.topics.acls.Acls` on one cluster, with one client for its life."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         self._cluster = cluster

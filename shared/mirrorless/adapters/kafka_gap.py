@@ -18,8 +18,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from mirrorless.adapters.kafka_admin import LASTING, Ask, WarmAdmin, first_cause
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, client_config, translated
 from mirrorless.errors import Retriable
-from mirrorless.gaps import Cleanup, Look, Range, cleanup_of, event_bytes
-from mirrorless.groups import Place
+from mirrorless.groups.ports import Place
+from mirrorless.lanes.gaps import Cleanup, Look, Range, cleanup_of, event_bytes
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
 from mirrorless.target import Deadline
@@ -51,7 +51,7 @@ _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFS
 
 
 class KafkaSourceLog:
-    """Implements `mirrorless.gaps.SourceLog`."""
+    """Implements `mirrorless.lanes.gaps.SourceLog`."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         self._cluster = cluster

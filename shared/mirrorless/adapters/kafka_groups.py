@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from mirrorless.adapters.kafka_admin import DENIED, MOVING, SETTLE_SECONDS, WarmAdmin, first_cause
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, seconds_left
 from mirrorless.errors import Retriable
-from mirrorless.groups import Committed, GroupIsActive, GroupState, Place
+from mirrorless.groups.ports import Committed, GroupIsActive, GroupState, Place
 from mirrorless.settings import ClusterSettings
 from mirrorless.target import Deadline
 
@@ -45,7 +45,7 @@ _RIGHTS = "let this function Describe the cluster's topics and groups, and Read 
 
 
 class KafkaGroups:
-    """Implements `mirrorless.groups.Groups`, with one warm admin client."""
+    """Implements `mirrorless.groups.ports.Groups`, with one warm admin client."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the client calls itself in the brokers' logs."""

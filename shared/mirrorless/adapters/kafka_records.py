@@ -17,7 +17,7 @@ from mirrorless.adapters.kafka_admin import DENIED, WarmAdmin, first_cause
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left, translated
 from mirrorless.adapters.kafka_writer import KafkaWriter
 from mirrorless.errors import Retriable
-from mirrorless.groups import Place
+from mirrorless.groups.ports import Place
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
 from mirrorless.target import Deadline

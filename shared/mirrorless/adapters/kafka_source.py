@@ -6,9 +6,9 @@ from confluent_kafka import KafkaException
 
 from mirrorless.adapters.kafka_client import answer, client_config, seconds_left
 from mirrorless.errors import Retriable
-from mirrorless.remote_topic import configs_to_copy
 from mirrorless.settings import FlowSettings
 from mirrorless.target import Deadline, SourceTopic
+from mirrorless.topics.remote_topic import configs_to_copy
 
 
 class KafkaSource:

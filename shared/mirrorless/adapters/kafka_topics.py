@@ -26,12 +26,12 @@ from confluent_kafka.admin import ConfigEntry as DescribedEntry
 from mirrorless.adapters.kafka_admin import Ask, WarmAdmin, first_cause
 from mirrorless.adapters.kafka_client import answer, seconds_left, translated
 from mirrorless.errors import Retriable
-from mirrorless.groups import Place
-from mirrorless.remote_topic import ConfigEntry
+from mirrorless.groups.ports import Place
 from mirrorless.settings import ClusterSettings
 from mirrorless.target import Deadline
-from mirrorless.topic_configs import ConfigChange
-from mirrorless.topics import Failures, NewRemoteTopic
+from mirrorless.topics.ports import Failures, NewRemoteTopic
+from mirrorless.topics.remote_topic import ConfigEntry
+from mirrorless.topics.topic_configs import ConfigChange
 
 BATCH: Final = 250
 """Topics in one call, so that no answer grows beyond some megabytes."""
@@ -64,7 +64,7 @@ class TopicDescription:
 
 
 class KafkaTopics:
-    """Implements `mirrorless.topics.SourceTopics` and `TargetTopics` on one cluster."""
+    """Implements `mirrorless.topics.ports.SourceTopics` and `TargetTopics` on one cluster."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str, role: str) -> None:
         """Args: flow, role: what the client calls itself in the brokers' logs."""

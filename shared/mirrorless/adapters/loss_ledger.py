@@ -8,8 +8,8 @@ from botocore.exceptions import ClientError
 
 from mirrorless.adapters.dynamodb import translated
 from mirrorless.errors import LostRace
-from mirrorless.gaps import Harmless
 from mirrorless.lane import Lane
+from mirrorless.lanes.gaps import Harmless
 from mirrorless.ledger import Cause, GapSummary, Loss
 
 SUMMARY = "explained"

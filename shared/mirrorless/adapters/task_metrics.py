@@ -9,7 +9,7 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import Ama
 
 from mirrorless.adapters.metrics import NAMESPACE
 from mirrorless.lane import FlowName
-from mirrorless.rounds import TaskReport
+from mirrorless.scheduled.rounds import TaskReport
 
 _told: dict[tuple[FlowName, str], tuple[str, tuple[str, ...]]] = {}
 """What each task had to say last: a trouble that stays is logged once an environment, and counted every round."""

@@ -10,7 +10,7 @@ import pytest
 from lab.artifacts import DEFAULT_KAFKA
 from lab.cloud import Lab
 from mirrorless.configuration.loading import load
-from mirrorless.internal_records import OffsetSync
+from mirrorless.mm2.internal_records import OffsetSync
 from tests.integration.mm2.conftest import EVERY_SECOND
 from tests.mm2_stage import PARTITIONS, PER_PARTITION, Pair, assert_monotonic, await_mirrored, eventually, fresh
 

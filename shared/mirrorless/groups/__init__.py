@@ -1,0 +1,1 @@
+"""Consumer groups, there and back: whose offsets go along, and where to."""

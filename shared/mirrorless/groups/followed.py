@@ -1,0 +1,91 @@
+"""Which consumer groups does a flow follow, and which of the places where they commit are places of this flow?
+
+A group commits for topics. On the source these are the topics that the flow replicates, on the target the remote topics
+that it makes. Either way a place belongs to one lane; what belongs to none is somebody else's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mirrorless.filters import NameFilter, should_replicate
+from mirrorless.groups.ports import Committed, Place
+from mirrorless.lane import FlowName, Lane
+from mirrorless.policy import ReplicationPolicy
+from mirrorless.scheduled.control_settings import ControlSettings
+
+OWN_GROUPS: Final = "mirrorless."
+"""Groups of event source mappings: they read for us, and move nowhere."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Followed:
+    """The groups and lanes of one flow."""
+
+    flow: FlowName
+    topics: NameFilter
+    groups: NameFilter
+    policy: ReplicationPolicy
+    heartbeats: bool
+    """Whether heartbeats topics of the source are replicated even where `topics` does not name them."""
+
+    @classmethod
+    def of(cls, settings: ControlSettings) -> Followed:
+        """What the schedule's input says."""
+        return cls(
+            flow=settings.name,
+            topics=settings.topic_filter,
+            groups=settings.group_filter,
+            policy=settings.policy,
+            heartbeats=settings.heartbeats_replication,
+        )
+
+    def group(self, name: str) -> bool:
+        """Whether a group is followed at all."""
+        return not name.startswith(OWN_GROUPS) and self.groups.accepts(name)
+
+    def remote_topic(self, topic: str) -> str:
+        """The name on the target of a topic of the source."""
+        return self.policy.remote_topic(self.flow.source, topic)
+
+    def source_topic(self, remote_topic: str) -> str | None:
+        """The topic of the source that this flow replicates under that name; None for every other topic."""
+        if self.policy.topic_source(remote_topic) != self.flow.source:
+            return None
+        topic = self.policy.upstream_topic(remote_topic)
+        return topic if topic is not None and self.replicates(topic) else None
+
+    def replicates(self, topic: str) -> bool:
+        """Whether the flow takes this topic of its source."""
+        return should_replicate(
+            topic, flow=self.flow, topics=self.topics, policy=self.policy, heartbeats=self.heartbeats
+        )
+
+    def on_source(self, committed: Mapping[Place, Committed]) -> dict[Lane, Committed]:
+        """What a group of the source has committed, by the lane that carries it."""
+        taken = {topic for topic in {topic for topic, _ in committed} if self.replicates(topic)}
+        return {
+            Lane(self.flow, topic, partition): offset
+            for (topic, partition), offset in committed.items()
+            if topic in taken
+        }
+
+    def on_target(self, committed: Mapping[Place, Committed]) -> dict[Lane, Committed]:
+        """What a group of the target has committed, by the lane that it came by."""
+        sources = {topic: self.source_topic(topic) for topic in {topic for topic, _ in committed}}
+        found: dict[Lane, Committed] = {}
+        for (remote, partition), offset in committed.items():
+            topic = sources[remote]
+            if topic is not None:
+                found[Lane(self.flow, topic, partition)] = offset
+        return found
+
+    def place_on_source(self, lane: Lane) -> Place:
+        """Where a lane begins."""
+        return lane.topic, lane.partition
+
+    def place_on_target(self, lane: Lane) -> Place:
+        """Where a lane ends."""
+        return self.remote_topic(lane.topic), lane.partition

@@ -1,0 +1,1 @@
+"""The check of every lane: doubts settled, gaps explained, heads renewed."""

@@ -1,0 +1,275 @@
+"""Is every lane in order? Doubts settled, gaps explained, stuck partitions told, heads kept from expiring.
+
+One round:
+
+    1 look     where each remote partition ends; lanes that are as they were at their last clean check are done
+    2 watch    whose stable offset stands still behind its high watermark
+    3 renew    the heads of idle lanes, four times in the time that the map keeps a run
+    4 walk     along the chains of the others; a run in doubt that is old enough is settled
+    5 explain  the gaps that were found
+    6 note     how far each lane is checked
+
+A forwarder is never disturbed: a doubt is left alone for as long as its writer could still commit. What does not fit
+into a round's time is done in the next one. A run that writes nothing (it only passes quarantined records) does not
+move the remote partition; it is seen with the lane's next record, or when its head is renewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from mirrorless.chain import RUNNING, Chains, LaneStates, Stop
+from mirrorless.doubt import settle_doubt
+from mirrorless.errors import ChainBroken, InDoubt, Retriable
+from mirrorless.groups.ports import Place
+from mirrorless.lane import FlowName, Lane
+from mirrorless.lanes.gap_check import GapCheck
+from mirrorless.lanes.lane_notes import UNCLEAN, LaneNotes, TopicNotes, read_notes, write_notes
+from mirrorless.lanes.lane_walk import Walk, walk
+from mirrorless.run import Run
+from mirrorless.scheduled.documents import Documents
+from mirrorless.scheduled.rounds import Report
+from mirrorless.target import Deadline, Target
+
+COORDINATOR_MS: Final = 10_000
+"""How long Kafka's coordinator may take to notice that a transaction has timed out.
+(`transaction.abort.timed.out.transaction.cleanup.interval.ms`)"""
+
+MARGIN_MS: Final = 5_000
+"""Beyond which a stable offset that stands still is no transaction any more that ends by itself."""
+
+ROUND_MS: Final = 5_000
+"""After which a round begins nothing new, and for which it waits for the target: heartbeats wait meanwhile."""
+
+RENEWALS: Final = 500
+"""Heads that a round reads in order to renew them; each is one read."""
+
+FIGURES: Final = (
+    "lanes-checked",
+    "lanes-waiting",
+    "doubts-settled",
+    "doubts-open",
+    "stuck-partitions",
+    "offsets-explained",
+    "offsets-lost",
+    "gaps-waiting",
+    "heads-renewed",
+)
+
+
+class Ends(Protocol):
+    """Where partitions end."""
+
+    def ends(self, places: Sequence[Place], deadline: Deadline) -> Mapping[Place, tuple[int, int, int]]:
+        """Log start, last stable offset and high watermark of each partition; those that do not exist are left out.
+
+        Raises:
+            Retriable: the cluster does not answer.
+        """
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneCheck:
+    """The task `lanes` of one flow."""
+
+    flow: FlowName
+    remote_topic: Callable[[str], str]
+    topics: Callable[[Deadline], Mapping[str, int]]
+    """The flow's source topics, and how many partitions each has on the target."""
+    ends: Ends
+    """The target's."""
+    gaps: GapCheck
+    chains: Chains
+    states: LaneStates
+    target: Target
+    documents: Documents
+    clock: Callable[[], int]
+    """ms since the epoch."""
+    transaction_timeout_ms: int
+    map_retention_days: int
+
+    def act(self, report: Report, deadline: Deadline) -> None:
+        """One round.
+
+        Raises:
+            Retriable: the target or DynamoDB does not answer. What was done stays done.
+        """
+        report.figures.update(dict.fromkeys(FIGURES, 0))
+        round_ = _Round(began=self.clock(), stored=read_notes(self.documents, self.flow))
+
+        # 1. and 2. Look, and watch.
+        self._look(round_, report, self._soon(deadline))
+
+        # 3. Renew. Lanes whose heads were read anyway are checked as well.
+        self._renew(round_, report)
+
+        # 4. and 5. Walk, and explain.
+        walks = self._walk_all(round_, report, deadline)
+        waiting = self.gaps.explain(walks, report, deadline)
+
+        # 6. Note.
+        for lane, walked in walks.items():
+            round_.notes[lane] = _after(round_, lane, walked, waiting.get(lane))
+        write_notes(self.documents, self.flow, round_.changed())
+
+    def _look(self, round_: _Round, report: Report, deadline: Deadline) -> None:
+        lanes = {
+            (self.remote_topic(topic), partition): Lane(self.flow, topic, partition)
+            for topic, count in sorted(self.topics(deadline).items())
+            for partition in range(count)
+        }
+        seen = self.ends.ends(list(lanes), deadline) if lanes else {}
+        for (topic, partition), (_, stable, high_watermark) in sorted(seen.items()):
+            lane = lanes[topic, partition]
+            notes = round_.known(lane).watched(stable, high_watermark, now=round_.began)
+            round_.ends[lane], round_.notes[lane] = (stable, high_watermark), notes
+            if not notes.is_clean(stable, high_watermark):
+                round_.to_check.add(lane)
+            behind = notes.behind_for(now=round_.began)
+            if behind > self._patience_ms + MARGIN_MS:
+                report.figures["stuck-partitions"] += 1
+                report.troubles.append(
+                    f"{topic}-{partition} on {self.flow.target}: the last stable offset has stood at {stable} for "
+                    f"{behind // 1000} s, behind the high watermark {high_watermark}: read_committed consumers wait "
+                    "there for a transaction that does not end by itself"
+                )
+
+    def _renew(self, round_: _Round, report: Report) -> None:
+        """Keep the map's last runs of lanes that are at rest: a lane whose head expires would count as new."""
+        retention = self.map_retention_days * 86_400_000
+        left = RENEWALS
+        for topic in sorted({lane.topic for lane in round_.ends}):
+            if round_.began - round_.renewed_at(topic) < retention // 4 or left <= 0:
+                continue
+            lanes = [lane for lane in round_.ends if lane.topic == topic]
+            left -= len(lanes)
+            heads = [head.run for head in self.chains.heads(lanes).values() if head.run is not None]
+            # A run is kept for the retention; from its half on it is renewed, and two of these rounds may fail.
+            old = [run for run in heads if run.settled_at < round_.began - retention // 2]
+            old += [run for run in map(self._last_with_records, old) if run is not None]
+            self.chains.renew(old, (round_.began + retention) // 1000)
+            report.figures["heads-renewed"] += len(old)
+            round_.renewed[topic] = round_.began
+            round_.to_check.update(lanes)
+
+    def _last_with_records(self, head: Run) -> Run | None:
+        """Where a head holds no record, the run that tells translations where the target ends."""
+        run, position = head, head.position
+        while not run.spans and position > 0:
+            before = self.chains.at_or_before(run.lane, run.generation, position - 1)
+            if not isinstance(before, Run):
+                return None
+            run, position = before, before.position
+        return run if run is not head and run.spans else None
+
+    def _walk_all(self, round_: _Round, report: Report, deadline: Deadline) -> dict[Lane, Walk]:
+        lanes = sorted(round_.to_check)
+        # Where the time of a round does not suffice, the next one begins with other lanes.
+        turn = round_.began // 60_000 % len(lanes) if lanes else 0
+        walks: dict[Lane, Walk] = {}
+        for lane in (*lanes[turn:], *lanes[:turn]):
+            if self.clock() - round_.began > ROUND_MS:
+                report.figures["lanes-waiting"] += 1
+                round_.notes[lane] = replace(round_.notes[lane], clean_at=UNCLEAN)
+                continue
+            report.figures["lanes-checked"] += 1
+            notes = round_.notes[lane]
+            walked = walk(self.chains, lane, notes.generation, notes.checked)
+            if walked.doubt is not None and self._settle(walked.doubt, report, deadline):
+                walked = walk(self.chains, lane, notes.generation, notes.checked)
+            walks[lane] = walked
+            report.figures["lanes-waiting"] += not walked.complete
+        return walks
+
+    def _settle(self, run: Run, report: Report, deadline: Deadline) -> bool:
+        """Settle a run in doubt, unless its writer may still be at work; whether it is settled."""
+        if self.clock() - run.settled_at <= self._patience_ms:
+            return False
+        place = run.lane.at(run.position)
+        stop = self.states.read([run.lane]).get(run.lane, RUNNING).stop
+        if stop is not None and stop.reason == "broken" and stop.upstream_offset == run.position:
+            report.figures["doubts-open"] += 1
+            report.troubles.append(f"{place}: stopped as broken; a run in doubt waits for the operator")
+            return False
+        remote_topic, soon = self.remote_topic(run.lane.topic), self._soon(deadline)
+        try:
+            settle_doubt(run, remote_topic, chains=self.chains, target=self.target, deadline=soon)
+        except InDoubt:
+            report.figures["doubts-open"] += 1
+            return False
+        except ChainBroken as exc:
+            report.figures["doubts-open"] += 1
+            report.troubles.append(str(exc))
+            detail = str(exc)
+            self.states.stop(
+                run.lane, Stop(reason="broken", upstream_offset=run.position, detail=detail, at=self.clock())
+            )
+            return False
+        except Retriable as exc:
+            report.figures["doubts-open"] += 1
+            report.troubles.append(f"a run in doubt could not be settled: {exc}")
+            return False
+        report.figures["doubts-settled"] += 1
+        return True
+
+    def _soon(self, deadline: Deadline) -> Deadline:
+        """A part of the time that is left: one thing that hangs must not take all of it."""
+        end = self.clock() + ROUND_MS
+        return lambda: min(deadline(), (end - self.clock()) / 1000)
+
+    @property
+    def _patience_ms(self) -> int:
+        """How long a transaction can be open before Kafka has ended it."""
+        return self.transaction_timeout_ms + COORDINATOR_MS
+
+
+@dataclass(slots=True, kw_only=True)
+class _Round:
+    """What one round knows, by lane."""
+
+    began: int
+    """ms since the epoch."""
+    stored: Mapping[str, TopicNotes]
+    ends: dict[Lane, tuple[int, int]] = field(default_factory=dict)
+    """Last stable offset and high watermark of the remote partition."""
+    notes: dict[Lane, LaneNotes] = field(default_factory=dict)
+    to_check: set[Lane] = field(default_factory=set)
+    renewed: dict[str, int] = field(default_factory=dict)
+
+    def known(self, lane: Lane) -> LaneNotes:
+        return self._topic(lane.topic).lanes.get(lane.partition, LaneNotes())
+
+    def renewed_at(self, topic: str) -> int:
+        return self._topic(topic).renewed_at
+
+    def changed(self) -> dict[str, TopicNotes]:
+        """The topics whose notes are not as they are stored."""
+        lanes: dict[str, dict[int, LaneNotes]] = {}
+        for lane, notes in self.notes.items():
+            lanes.setdefault(lane.topic, dict(self._topic(lane.topic).lanes))[lane.partition] = notes
+        new = {
+            topic: TopicNotes(lanes=notes, renewed_at=self.renewed.get(topic, self.renewed_at(topic)))
+            for topic, notes in lanes.items()
+        }
+        return {topic: notes for topic, notes in new.items() if notes != self._topic(topic)}
+
+    def _topic(self, topic: str) -> TopicNotes:
+        return self.stored.get(topic, TopicNotes())
+
+
+def _after(round_: _Round, lane: Lane, walked: Walk, waits_from: int | None) -> LaneNotes:
+    """What is noted of a lane that was walked along, and whose gaps wait from an upstream offset on, if any."""
+    stable, high_watermark = round_.ends[lane]
+    clean = waits_from is None and walked.complete and walked.doubt is None and stable >= high_watermark
+    generation, checked = walked.then if waits_from is None else (walked.generation, waits_from)
+    return replace(
+        round_.notes[lane],
+        clean_at=high_watermark if clean else UNCLEAN,
+        generation=generation,
+        checked=checked,
+    )

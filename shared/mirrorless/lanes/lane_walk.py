@@ -1,0 +1,81 @@
+"""What has a lane's chain gained since it was last checked? Its committed runs in order, up to a doubt or the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from mirrorless.chain import Chains
+from mirrorless.lane import Lane
+from mirrorless.lanes.gaps import Range, gaps_of
+from mirrorless.run import Link, Reset, Run
+
+PAGE: Final = 100
+"""Links of one read."""
+
+LINKS: Final = 1_000
+"""Links of one walk: a lane that was not checked for long is caught up with over several rounds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """A part of one generation of a lane's chain."""
+
+    generation: int
+    gaps: tuple[Range, ...]
+    """All of this generation, growing and apart."""
+    then: tuple[int, int]
+    """Generation and upstream offset from which the next walk goes on, once every gap is explained."""
+    closed: bool = False
+    """Whether a reset closed this generation, so that the source may not be the one any more that left the gaps."""
+    doubt: Run | None = None
+    """The run at the end, if it is only prepared."""
+    complete: bool = True
+    """Whether the walk came to the end of the chain."""
+
+
+def walk(chains: Chains, lane: Lane, generation: int, since: int) -> Walk:
+    """Follow a lane's chain from an upstream offset on.
+
+    Links that have expired are passed over: what they covered was checked, or nobody can know it any more.
+
+    Raises:
+        Retriable: the store does not answer.
+    """
+    gaps: list[Range] = []
+    at = (generation, since)
+    for number, link in enumerate(_links(chains, lane, generation, since)):
+        if isinstance(link, Reset):
+            following = (link.to_generation, link.next)
+            if gaps:
+                return Walk(generation=at[0], gaps=tuple(gaps), then=following, closed=True, complete=False)
+            at = following
+            continue
+        if link.state == "prepared":
+            return Walk(generation=at[0], gaps=tuple(gaps), then=at, doubt=link)
+        gaps += gaps_of(link, at[1])
+        at = (link.generation, link.next)
+        if number >= LINKS:
+            return Walk(generation=at[0], gaps=tuple(gaps), then=at, complete=False)
+    return Walk(generation=at[0], gaps=tuple(gaps), then=at)
+
+
+def _links(chains: Chains, lane: Lane, generation: int, since: int) -> Iterator[Link]:
+    """Every link that reaches beyond an upstream offset, in order, across resets."""
+    page = chains.after(lane, generation, since - 1, limit=PAGE)
+    if since > 0 and not (page and page[0].position == since):
+        # The last check may have ended inside a run.
+        before = chains.at_or_before(lane, generation, since)
+        if isinstance(before, Run) and before.position < since < before.next:
+            yield before
+    while page:
+        yield from page
+        last = page[-1]
+        if isinstance(last, Reset):
+            generation, position = last.to_generation, -1
+        elif len(page) < PAGE:
+            return
+        else:
+            position = last.position
+        page = chains.after(lane, generation, position, limit=PAGE)

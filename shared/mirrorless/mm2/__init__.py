@@ -1,0 +1,1 @@
+"""What MirrorMaker 2's own clients and tools read from us."""

@@ -1,0 +1,75 @@
+"""Is the flow alive, and how old is what arrives? A small record at its interval, on the target and on the source.
+
+MM2's records in MM2's topics. The heartbeat on the target says who replicates here. The one on the source is what MM2's
+connector of the way back would write: this flow then replicates it to `<source>.heartbeats`, so its age there is the
+age of the whole path, and `MirrorClient.replicationHops` and `upstreamClusters` find the source by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mirrorless.errors import Retriable
+from mirrorless.lane import FlowName
+from mirrorless.mm2.internal_records import Heartbeat
+from mirrorless.mm2.internal_topics import Ensured, InternalTopics, Patience
+from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.scheduled.rounds import Report
+from mirrorless.target import Deadline
+
+
+@dataclass(slots=True, kw_only=True)
+class Heartbeats:
+    """The task `heartbeats` of one flow."""
+
+    flow: FlowName
+    source: InternalTopics | None
+    """None where the flow writes nothing to its source."""
+    target: InternalTopics
+    replication_factor: int
+    clock: Callable[[], int]
+    """ms since the epoch."""
+    ensured: Ensured = field(default_factory=Ensured)
+    _patience: dict[str, Patience] = field(default_factory=dict)
+
+    def act(self, report: Report, deadline: Deadline) -> None:
+        """Emit one heartbeat on each side; what one side refuses does not stop the other.
+
+        Raises:
+            Retriable: no side took one.
+        """
+        # The target goes first: where the source is gone, somebody looks at the target.
+        beats = [
+            (self.target, self.flow.target, Heartbeat(source=self.flow.source, target=self.flow.target, timestamp=0))
+        ]
+        if self.source is not None:
+            back = Heartbeat(source=self.flow.target, target=self.flow.source, timestamp=0)
+            beats.append((self.source, self.flow.source, back))
+        failures: list[Retriable] = []
+        for topics, alias, beat in beats:
+            try:
+                self._emit(topics, alias, beat, deadline)
+            except Retriable as exc:
+                failures.append(exc)
+        report.figures["heartbeats-emitted"] = len(beats) - len(failures)
+        if len(failures) == len(beats):
+            raise failures[0]
+        report.troubles += [f"no heartbeat: {failure}" for failure in failures]
+
+    def _emit(self, topics: InternalTopics, alias: str, beat: Heartbeat, deadline: Deadline) -> None:
+        patience = self._patience.setdefault(alias, Patience(alias=alias, clock=self.clock))
+
+        def write(in_time: Deadline) -> None:
+            self.ensured.ensure(
+                topics, alias, HEARTBEATS_TOPIC, replication_factor=self.replication_factor, deadline=in_time
+            )
+            now = self.clock()
+            dated = Heartbeat(source=beat.source, target=beat.target, timestamp=now)
+            try:
+                topics.write([(HEARTBEATS_TOPIC, dated.key(), dated.value(), now)], in_time)
+            except Retriable:
+                self.ensured.forget(alias, HEARTBEATS_TOPIC)
+                raise
+
+        patience.ask(write, deadline)

@@ -1,0 +1,237 @@
+"""How do the source's ACLs get to the target, and how do the staged ones get there at a failover?
+
+A round reads both clusters, decides, and writes only what is missing or revoked. The document `acls` holds what we
+created, so that nobody else's binding is ever deleted; which topics there were, so that a listing that misses one
+revokes nothing; and what is staged, so that it is known when the source is gone. The document `acls/failover` holds
+what the operator has created of it: the schedule leaves that alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import msgspec
+
+from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.lane import FlowName
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.documents import Documents
+from mirrorless.scheduled.rounds import Report
+from mirrorless.target import Deadline
+from mirrorless.topics.acls import Acl, Acls, Changes, Wanted, changes, held_back, wanted_acls
+from mirrorless.topics.discovery import discover
+
+DOCUMENT: Final = "acls"
+FAILOVER: Final = "acls/failover"
+
+
+class AclDocument(msgspec.Struct, frozen=True):
+    """What is known from one round to the next, each in order. Of a failover, only what was created."""
+
+    created: tuple[Acl, ...] = ()
+    """What we created on the target and have not deleted again."""
+    staged: tuple[Acl, ...] = ()
+    """For a failover."""
+    topics: tuple[str, ...] = ()
+    """Every topic of the source that a round has seen, and that the flow takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclPlan:
+    """What a look at both clusters came to."""
+
+    topics: tuple[str, ...]
+    """What the flow takes, in order."""
+    wanted: Wanted
+    changes: Changes
+    on_target: frozenset[Acl]
+    known: AclDocument | None
+    """What the round before knew; None where this is the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disabled:
+    """There is nothing to do: one of the clusters has no authorizer."""
+
+    cluster: Literal["source", "target"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of the changes."""
+
+    created: frozenset[Acl] = frozenset()
+    deleted: frozenset[Acl] = frozenset()
+    failed: Mapping[Acl, str] = field(default_factory=dict)
+    """Why, for each change that could not be made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclSync:
+    """A flow's ACLs. `act` is the task of the schedule; the operator's command plans and carries out by itself."""
+
+    settings: ControlSettings
+    source: Acls
+    target: Acls
+    topics: Callable[[Deadline], Mapping[str, int]]
+    """Every topic of the source with its number of partitions; raises Retriable when the source does not answer."""
+    documents: Documents
+
+    def act(self, report: Report, deadline: Deadline) -> None:
+        """One round.
+
+        Raises:
+            Retriable: when a cluster or the store does not answer, or the target took none of the changes.
+        """
+        plan = self.plan(deadline)
+        if isinstance(plan, Disabled):
+            report.figures["acls-disabled"] = 1
+            return
+        outcome = self.carry_out(plan, deadline)
+        report.figures |= {
+            "acls-created": len(outcome.created),
+            "acls-deleted": len(outcome.deleted),
+            "acls-staged": len(plan.wanted.staged),
+            "acls-left": len(plan.wanted.left),
+        }
+        report.troubles += told(outcome, self._flow)
+
+    def plan(self, deadline: Deadline) -> AclPlan | Disabled:
+        """Look, and decide. Nothing is written.
+
+        Raises:
+            Retriable: when a cluster or the store does not answer.
+        """
+        on_source = self.source.read(deadline)
+        if on_source is None:
+            return Disabled(cluster="source")
+        on_target = self.target.read(deadline)
+        if on_target is None:
+            return Disabled(cluster="target")
+        known, moved = stored(self.documents, self._flow)
+        topics = self._taken(on_source, known, deadline)
+        wanted = wanted_acls(on_source, taken=topics, flow=self._flow, policy=self.settings.policy)
+        ours = frozenset(known.created if known is not None else ())
+        return AclPlan(
+            topics=topics,
+            wanted=wanted,
+            changes=changes(wanted.due, on_target=on_target, ours=ours, kept=frozenset(moved.created)),
+            on_target=on_target,
+            known=known,
+        )
+
+    def carry_out(self, plan: AclPlan, deadline: Deadline) -> Outcome:
+        """Write what is due, and keep what is staged.
+
+        1. Note what is about to be created as ours: a run that dies in between must not leave it unrevocable.
+        2. Create. 3. Delete: for a moment both are there, and a DENY always wins. 4. Note what came of it.
+
+        Raises:
+            Retriable: when the target or the store does not answer, or the target took none of the changes.
+        """
+        todo = plan.changes
+        # What is on the target no more, and not due either, was deleted by somebody else: it is over.
+        ours = frozenset(plan.known.created if plan.known is not None else ()) & (plan.wanted.due | todo.delete)
+        noted = self._note(plan.known, ours | todo.create, plan)
+        failed = create(self.target, todo.create, deadline)
+        failed |= self.target.delete(todo.delete, deadline) if todo.delete else {}
+        created, deleted = todo.create - failed.keys(), todo.delete - failed.keys()
+        self._note(noted, (ours - todo.create - deleted) | created, plan)
+        return _unless_all_failed(Outcome(created=created, deleted=deleted, failed=failed), self._flow)
+
+    def _note(self, known: AclDocument | None, created: Iterable[Acl], plan: AclPlan) -> AclDocument:
+        document = AclDocument(
+            created=tuple(sorted(created)), staged=tuple(sorted(plan.wanted.staged)), topics=plan.topics
+        )
+        if document != known:
+            self.documents.write(self._flow, {DOCUMENT: msgspec.json.encode(document)})
+        return document
+
+    def _taken(self, on_source: Iterable[Acl], known: AclDocument | None, deadline: Deadline) -> tuple[str, ...]:
+        """The topics that the flow takes: those there are, those there were, and those that ACLs name already.
+
+        So only the source's ACLs and the flow's filters can revoke anything. A topic that a listing misses, or that
+        is not created yet, keeps its rights.
+        """
+        named = (acl.name for acl in on_source if acl.resource == "TOPIC" and acl.prefix is None)
+        before = known.topics if known is not None else ()
+        return discover(dict.fromkeys((*named, *before), 0) | dict(self.topics(deadline)), self.settings).taken
+
+    @property
+    def _flow(self) -> FlowName:
+        return self.settings.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclFailover:
+    """The staged ACLs, when applications move to the target. The source may be gone: it is not asked."""
+
+    flow: FlowName
+    target: Acls
+    documents: Documents
+
+    def plan(self, deadline: Deadline) -> frozenset[Acl] | Disabled:
+        """What is staged and not on the target yet.
+
+        Raises:
+            Retriable: when the target or the store does not answer.
+            ConfigurationError: when nothing was ever stored for this flow.
+        """
+        known, _ = stored(self.documents, self.flow)
+        if known is None:
+            raise ConfigurationError(
+                "no round has looked at the source's ACLs yet: nothing is staged",
+                where=str(self.flow),
+                hint="set sync.topic.acls.enabled: true, or give the order `acl apply` once while the source is there",
+            )
+        on_target = self.target.read(deadline)
+        return Disabled(cluster="target") if on_target is None else frozenset(known.staged) - on_target
+
+    def carry_out(self, missing: frozenset[Acl], deadline: Deadline) -> Outcome:
+        """Note them as the failover's, create them, and forget those that failed.
+
+        Raises:
+            Retriable: when the target or the store does not answer, or the target took none.
+        """
+        before = frozenset(stored(self.documents, self.flow)[1].created)
+        self._note(before | missing)
+        failed = create(self.target, missing, deadline)
+        created = missing - failed.keys()
+        self._note(before | created)
+        return _unless_all_failed(Outcome(created=created, failed=failed), self.flow)
+
+    def _note(self, created: Iterable[Acl]) -> None:
+        document = AclDocument(created=tuple(sorted(created)))
+        self.documents.write(self.flow, {FAILOVER: msgspec.json.encode(document)})
+
+
+def stored(documents: Documents, flow: FlowName) -> tuple[AclDocument | None, AclDocument]:
+    """What the last round knew, None where there was none; and what was created by a failover."""
+    found = {key: msgspec.json.decode(text, type=AclDocument) for key, text in documents.read(flow, DOCUMENT).items()}
+    return found.get(DOCUMENT), found.get(FAILOVER, AclDocument())
+
+
+def create(target: Acls, acls: frozenset[Acl], deadline: Deadline) -> dict[Acl, str]:
+    """Create DENYs first, then ALLOWs, but for those whose DENY failed. Returns why, for each that is not there."""
+    denies = frozenset(acl for acl in acls if acl.permission == "DENY")
+    failed = dict(target.create(denies, deadline)) if denies else {}
+    waiting = held_back(acls - denies, failed)
+    if ready := acls - denies - waiting.keys():
+        failed |= target.create(ready, deadline)
+    return failed | {acl: f"held back, because this could not be created: {deny}" for acl, deny in waiting.items()}
+
+
+def told(outcome: Outcome, flow: FlowName) -> list[str]:
+    """A sentence for each change that failed."""
+    return [f"{flow} on the target: {acl}: {why}" for acl, why in sorted(outcome.failed.items())]
+
+
+def _unless_all_failed(outcome: Outcome, flow: FlowName) -> Outcome:
+    if outcome.failed and not (outcome.created or outcome.deleted):
+        first = told(outcome, flow)[0]
+        raise Retriable(
+            f"the target took none of {len(outcome.failed)} changes of ACLs, the first: {first}", where=str(flow)
+        )
+    return outcome

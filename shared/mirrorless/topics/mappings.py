@@ -1,0 +1,224 @@
+"""Which event source mappings should there be for the topics found, and what brings the real ones there?
+
+Pure: requests and the API's answers come in by the API's names, a plan goes out. The mappings of topics that the flow
+names literally belong to the deployment and are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+from mirrorless.errors import MirrorlessError
+from mirrorless.lane import FlowName
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.target import Deadline
+
+Request = dict[str, Any]
+"""Fields of a mapping by the API's names."""
+
+CONFIGS: Final = ("AmazonManagedKafkaEventSourceConfig", "SelfManagedKafkaEventSourceConfig")
+"""Which of the two holds the consumer group depends on the kind of event source."""
+
+SETTLED: Final = frozenset({"Enabled", "Disabled"})
+"""States in which the API takes a change; in all others something is under way."""
+
+
+class MappingRefused(MirrorlessError):
+    """Lambda refuses this one request. The others may be fine."""
+
+
+class Mappings(Protocol):
+    """The event source mappings of one function. Every method raises Retriable when Lambda does not answer."""
+
+    def list(self, deadline: Deadline) -> list[Request]:
+        """Every mapping of the function, as the API describes it."""
+        ...
+
+    def create(self, request: Request, deadline: Deadline) -> Outcome:
+        """Create a mapping. Raises MappingRefused."""
+        ...
+
+    def update(self, uuid: str, fields: Request, deadline: Deadline) -> Outcome:
+        """Change fields of a mapping. Raises MappingRefused."""
+        ...
+
+    def delete(self, uuid: str, deadline: Deadline) -> Outcome:
+        """Delete a mapping. Raises MappingRefused."""
+        ...
+
+
+Outcome = Literal["done", "there", "busy"]
+"""`there`: nothing was left to do. `busy`: the mapping is being changed; try again in the next round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingPlan:
+    """What is to be done; all by topic."""
+
+    create: Mapping[str, Request]
+    update: Mapping[str, tuple[str, Request]]
+    """UUID and the fields to change."""
+    good: frozenset[str]
+    """As they should be."""
+    delete: Mapping[str, str]
+    """UUIDs of mappings of topics that the flow does not take any more, or that read from another cluster."""
+    busy: tuple[str, ...]
+    """Being created, changed or deleted."""
+    disabled: tuple[str, ...]
+    """Somebody disabled them. They stay so: it is how replication of a topic is paused."""
+
+
+def mapping_request(settings: ControlSettings, topic: str) -> Request:
+    """CreateEventSourceMapping's options for a topic, all but the function's name."""
+    request: Request = dict(settings.mapping)
+    group = {"ConsumerGroupId": settings.consumer_group(topic)}
+    for config in CONFIGS:
+        if config in request:
+            request[config] = dict(request[config]) | group
+    return request | {
+        "Topics": [topic],
+        # What comes later than the flow begins at its first record, a partition that is added later as well. Where the
+        # flow begins elsewhere, those offsets were committed for the group.
+        "StartingPosition": "TRIM_HORIZON",
+        # The flow as a group carries it: a tag's value takes no `>`.
+        "Tags": {"mirrorless:flow": settings.name.slug, "mirrorless:owner": "refresh_topics"},
+    }
+
+
+def plan_mappings(
+    actual: Iterable[Request],
+    desired: Mapping[str, Request],
+    *,
+    flow: FlowName,
+    keep: Collection[str] = (),
+) -> MappingPlan:
+    """Compare what there is with what there should be.
+
+    Args:
+        actual: the function's mappings, as the API describes them.
+        desired: requests by topic.
+        flow: whose; a mapping is told by its consumer group.
+        keep: topics whose mappings are not touched, whatever they are.
+    """
+    present = {topic: each for each in actual if (topic := _topic_of(each, flow)) is not None and topic not in keep}
+    busy = {topic for topic, each in present.items() if each.get("State") not in SETTLED}
+    gone = {topic for topic in present if topic not in desired}
+    moved = {topic for topic in present.keys() & desired.keys() if not _same_source(present[topic], desired[topic])}
+    updates = {
+        topic: (str(present[topic]["UUID"]), fields)
+        for topic in sorted(present.keys() & desired.keys() - busy - moved)
+        if (fields := drifted(present[topic], desired[topic]))
+    }
+    return MappingPlan(
+        create={
+            topic: request for topic, request in sorted(desired.items()) if topic not in present.keys() | set(keep)
+        },
+        update=updates,
+        good=frozenset(present.keys() & desired.keys() - busy - moved - updates.keys()),
+        delete={topic: str(present[topic]["UUID"]) for topic in sorted((gone | moved) - busy)},
+        busy=tuple(sorted(busy)),
+        disabled=tuple(
+            topic
+            for topic, request in sorted(desired.items())
+            if request.get("Enabled", True) and present.get(topic, {}).get("State") == "Disabled"
+        ),
+    )
+
+
+def group_of(mapping: Request) -> str:
+    """The consumer group of a mapping; empty for one that is no Kafka mapping."""
+    for config in CONFIGS:
+        group = (mapping.get(config) or {}).get("ConsumerGroupId")
+        if group:
+            return str(group)
+    return ""
+
+
+def drifted(actual: Request, desired: Request) -> Request:
+    """The fields that UpdateEventSourceMapping has to set; empty when all is well.
+
+    A field that the flow does not ask for is held to the API's default where another value would lose records or
+    change their order of retries; `Enabled` is the operator's.
+    """
+    fields: Request = {}
+    for name, comparable in _COMPARED.items():
+        wanted = desired.get(name, _DEFAULTS.get(name))
+        if wanted is None:
+            continue
+        differs = comparable(actual.get(name, _DEFAULTS.get(name))) != comparable(wanted)
+        if name == "ProvisionedPollerConfig" and wanted:
+            differs = not wanted.items() <= (actual.get(name) or {}).items()
+        if differs:
+            fields[name] = wanted
+    if fields.get("ProvisionedPollerConfig") == {} and actual.get("LoggingConfig"):
+        fields["LoggingConfig"] = {}  # only provisioned mode has it, and none is what the mode is left with
+    return fields
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _unordered(value: Any) -> Any:
+    return sorted(value or [], key=repr)
+
+
+def _access(value: Any) -> Any:
+    return sorted((each.get("Type"), each.get("URI")) for each in value or [])
+
+
+def _destination(value: Any) -> str:
+    return str(((value or {}).get("OnFailure") or {}).get("Destination") or "")
+
+
+def _filters(value: Any) -> Any:
+    return (value or {}).get("Filters") or []
+
+
+_COMPARED: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "BatchSize": _as_it_is,
+    "MaximumBatchingWindowInSeconds": _as_it_is,
+    "SourceAccessConfigurations": _access,
+    "ProvisionedPollerConfig": bool,
+    "MaximumRetryAttempts": _as_it_is,
+    "MaximumRecordAgeInSeconds": _as_it_is,
+    "BisectBatchOnFunctionError": bool,
+    "FunctionResponseTypes": _unordered,
+    "DestinationConfig": _destination,
+    "FilterCriteria": _filters,
+    "MetricsConfig": lambda value: _unordered((value or {}).get("Metrics")),
+    "LoggingConfig": _as_it_is,
+}
+"""How each field that can be updated is compared."""
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "SourceAccessConfigurations": [],
+    "ProvisionedPollerConfig": {},
+    "MaximumRetryAttempts": -1,
+    "MaximumRecordAgeInSeconds": -1,
+    "BisectBatchOnFunctionError": False,
+    "FunctionResponseTypes": [],
+    "DestinationConfig": {"OnFailure": {"Destination": ""}},
+    "FilterCriteria": {"Filters": []},
+    "MetricsConfig": {},
+}
+
+
+def _topic_of(mapping: Request, flow: FlowName) -> str | None:
+    prefix = f"mirrorless.{flow.slug}."  # an alias holds no dot, so no other flow's prefix begins like it
+    group = group_of(mapping)
+    return group.removeprefix(prefix) if group.startswith(prefix) else None
+
+
+def _same_source(actual: Request, desired: Request) -> bool:
+    return _source(actual) == _source(desired)
+
+
+def _source(mapping: Request) -> tuple[str, frozenset[str]]:
+    endpoints = (mapping.get("SelfManagedEventSource") or {}).get("Endpoints") or {}
+    return (
+        str(mapping.get("EventSourceArn") or ""),
+        frozenset(str(each).lower() for each in endpoints.get("KAFKA_BOOTSTRAP_SERVERS") or []),
+    )

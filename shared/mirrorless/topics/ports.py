@@ -1,0 +1,77 @@
+"""What does the refresh of topics ask of the two clusters? Many topics at a time, so that a thousand cost a few calls.
+
+Every method raises Retriable when the cluster does not answer. What fails for one topic is told for that topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mirrorless.groups.ports import Place
+from mirrorless.target import Deadline
+from mirrorless.topics.remote_topic import ConfigEntry
+from mirrorless.topics.topic_configs import ConfigChange
+
+Failures = dict[str, str]
+"""What went wrong, in the cluster's words, by topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRemoteTopic:
+    """A topic to create on the target."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    """-1 leaves it to the cluster."""
+    configs: Mapping[str, str]
+
+
+class SourceTopics(Protocol):
+    """The topics of a flow's source."""
+
+    def partitions(self, deadline: Deadline) -> dict[str, int]:
+        """Every topic with the number of its partitions. One call."""
+        ...
+
+    def topic_ids(self, names: Iterable[str], deadline: Deadline) -> dict[str, str]:
+        """The id of each topic asked for; one that does not exist any more is absent."""
+        ...
+
+    def configs(self, names: Iterable[str], deadline: Deadline) -> tuple[dict[str, list[ConfigEntry]], Failures]:
+        """Every config of each topic asked for; a topic is either in the answer or among the failures."""
+        ...
+
+    def ends(self, places: Iterable[Place], deadline: Deadline) -> dict[Place, int]:
+        """The upstream offset behind the last record; a partition without a leader is absent. One call."""
+        ...
+
+    def offsets_at(self, places: Iterable[Place], timestamp: int, deadline: Deadline) -> dict[Place, int]:
+        """The first upstream offset of that time (ms since the epoch) or later; -1 where there is none. One call."""
+        ...
+
+
+class TargetTopics(Protocol):
+    """The topics of a flow's target."""
+
+    def partitions(self, deadline: Deadline) -> dict[str, int]:
+        """See `SourceTopics.partitions`."""
+        ...
+
+    def configs(self, names: Iterable[str], deadline: Deadline) -> tuple[dict[str, list[ConfigEntry]], Failures]:
+        """See `SourceTopics.configs`."""
+        ...
+
+    def create(self, topics: Sequence[NewRemoteTopic], deadline: Deadline) -> dict[str, str | None]:
+        """Create topics; for each what went wrong, None when it stands. Being late is nothing wrong."""
+        ...
+
+    def grow(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, str | None]:
+        """Grow topics to so many partitions; for each what went wrong."""
+        ...
+
+    def alter_configs(self, changes: Mapping[str, ConfigChange], deadline: Deadline) -> dict[str, str | None]:
+        """Change topics' overrides, each topic's all or none; for each what went wrong."""
+        ...

@@ -1,0 +1,115 @@
+"""Are the remote topics there, wide enough, and configured as their source topics are? Two clusters compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.rounds import Report
+from mirrorless.target import Deadline
+from mirrorless.topics.discovery import discover, plan_remote_topics, some
+from mirrorless.topics.ports import NewRemoteTopic, SourceTopics, TargetTopics
+from mirrorless.topics.remote_topic import configs_to_copy
+from mirrorless.topics.topic_configs import ConfigChange, drift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteShapes:
+    """The remote topics of one flow."""
+
+    settings: ControlSettings
+    source: SourceTopics
+    target: TargetTopics
+
+    def shape(self, taken: Mapping[str, int], report: Report, deadline: Deadline) -> set[str]:
+        """Create and grow remote topics.
+
+        Args:
+            taken: the source topics, with the numbers of their partitions.
+            report: told what went wrong, topic by topic.
+            deadline: seconds that are left.
+
+        Returns:
+            the source topics whose remote topic is not there.
+
+        Raises:
+            Retriable: a cluster does not answer.
+        """
+        plan = plan_remote_topics(taken, self.target.partitions(deadline), self.settings)
+        not_created = self._create(plan.create, deadline) if plan.create else {}
+        grown = self.target.grow({self._remote(topic): count for topic, count in plan.grow.items()}, deadline)
+        not_grown = {topic: told for topic in plan.grow if (told := grown.get(self._remote(topic)))}
+        flow = self.settings.name
+        report.troubles += [f"{flow} {topic}: not created: {told}" for topic, told in not_created.items()]
+        report.troubles += [f"{flow} {topic}: not grown: {told}" for topic, told in not_grown.items()]
+        report.figures |= {
+            "topics-created": len(plan.create) - len(not_created),
+            "topics-grown": len(plan.grow) - len(not_grown),
+        }
+        return set(not_created)
+
+    def sync_configs(self, report: Report, deadline: Deadline) -> None:
+        """Bring the remote topics' configs back to their source topics'.
+
+        Raises:
+            Retriable: a cluster does not answer.
+        """
+        settings, flow = self.settings, self.settings.name
+        on_source, on_target = self.source.partitions(deadline), self.target.partitions(deadline)
+        remote = {
+            topic: name for topic in discover(on_source, settings).taken if (name := self._remote(topic)) in on_target
+        }
+        theirs, untold_there = self.source.configs(remote, deadline)
+        ours, untold_here = self.target.configs(remote.values(), deadline)
+        report.troubles += [f"{flow} {topic}: the source: {told}" for topic, told in untold_there.items()]
+        report.troubles += [f"{flow} {name}: the target: {told}" for name, told in untold_here.items()]
+        changes: dict[str, ConfigChange] = {}
+        for topic, name in remote.items():
+            if topic not in theirs or name not in ours:
+                continue
+            found = drift(
+                theirs[topic],
+                ours[name],
+                exclude=settings.flow.config_properties_exclude,
+                protect=settings.config_properties_protect,
+                defaults_from=settings.use_defaults_from,
+            )
+            if found.unknown:
+                report.troubles.append(f"{flow} {name}: the target does not know {some(found.unknown)}")
+            if found.change:
+                changes[name] = found.change
+        outcomes = self.target.alter_configs(changes, deadline) if changes else {}
+        refused = {name: told for name, told in outcomes.items() if told}
+        report.troubles += [
+            f"{flow} {name}: the target refused {changes[name]}: {told}" for name, told in refused.items()
+        ]
+        altered = [change for name, change in changes.items() if name not in refused]
+        report.figures |= {
+            "topics-compared": len(remote),
+            "topics-altered": len(altered),
+            "configs-altered": sum(map(len, altered)),
+        }
+
+    def _create(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, str]:
+        """Create remote topics; what went wrong, by source topic."""
+        flow = self.settings.flow
+        # Without its configs a topic is not created: a compacted one would begin to expire.
+        configs, failures = self.source.configs(counts, deadline)
+        news = [
+            NewRemoteTopic(
+                name=self._remote(topic),
+                partitions=counts[topic],
+                replication_factor=flow.replication_factor,
+                configs=configs_to_copy(
+                    configs[topic], flow.config_properties_exclude, defaults_from=self.settings.use_defaults_from
+                ),
+            )
+            for topic in counts
+            if topic in configs
+        ]
+        outcomes = self.target.create(news, deadline)
+        return {topic: told for topic in counts if (told := failures.get(topic) or outcomes.get(self._remote(topic)))}
+
+    def _remote(self, topic: str) -> str:
+        return self.settings.policy.remote_topic(self.settings.name.source, topic)
