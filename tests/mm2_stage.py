@@ -6,10 +6,13 @@ here knows how the flows work: topics are read with plain consumers, checkpoints
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from uuid import uuid4
 
 from confluent_kafka import (
@@ -32,13 +35,27 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from lab.artifacts import DEFAULT_KAFKA
 from lab.cloud import Lab
 from mirrorless.configuration.flow import Flow
+from mirrorless.configuration.loading import load
 from mirrorless.mm2.internal_records import Checkpoint
 from tests.readback import Seen, await_settled, read_topic
 
 PARTITIONS, PER_PARTITION = 10, 10
 """As in MM2's own tests: 100 records a topic."""
+
+EVERY_SECOND = {
+    "window_seconds": 9,
+    "refresh_topics_seconds": 1,
+    "sync_topic_configs_seconds": 1,
+    "checkpoints_seconds": 1,
+    "heartbeats_seconds": 1,
+    "sync_topic_acls_seconds": None,
+}
+"""MM2's tests run everything each second, and no ACLs. A run that is killed is replaced by the next one."""
+
+SCHEDULE_SECONDS = 10
 
 QUIET = {"log_level": 0}
 LOOK_EVERY_SECONDS = 0.1
@@ -222,6 +239,23 @@ class Side:
     def checkpointed(self, of: str, group: str) -> dict[Place, int]:
         """The newest checkpoint of each partition of a group: the downstream offset."""
         return {(each.topic, each.partition): each.downstream for each in self.checkpoints(of) if each.group == group}
+
+
+@contextmanager
+def servers(configuration: str, folder: Path) -> Iterator[Lab]:
+    """A lab whose servers run and whose flows are still to be started; everything is stopped at the end."""
+    lab = Lab(
+        configuration=load(configuration),
+        folder=folder,
+        kafka_version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
+        control_overrides=EVERY_SECOND,
+        schedule_seconds=SCHEDULE_SECONDS,
+    )
+    try:
+        lab.start_servers()
+        yield lab
+    finally:
+        lab.stop()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,7 +7,6 @@ is found by reading the records on both sides; nothing here asks our map.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from lab.artifacts import DEFAULT_KAFKA, classpath, compiles, java_command, resolve
-from lab.cloud import Lab
-from mirrorless.configuration.loading import load
-from tests.mm2_stage import Pair, Place, Side, await_mirrored, eventually, fresh
+from lab.artifacts import classpath, compiles, java_command, resolve
+from tests.mm2_stage import Pair, Place, Side, await_mirrored, eventually, fresh, servers
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 
@@ -40,32 +37,15 @@ flows:
     mapping: {mode: on-demand, maximum.batching.window.seconds: 0}
 """
 
-EVERY_SECOND = {
-    "refresh_topics_seconds": 1,
-    "checkpoints_seconds": 1,
-    "heartbeats_seconds": 1,
-    "sync_topic_configs_seconds": None,
-    "sync_topic_acls_seconds": None,
-}
-
 Ask = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two clusters with one flow; applications write in transactions, so that offsets differ on the two sides."""
-    lab = Lab(
-        configuration=load(CONFIGURATION),
-        folder=tmp_path_factory.mktemp("mirror-client"),
-        kafka_version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
-        control_overrides=EVERY_SECOND,
-    )
-    try:
-        lab.start_servers()
+    with servers(CONFIGURATION, tmp_path_factory.mktemp("mirror-client")) as lab:
         lab.start_flows()
         yield Pair.of(lab, transactional=True)
-    finally:
-        lab.stop()
 
 
 @pytest.fixture(scope="module")

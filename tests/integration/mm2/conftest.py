@@ -5,15 +5,12 @@ Topics are found by pattern, as in those tests; each test has topics of its own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from lab.artifacts import DEFAULT_KAFKA
 from lab.cloud import Lab
-from mirrorless.configuration.loading import load
-from tests.mm2_stage import PARTITIONS, Pair, Side
+from tests.mm2_stage import PARTITIONS, Pair, Side, servers
 
 CONFIGURATION = r"""
 clusters:
@@ -31,29 +28,13 @@ flows:
     start: latest
 """
 
-EVERY_SECOND = {
-    "refresh_topics_seconds": 1,
-    "sync_topic_configs_seconds": 1,
-    "checkpoints_seconds": 1,
-    "heartbeats_seconds": 1,
-    "sync_topic_acls_seconds": None,
-}
-"""MM2's tests run everything each second, and no ACLs."""
-
 BEFORE = "test-topic-before-the-flow"
 """On `backup` with 100 records before the flows start; the flow from there starts with what comes after."""
 
 
 @pytest.fixture(scope="package")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = Lab(
-        configuration=load(CONFIGURATION),
-        folder=tmp_path_factory.mktemp("mm2"),
-        kafka_version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
-        control_overrides=EVERY_SECOND,
-    )
-    try:
-        lab.start_servers()
+    with servers(CONFIGURATION, tmp_path_factory.mktemp("mm2")) as lab:
         early = Side("backup", lab.clusters["backup"].bootstrap)
         early.create(BEFORE, PARTITIONS)
         early.produce(BEFORE)
@@ -62,8 +43,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         for alias, remote in (("primary", f"backup.{BEFORE}"), ("backup", "primary.heartbeats")):
             Side(alias, lab.clusters[alias].bootstrap).await_topic(remote)
         yield lab
-    finally:
-        lab.stop()
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "transactions"])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from lab.artifacts import DEFAULT_KAFKA
-from lab.cloud import Lab
-from mirrorless.configuration.loading import load
 from mirrorless.mm2.internal_records import OffsetSync
-from tests.integration.mm2.conftest import EVERY_SECOND
-from tests.mm2_stage import PARTITIONS, PER_PARTITION, Pair, assert_monotonic, await_mirrored, eventually, fresh
+from tests.mm2_stage import (
+    PARTITIONS,
+    PER_PARTITION,
+    Pair,
+    assert_monotonic,
+    await_mirrored,
+    eventually,
+    fresh,
+    servers,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -36,18 +40,9 @@ flows:
 
 @pytest.fixture(scope="module")
 def identity(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    lab = Lab(
-        configuration=load(CONFIGURATION),
-        folder=tmp_path_factory.mktemp("identity"),
-        kafka_version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
-        control_overrides=EVERY_SECOND,
-    )
-    try:
-        lab.start_servers()
+    with servers(CONFIGURATION, tmp_path_factory.mktemp("identity")) as lab:
         lab.start_flows()
         yield Pair.of(lab)
-    finally:
-        lab.stop()
 
 
 def test_a_topic_keeps_its_name_and_a_group_its_place_there_and_back_again(identity: Pair) -> None:
