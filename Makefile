@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## two real clusters, active-active, with two faults; audits every record (about 90 s)
+demo: $(READY) ## two real clusters, two faults, a group that moves there and back; audits every record (about 90 s)
 	@$(BIN)/python -m lab demo
 
 lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=file.json
@@ -56,11 +56,13 @@ sample: $(READY)
 soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED),--report docs/soak.md)
 
-bench: $(READY) ## the forwarder's CPU per event, beside a bare loop in the same run
+bench: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups follow; what lagging ones read again, beside MM2
 	@$(BIN)/python -m tests.benchmarks.forwarder_cpu
+	@$(BIN)/python -m tests.benchmarks.group_sync
+	@$(BIN)/python -m tests.benchmarks.translation --report docs/translation.md
 
-bundle: $(READY) ## build the function's folder; print its size and its cold start
-	@$(BIN)/python -m infra.bundle forward
+bundle: $(READY) ## build the functions' folders; print their sizes and their cold starts
+	@for each in forward heartbeat_checkpoint refresh_topics; do $(BIN)/python -m infra.bundle $$each || exit; done
 
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.configuration
