@@ -8,19 +8,18 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
 
+from cli.acl_view import AclView, is_scheduled, view_of
 from cli.arguments import add_deployment, add_order
 from cli.deployment import Deployment
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName
 from mirrorless.scheduled.documents import Documents
-from mirrorless.topics.acl_sync import AclFailover, AclPlan, AclSync, Disabled, Outcome, stored
+from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, Outcome, stored
 from mirrorless.topics.acls import Acl
 
 if TYPE_CHECKING:
@@ -33,26 +32,6 @@ WRITE_SECONDS = 30.0
 
 LEASE, LEASE_MS = "lease/refresh_topics", 60_000
 """The scheduled function's: while the command writes what is due, that function's rounds wait."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclView:
-    """What the command has to say about a flow."""
-
-    flow: FlowName
-    create: frozenset[Acl] = frozenset()
-    delete: frozenset[Acl] = frozenset()
-    staged: Mapping[Acl, bool | None] = field(default_factory=dict)
-    """Whether it is on the target already; None where that is not known."""
-    left: Mapping[Acl, str] = field(default_factory=dict)
-    without_authorizer: str = ""
-    """The alias of a cluster that has none: there is nothing to do then."""
-    scheduled: bool = True
-    """Whether a schedule applies what is due."""
-    trouble: str = ""
-    """Why it is not known what is due."""
-    outcome: Outcome | None = None
-    """None: nothing was carried out."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -87,10 +66,10 @@ def run_plan(arguments: argparse.Namespace) -> int:
     flow = sync.settings.name
     known, _ = stored(sync.documents, flow)
     try:
-        view = _looked(sync, sync.plan(_within(LOOK_SECONDS)))
+        view = view_of(sync, sync.plan(_within(LOOK_SECONDS)))
     except Retriable as exc:
         staged = known.staged if known is not None else ()
-        view = AclView(flow=flow, staged=dict.fromkeys(staged), scheduled=_scheduled(sync), trouble=str(exc))
+        view = AclView(flow=flow, staged=dict.fromkeys(staged), scheduled=is_scheduled(sync), trouble=str(exc))
     _tell(arguments, view)
     return int(bool(view.trouble))
 
@@ -105,7 +84,7 @@ def run_apply(arguments: argparse.Namespace) -> int:
 
 def _due(sync: AclSync, *, execute: bool) -> AclView:
     if not execute:
-        return _looked(sync, sync.plan(_within(LOOK_SECONDS)))
+        return view_of(sync, sync.plan(_within(LOOK_SECONDS)))
     flow, holder = sync.settings.name, f"operator/{uuid4().hex}"
     now = time.time_ns() // 1_000_000
     if not sync.documents.claim(flow, LEASE, holder=holder, now=now, until=now + LEASE_MS):
@@ -116,7 +95,7 @@ def _due(sync: AclSync, *, execute: bool) -> AclView:
         )
     try:
         plan = sync.plan(_within(LOOK_SECONDS))
-        view = _looked(sync, plan)
+        view = view_of(sync, plan)
         if isinstance(plan, Disabled):
             return view
         return replace(view, outcome=sync.carry_out(plan, _within(WRITE_SECONDS)))
@@ -128,28 +107,13 @@ def _fail_over(sync: AclSync, *, execute: bool) -> AclView:
     flow = sync.settings.name
     failover = AclFailover(flow=flow, target=sync.target, documents=sync.documents)
     missing = failover.plan(_within(LOOK_SECONDS))
-    view = AclView(flow=flow, scheduled=_scheduled(sync))
+    view = AclView(flow=flow, scheduled=is_scheduled(sync))
     if isinstance(missing, Disabled):
         return replace(view, without_authorizer=flow.target)
     known, _ = stored(sync.documents, flow)
     staged = {acl: acl not in missing for acl in (known.staged if known is not None else ())}
     outcome = failover.carry_out(missing, _within(WRITE_SECONDS)) if execute else None
     return replace(view, create=missing, staged=staged, outcome=outcome)
-
-
-def _looked(sync: AclSync, plan: AclPlan | Disabled) -> AclView:
-    flow, scheduled = sync.settings.name, _scheduled(sync)
-    if isinstance(plan, Disabled):
-        alias = flow.source if plan.cluster == "source" else flow.target
-        return AclView(flow=flow, without_authorizer=alias, scheduled=scheduled)
-    return AclView(
-        flow=flow,
-        create=plan.changes.create,
-        delete=plan.changes.delete,
-        staged={acl: acl in plan.on_target for acl in sorted(plan.wanted.staged)},
-        left=plan.wanted.left,
-        scheduled=scheduled,
-    )
 
 
 def _sync(deployment: Deployment, flow: str) -> AclSync:
@@ -166,10 +130,6 @@ def _sync(deployment: Deployment, flow: str) -> AclSync:
         topics=KafkaTopics(settings.flow.source, flow=str(name), role="operator").partitions,
         documents=documents,
     )
-
-
-def _scheduled(sync: AclSync) -> bool:
-    return sync.settings.sync_topic_acls_seconds is not None
 
 
 def _within(seconds: float) -> Deadline:

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cli.acl import AclView
+from cli.acl_view import AclView
 from cli.wording import numbered
 from mirrorless.topics.acls import Acl
 

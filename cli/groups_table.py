@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from cli.groups import Answer, need_operator
+from cli.groups_view import Answer, need_operator
 from cli.wording import ago, numbered
 from mirrorless.groups.checkpoints import GroupCheckpoints
 

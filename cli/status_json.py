@@ -8,7 +8,7 @@ import msgspec
 
 from cli.lanes import stop_as_json
 from cli.scheduled import tasks_as_json
-from cli.status import FlowStatus, LaneStatus, TopicStatus
+from cli.status_view import FlowStatus, LaneStatus, TopicStatus
 
 
 def as_json(status: FlowStatus) -> dict[str, Any]:

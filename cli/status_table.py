@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.scheduled import TaskStatus
-from cli.status import NEWEST_RUNS, FlowStatus, LaneStatus, TopicStatus
+from cli.status_view import NEWEST_RUNS, FlowStatus, LaneStatus, TopicStatus
 from cli.wording import ago, duration, moment, numbered
 from mirrorless.intervention import advice
 

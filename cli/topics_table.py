@@ -8,7 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cli.topics import Answer, TopicRow
+from cli.topics_view import Answer, TopicRow
 
 UNKNOWN = "?"
 PIPE_WIDTH = 120

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from cli.groups import Answer, GroupPlace, as_json, need_operator
+from cli.groups import as_json
 from cli.groups_table import sentence, show
+from cli.groups_view import Answer, GroupPlace, need_operator
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
 

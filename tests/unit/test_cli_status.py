@@ -11,8 +11,9 @@ from msgspec.structs import replace as replace_struct
 
 from cli.scheduled import TaskStatus, expected_tasks
 from cli.source import SourceView, group_advice
-from cli.status import FlowStatus, LaneStatus, gaps_in_newest_runs, lanes_with_a_chain
+from cli.status_look import gaps_in_newest_runs, lanes_with_a_chain
 from cli.status_table import notes, summary
+from cli.status_view import FlowStatus, LaneStatus
 from cli.wording import ago, duration, moment
 from mirrorless.adapters.kafka_offsets import Extent
 from mirrorless.chain import NEW_LANE, Head, Stop, head_of

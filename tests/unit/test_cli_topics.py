@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from cli.topics import Answer, TopicRow, as_json, trouble_of
+from cli.topics import as_json
+from cli.topics_look import trouble_of
 from cli.topics_table import show
+from cli.topics_view import Answer, TopicRow
 from mirrorless.topics.topic_watch import Recreated, SeenTopic
 
 SEEN = SeenTopic(topic="orders", topic_id="id-1", partitions=3, first_seen=1)
