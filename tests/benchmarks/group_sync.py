@@ -27,7 +27,7 @@ from math import ceil
 from pathlib import Path
 from random import Random
 
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from lab.audit import wait_until_replicated
 from lab.cloud import Lab
@@ -190,7 +190,10 @@ class LiveTopic:
         try:
             while not self._settled.wait(LOOK_EVERY_SECONDS):
                 for group, seen in self._seen.items():
-                    committed = askers[group].committed(places, timeout=30)
+                    try:
+                        committed = askers[group].committed(places, timeout=30)
+                    except KafkaException:
+                        continue  # its coordinator is still being made; what is never seen counts as off in the end
                     offsets = {place.partition: place.offset for place in committed if place.offset >= 0}
                     if offsets and (not seen or seen[-1].offsets != offsets):
                         seen.append(Stand(time.monotonic(), offsets))
