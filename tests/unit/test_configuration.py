@@ -307,7 +307,7 @@ def test_the_schedules_tell_the_control_functions_everything_about_the_flow() ->
     assert told.policy == flow.policy
     assert told.consumer_group("orders") == flow.consumer_group("orders")
     assert (told.start, told.function_name, told.function_region) == ("latest", "forwarder", flow.function_region)
-    assert told.sync_group_offsets_seconds == 3
+    assert told.sync_group_offsets_seconds == 2
     assert told.sync_group_offsets_reverse is False
 
 

@@ -285,7 +285,7 @@ class FlowSection(Section):
     emit_checkpoints_enabled: bool = Field(
         default=True, description="Write translated group offsets to the checkpoints topic and the map."
     )
-    emit_checkpoints_interval_seconds: Seconds = Field(default=3, description="Seconds between checkpoints (MM2: 60).")
+    emit_checkpoints_interval_seconds: Seconds = Field(default=2, description="Seconds between checkpoints (MM2: 60).")
     checkpoints_topic_replication_factor: ReplicationFactor = Field(
         default=3, description="Replicas of the checkpoints topic."
     )
@@ -302,7 +302,7 @@ class FlowSection(Section):
         description="Commit translated offsets for idle groups on the target: never backwards.",
     )
     sync_group_offsets_interval_seconds: Seconds = Field(
-        default=3, description="Seconds between group offset syncs (MM2: 60)."
+        default=2, description="Seconds between group offset syncs (MM2: 60)."
     )
     sync_group_offsets_reverse_enabled: bool = Field(
         default=False,

@@ -34,7 +34,7 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heartbeats_seconds: float | None = 10
     heartbeats_on_source: bool = True
     heartbeats_replication_factor: int = 3
-    checkpoints_seconds: float | None = 3
+    checkpoints_seconds: float | None = 2
     checkpoints_replication_factor: int = 3
     offset_syncs: bool = False
     offset_syncs_replication_factor: int = 3
