@@ -11,26 +11,19 @@ from mirrorless.lane import FlowName
 from mirrorless.scheduled.rounds import TaskReport
 
 
-def test_each_figure_is_a_metric_of_the_flow_and_the_task(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_may_wake_somebody_is_a_metric_of_the_flow_and_the_rest_stands_beside_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     flow = FlowName("metrics", "eu-west")
-    emit_report(flow, TaskReport(task="checkpoints", at=1, ms=17, figures={"groups": 3, "group-age-ms": 5}))
+    emit_report(flow, TaskReport(task="checkpoints", at=1, ms=17, figures={"groups": 3, "groups-not-ready": 1}))
 
     (line,) = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
-    assert {name: line[name] for name in ("source", "target", "task")} == {
-        "source": "metrics",
-        "target": "eu-west",
-        "task": "checkpoints",
-    }
     (declared,) = line["_aws"]["CloudWatchMetrics"]
     assert declared["Namespace"] == "Mirrorless"
-    assert {metric["Name"]: metric["Unit"] for metric in declared["Metrics"]} == {
-        "task-errors": "Count",
-        "task-troubles": "Count",
-        "task-ms": "Milliseconds",
-        "groups": "Count",
-        "group-age-ms": "Milliseconds",
-    }
-    assert [line[name] for name in ("task-errors", "task-ms", "groups")] == [[0.0], [17.0], [3.0]]
+    assert declared["Dimensions"] == [["source", "target"]]
+    assert {metric["Name"] for metric in declared["Metrics"]} == {"task-errors", "task-troubles", "groups-not-ready"}
+    assert (line["source"], line["target"], line["task"]) == ("metrics", "eu-west", "checkpoints")
+    assert (line["task-errors"], line["groups-not-ready"], line["groups"], line["task-ms"]) == ([0.0], [1.0], 3, 17)
 
 
 def test_what_stays_wrong_is_logged_once_and_counted_every_time(capsys: pytest.CaptureFixture[str]) -> None:

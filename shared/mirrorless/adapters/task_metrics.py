@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
@@ -10,6 +11,20 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import Ama
 from mirrorless.adapters.metrics import NAMESPACE
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.rounds import TaskReport
+
+ALARMING: Final = frozenset(
+    {
+        "heartbeats-emitted",
+        "groups-not-ready",
+        "reread-records-max",
+        "doubts-open",
+        "stuck-partitions",
+        "gaps-waiting",
+        "offsets-lost",
+        "lanes-stopped",
+    }
+)
+"""Figures that become metrics, each paid for by the month; the others stand in the same line, for Logs Insights."""
 
 _told: dict[tuple[FlowName, str], tuple[str, tuple[str, ...]]] = {}
 """What each task had to say last: a trouble that stays is logged once an environment, and counted every round."""
@@ -20,18 +35,21 @@ def emit_report(flow: FlowName, report: TaskReport) -> None:
 
     Args:
         flow: whose task.
-        report: how it went. Its figures become metrics of the same name, beside `task-errors`, `task-troubles` and
-            `task-ms`.
+        report: how it went. `task-errors` and `task-troubles` are metrics of the flow, and so are the figures that
+            somebody may want to be woken by.
     """
     metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE)
     metrics.add_dimension("source", flow.source)
     metrics.add_dimension("target", flow.target)
-    metrics.add_dimension("task", report.task)
+    metrics.add_metadata("task", report.task)
+    metrics.add_metadata("task-ms", report.ms)
     metrics.add_metric("task-errors", MetricUnit.Count, int(bool(report.error)))
     metrics.add_metric("task-troubles", MetricUnit.Count, len(report.troubles))
-    metrics.add_metric("task-ms", MetricUnit.Milliseconds, report.ms)
     for name, value in report.figures.items():
-        metrics.add_metric(name, MetricUnit.Milliseconds if name.endswith("-ms") else MetricUnit.Count, value)
+        if name in ALARMING:
+            metrics.add_metric(name, MetricUnit.Count, value)
+        else:
+            metrics.add_metadata(name, value)
     metrics.flush_metrics()
 
     said = (report.error, report.troubles)
