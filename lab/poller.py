@@ -147,7 +147,11 @@ class Session:
     def close(self) -> None:
         """Leave the group. Whatever is still under way is forgotten."""
         self._forget(list(self._buffers.lanes))
-        self._consumer.close()
+        try:
+            self._consumer.close()
+        except KafkaException as exc:
+            # An assignment was still due, and its topic is gone: the callback's error comes out here.
+            self._journal.problem(f"PROBLEM: {exc.args[0]}")
 
     def progress(self) -> dict[int, Progress]:
         """How far each assigned partition was at the end of the last turn."""
