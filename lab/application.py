@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
@@ -105,9 +104,9 @@ class Application:
     def topics(self, bootstrap: str) -> set[str]:
         """Every topic that the group has an offset of, on a cluster that answers."""
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.group)], request_timeout=ANSWER_S)
-        told = asked[self.group].result(ANSWER_S).topic_partitions
-        return {each.topic for each in told if each.offset >= 0}
+        there = admin.list_topics(timeout=ANSWER_S).topics.items()
+        places = [(name, partition) for name, topic in there for partition in topic.partitions]
+        return {topic for topic, _ in self.committed(bootstrap, places)}
 
     def _consumer(self, bootstrap: str) -> Consumer:
         return Consumer(

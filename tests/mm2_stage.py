@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -40,7 +41,7 @@ from lab.cloud import Lab
 from mirrorless.configuration.flow import Flow
 from mirrorless.configuration.loading import load
 from mirrorless.mm2.internal_records import Checkpoint
-from tests.readback import Seen, await_settled, read_topic
+from tests.readback import Seen, await_settled, committed, read_topic
 
 PARTITIONS, PER_PARTITION = 10, 10
 """As in MM2's own tests: 100 records a topic."""
@@ -204,10 +205,9 @@ class Side:
         answer = self.admin.alter_consumer_group_offsets([asked])[group].result(20)
         assert all(each.error is None for each in answer.topic_partitions)
 
-    def committed(self, group: str) -> dict[Place, int]:
-        """What a group has committed."""
-        answer = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
-        return {(each.topic, each.partition): each.offset for each in answer.topic_partitions if each.offset >= 0}
+    def committed(self, group: str, topic: str) -> dict[Place, int]:
+        """What a group has committed on a topic."""
+        return {(topic, partition): offset for partition, offset in committed(self.bootstrap, group, topic).items()}
 
     # What MM2's clients read
 
@@ -226,7 +226,13 @@ class Side:
 
     def await_committed(self, group: str, places: Collection[Place]) -> None:
         """Wait until a group has offsets for all of these places."""
-        eventually(lambda: self.committed(group).keys() >= set(places), f"{group} has offsets for {places}")
+        for topic in {topic for topic, _ in places}:
+            expected = {place for place in places if place[0] == topic}
+            claim = partial(self._has_committed, group, topic, expected)
+            eventually(claim, f"{group} has offsets for {expected}")
+
+    def _has_committed(self, group: str, topic: str, places: set[Place]) -> bool:
+        return self.committed(group, topic).keys() >= places
 
     def await_topic(self, topic: str) -> None:
         """Wait until a topic is there."""

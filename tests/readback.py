@@ -91,6 +91,20 @@ def read_topic(bootstrap: str, topic: str, *, seconds: float = 30.0) -> dict[int
         consumer.close()
 
 
+def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+    """What a group has committed on a topic, by partition; it is asked as a member would ask, without joining.
+
+    An admin client's question was seen to end the process (librdkafka 2.16) while the coordinator was being made.
+    """
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        told = consumer.committed([TopicPartition(topic, partition) for partition in partitions], timeout=10)
+        return {each.partition: each.offset for each in told if each.offset >= 0}
+    finally:
+        consumer.close()
+
+
 def assert_mirrored(lane: Lane, chains: Chains, source: Sequence[Seen], target: Sequence[Seen]) -> None:
     """The target's partition holds the source's records, once, in order, unchanged; the map knows where each stands.
 

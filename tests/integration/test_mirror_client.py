@@ -131,7 +131,7 @@ def test_a_group_is_sent_to_the_very_record_on_the_target_and_on_the_source_agai
     assert _translated(ask(pair.primary, "backup", group)) == expected
 
     # The application may rely on the group's own offsets as well.
-    eventually(lambda: pair.primary.committed(group) == expected, "the group stands there on the source")
+    eventually(lambda: pair.primary.committed(group, topic) == expected, "the group stands there on the source")
 
 
 def _offsets(side: Side, topic: str) -> dict[int, list[int]]:

@@ -44,6 +44,7 @@ from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import Report, Task
 from mirrorless.settings import FlowSettings
 from tests.chains import run
+from tests.readback import committed
 
 pytestmark = pytest.mark.integration
 
@@ -163,11 +164,8 @@ class RefreshStage:
 
     def committed(self, name: str) -> dict[int, int]:
         """What the topic's mapping's group has committed on the source."""
-        from confluent_kafka import ConsumerGroupTopicPartitions  # noqa: PLC0415  used here only
-
-        group = self.settings.consumer_group(self.topic(name))
-        told = self.source.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(20)
-        return {each.partition: each.offset for each in told.topic_partitions}
+        topic = self.topic(name)
+        return committed(self.settings.flow.source.bootstrap, self.settings.consumer_group(topic), topic)
 
 
 def eventually(claim: Callable[[], bool]) -> None:
@@ -556,7 +554,7 @@ def test_the_function_does_what_is_due_and_leaves_the_rest_to_its_next_start(
 
     first, second = function.handler(event, Context()), function.handler(event, Context())
 
-    assert {name: report["error"] for name, report in first.items()} == {"topics": "", "configs": ""}
+    assert {name: report["error"] for name, report in first.items()} == {"topics": "", "configs": "", "acls": ""}
     assert second == {}
     assert stage.partitions("orders") == 1
     assert '"topics-created"' in capsys.readouterr().out

@@ -62,7 +62,7 @@ def test_a_topic_keeps_its_name_and_a_group_its_place_there_and_back_again(ident
     await_mirrored(identity.primary, topic, identity.backup, topic)
     assert len(identity.backup.consume(group, [topic])) == PARTITIONS * PER_PARTITION
     ends = identity.primary.ends(topic)
-    eventually(lambda: identity.primary.committed(group) == ends, "the group's offsets are back on primary")
+    eventually(lambda: identity.primary.committed(group, topic) == ends, "the group's offsets are back on primary")
     assert identity.primary.consume(group, [topic]) == []
     identity.primary.await_checkpoints("backup", group, ends)
 
