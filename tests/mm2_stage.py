@@ -37,6 +37,7 @@ from confluent_kafka.admin import (
 )
 
 from lab.artifacts import DEFAULT_KAFKA
+from lab.behaviour import LabBehaviour
 from lab.cloud import Lab
 from mirrorless.configuration.flow import Flow
 from mirrorless.configuration.loading import load
@@ -65,8 +66,10 @@ NOT_YET = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
 }
-"""What a broker says of a topic that was created a moment ago."""
+"""What a broker says of a partition that was created a moment ago."""
 
 Place = tuple[str, int]
 
@@ -151,19 +154,21 @@ class Side:
         assert producer.flush(20) == 0
         return per_partition * len(places)
 
-    def records(self, topic: str) -> dict[int, list[Seen]]:
+    def records(self, topic: str, *, seconds: float = 20.0) -> dict[int, list[Seen]]:
         """Every visible record of a topic by partition."""
-        await_settled(self.bootstrap, topic)
-        return read_topic(self.bootstrap, topic)
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                await_settled(self.bootstrap, topic)
+                return read_topic(self.bootstrap, topic)
+            except KafkaException as exc:
+                if exc.args[0].code() not in NOT_YET or time.monotonic() > deadline:
+                    raise
+            time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
 
     def count(self, topic: str) -> int:
-        """How many records are visible; 0 where the topic is not there, or has no leaders yet."""
-        try:
-            return sum(map(len, self.records(topic).values())) if self.partitions(topic) else 0
-        except KafkaException as exc:
-            if exc.args[0].code() not in NOT_YET:
-                raise
-            return 0
+        """How many records are visible; 0 where the topic is not there."""
+        return sum(map(len, self.records(topic).values())) if self.partitions(topic) else 0
 
     # Groups
 
@@ -256,6 +261,7 @@ def servers(configuration: str, folder: Path) -> Iterator[Lab]:
         kafka_version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
         control_overrides=EVERY_SECOND,
         schedule_seconds=SCHEDULE_SECONDS,
+        behaviour=LabBehaviour(metadata_refresh_s=1.0),
     )
     try:
         lab.start_servers()

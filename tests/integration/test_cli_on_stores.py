@@ -554,7 +554,8 @@ def test_topics_are_told_from_both_sides(bench: Bench, capsys: pytest.CaptureFix
 
     said = answer(capsys)
     rows = {row["topic"]: row for row in said["topics"]}
-    assert set(rows) == {bench.topic, found, f"missing-{bench.topic}"}
+    # Other tests write heartbeats to these clusters, and those are replicated, too.
+    assert set(rows) - {"heartbeats"} == {bench.topic, found, f"missing-{bench.topic}"}
     literal, late, missing = rows[bench.topic], rows[found], rows[f"missing-{bench.topic}"]
     assert literal == {
         "topic": bench.topic,
