@@ -156,19 +156,11 @@ class MovingGroup:
         for place, (topic, partition) in zip(self._places(side), self._places("source"), strict=True):
             left_at, found = there.get((self._name(_other(side), topic), partition)), here.get(place)
             lane = Lane(self.flow.name, topic, partition)
-            if left_at is not None and (found is None or not self._carried(side, lane, left_at, found)):
+            if left_at is not None and (
+                found is None or not has_arrived(self.chains, side, lane, left_at=left_at, here=found)
+            ):
                 behind.append(f"{lane}: it left at {left_at}, and has {found} here")
         return behind
-
-    def _carried(self, side: Side, lane: Lane, left_at: int, here: int) -> bool:
-        """Whether a group that read up to `left_at` over there has nothing to read twice from `here`."""
-        offsets = OffsetMap(self.chains)
-        # Compared downstream in both directions: several upstream offsets in a gap mean one record.
-        upstream, downstream = (left_at, here) if side == "target" else (here, left_at)
-        wanted = offsets.downstream(lane, upstream)
-        if wanted.offset is None or wanted.state not in KNOWN:
-            return False
-        return downstream >= wanted.offset if side == "target" else wanted.offset >= downstream
 
     def _places(self, side: Side) -> list[Place]:
         return [(self._name(side, topic), p) for topic, count in self.partitions.items() for p in range(count)]
@@ -178,6 +170,27 @@ class MovingGroup:
 
     def _address(self, side: Side) -> str:
         return (self.flow.source if side == "source" else self.flow.target).bootstrap[0]
+
+
+def has_arrived(chains: Chains, side: Side, lane: Lane, *, left_at: int, here: int) -> bool:
+    """Whether a group that has read up to `left_at` on the other side has nothing to read twice from `here` on.
+
+    Args:
+        chains: the offset map.
+        side: where it is to go on.
+        lane: of the records.
+        left_at: the offset that it committed on the other side.
+        here: the offset that it has on this side.
+    """
+    offsets = OffsetMap(chains)
+    # Compared downstream in both directions: several upstream offsets in a gap mean one record.
+    upstream, downstream = (left_at, here) if side == "target" else (here, left_at)
+    wanted = offsets.downstream(lane, upstream)
+    if wanted.offset is None or wanted.state not in KNOWN:
+        return False
+    # What lies between may be markers alone: behind the last record, and before the next one, is the same place.
+    goes_on, came_to = (downstream, wanted.offset) if side == "target" else (wanted.offset, downstream)
+    return offsets.records_between(lane, goes_on, came_to, "downstream") == 0
 
 
 def _other(side: Side) -> Side:

@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from lab.audit import TopicAudit
-from lab.group_move import GroupFindings, judge
+from lab.group_move import GroupFindings, Side, has_arrived, judge
+from tests.chains import LANE, MemoryChains, run
 
 # Upstream 0, 1, 5 stand at 10, 11, 13 downstream; 7 did not arrive, and 14 is a stranger.
 AUDIT = TopicAudit(rows=[], upstream={0: [0, 1, 5, 7]}, upstream_of={0: {10: 0, 11: 1, 13: 5}})
@@ -45,3 +46,27 @@ def test_a_group_is_clean_when_each_record_was_read_once_and_it_was_given_nothin
     *, reread: int, skipped: int, strays: int, clean: bool
 ) -> None:
     assert GroupFindings(records=4, reread=reread, skipped=skipped, strays=strays, read_on={}).clean is clean
+
+
+@pytest.mark.parametrize(
+    ("side", "left_at", "here", "arrived"),
+    [
+        # It left right behind the record at 223, where the marker stands; downstream that is 154, a marker as well.
+        ("target", 224, 154, True),
+        ("target", 224, 155, True),
+        ("target", 224, 153, False),
+        ("target", 267, 155, False),
+        ("target", 267, 156, True),
+        ("target", 400, 258, False),
+        ("source", 154, 224, True),
+        ("source", 155, 224, True),
+        ("source", 156, 224, False),
+        ("source", 156, 267, True),
+    ],
+)
+def test_a_group_has_arrived_when_only_markers_lie_between_where_it_is_and_where_it_left(
+    side: Side, left_at: int, here: int, *, arrived: bool
+) -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 224, (156, 86, 68)), run(224, 369, (266, 155, 103))])
+    assert has_arrived(chains, side, LANE, left_at=left_at, here=here) is arrived
