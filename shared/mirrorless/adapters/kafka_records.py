@@ -1,4 +1,4 @@
-"""How are small internal topics kept, and how far do logs reach? Records to partition 0, read back from the beginning.
+"""How are small internal topics kept, and how far do logs reach? Records go to partition 0.
 
 Heartbeats, checkpoints and offset syncs: some thousand records at a time, each of which replaces the one with its key.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from mirrorless.adapters.kafka_admin import DENIED, WarmAdmin, first_cause
@@ -170,67 +170,7 @@ class KafkaRecords:
             writer = KafkaWriter(config, transactional_id="", deadline=deadline)
         return writer
 
-    # Reading
-
-    def read_all(self, topic: str, deadline: Deadline) -> list[tuple[bytes, bytes | None]]:
-        """Key and value of every committed record of partition 0, in order; [] when there is no such topic.
-
-        A null value removes its key. A null key, which no compacted topic takes, reads as empty. What is written
-        while this reads may be left out.
-
-        Raises:
-            Retriable: the end was not reached in time, or the cluster does not answer.
-        """
-        if not self._exists(topic, deadline):
-            return []
-        at = (topic, 0)
-        found, failures = self._ends([at], deadline)
-        if failures:
-            raise Retriable(f"the cluster does not tell where {topic} ends: {first_cause(failures)}", where=self._where)
-        if at not in found:
-            return []  # deleted meanwhile
-        start, end, _ = found[at]
-        if start >= end:
-            return []
-        consumer = Consumer(
-            client_config(self._cluster, self._client_id)
-            | {
-                "group.id": "mirrorless-read",  # the client wants one; nothing is ever committed to it
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",  # compaction and retention may move the start meanwhile
-                "fetch.wait.max.ms": 50,
-            }
-        )
-        try:
-            with translated("show its records", f"{self._where} {topic}"):
-                consumer.assign([TopicPartition(topic, 0, start)])
-                return self._read(consumer, end, topic, deadline)
-        finally:
-            consumer.close()
-
-    def _read(self, consumer: Consumer, end: int, topic: str, deadline: Deadline) -> list[tuple[bytes, bytes | None]]:
-        records: list[tuple[bytes, bytes | None]] = []
-        while deadline() > MARGIN_SECONDS:
-            seen = consumer.poll(min(1.0, seconds_left(deadline)))
-            if seen is None:
-                continue
-            error = seen.error()
-            if error is not None:
-                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-                    return records  # the last offsets are of markers, or were compacted away
-                raise KafkaException(error)
-            offset = seen.offset() or 0
-            if offset < end:
-                records.append((_bytes(seen.key()) or b"", _bytes(seen.value())))
-            if offset >= end - 1:
-                return records
-        raise Retriable(
-            f"the end of {topic} was not reached in time, {len(records)} records after its start",
-            where=self._where,
-            hint="see whether the topic is compacted",
-        )
+    # Ends
 
     def ends(self, places: Iterable[Place], deadline: Deadline) -> dict[Place, Ends]:
         """How far each partition's log reaches; one that does not exist, or is without a leader now, is left out.
@@ -291,7 +231,3 @@ def _hint(error: KafkaError) -> str:
     if error.code() == KafkaError.INVALID_REPLICATION_FACTOR:
         return "give this flow's internal topics a replication factor that the cluster has brokers for"
     return ""
-
-
-def _bytes(data: str | bytes | None) -> bytes | None:
-    return data.encode() if isinstance(data, str) else data  # the client's types allow what it never gives
