@@ -100,9 +100,10 @@ class Environment:
         self._answer: Outcome | None = None
         self._started = time.monotonic()
         self._api = RuntimeApi(self)
-        self._process = ChildProcess.start(
-            argv, log, env={**variables, "AWS_LAMBDA_RUNTIME_API": self._api.address}, cwd=folder
-        )
+        with self._changed:  # a fast child on a busy machine asks for its first event before we know its process id
+            self._process = ChildProcess.start(
+                argv, log, env={**variables, "AWS_LAMBDA_RUNTIME_API": self._api.address}, cwd=folder
+            )
         self._watcher = threading.Thread(target=self._watch, name=f"environment-{self.pid}", daemon=True)
         self._watcher.start()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from mirrorless.adapters.kafka_admin import heard_from
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, translated
 from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.adapters.kafka_peek import KafkaPeek
@@ -98,7 +99,8 @@ class KafkaOffsets:
 
     def _list(self, wanted: list[TopicPartition], spec: OffsetSpec) -> Mapping[tuple[str, int], int]:
         with translated("tell its offsets", self._where):
-            futures = self._admin.list_offsets(dict.fromkeys(wanted, spec), request_timeout=ANSWER_SECONDS)
+            admin = heard_from(self._admin, _deadline)
+            futures = admin.list_offsets(dict.fromkeys(wanted, spec), request_timeout=ANSWER_SECONDS)
         offsets = {}
         for place, future in futures.items():
             try:

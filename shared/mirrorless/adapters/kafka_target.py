@@ -98,7 +98,9 @@ class KafkaTarget:
             OffsetSpec,
         )
 
-        admin = AdminClient(self._client_config("look-admin"))
+        from mirrorless.adapters.kafka_admin import heard_from  # noqa: PLC0415 -- same
+
+        admin = heard_from(AdminClient(self._client_config("look-admin")), deadline)
         at = TopicPartition(topic, partition)
         timeout = seconds_left(deadline)
         bounds = []
