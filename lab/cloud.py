@@ -243,8 +243,8 @@ class Lab:
 
 
 def function_name(flow: Flow) -> str:
-    """What the deployment calls a flow's forwarder: `>` is no letter of a function's name."""
-    return f"mirrorless-forward-{flow.name.source}-{flow.name.target}"
+    """What the deployment calls a flow's forwarder."""
+    return flow.resource_name("forward")
 
 
 def create_topics(bootstrap: str, topics: Iterable[NewTopic]) -> None:

@@ -90,4 +90,4 @@ class ControlPlane:
 
 def control_name(flow: Flow, file: str) -> str:
     """What the deployment calls a flow's scheduled function."""
-    return f"mirrorless-{file.replace('_', '-')}-{flow.name.source}-{flow.name.target}"
+    return flow.resource_name(file)

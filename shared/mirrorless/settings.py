@@ -63,6 +63,8 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     config_properties_exclude: tuple[str, ...] = CONFIG_PROPERTIES_EXCLUDE
     producer: dict[str, str | int | float | bool] = {}
     tables: Tables = Tables()
+    tables_role: str | None = None
+    """ARN of the role that reaches the tables, where they are in another account than the functions."""
 
     @property
     def name(self) -> FlowName:

@@ -27,11 +27,18 @@ EXAMPLE = ROOT / "replication.example.yaml"
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
-def configuration(flow: str, *, source: str = "bootstrap.servers: a1:9092", defaults: str = "{}") -> Configuration:
+TARGET = (
+    'bootstrap.servers: "b1:9092,b2:9092", region: eu-west-1, producer.linger.ms: 5, producer.compression.type: zstd'
+)
+
+
+def configuration(
+    flow: str, *, source: str = "bootstrap.servers: a1:9092", target: str = TARGET, defaults: str = "{}"
+) -> Configuration:
     text = f"""
 clusters:
   a: {{{source}}}
-  b: {{bootstrap.servers: "b1:9092,b2:9092", region: eu-west-1, producer.linger.ms: 5, producer.compression.type: zstd}}
+  b: {{{target}}}
 flows:
   a->b: {{{flow}}}
 defaults: {defaults}
@@ -158,7 +165,7 @@ def test_a_self_managed_cluster_brings_its_authority_and_its_network() -> None:
         "bootstrap.servers: a1:9093, authentication: {type: mtls, secret: client, ca: root}, "
         "vpc: {subnets: [subnet-1, subnet-2], security.groups: [sg-1]}"
     )
-    flow = configuration("topics: [orders]", source=source).flow("a->b")
+    flow = configuration("topics: [orders], function: {run.in: source}", source=source).flow("a->b")
 
     answer = flow.mapping_request("orders", secret_arn=lambda name: f"arn:{name}")
 
@@ -169,6 +176,37 @@ def test_a_self_managed_cluster_brings_its_authority_and_its_network() -> None:
         {"Type": "VPC_SUBNET", "URI": "subnet:subnet-2"},
         {"Type": "VPC_SECURITY_GROUP", "URI": "security_group:sg-1"},
     ]
+
+
+def test_pollers_that_read_from_afar_use_the_network_where_they_are() -> None:
+    source = "bootstrap.servers: a1:9092, vpc: {subnets: [subnet-a], security.groups: [sg-a]}"
+    target = "bootstrap.servers: b1:9092, vpc: {subnets: [subnet-b], security.groups: [sg-b]}"
+
+    access = configuration("topics: [orders]", source=source, target=target).flow("a->b").mapping_request("orders")
+
+    assert [each["URI"] for each in access["SourceAccessConfigurations"]] == ["subnet:subnet-b", "security_group:sg-b"]
+
+
+def test_a_flow_runs_where_its_msk_source_is_and_otherwise_beside_its_target() -> None:
+    msk = "bootstrap.servers: a1:9098, msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
+    own = "bootstrap.servers: a1:9098, region: us-east-1"
+
+    assert configuration("topics: [orders]", source=msk).flow("a->b").function_region == "us-east-1"
+    assert configuration("topics: [orders]", source=own).flow("a->b").function_region == "eu-west-1"
+    chosen = configuration("topics: [orders], function: {run.in: source}", source=own)
+    assert chosen.flow("a->b").function_region == "us-east-1"
+
+
+def test_tables_in_another_account_than_the_functions_are_reached_by_a_role() -> None:
+    source = "bootstrap.servers: a1:9098, msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
+    target = "bootstrap.servers: b1:9098, region: us-east-1, account: '444455556666'"
+
+    def settings(run_in: str) -> dict[str, Any]:
+        flow = configuration(f"topics: [orders], function: {{run.in: {run_in}}}", source=source, target=target)
+        return flow.flow("a->b").function_settings()
+
+    assert settings("source")["tables_role"] == "arn:aws:iam::444455556666:role/mirrorless-tables-a_b"
+    assert "tables_role" not in settings("target")
 
 
 def test_iam_is_named_only_where_lambda_does_not_find_it_itself() -> None:
@@ -203,11 +241,11 @@ def test_the_forwarder_is_told_what_it_needs_and_no_more() -> None:
         },
         "producer": {"compression.type": "zstd", "linger.ms": 5},
         "tables": {
-            "offset_map": "mirrorless-offset-map",
-            "lanes": "mirrorless-lanes",
-            "loss_ledger": "mirrorless-loss-ledger",
-            "checkpoints": "mirrorless-checkpoints",
-            "control": "mirrorless-control",
+            "offset_map": "mirrorless-offset-map-a_b",
+            "lanes": "mirrorless-lanes-a_b",
+            "loss_ledger": "mirrorless-loss-ledger-a_b",
+            "checkpoints": "mirrorless-checkpoints-a_b",
+            "control": "mirrorless-control-a_b",
         },
     }
 

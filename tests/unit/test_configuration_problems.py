@@ -29,8 +29,9 @@ def document(*flows: str, clusters: str = CLUSTERS, rest: str = "") -> str:
     return "\n".join([textwrap.dedent(clusters), "flows:", *(f"  {flow}" for flow in flows or (FLOW,)), rest, ""])
 
 
-def cluster(fields: str) -> str:
-    return document(clusters=f"clusters:\n  a: {{{fields}}}\n  b: {{bootstrap.servers: b1:9092}}\n")
+def cluster(fields: str, *, flow: str = "topics: [orders]") -> str:
+    clusters = f"clusters:\n  a: {{{fields}}}\n  b: {{bootstrap.servers: b1:9092}}\n"
+    return document(f"a->b: {{{flow}}}", clusters=clusters)
 
 
 def problems(text: str) -> tuple[Problem, ...]:
@@ -241,7 +242,8 @@ CASES = {
     ),
     "a secret in another region than its reader": (
         cluster(
-            f"bootstrap.servers: a1:1, region: us-east-1, authentication: {{type: scram, secret: '{KEPT_IN_EUROPE}'}}"
+            f"bootstrap.servers: a1:1, region: us-east-1, authentication: {{type: scram, secret: '{KEPT_IN_EUROPE}'}}",
+            flow="topics: [orders], function: {run.in: source}",
         ),
         "clusters.a.authentication.secret",
         "replicate it to us-east-1",

@@ -6,7 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mirrorless.configuration.model import (
+    AlarmSection,
     ClusterSection,
+    DeploymentSection,
     Document,
     FlowSection,
     FunctionSection,
@@ -16,6 +18,7 @@ from mirrorless.configuration.model import (
     Plaintext,
     Scram,
     Section,
+    SparkSection,
     Vpc,
 )
 
@@ -47,6 +50,9 @@ _SECTIONS: dict[Path, type[Section]] = {
     ("defaults",): FlowSection,
     ("defaults", "mapping"): MappingSection,
     ("defaults", "function"): FunctionSection,
+    ("deployment",): DeploymentSection,
+    ("deployment", "alarms"): AlarmSection,
+    ("deployment", "spark"): SparkSection,
 }
 
 

@@ -16,7 +16,7 @@ from mirrorless.filters import NameFilter
 from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mirrorless.configuration.model import Authentication, ClusterSection, FlowSection, Vpc
     from mirrorless.lane import FlowName
@@ -24,14 +24,8 @@ if TYPE_CHECKING:
 LONGEST_GROUP = 200
 """Characters of a ConsumerGroupId at most, by the Lambda API."""
 
-TABLES = {
-    "offset_map": "mirrorless-offset-map",
-    "lanes": "mirrorless-lanes",
-    "loss_ledger": "mirrorless-loss-ledger",
-    "checkpoints": "mirrorless-checkpoints",
-    "control": "mirrorless-control",
-}
-"""The DynamoDB tables, by what they hold."""
+TABLES = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
+"""The DynamoDB tables, by what they hold: `mirrorless.tables`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +71,7 @@ class Cluster:
 
     def settings(self) -> dict[str, Any]:
         """Return what a function needs to reach this cluster."""
-        proof = self.authentication.model_dump(by_alias=True, exclude_none=True)
+        proof = self.authentication.model_dump(by_alias=True, exclude_none=True, exclude={"secret_kms_key_arn"})
         return {
             "alias": self.alias,
             "bootstrap": ",".join(self.bootstrap),
@@ -94,6 +88,7 @@ class Flow:
         name: `source->target`.
         settings: every key of the flow with its value.
         aliases: every cluster of the configuration; only these are origins of remote topics.
+        shared_tables: names of tables that all flows share, as in a laboratory; otherwise the flow has its own.
     """
 
     name: FlowName
@@ -101,6 +96,7 @@ class Flow:
     target: Cluster
     settings: FlowSection
     aliases: frozenset[str]
+    shared_tables: Mapping[str, str] | None = None
 
     @property
     def enabled(self) -> bool:
@@ -142,14 +138,37 @@ class Flow:
         return DefaultPolicy(separator=separator, internal_topic_separator_enabled=internal, aliases=self.aliases)
 
     @property
+    def home(self) -> Cluster:
+        """The end whose region, account and network the flow's functions and mappings live in."""
+        where = self.settings.function.run_in or ("source" if self.source.msk_arn else "target")
+        return self.source if where == "source" else self.target
+
+    @property
     def function_region(self) -> str | None:
-        """The region that the forwarder and its mappings run in."""
-        return (self.source if self.settings.function.run_in == "source" else self.target).region
+        """The region that the functions and the mappings run in."""
+        return self.home.region
 
     @property
     def mapped_by_arn(self) -> bool:
-        """Whether mappings name the MSK cluster, as they can in its own region; otherwise they name its brokers."""
-        return self.source.msk_arn is not None and self.source.region == self.function_region
+        """Whether mappings name the MSK cluster, as they can where it is; otherwise they name its brokers."""
+        there = (self.source.region, self.source.account) == (self.home.region, self.home.account)
+        return self.source.msk_arn is not None and there
+
+    def resource_name(self, part: str) -> str:
+        """Return the name of something of this flow on AWS: no alias has an underscore, so no two flows share one."""
+        return f"mirrorless-{part.replace('_', '-')}-{self.name.source}_{self.name.target}"
+
+    @property
+    def tables(self) -> Mapping[str, str]:
+        """The names of the flow's tables, by what they hold. They live with the target."""
+        return self.shared_tables or {table: self.resource_name(table) for table in TABLES}
+
+    @property
+    def tables_role(self) -> str | None:
+        """The role by which the functions reach tables in another account; None where there is no other."""
+        if self.home.account is None or self.home.account == self.target.account:
+            return None
+        return f"arn:aws:iam::{self.target.account}:role/{self.resource_name('tables')}"
 
     def remote_topic(self, topic: str) -> str:
         """Return the name of a source topic on the target."""
@@ -213,7 +232,8 @@ class Flow:
             "source": self.source.settings(),
             "target": self.target.settings(),
             "producer": self.target.producer,
-            "tables": TABLES,
+            "tables": self.tables,
+            **({"tables_role": self.tables_role} if self.tables_role else {}),
         }
 
     def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
@@ -309,7 +329,7 @@ class Flow:
             return access  # the pollers use the cluster's own network, and its certificates are Amazon's
         if isinstance(self.source.authentication, Scram | Mtls) and self.source.authentication.ca:
             access.append({"Type": "SERVER_ROOT_CA_CERTIFICATE", "URI": secret_arn(self.source.authentication.ca)})
-        if vpc := self.source.vpc:
+        if vpc := self.home.vpc:
             access += [{"Type": "VPC_SUBNET", "URI": f"subnet:{subnet}"} for subnet in vpc.subnets]
             access += [
                 {"Type": "VPC_SECURITY_GROUP", "URI": f"security_group:{group}"} for group in vpc.security_groups

@@ -35,8 +35,10 @@ def problems_with_cluster(cluster: Cluster, section: ClusterSection) -> Iterator
     if cluster.msk_arn is None:
         return
     region, account = cluster.msk_arn.split(":")[3:5]
+    # The account of a VPC connection is who connects; its ARN names the cluster's owner.
+    connects = ":vpc-connection/" in cluster.msk_arn
     for key, written, said in (("region", section.region, region), ("account", section.account, account)):
-        if written not in {None, said}:
+        if written not in {None, said} and not (connects and key == "account"):
             hint = f"write {said!r}, or remove `{key}`"
             yield Problem(path=(*path, key), what=f"{written!r} is not what `msk.cluster.arn` says", hint=hint)
     if isinstance(proof, Scram) and proof.mechanism != "SCRAM-SHA-512":

@@ -7,19 +7,21 @@ from datetime import UTC, datetime
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pydantic import ValidationError
 
 from mirrorless.configuration import document
 from mirrorless.configuration.complaints import problems_of
 from mirrorless.configuration.flow import Cluster, Flow
 from mirrorless.configuration.limits import problems_with_cluster, problems_with_limits, problems_with_pollers
-from mirrorless.configuration.model import Document, FlowSection, Plaintext
+from mirrorless.configuration.model import DeploymentSection, Document, FlowSection, Plaintext
 from mirrorless.configuration.names import problems_with_names
 from mirrorless.configuration.places import Places
 from mirrorless.configuration.problems import InvalidConfiguration, Problem
 from mirrorless.configuration.topics import problems_between, problems_with_topics
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
+from mirrorless.settings import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,11 +35,13 @@ class Configuration:
         origin: the file, for errors.
         clusters: by alias, in the order written.
         flows: every flow by its name, in the order written, whether enabled or not.
+        deployment: what is deployed beyond the flows.
     """
 
     origin: str
     clusters: Mapping[str, Cluster]
     flows: Mapping[FlowName, Flow]
+    deployment: DeploymentSection
 
     @property
     def enabled_flows(self) -> tuple[Flow, ...]:
@@ -60,7 +64,8 @@ class Configuration:
         """Return the same flows between stand-ins of the clusters: plaintext, at these addresses, found by no ARN.
 
         `bootstrap` maps each alias to `host:port[,host:port]`; stand-ins have too few brokers for the replication
-        factors that are written. This is how a laboratory runs a configuration that is meant for the cloud.
+        factors that are written, and all flows share one set of tables. This is how a laboratory runs a configuration
+        that is meant for the cloud.
         """
         stand_ins = {
             alias: replace(
@@ -81,6 +86,7 @@ class Configuration:
                 source=stand_ins[name.source],
                 target=stand_ins[name.target],
                 settings=flow.settings.model_copy(update=factors),
+                shared_tables=msgspec.to_builtins(Tables()),
             )
             for name, flow in self.flows.items()
         }
@@ -150,7 +156,7 @@ def _resolved(written: Document, data: Any, origin: str) -> Configuration:
             settings=FlowSection.model_validate(_merged(data.get("defaults", {}), section)),
             aliases=frozenset(clusters),
         )
-    return Configuration(origin=origin, clusters=clusters, flows=flows)
+    return Configuration(origin=origin, clusters=clusters, flows=flows, deployment=written.deployment)
 
 
 def _merged(defaults: dict[str, Any], flow: dict[str, Any]) -> dict[str, Any]:

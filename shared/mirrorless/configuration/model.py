@@ -21,6 +21,11 @@ from mirrorless.configuration.entries import (
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
+KeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/\S+$")]
+
+_ENCRYPTED_WITH = (
+    "Key that the secret is encrypted with, where it is not Secrets Manager's own; MSK demands one of yours."
+)
 
 
 class Section(BaseModel):
@@ -50,6 +55,7 @@ class Scram(Section):
         max_length=200,
         description="Secrets Manager name or ARN of `username` and `password`; on MSK it begins with `AmazonMSK_`.",
     )
+    secret_kms_key_arn: KeyArn | None = Field(default=None, description=_ENCRYPTED_WITH)
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         default="SCRAM-SHA-512", description="The hash; MSK has SCRAM-SHA-512 only."
     )
@@ -70,6 +76,7 @@ class Mtls(Section):
         max_length=200,
         description="Secrets Manager name or ARN of `certificate` and `privateKey` (PEM), maybe `privateKeyPassword`.",
     )
+    secret_kms_key_arn: KeyArn | None = Field(default=None, description=_ENCRYPTED_WITH)
     ca: str | None = Field(
         default=None,
         min_length=1,
@@ -88,11 +95,16 @@ Authentication = Annotated[Plaintext | Scram | Mtls | Iam, Field(discriminator="
 
 
 class Vpc(Section):
-    """Where a cluster can be reached from, for the deployment."""
+    """The network in the cluster's region from which every broker of its flows can be reached, at both ends."""
 
     id: str | None = Field(default=None, pattern=r"^vpc-[0-9a-f]+$", description="The VPC.")
     subnets: Identifiers = Field(min_length=1, description="Subnet ids with a route to every broker.")
     security_groups: Identifiers = Field(min_length=1, description="Security group ids that the brokers let in.")
+    endpoints: bool = Field(
+        default=False,
+        description="Create the interface endpoints that functions and pollers need in these subnets; needs `id`. "
+        "Without them, the network has its own way to AWS.",
+    )
 
 
 class ClusterSection(Section):
@@ -213,8 +225,10 @@ class FunctionSection(Section):
         default=60, ge=5, le=840, description="Seconds an invocation may take; a Kafka mapping allows 14 minutes."
     )
     architecture: Literal["arm64", "x86_64"] = Field(default="arm64", description="Processor.")
-    run_in: Literal["source", "target"] = Field(
-        default="source", description="The region to run in: the source cluster's or the target's."
+    run_in: Literal["source", "target"] | None = Field(
+        default=None,
+        description="Whose region and account to run in. Left out: the source's where it has `msk.cluster.arn`, whose "
+        "mappings must live there; otherwise the target's, to read far and write near.",
     )
     reserved_concurrency: int | None = Field(
         default=None,
@@ -335,9 +349,61 @@ class FlowSection(Section):
     function: FunctionSection = Field(default_factory=FunctionSection, description="Forwarder function of this flow.")
 
 
+class AlarmSection(Section):
+    """Who is woken, and when."""
+
+    topic_arns: tuple[str, ...] = Field(
+        default=(), strict=False, description="SNS topics to tell, in the region of the flow's functions."
+    )
+    email: str | None = Field(
+        default=None, pattern=r"^[^@\s]+@[^@\s]+$", description="An address to tell, by a topic made for it."
+    )
+    record_age_seconds: int = Field(
+        default=900, ge=60, le=86_400, description="Age of a record on its arrival that is worth waking somebody."
+    )
+    runbook_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://\S+$",
+        description="Address of your copy of docs/operations.md; alarms link to its sections.",
+    )
+
+
+class SparkSection(Section):
+    """The EMR Serverless applications that jobs run on; idle, they cost nothing."""
+
+    enabled: bool = Field(default=True, description="Whether there are any.")
+    architecture: Literal["arm64", "x86_64"] = Field(default="arm64", description="Processor.")
+    maximum_vcpu: int = Field(default=64, ge=4, le=4_000, description="vCPU of all jobs of one region together.")
+    maximum_memory_gb: int = Field(default=256, ge=16, le=16_000, description="Memory of all jobs of one region, GB.")
+
+
+class DeploymentSection(Section):
+    """What `cdk deploy` makes, beyond the flows themselves."""
+
+    log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653] = Field(
+        default=30, description="Days that logs are kept."
+    )
+    kms_key_arns: tuple[KeyArn, ...] = Field(
+        default=(),
+        strict=False,
+        description="Your own keys, one for each region and account, to encrypt tables, buckets, logs and variables "
+        "with; where none is named, AWS's.",
+    )
+    offset_map_replicas_enabled: bool = Field(
+        default=True,
+        description="Keep a copy of a flow's tables in its source's region, to read from; written only at home.",
+    )
+    tags: dict[str, str] = Field(default_factory=dict, description="Tags of everything that is deployed.")
+    alarms: AlarmSection = Field(default_factory=AlarmSection, description="Alarms of every flow.")
+    spark: SparkSection = Field(default_factory=SparkSection, description="Applications for jobs.")
+
+
 class Document(Section):
     """replication.yaml as a whole."""
 
     clusters: dict[str, ClusterSection] = Field(min_length=1, description="The clusters by alias: a-z, 0-9 and hyphen.")
     flows: dict[str, FlowSection] = Field(min_length=1, description="The flows by name, `source->target`.")
     defaults: FlowSection = Field(default_factory=FlowSection, description="What a flow does not say itself.")
+    deployment: DeploymentSection = Field(
+        default_factory=DeploymentSection, description="What is deployed beyond the flows."
+    )

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorless.configuration.expectations import AUTHENTICATIONS, expectation, schema_of
 from mirrorless.configuration.model import (
+    AlarmSection,
     ClusterSection,
+    DeploymentSection,
     Document,
     FlowSection,
     FunctionSection,
     MappingSection,
     Plaintext,
+    SparkSection,
     Vpc,
 )
 from mirrorless.lane import ALIAS
@@ -68,6 +71,9 @@ def reference_page() -> str:
         ),
         _table("….mapping", _first_line(MappingSection), MappingSection),
         _table("….function", _first_line(FunctionSection), FunctionSection),
+        _table("deployment", _first_line(DeploymentSection), DeploymentSection),
+        _table("deployment.alarms", _first_line(AlarmSection), AlarmSection),
+        _table("deployment.spark", _first_line(SparkSection), SparkSection),
     ]
     return "\n".join(parts)
 
@@ -119,7 +125,7 @@ def _default(value: Any) -> str:
         case Plaintext():
             return "`type: plaintext`"
         case _:
-            return "its own defaults"
+            return "its own defaults" if value else "none"
 
 
 def _first_line(section: type[Section]) -> str:

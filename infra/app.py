@@ -1,0 +1,77 @@
+"""The CDK app: replication.yaml in, the stacks of every region and account out.
+
+    cdk synth -c config=replication.yaml          context: config, and mirrorless:local (see infra.assets)
+
+Needs no credentials, no network and no git.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aws_cdk import App, Validations
+from cdk_nag import AwsSolutionsChecks
+
+from infra.deployment import plan
+from infra.stacks.control import ControlStack
+from infra.stacks.monitoring import MonitoringStack
+from infra.stacks.replication import ReplicationStack
+from infra.stacks.spark import SparkStack
+from infra.stacks.state import StateStack
+from mirrorless.configuration import load
+from mirrorless.errors import MirrorlessError
+
+if TYPE_CHECKING:
+    from infra.deployment import Deployment
+
+CONFIG = "config"
+DEFAULT_CONFIG = "replication.yaml"
+
+
+def build(app: App, deployment: Deployment) -> App:
+    """Add every stack of a deployment, in the order in which they can be deployed."""
+    states = {place: StateStack(app, deployment=deployment, place=place) for place in deployment.states}
+    if deployment.settings.spark.enabled:
+        for place in deployment.states:
+            SparkStack(app, deployment=deployment, place=place).add_stack_dependency(states[place])
+    for home in deployment.homes:
+        replication = ReplicationStack(app, deployment=deployment, place=home)
+        for place in sorted({flow.state for flow in deployment.living_at(home)}):
+            replication.add_stack_dependency(states[place])
+        control = ControlStack(app, deployment=deployment, place=home)
+        control.add_stack_dependency(replication)  # its first run maps found topics to the forwarder
+        MonitoringStack(app, deployment=deployment, place=home).add_stack_dependency(control)
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    return app
+
+
+def app_of(config: Path, *, outdir: Path | None = None, context: dict[str, Any] | None = None) -> App:
+    """The app of a configuration file.
+
+    Args:
+        config: replication.yaml.
+        outdir: where `synth` writes; None: where the CLI says.
+        context: what cdk.json would give; None: the CLI gives it.
+
+    Raises:
+        ConfigurationError: the configuration is not valid, or lacks what a deployment needs.
+        infra.locked.BuildError: an asset cannot be built.
+    """
+    app = App(outdir=str(outdir) if outdir else None, context=context)
+    return build(app, plan(load(config)))
+
+
+def main() -> None:
+    """Synthesize what the CLI asks for."""
+    app = App()
+    config = Path(str(app.node.try_get_context(CONFIG) or DEFAULT_CONFIG))
+    try:
+        build(app, plan(load(config))).synth()
+    except MirrorlessError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

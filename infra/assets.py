@@ -1,0 +1,38 @@
+"""Which files are deployed? The bundle of a function as an asset: the folder that the lab runs out of.
+
+The folder is built before CDK sees it, so that an asset's hash is the hash of what is deployed, not of its sources.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from aws_cdk import aws_lambda as lambda_
+
+from infra import bundle, locked
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from infra.locked import Platform
+
+PYTHON = "3.13"
+"""The runtime: the newest whose byte code our builds ship, and that our dependencies have wheels for."""
+
+LOCAL = "mirrorless:local"
+"""Context key. `true` makes assets for this machine, so that what a template deploys can be run here."""
+
+_PLATFORMS: dict[str, Platform] = {"arm64": "manylinux arm64", "x86_64": "manylinux x86_64"}
+
+
+def function_code(scope: Construct, part: str, architecture: Literal["arm64", "x86_64"]) -> lambda_.Code:
+    """The code of a function.
+
+    Raises:
+        infra.locked.BuildError: the bundle cannot be built.
+    """
+    if scope.node.try_get_context(LOCAL):
+        folder = bundle.build(part)
+    else:
+        folder = bundle.build(part, python=PYTHON, platform=_PLATFORMS[architecture], out=locked.CACHE)
+    return lambda_.Code.from_asset(str(folder))

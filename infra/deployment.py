@@ -1,0 +1,174 @@
+"""Which stacks does a configuration ask for, and where? A plan of plain values, made and checked before any CDK.
+
+state        with the target: the flow's tables; a bucket for each place
+replication  at the flow's home: the forwarder and the mappings of literal topics
+control      at the flow's home: the scheduled functions, and the removal of found topics' mappings
+spark        with the target: the application that the flow's jobs run on
+monitoring   at the flow's home: dashboard and alarms
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirrorless.configuration.problems import InvalidConfiguration, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirrorless.configuration import Configuration
+    from mirrorless.configuration.flow import Cluster, Flow
+    from mirrorless.configuration.model import DeploymentSection
+
+LONGEST_NAME = 64
+"""Characters of the name of a function, a schedule or a role at most, by Lambda, EventBridge Scheduler and IAM."""
+
+LONGEST_PART = "heartbeat_checkpoint"
+"""The longest of the parts that a resource is named by."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """One region of one account: what a stack is deployed to."""
+
+    account: str
+    region: str
+
+    @property
+    def partition(self) -> str:
+        """The partition of its ARNs."""
+        return next((name for start, name in _PARTITIONS.items() if self.region.startswith(start)), "aws")
+
+    def arn(self, service: str, resource: str) -> str:
+        """The ARN of something here."""
+        return f"arn:{self.partition}:{service}:{self.region}:{self.account}:{resource}"
+
+    def __str__(self) -> str:
+        return f"{self.account}/{self.region}"
+
+
+_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowDeployment:
+    """One enabled flow, and where its parts go.
+
+    Attributes:
+        home: where its functions and mappings live.
+        state: where its tables live, and its jobs run: with the target.
+        replica_region: where a copy of its tables is kept to read from; None where none is.
+    """
+
+    flow: Flow
+    home: Place
+    state: Place
+    replica_region: str | None
+
+    @property
+    def name(self) -> str:
+        """`source->target`."""
+        return str(self.flow.name)
+
+    @property
+    def id(self) -> str:
+        """The id of its constructs: `us-east_eu-west`."""
+        return f"{self.flow.name.source}_{self.flow.name.target}"
+
+    def table_arns(self) -> dict[str, str]:
+        """The ARN of each table, by what it holds."""
+        return {table: self.state.arn("dynamodb", f"table/{name}") for table, name in self.flow.tables.items()}
+
+    def function_arn(self, part: str) -> str:
+        """The ARN of one of its functions, without a version."""
+        return self.home.arn("lambda", f"function:{self.flow.resource_name(part)}")
+
+    def secret_arn(self, secret: str) -> str:
+        """The ARN by which functions and pollers ask for a secret: at home, where a name is known to exist.
+
+        A name gives an ARN without the six letters that Secrets Manager adds; it accepts both.
+        """
+        return secret if secret.startswith("arn:") else self.home.arn("secretsmanager", f"secret:{secret}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """Everything that a configuration asks for."""
+
+    origin: str
+    settings: DeploymentSection
+    flows: tuple[FlowDeployment, ...]
+
+    @property
+    def homes(self) -> tuple[Place, ...]:
+        """Where functions live."""
+        return tuple(sorted({flow.home for flow in self.flows}))
+
+    @property
+    def states(self) -> tuple[Place, ...]:
+        """Where tables live."""
+        return tuple(sorted({flow.state for flow in self.flows}))
+
+    def living_at(self, home: Place) -> tuple[FlowDeployment, ...]:
+        """The flows whose functions live there."""
+        return tuple(flow for flow in self.flows if flow.home == home)
+
+    def kept_at(self, state: Place) -> tuple[FlowDeployment, ...]:
+        """The flows whose tables live there."""
+        return tuple(flow for flow in self.flows if flow.state == state)
+
+    def kms_key(self, place: Place, *, region: str | None = None) -> str | None:
+        """The customer's key of a place, or of another region of its account; None where AWS's own is used."""
+        wanted = [region or place.region, place.account]
+        return next((arn for arn in self.settings.kms_key_arns if arn.split(":")[3:5] == wanted), None)
+
+    def stack_name(self, kind: str, place: Place) -> str:
+        """The name of a stack: `mirrorless-state-eu-west-1`; with several accounts in one region, theirs are added."""
+        accounts = {each.account for each in (*self.homes, *self.states) if each.region == place.region}
+        suffix = f"-{place.account}" if len(accounts) > 1 else ""
+        return f"mirrorless-{kind}-{place.region}{suffix}"
+
+
+def plan(configuration: Configuration) -> Deployment:
+    """Say where everything goes.
+
+    Raises:
+        InvalidConfiguration: what a laboratory can do without and a deployment cannot is not written.
+    """
+    if problems := list(dict.fromkeys(_problems(configuration))):
+        raise InvalidConfiguration(configuration.origin, problems)
+    settings = configuration.deployment
+    flows = []
+    for flow in configuration.enabled_flows:
+        state = _place(flow.target)
+        copied = settings.offset_map_replicas_enabled and flow.source.account == state.account
+        elsewhere = flow.source.region if flow.source.region != state.region else None
+        flows.append(
+            FlowDeployment(flow=flow, home=_place(flow.home), state=state, replica_region=elsewhere if copied else None)
+        )
+    return Deployment(origin=configuration.origin, settings=settings, flows=tuple(flows))
+
+
+def _place(cluster: Cluster) -> Place:
+    return Place(account=str(cluster.account), region=str(cluster.region))
+
+
+def _problems(configuration: Configuration) -> Iterator[Problem]:
+    if not configuration.enabled_flows:
+        yield Problem(path=("flows",), what="no flow is enabled", hint="write `enabled: true` in one of them")
+    for flow in configuration.enabled_flows:
+        for end in (flow.home, flow.target):
+            path = ("clusters", end.alias)
+            if end.region is None:
+                what = f"{flow.name} is deployed in its region, and none is written"
+                yield Problem(path=(*path, "region"), what=what, hint="add `region: us-east-1`, or whichever it is")
+            if end.account is None:
+                what = f"{flow.name} is deployed in its account, and none is written"
+                yield Problem(path=(*path, "account"), what=what, hint='add `account: "111122223333"`, yours')
+        if (length := len(flow.resource_name(LONGEST_PART))) > LONGEST_NAME:
+            what = f"a function would have a name of {length} characters, and Lambda takes {LONGEST_NAME}"
+            yield Problem(path=("flows", str(flow.name)), what=what, hint="shorten the cluster aliases")
+        if (network := flow.home.vpc) and network.endpoints and network.id is None:
+            what = "endpoints are made in a VPC, and its id is not written"
+            yield Problem(path=("clusters", flow.home.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")

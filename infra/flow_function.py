@@ -1,0 +1,126 @@
+"""What does every function of ours look like on AWS? A bundle behind an alias, a log that ends, a role of its own.
+
+Whoever calls it calls the alias: a deployment publishes a version and moves the alias to it, so that no caller meets a
+function that is half changed. Old versions stay: an invocation that runs on one is not cut off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from infra.assets import PYTHON, function_code
+from infra.exceptions import acknowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from infra.deployment import Deployment, FlowDeployment
+    from infra.rights import Part, Right
+
+ALIAS = "live"
+
+_ARCHITECTURES = {"arm64": lambda_.Architecture.ARM_64, "x86_64": lambda_.Architecture.X86_64}
+
+
+class FlowFunction(Construct):
+    """One function of one flow.
+
+    Attributes:
+        role: what it runs as, and what a mapping's pollers run as.
+        policy: its rights; what is validated on creation, as a mapping is, must depend on it.
+        function: the function.
+        alias: what callers call.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        deployment: Deployment,
+        flow: FlowDeployment,
+        part: Part,
+        rights: Sequence[Right],
+        description: str,
+        memory_mb: int,
+        timeout_seconds: int,
+        variables: Mapping[str, str],
+        reserved_concurrency: int | None = None,
+    ) -> None:
+        """Make it.
+
+        Args:
+            scope: the stack.
+            id_: the construct's id, which must not change: resources are known by it.
+            deployment: keys, log retention.
+            flow: whose function it is.
+            part: the file in `functions/`, without `.py`.
+            rights: everything it may do, apart from writing its log.
+            description: for the console.
+            memory_mb: memory.
+            timeout_seconds: of an invocation.
+            variables: its environment.
+            reserved_concurrency: executions kept and at most; None: the account's pool.
+        """
+        super().__init__(scope, id_)
+        name = flow.flow.resource_name(part)
+        architecture = flow.flow.settings.function.architecture
+        key_arn = deployment.kms_key(flow.home)
+        key = kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None
+        log = logs.LogGroup(
+            self,
+            "Log",
+            log_group_name=f"/aws/lambda/{name}",
+            retention=logs.RetentionDays.ONE_MONTH,  # replaced below: the enumeration has no way from a number
+            removal_policy=RemovalPolicy.DESTROY,
+            encryption_key=key,
+        )
+        cast("logs.CfnLogGroup", log.node.default_child).retention_in_days = deployment.settings.log_retention_days
+        self.role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"{part} of {flow.id}",
+        )
+        self.policy = iam.Policy(self, "Policy", roles=[self.role])
+        self.policy.add_statements(
+            iam.PolicyStatement(
+                actions=["logs:CreateLogStream", "logs:PutLogEvents"],
+                resources=[flow.home.arn("logs", f"log-group:/aws/lambda/{name}:*")],
+            ),
+            *(right.statement() for right in rights),
+        )
+        acknowledge(self.policy, rights)
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            function_name=name,
+            description=description,
+            runtime=lambda_.Runtime(f"python{PYTHON}", lambda_.RuntimeFamily.PYTHON),
+            architecture=_ARCHITECTURES[architecture],
+            handler=f"{part}.handler",
+            code=function_code(self, part, architecture),
+            memory_size=memory_mb,
+            timeout=Duration.seconds(timeout_seconds),
+            environment=dict(variables),
+            environment_encryption=key,
+            reserved_concurrent_executions=reserved_concurrency,
+            log_group=log,
+            role=self.role.without_policy_updates(),
+            current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN),
+        )
+        # Before its rights are there, the service refuses to make what uses them.
+        self.function.node.add_dependency(self.policy)
+        if network := flow.flow.home.vpc:
+            resource = cast("lambda_.CfnFunction", self.function.node.default_child)
+            resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
+                subnet_ids=list(network.subnets), security_group_ids=list(network.security_groups)
+            )
+        self.alias = lambda_.Alias(self, "Alias", alias_name=ALIAS, version=self.function.current_version)

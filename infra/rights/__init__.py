@@ -1,0 +1,47 @@
+"""What may each role do? Rights as plain values, by subject; a role is given the sum of what its part needs.
+
+    tables    DynamoDB            secrets   Secrets Manager and KMS      kafka    MSK with IAM
+    network   interfaces, MSK's description                              mappings event source mappings
+
+Every module has `rights(part, flow)`, and answers with nothing where the part needs nothing of its subject.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from aws_cdk import aws_iam as iam
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Part = Literal["forward", "heartbeat_checkpoint", "refresh_topics", "remove_mappings", "jobs"]
+"""Who acts: a function by its file, or the Spark jobs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """Actions on resources.
+
+    Attributes:
+        actions: as IAM writes them, `dynamodb:Query`.
+        resources: ARNs; `*` only where IAM knows none that is narrower, and `reason` says so.
+        conditions: as IAM writes them.
+        reason: why the resource has a wildcard; the exception in the security report quotes it.
+    """
+
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    conditions: Mapping[str, Mapping[str, str | tuple[str, ...]]] = field(default_factory=dict)
+    reason: str = ""
+
+    def statement(self) -> iam.PolicyStatement:
+        """The statement of a policy."""
+        conditions = {
+            operator: {key: list(value) if isinstance(value, tuple) else value for key, value in keys.items()}
+            for operator, keys in self.conditions.items()
+        }
+        return iam.PolicyStatement(
+            actions=list(self.actions), resources=list(self.resources), conditions=conditions or None
+        )

@@ -1,0 +1,34 @@
+"""The stacks, by lifetime: what holds state outlives what replicates. `infra.deployment` says where each goes.
+
+They know each other by names and ARNs that the plan computes, never by exports: a region can be deployed, changed and
+taken down without the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import Environment, Stack, Tags
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from infra.deployment import Deployment, Place
+
+
+class PlacedStack(Stack):
+    """A stack of one kind in one place."""
+
+    def __init__(self, scope: Construct, kind: str, *, deployment: Deployment, place: Place, description: str) -> None:
+        """Args: kind: such as `state`, part of the stack's name. description: for the console."""
+        super().__init__(
+            scope,
+            deployment.stack_name(kind, place),
+            env=Environment(account=place.account, region=place.region),
+            description=f"Mirrorless: {description}",
+        )
+        self.deployment = deployment
+        self.place = place
+        Tags.of(self).add("mirrorless", kind)
+        for name, value in deployment.settings.tags.items():
+            Tags.of(self).add(name, value)

@@ -1,0 +1,24 @@
+"""TODO by its helper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import CfnWaitConditionHandle
+
+from infra.stacks import PlacedStack
+
+if TYPE_CHECKING:
+    from constructs import Construct
+
+    from infra.deployment import Deployment, Place
+
+
+class MonitoringStack(PlacedStack):
+    """The monitoring stack of one place."""
+
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Place) -> None:
+        super().__init__(scope, "monitoring", deployment=deployment, place=place, description="monitoring")
+        CfnWaitConditionHandle(self, "Nothing")
+        for flow in deployment.living_at(place):
+            del flow
