@@ -59,12 +59,14 @@ class FlowDeployment:
         home: where its functions and mappings live.
         state: where its tables live, and its jobs run: with the target.
         replica_region: where a copy of its tables is kept to read from; None where none is.
+        tables_key: ARN of the customer's key that encrypts the tables at home; None where it is AWS's own.
     """
 
     flow: Flow
     home: Place
     state: Place
     replica_region: str | None
+    tables_key: str | None = None
 
     @property
     def name(self) -> str:
@@ -84,12 +86,12 @@ class FlowDeployment:
         """The ARN of one of its functions, without a version."""
         return self.home.arn("lambda", f"function:{self.flow.resource_name(part)}")
 
-    def secret_arn(self, secret: str) -> str:
-        """The ARN by which functions and pollers ask for a secret: at home, where a name is known to exist.
+    def secret_arn(self, secret: str, *, at: Place | None = None) -> str:
+        """The ARN by which a secret is asked for: at home, where functions and pollers are, or where else it is named.
 
         A name gives an ARN without the six letters that Secrets Manager adds; it accepts both.
         """
-        return secret if secret.startswith("arn:") else self.home.arn("secretsmanager", f"secret:{secret}")
+        return secret if secret.startswith("arn:") else (at or self.home).arn("secretsmanager", f"secret:{secret}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +122,7 @@ class Deployment:
 
     def kms_key(self, place: Place, *, region: str | None = None) -> str | None:
         """The customer's key of a place, or of another region of its account; None where AWS's own is used."""
-        wanted = [region or place.region, place.account]
-        return next((arn for arn in self.settings.kms_key_arns if arn.split(":")[3:5] == wanted), None)
+        return _key(self.settings, place.account, region or place.region)
 
     def stack_name(self, kind: str, place: Place) -> str:
         """The name of a stack: `mirrorless-state-eu-west-1`; with several accounts in one region, theirs are added."""
@@ -145,13 +146,23 @@ def plan(configuration: Configuration) -> Deployment:
         copied = settings.offset_map_replicas_enabled and flow.source.account == state.account
         elsewhere = flow.source.region if flow.source.region != state.region else None
         flows.append(
-            FlowDeployment(flow=flow, home=_place(flow.home), state=state, replica_region=elsewhere if copied else None)
+            FlowDeployment(
+                flow=flow,
+                home=_place(flow.home),
+                state=state,
+                replica_region=elsewhere if copied else None,
+                tables_key=_key(settings, state.account, state.region),
+            )
         )
     return Deployment(origin=configuration.origin, settings=settings, flows=tuple(flows))
 
 
 def _place(cluster: Cluster) -> Place:
     return Place(account=str(cluster.account), region=str(cluster.region))
+
+
+def _key(settings: DeploymentSection, account: str, region: str) -> str | None:
+    return next((arn for arn in settings.kms_key_arns if arn.split(":")[3:5] == [region, account]), None)
 
 
 def _problems(configuration: Configuration) -> Iterator[Problem]:
