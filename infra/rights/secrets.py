@@ -1,15 +1,67 @@
-"""TODO by its helper."""
+"""Which secrets may each part read? Those of the flow's two clusters: proofs, and certificates of private authorities.
+
+Pollers act by the forwarder's role, and read the same secrets. A secret that is written by its name has an ARN that
+ends with six letters of Secrets Manager's choice.
+(https://docs.aws.amazon.com/secretsmanager/latest/userguide/auth-and-access_iam-policies.html)
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from infra.rights import Right
+from mirrorless.configuration.model import Mtls, Scram
+
 if TYPE_CHECKING:
-    from infra.deployment import FlowDeployment
-    from infra.rights import Part, Right
+    from infra.deployment import FlowDeployment, Place
+    from infra.rights import Part
+
+_SUFFIX = "-??????"
+_MULTI_REGION = ":key/mrk-"
 
 
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
-    """What a part of a flow may do."""
-    del part, flow
-    return []
+    """What a part may read: functions at home, jobs with the target, where secrets of the same names must be."""
+    if part == "remove_mappings":  # speaks to Lambda, and to no cluster
+        return []
+    place = flow.state if part == "jobs" else flow.home
+    secrets: dict[str, None] = {}
+    keys: dict[tuple[str, str], None] = {}
+    for cluster in (flow.flow.source, flow.flow.target):
+        proof = cluster.authentication
+        if not isinstance(proof, Scram | Mtls):
+            continue
+        secrets[_resource(flow, proof.secret, place)] = None
+        if proof.ca:
+            secrets[_resource(flow, proof.ca, place)] = None
+        region = flow.secret_arn(proof.secret, at=place).split(":")[3]
+        if key := _key_there(proof.secret_kms_key_arn, region):
+            keys[key, region] = None
+    if not secrets:
+        return []
+    return [
+        Right(actions=("secretsmanager:GetSecretValue",), resources=tuple(secrets)),
+        *(
+            Right(
+                actions=("kms:Decrypt",),
+                resources=(key,),
+                conditions={"StringEquals": {"kms:ViaService": f"secretsmanager.{region}.amazonaws.com"}},
+            )
+            for key, region in keys
+        ),
+    ]
+
+
+def _resource(flow: FlowDeployment, secret: str, place: Place) -> str:
+    arn = flow.secret_arn(secret, at=place)
+    return arn if secret.startswith("arn:") else f"{arn}{_SUFFIX}"
+
+
+def _key_there(key: str | None, region: str) -> str | None:
+    """The key that opens a secret in a region: a multi-region key has a replica there, any other is not known."""
+    if key is None:
+        return None
+    parts = key.split(":")
+    if parts[3] == region:
+        return key
+    return ":".join([*parts[:3], region, *parts[4:]]) if _MULTI_REGION in key else None

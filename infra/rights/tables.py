@@ -1,15 +1,85 @@
-"""TODO by its helper."""
+"""What may each part do in the flow's tables? The actions of the calls that it makes, table by table, and no others.
+
+A test derives the calls from the code and compares both ways. PartiQL has actions of its own, by the statement's verb,
+and BatchExecuteStatement has none.
+(https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-iam.html)
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from infra.rights import Right
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from infra.deployment import FlowDeployment
-    from infra.rights import Part, Right
+    from infra.rights import Part
+
+_DOCUMENTS: Final = ("Query", "BatchWriteItem", "PutItem", "DeleteItem")
+"""Documents are read by their prefix and written in batches; a lease is put on a condition, and deleted on one."""
+
+ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
+    "forward": {
+        "offset_map": ("Query", "PartiQLInsert", "PartiQLUpdate", "PartiQLDelete"),
+        "lanes": ("BatchGetItem", "UpdateItem"),
+        "loss_ledger": ("PutItem",),
+    },
+    "heartbeat_checkpoint": {
+        "offset_map": ("Query", "PartiQLUpdate", "PartiQLDelete"),
+        "lanes": ("BatchGetItem", "UpdateItem"),
+        "loss_ledger": ("GetItem", "PutItem"),
+        "checkpoints": ("Query", "BatchWriteItem", "DeleteItem"),
+        "control": _DOCUMENTS,
+    },
+    "refresh_topics": {
+        "offset_map": ("Query",),
+        "lanes": ("BatchGetItem", "UpdateItem"),
+        "control": _DOCUMENTS,
+    },
+    "remove_mappings": {"control": ("PutItem", "DeleteItem")},
+    "jobs": {},
+}
+"""DynamoDB's actions by part and table."""
 
 
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
-    """What a part of a flow may do."""
-    del part, flow
-    return []
+    """What a part may do: in its tables, or be the role that may, where the tables are in another account."""
+    wanted = ACTIONS[part]
+    role = flow.flow.tables_role
+    if not wanted:
+        return []
+    if role and part != "jobs":  # jobs run where the tables are
+        return [Right(actions=("sts:AssumeRole",), resources=(role,))]
+    return _in_tables(flow, wanted)
+
+
+def tables_role_rights(flow: FlowDeployment) -> list[Right]:
+    """What the role does by which functions of another account reach the tables: what any of them does."""
+    union: dict[str, tuple[str, ...]] = {}
+    for part, tables in ACTIONS.items():
+        if part != "jobs":
+            for table, actions in tables.items():
+                union[table] = tuple(dict.fromkeys((*union.get(table, ()), *actions)))
+    return _in_tables(flow, union)
+
+
+def _in_tables(flow: FlowDeployment, wanted: Mapping[str, Iterable[str]]) -> list[Right]:
+    arns = flow.table_arns()
+    granted = [
+        Right(actions=tuple(f"dynamodb:{action}" for action in actions), resources=(arns[table],))
+        for table, actions in wanted.items()
+    ]
+    if flow.tables_key:
+        # DynamoDB opens a table's key in the name of whoever reads or writes; it makes that key in its own.
+        # (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.usagenotes.html)
+        service = f"dynamodb.{flow.state.region}.amazonaws.com"
+        granted.append(
+            Right(
+                actions=("kms:Decrypt",),
+                resources=(flow.tables_key,),
+                conditions={"StringEquals": {"kms:ViaService": service}},
+            )
+        )
+    return granted
