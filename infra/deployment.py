@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mirrorless.configuration.problems import InvalidConfiguration, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from mirrorless.configuration import Configuration
     from mirrorless.configuration.flow import Cluster, Flow
@@ -44,6 +44,15 @@ class Place:
         """The ARN of something here."""
         return f"arn:{self.partition}:{service}:{self.region}:{self.account}:{resource}"
 
+    def iam_arn(self, resource: str) -> str:
+        """The ARN of something in IAM of this account, such as `role/name`: it belongs to no region."""
+        return f"arn:{self.partition}:iam::{self.account}:{resource}"
+
+    @property
+    def bucket_name(self) -> str:
+        """The bucket for what jobs write here: reports and archives."""
+        return f"mirrorless-{self.account}-{self.region}"
+
     def __str__(self) -> str:
         return f"{self.account}/{self.region}"
 
@@ -60,6 +69,7 @@ class FlowDeployment:
         state: where its tables live, and its jobs run: with the target.
         replica_region: where a copy of its tables is kept to read from; None where none is.
         tables_key: ARN of the customer's key that encrypts the tables at home; None where it is AWS's own.
+        replica_key: the same for their copy.
     """
 
     flow: Flow
@@ -67,6 +77,7 @@ class FlowDeployment:
     state: Place
     replica_region: str | None
     tables_key: str | None = None
+    replica_key: str | None = None
 
     @property
     def name(self) -> str:
@@ -85,6 +96,14 @@ class FlowDeployment:
     def function_arn(self, part: str) -> str:
         """The ARN of one of its functions, without a version."""
         return self.home.arn("lambda", f"function:{self.flow.resource_name(part)}")
+
+    def role_path(self, part: str) -> str:
+        """The IAM path of the role that a part runs as: `/mirrorless/us-east_eu-west/forward/`.
+
+        The path says whose role it is, and another account can trust it before it exists. A name could say so too, but
+        names are unique in a whole account: a flow that moves to another region would stand in its own way.
+        """
+        return f"/mirrorless/{self.id}/{part}/"
 
     def secret_arn(self, secret: str, *, at: Place | None = None) -> str:
         """The ARN by which a secret is asked for: at home, where functions and pollers are, or where else it is named.
@@ -144,16 +163,19 @@ def plan(configuration: Configuration) -> Deployment:
     for flow in configuration.enabled_flows:
         state = _place(flow.target)
         copied = settings.offset_map_replicas_enabled and flow.source.account == state.account
-        elsewhere = flow.source.region if flow.source.region != state.region else None
+        elsewhere = flow.source.region if copied and flow.source.region != state.region else None
         flows.append(
             FlowDeployment(
                 flow=flow,
                 home=_place(flow.home),
                 state=state,
-                replica_region=elsewhere if copied else None,
+                replica_region=elsewhere,
                 tables_key=_key(settings, state.account, state.region),
+                replica_key=_key(settings, state.account, elsewhere) if elsewhere else None,
             )
         )
+    if problems := list(dict.fromkeys(_half_encrypted(flows))):
+        raise InvalidConfiguration(configuration.origin, problems)
     return Deployment(origin=configuration.origin, settings=settings, flows=tuple(flows))
 
 
@@ -183,3 +205,21 @@ def _problems(configuration: Configuration) -> Iterator[Problem]:
         if (network := flow.home.vpc) and network.endpoints and network.id is None:
             what = "endpoints are made in a VPC, and its id is not written"
             yield Problem(path=("clusters", flow.home.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")
+
+
+def _half_encrypted(flows: Iterable[FlowDeployment]) -> Iterator[Problem]:
+    """DynamoDB encrypts a table and its copy alike: both with keys of the customer's, or neither.
+
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/globaltables-security.html
+    """
+    for flow in flows:
+        if flow.replica_region is None or bool(flow.tables_key) == bool(flow.replica_key):
+            continue
+        regions = (flow.state.region, flow.replica_region)
+        having, lacking = regions if flow.tables_key else regions[::-1]
+        yield Problem(
+            path=("deployment", "kms.key.arns"),
+            what=f"{flow.name} keeps its tables in two regions, and there is a key for {having} only",
+            hint=f"add a key of {lacking} in account {flow.state.account}, or write "
+            "`offset.map.replicas.enabled: false`",
+        )

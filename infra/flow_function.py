@@ -87,6 +87,7 @@ class FlowFunction(Construct):
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            path=flow.role_path(part),
             description=f"{part} of {flow.id}",
         )
         self.policy = iam.Policy(self, "Policy", roles=[self.role])

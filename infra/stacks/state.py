@@ -1,24 +1,79 @@
-"""TODO by its helper."""
+"""What must outlive everything else? The flows' tables, and a bucket for what their jobs write.
+
+The stack is protected, and what is in it stays when it goes. Taken down and deployed again, it takes its tables and its
+bucket back: `deploy --import-existing-resources`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import CfnWaitConditionHandle
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
 
+from infra.exceptions import excuse
 from infra.stacks import PlacedStack
+from infra.tables import FlowTables
+from infra.tables_role import TablesRole
 
 if TYPE_CHECKING:
-    from constructs import Construct
-
     from infra.deployment import Deployment, Place
+
+NONCURRENT_DAYS = 30
+"""How long a version stays that was overwritten or deleted."""
+
+UPLOAD_DAYS = 7
+"""How long the parts of an upload stay that nobody finished."""
+
+_NO_ACCESS_LOG = (
+    "One bucket, written by jobs and read by operators: CloudTrail's data events say who did what, in an account that"
+    " wants to know it; a log bucket would be a second one to keep and to protect."
+)
 
 
 class StateStack(PlacedStack):
     """The state stack of one place."""
 
     def __init__(self, scope: Construct, *, deployment: Deployment, place: Place) -> None:
-        super().__init__(scope, "state", deployment=deployment, place=place, description="state")
-        CfnWaitConditionHandle(self, "Nothing")
+        super().__init__(
+            scope, "state", deployment=deployment, place=place, description="offset maps, and what jobs write"
+        )
+        self.termination_protection = True
+        JobsBucket(self, "Jobs", name=place.bucket_name, key_arn=deployment.kms_key(place))
         for flow in deployment.kept_at(place):
-            del flow
+            tables = FlowTables(self, flow.id, flow=flow)
+            if flow.flow.tables_role:
+                TablesRole(tables, "Access", flow=flow)
+
+
+class JobsBucket(Construct):
+    """The bucket of one place: reports and archives of its flows' jobs, each flow's under `flows/<flow id>/`."""
+
+    def __init__(self, scope: Construct, id_: str, *, name: str, key_arn: str | None) -> None:
+        super().__init__(scope, id_)
+        key = kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None
+        bucket = s3.Bucket(
+            self,
+            "Bucket",
+            bucket_name=name,
+            encryption=s3.BucketEncryption.KMS if key else s3.BucketEncryption.S3_MANAGED,
+            encryption_key=key,
+            bucket_key_enabled=True if key else None,  # one call of KMS for many objects
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            versioned=True,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    id="what-nobody-misses",
+                    noncurrent_version_expiration=Duration.days(NONCURRENT_DAYS),
+                    expired_object_delete_marker=True,
+                    abort_incomplete_multipart_upload_after=Duration.days(UPLOAD_DAYS),
+                )
+            ],
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+        excuse(bucket, "S1", _NO_ACCESS_LOG)

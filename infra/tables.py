@@ -1,0 +1,66 @@
+"""What do a flow's tables look like on AWS? Kept whatever happens to their stack, with one home to write to.
+
+Schemas are those of `mirrorless.tables`, which the lab and the tests use too. Where the plan asks for it, each table
+has a copy in the source's region: a global table of two, which DynamoDB keeps equal within seconds. All writes go home,
+since a condition holds within one region only; nothing of ours has a right on the copy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from mirrorless.settings import Tables
+from mirrorless.tables import definitions
+
+if TYPE_CHECKING:
+    from infra.deployment import FlowDeployment
+
+RECOVERY_DAYS = 35
+"""How far back a table can be restored, to the second: the most that DynamoDB offers."""
+
+
+class FlowTables(Construct):
+    """The five tables of one flow."""
+
+    def __init__(self, scope: Construct, id_: str, *, flow: FlowDeployment) -> None:
+        """Make them. Args: scope: the stack. id_: must not change: a table that gets another is made anew."""
+        super().__init__(scope, id_)
+        replicas = [flow.replica_region] if flow.replica_region else []
+        encryption = self._encryption(flow)
+        holds = {name: table for table, name in flow.flow.tables.items()}
+        for definition in definitions(Tables(**flow.flow.tables)):
+            dynamodb.TableV2(
+                self,
+                holds[definition.name],
+                table_name=definition.name,
+                partition_key=_key(definition.hash_key),
+                sort_key=_key(definition.range_key) if definition.range_key else None,
+                billing=dynamodb.Billing.on_demand(),
+                time_to_live_attribute=definition.expiry,
+                encryption=encryption,
+                # A replica takes over what is not said of it: protection, recovery, tags.
+                point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                    point_in_time_recovery_enabled=True, recovery_period_in_days=RECOVERY_DAYS
+                ),
+                deletion_protection=True,
+                removal_policy=RemovalPolicy.RETAIN,
+                replicas=[dynamodb.ReplicaTableProps(region=region) for region in replicas],
+            )
+
+    def _encryption(self, flow: FlowDeployment) -> dynamodb.TableEncryptionV2:
+        """The customer's keys; otherwise DynamoDB's own, which costs nothing and needs no policy."""
+        if flow.tables_key is None:
+            return dynamodb.TableEncryptionV2.dynamo_owned_key()
+        copied = {flow.replica_region: flow.replica_key} if flow.replica_region and flow.replica_key else None
+        return dynamodb.TableEncryptionV2.customer_managed_key(
+            kms.Key.from_key_arn(self, "Key", flow.tables_key), copied
+        )
+
+
+def _key(name: str) -> dynamodb.Attribute:
+    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.STRING)
