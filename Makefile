@@ -61,8 +61,8 @@ bench: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups follo
 	@$(BIN)/python -m tests.benchmarks.group_sync
 	@$(BIN)/python -m tests.benchmarks.translation --report docs/translation.md
 
-bundle: $(READY) ## build the functions' folders; print their sizes and their cold starts
-	@for each in forward heartbeat_checkpoint refresh_topics; do $(BIN)/python -m infra.bundle $$each || exit; done
+bundle: $(READY) ## build the functions' folders for this machine, arm64 and x86_64; print sizes, hashes and import times
+	@$(BIN)/python -m infra.bundle
 
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.configuration

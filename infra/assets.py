@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from aws_cdk import aws_lambda as lambda_
 
-from infra import bundle, locked
+from infra import bundle
 
 if TYPE_CHECKING:
     from constructs import Construct
 
     from infra.locked import Platform
-
-PYTHON = "3.13"
-"""The runtime: the newest whose byte code our builds ship, and that our dependencies have wheels for."""
 
 LOCAL = "mirrorless:local"
 """Context key. `true` makes assets for this machine, so that what a template deploys can be run here."""
@@ -34,5 +31,5 @@ def function_code(scope: Construct, part: str, architecture: Literal["arm64", "x
     if scope.node.try_get_context(LOCAL):
         folder = bundle.build(part)
     else:
-        folder = bundle.build(part, python=PYTHON, platform=_PLATFORMS[architecture], out=locked.CACHE)
+        folder = bundle.build(part, platform=_PLATFORMS[architecture])
     return lambda_.Code.from_asset(str(folder))

@@ -1,14 +1,14 @@
-"""What folder is deployed as a function? Its one file, the package `mirrorless`, and the pinned dependencies.
+"""What folder is deployed as a function? Its file, what that imports of `mirrorless`, and the pinned wheels it needs.
 
 The lab runs functions out of the same folder, so what was tested is what is deployed. `python -m infra.bundle` builds
-one and prints its size, its tree hash and, for this machine, its cold start under the real runtime interface client.
+all of them and prints sizes, tree hashes and, for this machine, how long the imports of a cold start take under the
+real runtime interface client.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import os
 import shutil
 import sys
 import tempfile
@@ -16,110 +16,137 @@ from pathlib import Path
 from statistics import median
 from typing import get_args
 
-from infra import locked
+from infra import distributions, imports, locked
 from infra.locked import BuildError, Platform
 
 REPOSITORY = Path(__file__).parent.parent
-LOCK = REPOSITORY / "functions" / "requirements.txt"
+FUNCTIONS = REPOSITORY / "functions"
+LOCK = FUNCTIONS / "requirements.txt"
 PACKAGE = REPOSITORY / "shared" / "mirrorless"
+
+RUNTIME = "3.13"
+"""Lambda's Python: docs/decisions/0020-python-3-13.md."""
 
 
 def build(
-    function: str,
-    *,
-    python: str = locked.running_python(),
-    platform: Platform = "local",
-    out: Path = locked.CACHE,
-    functions: Path = REPOSITORY / "functions",
+    function: str, *, platform: Platform = "local", out: Path = locked.CACHE, functions: Path = FUNCTIONS
 ) -> Path:
     """Return the bundle of a function, building it when an input has changed.
 
     Args:
         function: the function's file in `functions/`, without `.py`.
-        python: the version of the runtime, `3.13`; for `local` the running one.
-        platform: where the bundle is to run.
+        platform: where the bundle is to run: on Lambda under Python RUNTIME, or here under this interpreter.
         out: the folder that keeps bundles; the bundle is `<out>/<function>-<hash of the inputs>`.
         functions: where the function's file is.
 
     Raises:
-        BuildError: there is no such function, or its dependencies cannot be installed.
+        BuildError: there is no such function, it imports what no bundle carries, or its dependencies cannot be
+            installed.
     """
     entry = functions / f"{function}.py"
     if not entry.is_file():
-        known = ", ".join(sorted(path.stem for path in functions.glob("*.py")))
+        known = ", ".join(names(functions))
         raise BuildError("there is no such function", where=function, hint=f"choose one of: {known}")
+    python = locked.running_python() if platform == "local" else RUNTIME
     dependencies = locked.install(LOCK, python=python, platform=platform, cache=out)
-    sources = {f"{function}.py": entry.read_bytes(), **_package()}
-    names_and_bytes = (part for name, content in sources.items() for part in (name.encode(), content))
+    found = imports.trace(entry, PACKAGE)
+    wanted = _wanted(found, dependencies)
+    sources = {entry.name: entry, **{str(Path(PACKAGE.name) / file.relative_to(PACKAGE)): file for file in found.files}}
+    contents = {name: path.read_bytes() for name, path in sources.items()}
+    inputs = (part for name, content in contents.items() for part in (name.encode(), content))
 
     def fill(empty: Path) -> None:
-        for name, content in sources.items():
+        for name, content in contents.items():
             path = empty / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        locked.compile_sources(empty, python=python)
+        if platform == "local":
+            locked.compile_sources(empty)
+        for file in wanted:
+            path = empty / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _link(dependencies / file, path)
         locked.freeze_modes(empty)
-        # Dependencies change seldom and sources often: link the 30 MB, do not copy them. Nobody writes into either.
-        shutil.copytree(dependencies, empty, copy_function=_link, dirs_exist_ok=True)
 
-    return locked.once(out / f"{function}-{locked.key(dependencies.name.encode(), *names_and_bytes)}", fill)
-
-
-def _package() -> dict[str, bytes]:
-    """The package's files by their path in the bundle, in order."""
-    wanted = (path for path in locked.files(PACKAGE) if "__pycache__" not in path.parts)
-    return {str(Path("mirrorless") / path.relative_to(PACKAGE)): path.read_bytes() for path in wanted}
+    key = locked.key(dependencies.name.encode(), " ".join(map(str, wanted)).encode(), *inputs)
+    return locked.once(out / f"{function}-{key}", fill)
 
 
-def _link(source: str, target: str) -> str:
+def _wanted(found: imports.Imports, folder: Path) -> list[Path]:
+    """The files of the dependencies that a function needs, relative to their folder."""
+    known = distributions.providers(folder)
+    for name, module in found.required.items():
+        if name not in known:
+            hint = f"add it to functions/requirements.in and `make lock`, or keep {module} out of the function's reach"
+            raise BuildError(f"imports {name}, which no function's bundle carries", where=module, hint=hint)
+    needed = distributions.needed(folder, [*found.required, *(found.optional & known.keys())])
+    mine = {name for each in needed for name in (*each.tops, each.notes)}
+    stems = {name.removesuffix(".py") for name in mine}  # byte code of `six.py` lies in the folder that all share
+    paths = (path.relative_to(folder) for path in locked.files(folder))
+    return [path for path in paths if path.parts[0] in mine or _of_one(path) in stems]
+
+
+def _of_one(path: Path) -> str | None:
+    return path.name.partition(".")[0] if path.parts[0] == "__pycache__" else None
+
+
+def _link(source: Path, target: Path) -> None:
+    """Dependencies change seldom and sources often: link the 20 MB, do not copy them. Nobody writes into either."""
     try:
-        os.link(source, target)
+        target.hardlink_to(source)
     except OSError:
         # Not every file system has hard links; a copy is slower and as good.
         shutil.copy2(source, target)
-    return target
+
+
+def names(functions: Path = FUNCTIONS) -> list[str]:
+    """Every function, by its file."""
+    return sorted(path.stem for path in functions.glob("*.py"))
 
 
 def main() -> None:
-    """Build a bundle and say what it weighs."""
-    parser = argparse.ArgumentParser(prog="python -m infra.bundle", description="Build a function's bundle.")
-    parser.add_argument("function", nargs="?", default="forward", help="a file of functions/, without .py")
-    parser.add_argument("--python", default=locked.running_python(), help="version of the runtime, such as 3.13")
-    parser.add_argument("--platform", default="local", choices=get_args(Platform))
+    """Build bundles and say what they weigh."""
+    parser = argparse.ArgumentParser(prog="python -m infra.bundle", description="Build the functions' bundles.")
+    parser.add_argument("functions", nargs="*", help="files of functions/, without .py; left out, all")
+    parser.add_argument("--platform", action="append", choices=get_args(Platform), help="left out, all")
     parser.add_argument("--out", type=Path, default=locked.CACHE, help="folder that keeps bundles")
     given = parser.parse_args()
+    print(f"{'function':<22}{'platform':<18}{'unpacked':>9}{'zipped':>9}{'imports':>9}  tree hash")
     try:
-        bundle = build(given.function, python=given.python, platform=given.platform, out=given.out)
+        for function in given.functions or names():
+            for platform in given.platform or get_args(Platform):
+                folder = build(function, platform=platform, out=given.out)
+                print(f"{function:<22}{platform:<18}{_weight(folder, function, platform)}", flush=True)
     except BuildError as error:
         sys.exit(str(error))
-    unpacked = sum(path.stat().st_size for path in locked.files(bundle))
-    print(f"bundle      {bundle}")
-    print(f"unpacked    {unpacked / 1e6:.1f} MB")
-    print(f"zipped      {_zipped(bundle) / 1e6:.1f} MB")
-    print(f"tree hash   {locked.tree_hash(bundle)}")
-    if given.platform == "local":
-        print(f"cold start  {_cold_start_ms(bundle, given.function):.0f} ms without its clusters")
 
 
-def _zipped(bundle: Path) -> int:
+def _weight(folder: Path, function: str, platform: Platform) -> str:
+    unpacked = sum(path.stat().st_size for path in locked.files(folder)) / 1e6
+    cold = f"{_cold_start_ms(folder, function):.0f} ms" if platform == "local" else ""
+    return f"{unpacked:>6.1f} MB{_zipped(folder):>6.1f} MB{cold:>9}  {locked.tree_hash(folder)}"
+
+
+def _zipped(folder: Path) -> float:
     with tempfile.TemporaryDirectory() as scratch:
-        return Path(shutil.make_archive(f"{scratch}/bundle", "zip", bundle)).stat().st_size
+        return Path(shutil.make_archive(f"{scratch}/bundle", "zip", folder)).stat().st_size / 1e6
 
 
-def _cold_start_ms(bundle: Path, function: str) -> float:
+def _cold_start_ms(folder: Path, function: str) -> float:
     """Milliseconds from process start to the first question for an event: the median of five starts.
 
     The function itself would look for its clusters, so a probe with the function's imports and nothing else stands in.
     """
     from lab.function import LambdaFunction  # noqa: PLC0415 - deployment must not need the lab
 
-    imports = (node for node in ast.parse((bundle / f"{function}.py").read_text()).body if _imports(node))
+    head = ast.parse((folder / f"{function}.py").read_text()).body
+    imported = [ast.unparse(node) for node in head if isinstance(node, ast.Import | ast.ImportFrom)]
     with tempfile.TemporaryDirectory() as scratch:
         probe = Path(scratch, "imports_only.py")
-        probe.write_text("\n".join(map(ast.unparse, imports)) + "\ndef handler(event, context): return None\n")
+        probe.write_text("\n".join(imported) + "\ndef handler(event, context): return None\n")
         started = LambdaFunction(
             name=function,
-            bundle=bundle,
+            bundle=folder,
             handler="imports_only.handler",
             variables={},
             timeout_seconds=10,
@@ -132,10 +159,6 @@ def _cold_start_ms(bundle: Path, function: str) -> float:
             return median(environment.init_ms for environment in started.environments)
         finally:
             started.stop()
-
-
-def _imports(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Import | ast.ImportFrom)
 
 
 if __name__ == "__main__":

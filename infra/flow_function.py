@@ -15,7 +15,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.assets import PYTHON, function_code
+from infra.assets import function_code
+from infra.bundle import RUNTIME
 from infra.exceptions import acknowledge
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class FlowFunction(Construct):
             "Function",
             function_name=name,
             description=description,
-            runtime=lambda_.Runtime(f"python{PYTHON}", lambda_.RuntimeFamily.PYTHON),
+            runtime=lambda_.Runtime(f"python{RUNTIME}", lambda_.RuntimeFamily.PYTHON),
             architecture=_ARCHITECTURES[architecture],
             handler=f"{part}.handler",
             code=function_code(self, part, architecture),

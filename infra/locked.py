@@ -6,13 +6,16 @@ pruned, and modes are fixed. A folder is keyed by everything that went into it, 
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +35,8 @@ _RECIPE = Path(__file__).read_bytes()
 
 _MACHINES = {"manylinux arm64": "aarch64", "manylinux x86_64": "x86_64"}
 _SERVICES = frozenset({"dynamodb", "lambda", "secretsmanager", "sts"})
+_UTILITIES = frozenset({"jmespath_utils", "parameters", "typing"})
+"""Of Powertools' utilities, which stand apart from each other."""
 _PRUNED = (
     "bin",
     "boto3/examples",
@@ -42,8 +47,12 @@ _PRUNED = (
     # Web APIs, half of Powertools by size.
     "aws_lambda_powertools/event_handler",
 )
-_RECEIPTS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "direct_url.json", "top_level.txt", "zip-safe"})
+_RECEIPTS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "direct_url.json", "zip-safe"})
 """What pip notes about itself. METADATA and licences stay: scanners look for the one, lawyers for the others."""
+
+_OURS = re.compile(r"[a-z_]+-[0-9a-f]{16}|\.(building|unused)-.+")
+_UNUSED_SECONDS = 30 * 86_400
+"""After which a folder is taken for forgotten. A laboratory that runs out of one has been started since."""
 
 
 class BuildError(MirrorlessError):
@@ -68,17 +77,23 @@ def install(lock: Path, *, python: str, platform: Platform, cache: Path = CACHE)
         print(f"Installing {lock.name} for Python {python}, {platform}: some seconds, once.", file=sys.stderr)
         _pip(lock, python=python, platform=platform, target=empty)
         _prune(empty)
-        compile_sources(empty, python=python)
+        if platform == "local":
+            compile_sources(empty)
         freeze_modes(empty)
 
     return once(folder, fill)
 
 
 def once(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """Build a folder beside its place and rename it there: whoever finds it, finds it whole."""
-    if folder.is_dir():
+    """Build a folder beside its place and rename it there: whoever finds it, finds it whole.
+
+    The folder's own date says when it was last asked for; nothing that is deployed depends on it.
+    """
+    with suppress(FileNotFoundError):
+        os.utime(folder)
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
+    sweep(folder.parent)
     with _scratch(folder.parent) as scratch:
         fill(scratch)
         scratch.chmod(0o755)
@@ -89,6 +104,20 @@ def once(folder: Path, fill: Callable[[Path], None]) -> Path:
             if not folder.is_dir():
                 raise
     return folder
+
+
+def sweep(cache: Path) -> None:
+    """Remove the folders of ours that nobody has asked for in 30 days; what else lies there is not ours to touch."""
+    limit = time.time() - _UNUSED_SECONDS
+    for folder in filter(lambda path: _OURS.fullmatch(path.name), cache.iterdir()):
+        with suppress(OSError):  # another process sweeps as well
+            if folder.stat().st_mtime >= limit:
+                continue
+            away = Path(tempfile.mkdtemp(prefix=".unused-", dir=cache), folder.name)
+            folder.rename(away)
+            if away.stat().st_mtime >= limit:  # somebody asked for it just now
+                away.rename(folder)
+            shutil.rmtree(away.parent, ignore_errors=True)
 
 
 def key(*inputs: bytes) -> str:
@@ -115,14 +144,15 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def compile_sources(folder: Path, *, python: str) -> None:
-    """Ship byte code, half of a cold start's import time, where this interpreter is the one that will run it.
+def compile_sources(folder: Path) -> None:
+    """Ship byte code of this interpreter, half of a cold start's import time. Only for what this interpreter will run.
+
+    A folder for Lambda holds none: it would depend on the interpreter that happened to build it, and would be another
+    asset on another machine.
 
     `unchecked-hash`: the code never looks at its source's date, which deployment does not keep. A fresh interpreter
     with a fixed hash seed compiles, because byte code depends on both.
     """
-    if python != running_python():
-        return
     argv = [sys.executable, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "."]
     _run(argv, cwd=folder, where=folder.name, env={**os.environ, "PYTHONHASHSEED": "0"})
 
@@ -175,7 +205,14 @@ def _prune(folder: Path) -> None:
         for service in models.glob("*/"):
             if service.name not in _SERVICES:
                 shutil.rmtree(service)
+    for utility in (folder / "aws_lambda_powertools" / "utilities").glob("*/"):
+        if utility.name not in _UTILITIES:
+            shutil.rmtree(utility)
     for notes in folder.glob("*.dist-info"):
+        # Not every wheel says what it brings; pip's receipt does, before it goes.
+        rows = csv.reader((notes / "RECORD").read_text().splitlines())
+        tops = {path.partition("/")[0] for path, *_ in rows} - {"..", "bin", "__pycache__", notes.name}
+        (notes / "top_level.txt").write_text("".join(f"{top}\n" for top in sorted(tops)))
         for file in notes.iterdir():
             if file.name in _RECEIPTS:
                 file.unlink()
