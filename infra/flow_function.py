@@ -17,13 +17,15 @@ from constructs import Construct
 
 from infra.assets import function_code
 from infra.bundle import RUNTIME
-from infra.exceptions import acknowledge
+from infra.exceptions import acknowledge, excuse
+from infra.rights import Right
+from infra.rights.network import network_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from infra.deployment import Deployment, FlowDeployment
-    from infra.rights import Part, Right
+    from infra.rights import Part
 
 ALIAS = "live"
 
@@ -91,15 +93,10 @@ class FlowFunction(Construct):
             path=flow.role_path(part),
             description=f"{part} of {flow.id}",
         )
+        granted = [*rights, *_own_rights(flow, part, key_arn)]
         self.policy = iam.Policy(self, "Policy", roles=[self.role])
-        self.policy.add_statements(
-            iam.PolicyStatement(
-                actions=["logs:CreateLogStream", "logs:PutLogEvents"],
-                resources=[flow.home.arn("logs", f"log-group:/aws/lambda/{name}:*")],
-            ),
-            *(right.statement() for right in rights),
-        )
-        acknowledge(self.policy, rights)
+        self.policy.add_statements(*(right.statement() for right in granted), *_not_for_code(flow, part, granted))
+        acknowledge(self.policy, granted)
         self.function = lambda_.Function(
             self,
             "Function",
@@ -118,11 +115,41 @@ class FlowFunction(Construct):
             role=self.role.without_policy_updates(),
             current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN),
         )
+        excuse(self.function, "L1", f"python{RUNTIME} is the newest runtime that our dependencies are built for")
         # Before its rights are there, the service refuses to make what uses them.
         self.function.node.add_dependency(self.policy)
-        if network := flow.flow.home.vpc:
+        if network := network_of(part, flow):
             resource = cast("lambda_.CfnFunction", self.function.node.default_child)
             resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
                 subnet_ids=list(network.subnets), security_group_ids=list(network.security_groups)
             )
         self.alias = lambda_.Alias(self, "Alias", alias_name=ALIAS, version=self.function.current_version)
+
+
+def _own_rights(flow: FlowDeployment, part: Part, key: str | None) -> Iterator[Right]:
+    """To write its log, and to read its own environment where a customer's key encrypts it.
+
+    (https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars-encryption.html)
+    """
+    yield Right(
+        actions=("logs:CreateLogStream", "logs:PutLogEvents"),
+        resources=(flow.home.arn("logs", f"log-group:/aws/lambda/{flow.flow.resource_name(part)}:*"),),
+        reason="each environment writes a stream of its own, whose name Lambda makes up",
+    )
+    if key:
+        context = {"kms:EncryptionContext:aws:lambda:FunctionArn": flow.function_arn(part)}
+        yield Right(actions=("kms:Decrypt",), resources=(key,), conditions={"StringEquals": context})
+
+
+def _not_for_code(flow: FlowDeployment, part: Part, rights: Sequence[Right]) -> Iterator[iam.PolicyStatement]:
+    """Keep from our code what only Lambda itself does with the role: to make and delete network interfaces.
+
+    (https://docs.aws.amazon.com/lambda/latest/dg/configuration-vpc.html)
+    """
+    if actions := sorted({action for right in rights for action in right.actions if action.startswith("ec2:")}):
+        yield iam.PolicyStatement(
+            effect=iam.Effect.DENY,
+            actions=actions,
+            resources=["*"],
+            conditions={"ArnEquals": {"lambda:SourceFunctionArn": flow.function_arn(part)}},
+        )

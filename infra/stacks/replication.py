@@ -1,11 +1,10 @@
-"""TODO by its helper."""
+"""What replicates at one place: the forwarder of every flow that lives there, and the mappings of topics it names."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import CfnWaitConditionHandle
-
+from infra.forwarder import Forwarder
 from infra.stacks import PlacedStack
 
 if TYPE_CHECKING:
@@ -18,7 +17,9 @@ class ReplicationStack(PlacedStack):
     """The replication stack of one place."""
 
     def __init__(self, scope: Construct, *, deployment: Deployment, place: Place) -> None:
-        super().__init__(scope, "replication", deployment=deployment, place=place, description="replication")
-        CfnWaitConditionHandle(self, "Nothing")
+        """Args: place: where the flows' functions live."""
+        super().__init__(
+            scope, "replication", deployment=deployment, place=place, description="forwards records of source topics"
+        )
         for flow in deployment.living_at(place):
-            del flow
+            Forwarder(self, deployment=deployment, flow=flow)

@@ -1,0 +1,90 @@
+"""What does one flow deploy to replicate? The forwarder behind its alias, and a mapping for each topic it names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from aws_cdk import CfnResource
+from constructs import Construct, IDependable
+
+from infra.flow_function import FlowFunction
+from infra.mappings import map_topic
+from infra.rights import Part, Right, kafka, mappings, network, secrets, tables
+from mirrorless.settings import VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from infra.deployment import Deployment, FlowDeployment
+
+PARTIAL_RESPONSES = "MIRRORLESS_PARTIAL_RESPONSES"
+
+
+def variables(flow: FlowDeployment) -> dict[str, str]:
+    """The forwarder's environment.
+
+    It answers with the records that failed only where its mappings read such an answer: to all others, any answer says
+    that everything went well.
+    """
+    partial = "FunctionResponseTypes" in flow.flow.mapping_template()
+    return {VARIABLE: flow.flow.function_settings_json(), PARTIAL_RESPONSES: str(partial).lower()}
+
+
+def rights(flow: FlowDeployment) -> list[Right]:
+    """Everything that the forwarder may do, apart from writing its log."""
+    part: Part = "forward"
+    return [right for subject in (tables, secrets, kafka, network, mappings) for right in subject.rights(part, flow)]
+
+
+def settings(flow: FlowDeployment) -> dict[str, Any]:
+    """The flow's settings and clusters as they are written, for `cdk diff` to show what a change changes."""
+
+    def written(section: Any) -> Any:
+        return section.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    ends = (flow.flow.source, flow.flow.target)
+    clusters = {
+        end.alias: {
+            "bootstrap.servers": list(end.bootstrap),
+            **({"msk.cluster.arn": end.msk_arn} if end.msk_arn else {}),
+            "authentication": written(end.authentication),
+            **({"vpc": written(end.vpc)} if end.vpc else {}),
+            **{f"producer.{name}": value for name, value in end.producer.items()},
+        }
+        for end in ends
+    }
+    return {"flow": flow.name, "clusters": clusters, "settings": written(flow.flow.settings)}
+
+
+class Forwarder(Construct):
+    """The replication of one flow.
+
+    Attributes:
+        function: the forwarder.
+    """
+
+    def __init__(
+        self, scope: Construct, *, deployment: Deployment, flow: FlowDeployment, after: Sequence[IDependable] = ()
+    ) -> None:
+        """Args: after: what pollers need besides, such as endpoints."""
+        super().__init__(scope, flow.id)
+        chosen = flow.flow.settings.function
+        self.function = FlowFunction(
+            self,
+            "Forward",
+            deployment=deployment,
+            flow=flow,
+            part="forward",
+            rights=rights(flow),
+            description=f"Mirrorless: replicates {flow.name}",
+            memory_mb=chosen.memory_mb,
+            timeout_seconds=chosen.timeout_seconds,
+            variables=variables(flow),
+            reserved_concurrency=chosen.reserved_concurrency,
+        )
+        resource = cast("CfnResource", self.function.function.node.default_child)
+        resource.add_metadata("mirrorless", settings(flow))
+        for topic in flow.flow.literal_topics:
+            mapping = map_topic(self, flow, topic, alias=self.function.alias, after=self.function.policy)
+            for needed in after:
+                mapping.node.add_dependency(needed)
