@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cli.account import require_account
 from cli.bad_input import BadInput
 from cli.lab_state import LabMapping, LabState, read_lab_state
 from mirrorless.errors import ConfigurationError
@@ -139,6 +140,7 @@ class Deployment:
 
         Raises:
             BadInput: there is no region to look in.
+            ConfigurationError: the credentials are of another account than the tables.
         """
         from mirrorless.adapters.chains import DynamoDbChains  # noqa: PLC0415 -- boto3 costs half a second
         from mirrorless.adapters.documents import DynamoDbDocuments  # noqa: PLC0415 -- same
@@ -158,6 +160,8 @@ class Deployment:
             client = _lab_client(self._lab.dynamodb.endpoint)
         else:
             settings = self.settings(name)
+            if settings.tables_role:
+                require_account(str(self.flow(name).target.account), name)
             client, tables = _aws_client(settings.target.region, name), settings.tables
         return Stores(
             client=client,

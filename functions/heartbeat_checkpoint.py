@@ -73,7 +73,7 @@ class Wiring:
     def __post_init__(self) -> None:
         """Make the clients; none of them connects yet."""
         flow = self.settings.flow
-        dynamodb = dynamodb_client(flow.target.region)
+        dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
         self.followed = Followed.of(self.settings)
         self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
         self.checkpoints = DynamoDbDocuments(dynamodb, flow.tables.checkpoints)

@@ -46,13 +46,14 @@ def now() -> int:
 
 def documents(settings: ControlSettings) -> DynamoDbDocuments:
     """What the scheduled functions know from one run to the next."""
-    return DynamoDbDocuments(dynamodb(settings.flow.target.region), settings.flow.tables.control)
+    flow = settings.flow
+    return DynamoDbDocuments(dynamodb(flow.target.region, flow.tables_role), flow.tables.control)
 
 
 def wire(settings: ControlSettings) -> list[Task]:
     """What this function does; an interval of None switches a task off."""
     flow, tables = settings.flow, settings.flow.tables
-    store = dynamodb(flow.target.region)
+    store = dynamodb(flow.target.region, flow.tables_role)
     known = documents(settings)
     source = KafkaTopics(flow.source, flow=flow.flow, role="refresh-source")
     target = KafkaTopics(flow.target, flow=flow.flow, role="refresh-target")

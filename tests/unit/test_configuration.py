@@ -209,6 +209,17 @@ def test_tables_in_another_account_than_the_functions_are_reached_by_a_role() ->
     assert "tables_role" not in settings("target")
 
 
+def test_a_laboratory_has_one_account_whatever_is_written() -> None:
+    ends = {
+        "source": "bootstrap.servers: a1:9098, region: us-east-1, account: '111122223333'",
+        "target": "bootstrap.servers: b1:9098, region: us-east-1, account: '444455556666'",
+    }
+    written = configuration("topics: [orders], function: {run.in: source}", **ends)
+
+    assert written.flow("a->b").tables_role
+    assert written.with_clusters_at({"a": "127.0.0.1:1", "b": "127.0.0.1:2"}).flow("a->b").tables_role is None
+
+
 def test_iam_is_named_only_where_lambda_does_not_find_it_itself() -> None:
     iam = "region: us-east-1, authentication: {type: iam}"
     arn = "msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"

@@ -10,6 +10,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from mirrorless.adapters.assumed_role import session_as
 from mirrorless.errors import Retriable
 
 # Short waits: a connection that died while the environment was frozen must be noticed long before Lambda's deadline.
@@ -22,9 +23,13 @@ _CONFIG = Config(
 )
 
 
-def dynamodb_client(region: str | None = None) -> Any:
-    """A client for the region, by the usual credentials; `AWS_ENDPOINT_URL_DYNAMODB` points it at a local one."""
-    return boto3.client("dynamodb", region_name=region or None, config=_CONFIG)
+def dynamodb_client(region: str | None = None, role_arn: str | None = None) -> Any:
+    """A client for the region, by the usual credentials; `AWS_ENDPOINT_URL_DYNAMODB` points it at a local one.
+
+    `role_arn` is the role to act as where the tables are in another account: `FlowSettings.tables_role`.
+    """
+    session = session_as(role_arn) if role_arn else boto3
+    return session.client("dynamodb", region_name=region or None, config=_CONFIG)
 
 
 @contextmanager

@@ -166,7 +166,7 @@ class Flow:
     @property
     def tables_role(self) -> str | None:
         """The role by which the functions reach tables in another account; None where there is no other."""
-        if self.home.account is None or self.home.account == self.target.account:
+        if self.shared_tables or self.home.account is None or self.home.account == self.target.account:
             return None
         return f"arn:aws:iam::{self.target.account}:role/{self.resource_name('tables')}"
 
