@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from infra.paging import paging_problems
 from mirrorless.configuration.problems import InvalidConfiguration, Problem
 
 if TYPE_CHECKING:
@@ -205,6 +206,7 @@ def _problems(configuration: Configuration) -> Iterator[Problem]:
         if (network := flow.home.vpc) and network.endpoints and network.id is None:
             what = "endpoints are made in a VPC, and its id is not written"
             yield Problem(path=("clusters", flow.home.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")
+    yield from paging_problems(configuration)
 
 
 def _half_encrypted(flows: Iterable[FlowDeployment]) -> Iterator[Problem]:

@@ -1,0 +1,264 @@
+"""When is somebody woken, why, and what is the first thing to do? One list of plain values for each flow.
+
+An alarm is made only of what needs a person. What the next round or the next delivery mends by itself stays on the
+dashboard. Every alarm has a section of docs/operations.md that begins with what to do.
+
+A metric that is written only when something happened is not missed when nothing does (`notBreaching`). What is written
+all the time by something that lives is missed (`breaching`): the silence is the alarm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from infra import metrics
+from infra.metrics import MINUTE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from infra.deployment import FlowDeployment
+    from infra.metrics import Metric
+
+Missing = Literal["breaching", "notBreaching"]
+
+RUNBOOK: Final = "docs/operations.md"
+"""Where the sections stand that alarms name; `runbook.url` may have a copy."""
+
+_FIVE_MINUTES: Final = 300
+_DAY: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarm:
+    """One alarm of one flow.
+
+    Attributes:
+        id: what it is called, and the end of its section's anchor: `alarm-<id>`.
+        means: one sentence.
+        first: what to do first, one sentence.
+        metric: what it watches; None where `queries` say it.
+        queries: an expression and what it reads, as CloudFormation wants them.
+        above: it rings above this value; None: below `below`.
+        below: it rings below this value.
+        period: seconds of one look.
+        looks: how many looks are held together.
+        bad_looks: how many of these must be bad.
+        missing: what a look without a value counts for.
+        resolves: whether the end of the alarm is the end of the trouble. What is only told once ends by itself.
+        of: what of the flow, where it has several of these: a topic.
+    """
+
+    id: str
+    means: str
+    first: str
+    metric: Metric | None = None
+    queries: tuple[dict[str, Any], ...] = ()
+    above: float | None = None
+    below: float | None = None
+    period: int = MINUTE
+    looks: int = 1
+    bad_looks: int = 1
+    missing: Missing = "notBreaching"
+    resolves: bool = True
+    of: str = ""
+
+    @property
+    def anchor(self) -> str:
+        """Its section of the runbook."""
+        return f"alarm-{self.id}"
+
+    def name(self, flow: FlowDeployment) -> str:
+        """What CloudWatch calls it."""
+        return "-".join(["mirrorless", flow.id, self.id, *([self.of] if self.of else [])])
+
+    def description(self, runbook: str | None) -> str:
+        """What the message says. Args: runbook: address of a copy of the runbook."""
+        return f"{self.means} First: {self.first} Runbook: {runbook or RUNBOOK}#{self.anchor}"
+
+
+def alarms(flow: FlowDeployment, *, record_age_seconds: int) -> Sequence[Alarm]:
+    """Every alarm of a flow that can be made before its mappings exist."""
+    return [*_of_lanes(flow), *_of_losses(flow), *_of_silence(flow), *_of_deliveries(flow, record_age_seconds)]
+
+
+def mapping_alarm(flow: FlowDeployment, topic: str, uuid: str) -> Alarm | None:
+    """The alarm of one provisioned mapping, which can only be made beside it: CloudWatch knows a mapping by its id.
+
+    None where the flow's mappings do not say how they fare. One for each mapping, not one for each kind of trouble:
+    records that it drops are found by the lane check, and ring as a loss.
+    """
+    mapping = flow.flow.settings.mapping
+    if mapping.mode != "provisioned" or "ErrorCount" not in mapping.metrics:
+        return None
+    polls, commits = (
+        metrics.of_mapping(flow, uuid, name, "Sum").query(id_, period=_FIVE_MINUTES)
+        for id_, name in (("polls", "PollingErrorCount"), ("commits", "CommitErrorCount"))
+    )
+    return Alarm(
+        id="mapping-fails",
+        of=topic,
+        means=f"The mapping of {topic} ({flow.name}) has failed to read the source or to commit for half an hour.",
+        first="read the mapping's LastProcessingResult.",
+        queries=(polls, commits, _expression("FILL(polls, 0) + FILL(commits, 0)", period=_FIVE_MINUTES)),
+        above=0,
+        period=_FIVE_MINUTES,
+        looks=6,
+        bad_looks=6,
+    )
+
+
+def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
+    return [
+        Alarm(
+            id="lane-stopped",
+            means=f"A lane of {flow.name} is stopped, and waits for you while the source's retention runs.",
+            first=f"mirrorless lanes stopped '{flow.name}'.",
+            queries=(_expression(metrics.worst_topic(flow, "stopped-lanes"), period=MINUTE),),
+            above=0,
+            # Redeliveries come at Lambda's pace: the alarm ends a quarter of an hour after the last that met the stop.
+            looks=15,
+        ),
+        Alarm(
+            id="source-contradicts",
+            means=f"A source topic of {flow.name} was re-created, truncated or cut below the position; lanes stopped.",
+            first=f"mirrorless lanes stopped '{flow.name}'.",
+            metric=metrics.of_flow(flow, "lanes-stopped", "Sum"),
+            above=0,
+            resolves=False,
+        ),
+        Alarm(
+            id="partition-stuck",
+            means=f"read_committed readers of a remote partition of {flow.name} stand before a transaction that hangs.",
+            first=f"mirrorless status '{flow.name}' names the partition.",
+            metric=metrics.of_flow(flow, "stuck-partitions", "Maximum"),
+            above=0,
+            # The lane check has waited for the transaction's timeout already, once a minute.
+            looks=5,
+            bad_looks=3,
+        ),
+    ]
+
+
+def _of_losses(flow: FlowDeployment) -> list[Alarm]:
+    return [
+        Alarm(
+            id="offsets-lost",
+            means=f"Records of {flow.name} are not on the target, and never will be by themselves.",
+            first=f"mirrorless losses '{flow.name}' names them and the cause.",
+            metric=metrics.of_flow(flow, "offsets-lost", "Sum"),
+            above=0,
+            resolves=False,
+        )
+    ]
+
+
+def _of_silence(flow: FlowDeployment) -> list[Alarm]:
+    settings = flow.flow.settings
+    found = []
+    if settings.emit_heartbeats_enabled:
+        period = _minutes(settings.emit_heartbeats_interval_seconds)
+        found.append(
+            Alarm(
+                id="no-heartbeats",
+                means=f"{flow.name} has written no heartbeat for minutes: its schedule stands, or no cluster answers.",
+                first=f"mirrorless status '{flow.name}' says what the task met.",
+                metric=metrics.of_flow(flow, "heartbeats-emitted", "Sum"),
+                below=1,
+                period=period,
+                looks=_looks(period),
+                bad_looks=_looks(period),
+                missing="breaching",
+            )
+        )
+    else:
+        found.append(
+            Alarm(
+                id="no-heartbeats",
+                means=f"No task of {flow.name} has run for minutes: nobody looks after its lanes and groups.",
+                first="look at the schedule and at the log of heartbeat_checkpoint.",
+                metric=metrics.of_flow(flow, "task-errors", "SampleCount"),
+                below=1,
+                looks=_looks(MINUTE),
+                bad_looks=_looks(MINUTE),
+                missing="breaching",
+            )
+        )
+    if (arrived := metrics.round_trip(flow)) is not None:
+        # A heartbeat may wait for its batch, and a mapping that scales stands still for a minute or three.
+        window = settings.mapping.maximum_batching_window_seconds or 0
+        period = _minutes(settings.emit_heartbeats_interval_seconds + window)
+        looks = 15 if period == MINUTE else _looks(period)
+        found.append(
+            Alarm(
+                id="nothing-arrives",
+                means=f"No heartbeat of {flow.flow.source.alias} has come through {flow.name}: the way is blocked.",
+                first=f"mirrorless status '{flow.name}', then its mappings.",
+                metric=arrived,
+                below=1,
+                period=period,
+                looks=looks,
+                bad_looks=looks,
+                missing="breaching",
+            )
+        )
+    return found
+
+
+def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]:
+    # A retry follows when the failed call has ended: a look must be long enough to see one.
+    look = _minutes(max(_FIVE_MINUTES, flow.flow.settings.function.timeout_seconds))
+    failed, called = (
+        metrics.of_function(flow, "forward", name, "Sum").query(id_, period=look)
+        for id_, name in (("failed", "Errors"), ("called", "Invocations"))
+    )
+    return [
+        Alarm(
+            id="records-late",
+            means=f"Records of {flow.name} arrive more than {record_age_seconds} s after they were written.",
+            first=f"mirrorless status '{flow.name}': does the lag fall?",
+            queries=(_expression(metrics.worst_topic(flow, "record-age-ms-max"), period=MINUTE),),
+            above=record_age_seconds * 1000,
+            looks=5,
+            bad_looks=5,
+        ),
+        Alarm(
+            id="all-deliveries-fail",
+            means=f"Every delivery of {flow.name} has failed for {3 * look // MINUTE} minutes.",
+            first="read the last error in the forwarder's log: it says what to do.",
+            queries=(failed, called, _expression("100 * failed / called", period=look)),
+            above=99.9,
+            period=look,
+            looks=3,
+            bad_looks=3,
+        ),
+        Alarm(
+            id="some-deliveries-fail",
+            means=f"Deliveries of {flow.name} have failed again and again for {12 * look // MINUTE} minutes.",
+            first="read the last error in the forwarder's log: it names the topic and says what to do.",
+            metric=metrics.of_function(flow, "forward", "Errors", "Sum"),
+            above=0,
+            period=look,
+            looks=12,
+            bad_looks=12,
+        ),
+    ]
+
+
+def _expression(expression: str, *, period: int) -> dict[str, Any]:
+    return {"Id": "watched", "Expression": expression, "Period": period, "ReturnData": True}
+
+
+def _minutes(seconds: int) -> int:
+    """As much, in whole minutes, and a day at most: CloudWatch's periods."""
+    return min(-(-seconds // MINUTE) * MINUTE, _DAY)
+
+
+def _looks(period: int) -> int:
+    """How long a silence must last: five minutes, or three times what happens more seldom.
+
+    Looks times period must stay within a day, or a week for periods of an hour and more.
+    (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricAlarm.html)
+    """
+    return 5 if period == MINUTE else 3

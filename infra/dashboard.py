@@ -1,0 +1,273 @@
+"""What does somebody see who opens a flow's dashboard at three in the morning? The body of a CloudWatch dashboard.
+
+The first row answers "is it all right?"; below it, top down: does it move, does it fail, who watches, what is lost,
+what does it cost.
+(https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from infra import cost, metrics
+from infra.alarms import RUNBOOK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from infra.deployment import FlowDeployment
+
+WIDTH: Final = 24
+"""Columns of the grid."""
+
+_SECTIONS: Final = {
+    "the short way": "something-is-wrong-the-short-way",
+    "alarms": "alarms",
+    "a stopped lane": "a-stopped-lane",
+    "losses": "what-is-missing-and-why",
+    "a group fails over": "a-group-fails-over-and-back",
+    "the cost": "what-the-dashboard-says-of-cost",
+}
+"""Sections of the runbook that the first widget links to, by what they are called there."""
+
+Row = list[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Widgets from left to right, row by row."""
+
+    region: str
+    widgets: list[dict[str, Any]] = field(default_factory=list)
+
+    def row(self, height: int, *widgets: dict[str, Any]) -> None:
+        """Add a row of widgets of one width each."""
+        top = max((each["y"] + each["height"] for each in self.widgets), default=0)
+        width = WIDTH // len(widgets)
+        for column, widget in enumerate(widgets):
+            place = {"x": column * width, "y": top, "width": width, "height": height}
+            self.widgets.append({**place, **widget})
+
+    def graph(self, title: str, rows: Sequence[Row], *, left: str = "", **properties: Any) -> dict[str, Any]:
+        """A graph over time. Args: rows: metrics. left: the unit."""
+        axis = {"left": {"label": left, "showUnits": False, "min": 0}}
+        options = {"view": "timeSeries", "stacked": False, "period": metrics.MINUTE, "yAxis": axis}
+        return {
+            "type": "metric",
+            "properties": {"title": title, "region": self.region, "metrics": rows, **options, **properties},
+        }
+
+    def numbers(self, title: str, rows: Sequence[Row], **properties: Any) -> dict[str, Any]:
+        """The newest values, large."""
+        options = {"view": "singleValue", "period": metrics.MINUTE, "sparkline": True}
+        return {
+            "type": "metric",
+            "properties": {"title": title, "region": self.region, "metrics": rows, **options, **properties},
+        }
+
+
+def dashboard_body(flow: FlowDeployment, *, alarm_arns: Sequence[str], runbook: str | None) -> str:
+    """The dashboard of a flow as JSON. Args: alarm_arns: its alarms. runbook: address of a copy of the runbook."""
+    grid = Grid(region=flow.home.region)
+    grid.row(2, _text(_heading(flow, runbook)))
+    _is_it_all_right(grid, flow, alarm_arns)
+    _does_it_move(grid, flow)
+    _does_it_fail(grid, flow)
+    _who_watches(grid, flow)
+    _tables_and_cost(grid, flow)
+    return json.dumps({"start": "-PT3H", "periodOverride": "inherit", "widgets": grid.widgets})
+
+
+def _heading(flow: FlowDeployment, runbook: str | None) -> str:
+    links = " · ".join(f"[{title}]({runbook or RUNBOOK}#{anchor})" for title, anchor in _SECTIONS.items())
+    where = f"functions in {flow.home}, tables in {flow.state}"
+    return f"## {flow.name}\n{where} · `mirrorless status '{flow.name}'` · {links if runbook else RUNBOOK}"
+
+
+def _is_it_all_right(grid: Grid, flow: FlowDeployment, alarm_arns: Sequence[str]) -> None:
+    grid.row(
+        5,
+        {"type": "alarm", "properties": {"title": "Is it all right? Red needs you", "alarms": list(alarm_arns)}},
+        grid.numbers(
+            "Now",
+            [
+                _expression(_most(metrics.over_topics(flow, "record-age-ms-max", "Maximum")), "oldest record (ms)"),
+                metrics.of_flow(flow, "heartbeats-emitted", "Sum").row(label="heartbeats a minute"),
+                metrics.of_flow(flow, "groups-not-ready", "Maximum").row(label="groups that could not move"),
+                _expression(_most(metrics.over_topics(flow, "stopped-lanes", "Maximum")), "stopped lanes"),
+            ],
+        ),
+        grid.numbers(
+            "In the time that is shown",
+            [
+                metrics.of_flow(flow, "offsets-lost", "Sum").row(label="offsets lost"),
+                _expression(_sum(metrics.over_topics(flow, "record-count", "Sum")), "records"),
+                metrics.of_function(flow, "forward", "Errors", "Sum").row(label="failed deliveries"),
+            ],
+            setPeriodToTimeRange=True,
+            sparkline=False,
+        ),
+    )
+
+
+def _does_it_move(grid: Grid, flow: FlowDeployment) -> None:
+    grid.row(
+        6,
+        grid.graph(
+            "Records, by topic", [_expression(metrics.over_topics(flow, "record-count", "Sum"))], left="a minute"
+        ),
+        grid.graph("Bytes, by topic", [_expression(metrics.over_topics(flow, "byte-count", "Sum"))], left="a minute"),
+        _lag(grid, flow),
+    )
+    grid.row(
+        6,
+        grid.graph(
+            "Record age on arrival, by topic",
+            [_expression(metrics.over_topics(flow, "record-age-ms-max", "Maximum"))],
+            left="ms",
+        ),
+        grid.graph(
+            "Replication latency, by topic: from written to confirmed",
+            [_expression(metrics.over_topics(flow, "replication-latency-ms-max", "Maximum"))],
+            left="ms",
+        ),
+    )
+
+
+def _lag(grid: Grid, flow: FlowDeployment) -> dict[str, Any]:
+    """MSK knows the lag of each group; elsewhere only provisioned mappings tell theirs, and not whose they are."""
+    behind = metrics.lag_on_msk(flow, "MaxOffsetLag")
+    if behind is not None:
+        return grid.graph("Lag, by topic (MSK)", [_expression(behind)], left="offsets")
+    mappings = metrics.over_mappings("MaxOffsetLag", "Maximum")
+    return grid.graph("Lag, by mapping: all of this region", [_expression(mappings)], left="offsets")
+
+
+def _does_it_fail(grid: Grid, flow: FlowDeployment) -> None:
+    def forwarder(name: str, stat: str, label: str) -> Row:
+        return metrics.of_function(flow, "forward", name, stat).row(label=label)
+
+    grid.row(
+        6,
+        grid.graph(
+            "Forwarder: calls",
+            [
+                forwarder("Invocations", "Sum", "calls"),
+                forwarder("Errors", "Sum", "failed"),
+                forwarder("Throttles", "Sum", "throttled"),
+            ],
+            left="a minute",
+        ),
+        grid.graph(
+            "Forwarder: duration",
+            [forwarder("Duration", stat, stat) for stat in ("p50", "p99", "Maximum")],
+            left="ms",
+        ),
+        grid.graph("Forwarder: concurrency", [forwarder("ConcurrentExecutions", "Maximum", "at once")], left="at most"),
+    )
+
+
+def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
+    def said(name: str, stat: str, label: str) -> Row:
+        return metrics.of_flow(flow, name, stat).row(label=label)
+
+    arrived = metrics.round_trip(flow)
+    grid.row(
+        6,
+        grid.graph(
+            "Heartbeats",
+            [
+                said("heartbeats-emitted", "Sum", "written, both sides"),
+                *([arrived.row(label="came through")] if arrived else []),
+            ],
+            left="a minute",
+        ),
+        grid.graph(
+            "Tasks",
+            [said("task-errors", "Sum", "failed rounds"), said("task-troubles", "Maximum", "troubles of a round")],
+            left="a minute",
+        ),
+        grid.graph(
+            "Groups",
+            [
+                said("groups-not-ready", "Maximum", "could not move"),
+                said("reread-records-max", "Maximum", "records that one would read again"),
+            ],
+        ),
+    )
+    grid.row(
+        6,
+        grid.graph(
+            "Loss ledger",
+            [said("offsets-lost", "Sum", "offsets lost"), said("gaps-waiting", "Maximum", "gaps to be explained")],
+        ),
+        grid.graph(
+            "Lanes",
+            [
+                _expression(metrics.over_topics(flow, "stopped-lanes", "Maximum"), "stopped:"),
+                said("lanes-stopped", "Sum", "stopped now by the watch of topics"),
+                said("stuck-partitions", "Maximum", "stuck partitions of the target"),
+            ],
+        ),
+        grid.graph("Runs in doubt", [said("doubts-open", "Maximum", "open")]),
+    )
+
+
+def _tables_and_cost(grid: Grid, flow: FlowDeployment) -> None:
+    money = grid.graph("Cost, about: see the text below", _cost_rows(flow), left="$ an hour", period=300)
+    if flow.state.account != flow.home.account:
+        grid.row(6, money, _text(f"The tables are in {flow.state}: their metrics, and their cost, are seen there."))
+    else:
+        used = [
+            metrics.of_table(flow, table, f"Consumed{kind}CapacityUnits", "Sum").row(label=f"{table} {kind.lower()}s")
+            for table in flow.flow.tables
+            for kind in ("Write", "Read")
+        ]
+        throttled = [
+            metrics.of_table(flow, table, f"{kind}ThrottleEvents", "Sum").row(label=f"{table} {kind.lower()}s")
+            for table in flow.flow.tables
+            for kind in ("Write", "Read")
+        ]
+        grid.row(
+            6,
+            grid.graph("Tables: request units", used, left="a minute", region=flow.state.region),
+            grid.graph("Tables: throttled", throttled, left="a minute", region=flow.state.region),
+            money,
+        )
+    grid.row(2, _text(_about_cost()))
+
+
+def _cost_rows(flow: FlowDeployment) -> list[Row]:
+    rows = [metric.row(id=id_, visible=False) for id_, metric in cost.inputs(flow).items()]
+    rows.append(_expression(cost.functions_per_hour(flow), "functions"))
+    if (tables := cost.tables_per_hour(flow)) is not None:
+        rows.append(_expression(tables, "requests to tables"))
+    if flow.flow.settings.mapping.mode == "provisioned":
+        rows.append(_expression(cost.pollers_per_hour(), "pollers of every mapping of this region", period=60))
+    return rows
+
+
+def _about_cost() -> str:
+    prices = cost.PRICES
+    return (
+        f"Cost: {prices['kind']}, {prices['region']}, as of {prices['as_of']}. Pollers are those of all mappings of "
+        "this account and region, whoever's they are. Not in it: Kafka, traffic, storage, backups, logs, metrics, jobs."
+    )
+
+
+def _text(markdown: str) -> dict[str, Any]:
+    return {"type": "text", "properties": {"markdown": markdown}}
+
+
+def _expression(expression: str, label: str = "", **options: Any) -> Row:
+    return [{"expression": expression, "label": label, **options}]
+
+
+def _most(search: str) -> str:
+    return f"MAX({search})"
+
+
+def _sum(search: str) -> str:
+    return f"SUM({search})"

@@ -1,0 +1,136 @@
+"""Where does CloudWatch keep what dashboards and alarms look at? Names, dimensions and regions as plain values.
+
+Our own metrics are written by `mirrorless.adapters.metrics` (a line for each batch, by remote topic) and
+`mirrorless.adapters.task_metrics` (a line for each round of a task, by flow). A test runs both, and holds what is named
+here against what they print.
+
+CloudWatch has three ways to ask. One metric by all its dimensions works everywhere. SEARCH finds metrics whose last
+dimension nobody knows yet, on dashboards only. A Metrics Insights query comes to one line over all of them, for alarms
+too. (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-data-queries.html)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mirrorless.policy import HEARTBEATS_TOPIC
+
+if TYPE_CHECKING:
+    from infra.deployment import FlowDeployment
+
+NAMESPACE: Final = "Mirrorless"
+"""As `mirrorless.adapters.metrics.NAMESPACE`, which needs Powertools to be imported."""
+
+MINUTE: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        dimensions: all of them: CloudWatch takes a metric with one more for another metric.
+        stat: `Sum`, `Maximum`, `p99` and so on.
+        region: where it is kept.
+    """
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...]
+    stat: str
+    region: str
+
+    def row(self, **options: Any) -> list[Any]:
+        """How a dashboard names it."""
+        pairs = [text for pair in self.dimensions for text in pair]
+        return [self.namespace, self.name, *pairs, {"stat": self.stat, "region": self.region, **options}]
+
+    def query(self, id_: str, *, period: int) -> dict[str, Any]:
+        """How an alarm's expression names it, as CloudFormation wants it. Args: period: in seconds."""
+        dimensions = [{"Name": name, "Value": value} for name, value in self.dimensions]
+        metric = {"Namespace": self.namespace, "MetricName": self.name, "Dimensions": dimensions}
+        return {"Id": id_, "MetricStat": {"Metric": metric, "Period": period, "Stat": self.stat}, "ReturnData": False}
+
+
+def of_flow(flow: FlowDeployment, name: str, stat: str) -> Metric:
+    """What the tasks of a flow say."""
+    return Metric(
+        namespace=NAMESPACE, name=name, dimensions=tuple(_tags(flow).items()), stat=stat, region=flow.home.region
+    )
+
+
+def of_topic(flow: FlowDeployment, name: str, topic: str, stat: str) -> Metric:
+    """What the forwarder says of one source topic."""
+    dimensions = (*_tags(flow).items(), ("topic", flow.flow.remote_topic(topic)))
+    return Metric(namespace=NAMESPACE, name=name, dimensions=dimensions, stat=stat, region=flow.home.region)
+
+
+def over_topics(flow: FlowDeployment, name: str, stat: str, *, period: int = MINUTE) -> str:
+    """SEARCH what the forwarder says of every topic; a dashboard shows a line for each. Args: period: in seconds."""
+    terms = " ".join(f'{key}="{value}"' for key, value in _tags(flow).items())
+    schema = ",".join([NAMESPACE, *_tags(flow), "topic"])
+    return f"SEARCH('{{{schema}}} MetricName=\"{name}\" {terms}', '{stat}', {period})"
+
+
+def worst_topic(flow: FlowDeployment, name: str) -> str:
+    """Query the highest value that the forwarder said of any topic, found ones too."""
+    schema = ", ".join(f'"{each}"' for each in (NAMESPACE, *_tags(flow), "topic"))
+    where = " AND ".join(f"\"{key}\" = '{value}'" for key, value in _tags(flow).items())
+    return f'SELECT MAX("{name}") FROM SCHEMA({schema}) WHERE {where}'  # noqa: S608 -- of our own names; aliases have no quotes
+
+
+def of_function(flow: FlowDeployment, part: str, name: str, stat: str) -> Metric:
+    """What Lambda says of a function, whatever version or alias was called."""
+    dimensions = (("FunctionName", flow.flow.resource_name(part)),)
+    return Metric(namespace="AWS/Lambda", name=name, dimensions=dimensions, stat=stat, region=flow.home.region)
+
+
+def of_table(flow: FlowDeployment, table: str, name: str, stat: str) -> Metric:
+    """What DynamoDB says of a table, in the region that writes it. Args: table: by what it holds, `offset_map`."""
+    dimensions = (("TableName", flow.flow.tables[table]),)
+    return Metric(namespace="AWS/DynamoDB", name=name, dimensions=dimensions, stat=stat, region=flow.state.region)
+
+
+def of_mapping(flow: FlowDeployment, uuid: str, name: str, stat: str) -> Metric:
+    """What a provisioned mapping says, where its `metrics` ask for it.
+
+    Its only dimension is an id that AWS gives it.
+    (https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-view.html)
+    """
+    dimensions = (("EventSourceMappingUUID", uuid),)
+    return Metric(namespace="AWS/Lambda", name=name, dimensions=dimensions, stat=stat, region=flow.home.region)
+
+
+def over_mappings(name: str, stat: str, *, period: int = MINUTE) -> str:
+    """SEARCH what every mapping of the region says: those of this flow cannot be told from others before they exist."""
+    return f"SEARCH('{{AWS/Lambda,EventSourceMappingUUID}} MetricName=\"{name}\"', '{stat}', {period})"
+
+
+def lag_on_msk(flow: FlowDeployment, name: str) -> str | None:
+    """SEARCH what MSK itself says of the consumer groups of a flow's mappings, or None where the source is not our MSK.
+
+    It has them at every monitoring level, for clusters of both kinds, under the name of the cluster.
+    (https://docs.aws.amazon.com/msk/latest/developerguide/consumer-lag.html) The group is matched by its words: another
+    flow whose aliases only add words to these would show as well.
+    """
+    arn = flow.flow.source.msk_arn
+    if not flow.flow.mapped_by_arn or arn is None or ":cluster/" not in arn:
+        return None
+    cluster, words = arn.split("/")[1], f"mirrorless {flow.flow.source.alias} {flow.flow.target.alias}"
+    schema = '{AWS/Kafka,"Cluster Name","Consumer Group",Topic}'
+    return f'SEARCH(\'{schema} MetricName="{name}" "Cluster Name"="{cluster}" {words}\', \'Maximum\', {MINUTE})'
+
+
+def round_trip(flow: FlowDeployment) -> Metric | None:
+    """Heartbeats of the source that arrived on the target: they went the whole way of any record. None without them."""
+    settings = flow.flow.settings
+    emitted = settings.emit_heartbeats_enabled and settings.emit_heartbeats_source_enabled
+    mapped = (
+        settings.heartbeats_replication_enabled and settings.refresh_topics_enabled
+    ) or HEARTBEATS_TOPIC in flow.flow.literal_topics
+    return of_topic(flow, "record-count", HEARTBEATS_TOPIC, "Sum") if emitted and mapped else None
+
+
+def _tags(flow: FlowDeployment) -> dict[str, str]:
+    return {"source": flow.flow.source.alias, "target": flow.flow.target.alias}

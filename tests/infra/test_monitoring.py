@@ -1,0 +1,511 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+
+from infra import cost, metrics
+from infra.alarms import alarms, mapping_alarm
+from infra.deployment import FlowDeployment, plan
+from infra.paging import listeners
+from mirrorless.adapters.metrics import NAMESPACE, emit
+from mirrorless.adapters.task_metrics import ALARMING, emit_report
+from mirrorless.configuration import load
+from mirrorless.configuration.problems import InvalidConfiguration
+from mirrorless.event import Batch
+from mirrorless.lane import FlowName
+from mirrorless.replicate import Outcome
+from mirrorless.run import Run
+from mirrorless.scheduled.rounds import TaskReport
+from tests.assembly import EXAMPLES, REPOSITORY, Assembly, Resource
+
+Assembled = Callable[[str], Assembly]
+Emitted = frozenset[tuple[str, tuple[str, ...]]]
+"""Names of our metrics, each with the names of its dimensions."""
+
+RUNBOOK = (REPOSITORY / "docs" / "operations.md").read_text()
+QUERY = re.compile(r'SELECT MAX\("([^"]+)"\) FROM SCHEMA\("Mirrorless", ([^)]+)\) WHERE (.+)')
+SEARCH = re.compile(r"SEARCH\('\{Mirrorless,([^}]+)\} MetricName=\"([^\"]+)\"")
+
+
+# What is emitted
+
+
+@pytest.fixture
+def emitted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Emitted:
+    """What the adapters really print, dimension sets and all."""
+    monkeypatch.delenv("POWERTOOLS_SERVICE_NAME", raising=False)
+    flow = FlowName(source="us-east", target="eu-west")
+    emit(flow, cast("Batch", _Anything(records={0: ()})), cast("Outcome", _outcome()), received_at=2, now=3)
+    figures = dict.fromkeys(ALARMING, 1)
+    emit_report(flow, TaskReport(task="lanes", at=1, ms=1, figures=figures))
+    found = set()
+    for line in capsys.readouterr().out.splitlines():
+        for directive in json.loads(line)["_aws"]["CloudWatchMetrics"]:
+            assert directive["Namespace"] == NAMESPACE == metrics.NAMESPACE
+            for dimensions in directive["Dimensions"]:
+                found |= {(each["Name"], tuple(dimensions)) for each in directive["Metrics"]}
+    return frozenset(found)
+
+
+class _Anything:
+    """Carries what an adapter reads, and nothing else."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+def _outcome() -> _Anything:
+    run = cast("Run", _Anything(records=1, bytes=1, oldest_timestamp=1, newest_timestamp=1))
+    return _Anything(remote_topic="us-east.orders", runs=[run], stopped={})
+
+
+def _ours_in_alarm(alarm: Resource) -> Iterator[tuple[str, tuple[str, ...]]]:
+    properties = alarm.properties
+    if properties.get("Namespace") == NAMESPACE:
+        yield properties["MetricName"], tuple(each["Name"] for each in properties["Dimensions"])
+    for query in properties.get("Metrics", []):
+        if found := QUERY.fullmatch(query.get("Expression", "")):
+            yield found[1], tuple(re.findall(r'"([^"]+)"', found[2]))
+
+
+def _ours_in_dashboard(body: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for widget in body["widgets"]:
+        for row in widget["properties"].get("metrics", []):
+            if row[0] == NAMESPACE:
+                yield row[1], tuple(row[2:-1:2])
+            elif isinstance(row[0], dict):
+                yield from ((name, tuple(keys.split(","))) for keys, name in SEARCH.findall(row[0]["expression"]))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_metric_of_ours_that_is_looked_at_is_one_that_the_code_emits(
+    example: str, assembled: Assembled, emitted: Emitted
+) -> None:
+    """A name that is misspelt, or a dimension too many, is an alarm that never rings."""
+    assembly = assembled(example)
+
+    looked_at = {each for alarm in _alarms(assembly) for each in _ours_in_alarm(alarm)}
+    shown = {each for _, body in _dashboards(assembly) for each in _ours_in_dashboard(body)}
+
+    assert len(looked_at) >= 6
+    assert len(shown) >= 12
+    assert looked_at | shown <= emitted
+
+
+def test_every_figure_that_is_looked_at_is_one_that_a_task_finds() -> None:
+    """The adapter prints any figure it is given; so somebody must give it."""
+    tasks = "".join(
+        path.read_text()
+        for path in (REPOSITORY / "shared" / "mirrorless").rglob("*.py")
+        if path.parent.name != "adapters"
+    )
+
+    assert [name for name in sorted(ALARMING) if f'"{name}"' not in tasks] == []
+
+
+def test_no_function_has_a_service_name_which_would_be_a_dimension_more(assembled: Assembled) -> None:
+    functions = list(assembled("active-active").resources("AWS::Lambda::Function"))
+
+    variables = [each.properties.get("Environment", {}).get("Variables", {}) for each in functions]
+
+    assert not any("POWERTOOLS_SERVICE_NAME" in each for each in variables)
+
+
+# Alarms
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_flow_has_its_alarms_where_its_functions_live(example: str, assembled: Assembled) -> None:
+    assembly = assembled(example)
+
+    for flow in assembly.deployment.flows:
+        template = assembly.template("monitoring", flow.home)["Resources"].values()
+        names = {each["Properties"].get("AlarmName") for each in template}
+        assert {f"mirrorless-{flow.id}-{alarm}" for alarm in EXPECTED} <= names
+
+
+EXPECTED = {
+    # what: threshold, period, looks, bad looks, missing
+    "lane-stopped": (0, None, 15, 1, "notBreaching"),
+    "source-contradicts": (0, 60, 1, 1, "notBreaching"),
+    "partition-stuck": (0, 60, 5, 3, "notBreaching"),
+    "offsets-lost": (0, 60, 1, 1, "notBreaching"),
+    "no-heartbeats": (1, 60, 5, 5, "breaching"),
+    "nothing-arrives": (1, 60, 15, 15, "breaching"),
+    "records-late": (900_000, None, 5, 5, "notBreaching"),
+    "all-deliveries-fail": (99.9, None, 3, 3, "notBreaching"),
+    "some-deliveries-fail": (0, 300, 12, 12, "notBreaching"),
+}
+
+
+@pytest.mark.parametrize("alarm", EXPECTED)
+def test_an_alarm_rings_when_it_should_and_not_before(alarm: str, assembled: Assembled) -> None:
+    properties = _alarm(assembled("active-passive"), alarm).properties
+
+    assert EXPECTED[alarm] == (
+        properties["Threshold"],
+        properties.get("Period"),
+        properties["EvaluationPeriods"],
+        properties["DatapointsToAlarm"],
+        properties["TreatMissingData"],
+    )
+    silence = properties["TreatMissingData"] == "breaching"
+    assert properties["ComparisonOperator"] == ("LessThanThreshold" if silence else "GreaterThanThreshold")
+
+
+def test_alarms_over_all_topics_ask_for_this_flow_alone(assembled: Assembled) -> None:
+    for alarm, metric in (("lane-stopped", "stopped-lanes"), ("records-late", "record-age-ms-max")):
+        queries = _alarm(assembled("active-passive"), alarm).properties["Metrics"]
+
+        schema, where = '"Mirrorless", "source", "target", "topic"', "\"source\" = 'us-east' AND \"target\" = 'us-west'"
+        expression = f'SELECT MAX("{metric}") FROM SCHEMA({schema}) WHERE {where}'  # noqa: S608 -- CloudWatch's, and ours
+        assert queries == [{"Id": "watched", "Expression": expression, "Period": 60, "ReturnData": True}]
+
+
+def test_all_deliveries_fail_only_where_every_call_does(assembled: Assembled) -> None:
+    queries = {
+        each["Id"]: each for each in _alarm(assembled("active-passive"), "all-deliveries-fail").properties["Metrics"]
+    }
+
+    assert queries["watched"]["Expression"] == "100 * failed / called"
+    for id_, name in (("failed", "Errors"), ("called", "Invocations")):
+        metric = queries[id_]["MetricStat"]["Metric"]
+        assert (metric["MetricName"], queries[id_]["ReturnData"]) == (name, False)
+        assert metric["Dimensions"] == [{"Name": "FunctionName", "Value": "mirrorless-forward-us-east_us-west"}]
+
+
+def test_heartbeats_that_arrive_are_those_of_the_source_s_own_topic(assembled: Assembled) -> None:
+    """With the identity policy too: only there does a heartbeats topic keep its prefix."""
+    for example, topic in (("active-passive", "us-east.heartbeats"), ("self-managed-to-msk", "datacenter.heartbeats")):
+        dimensions = _alarm(assembled(example), "nothing-arrives").properties["Dimensions"]
+
+        assert {"Name": "topic", "Value": topic} in dimensions
+
+
+def test_a_flow_without_heartbeats_is_missed_by_its_tasks(tmp_path: Path) -> None:
+    flow = _planned(tmp_path, {"emit.heartbeats.enabled": False})
+
+    found = {each.id: each for each in alarms(flow, record_age_seconds=900)}
+
+    assert "nothing-arrives" not in found
+    silent = found["no-heartbeats"]
+    assert silent.metric is not None
+    assert (silent.metric.name, silent.metric.stat, silent.missing) == ("task-errors", "SampleCount", "breaching")
+
+
+@pytest.mark.parametrize("seconds", [1, 61, 3_599, 3_601, 86_400])
+def test_heartbeats_that_are_far_apart_are_given_time_within_what_cloudwatch_takes(
+    tmp_path: Path, seconds: int
+) -> None:
+    flow = _planned(
+        tmp_path, {"emit.heartbeats.interval.seconds": seconds, "mapping": {"maximum.batching.window.seconds": 300}}
+    )
+
+    for alarm in alarms(flow, record_age_seconds=900):
+        if alarm.missing == "breaching":
+            assert alarm.period >= min(seconds, 86_400)
+            assert alarm.period % 60 == 0
+            assert alarm.period * alarm.looks <= (604_800 if alarm.period >= 3_600 else 86_400)
+
+
+def test_a_forwarder_that_may_take_long_is_looked_at_as_long(tmp_path: Path) -> None:
+    """A retry follows when the failed call has ended: a shorter look would be empty now and then, and not ring."""
+    flow = _planned(tmp_path, {"function": {"timeout.seconds": 840}})
+
+    looks = {each.id: each.period for each in alarms(flow, record_age_seconds=900)}
+
+    assert (looks["all-deliveries-fail"], looks["some-deliveries-fail"]) == (840, 840)
+
+
+def test_the_mapping_of_a_literal_topic_can_be_watched_by_its_id(tmp_path: Path) -> None:
+    flow = _planned(tmp_path, {})
+
+    alarm = mapping_alarm(flow, "orders", "a-uuid")
+
+    assert alarm is not None
+    assert alarm.name(flow) == "mirrorless-a_b-mapping-fails-orders"
+    assert [each["MetricStat"]["Metric"]["Dimensions"] for each in alarm.queries[:2]] == [
+        [{"Name": "EventSourceMappingUUID", "Value": "a-uuid"}]
+    ] * 2
+    assert mapping_alarm(_planned(tmp_path, {"mapping": {"mode": "on-demand"}}), "orders", "a-uuid") is None
+    assert mapping_alarm(_planned(tmp_path, {"mapping": {"metrics": ["EventCount"]}}), "orders", "a-uuid") is None
+
+
+# Runbook
+
+
+def _sections() -> dict[str, str]:
+    """The runbook's sections by their anchors, as GitHub makes them."""
+    parts = re.split(r"^#{1,4} (.+)$", RUNBOOK, flags=re.MULTILINE)[1:]
+    return {
+        re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): text
+        for title, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def test_every_alarm_has_a_section_of_the_runbook_that_says_what_to_do(assembled: Assembled, tmp_path: Path) -> None:
+    sections = _sections()
+    anchors = {
+        str(each.properties["AlarmDescription"]).rpartition("#")[2]
+        for example in EXAMPLES
+        for each in _alarms(assembled(example))
+    }
+    watched = mapping_alarm(_planned(tmp_path, {}), "orders", "a-uuid")
+    assert watched is not None
+
+    for anchor in anchors | {watched.anchor}:
+        assert "\n1. " in sections[anchor], f"{anchor} says nothing to do"
+
+
+def test_every_section_about_an_alarm_is_about_one_that_there_is() -> None:
+    written = {anchor for anchor in _sections() if anchor.startswith("alarm-")}
+
+    assert written == {f"alarm-{each}" for each in EXPECTED} | {"alarm-mapping-fails"}
+
+
+def test_every_link_within_the_runbook_leads_somewhere() -> None:
+    assert [each for each in re.findall(r"\]\(#([^)]+)\)", RUNBOOK) if each not in _sections()] == []
+
+
+def test_links_lead_to_the_operator_s_own_copy_where_there_is_one(tmp_path: Path) -> None:
+    alarm = alarms(_planned(tmp_path, {}), record_age_seconds=900)[0]
+
+    assert alarm.description("https://wiki.example.com/mirrorless").endswith(
+        " Runbook: https://wiki.example.com/mirrorless#alarm-lane-stopped"
+    )
+    assert alarm.description(None).endswith(" Runbook: docs/operations.md#alarm-lane-stopped")
+
+
+def test_descriptions_are_short_enough_and_say_what_to_do_first(assembled: Assembled) -> None:
+    for example in EXAMPLES:
+        for alarm in _alarms(assembled(example)):
+            assert " First: " in alarm.properties["AlarmDescription"]
+            assert len(alarm.properties["AlarmDescription"]) <= 1024
+
+
+# Who is told
+
+
+def test_an_address_is_told_by_a_topic_that_cloudwatch_may_use(assembled: Assembled) -> None:
+    assembly = assembled("active-passive")
+    (topic,) = assembly.resources("AWS::SNS::Topic")
+    (key,) = assembly.resources("AWS::KMS::Key", stack="mirrorless-monitoring")
+    (subscription,) = assembly.resources("AWS::SNS::Subscription")
+    arn = "arn:aws:sns:us-east-1:111122223333:mirrorless-alarms"
+
+    assert topic.properties["KmsMasterKeyId"] == {"Fn::GetAtt": [key.id, "Arn"]}
+    caller = [
+        each
+        for each in key.properties["KeyPolicy"]["Statement"]
+        if each["Principal"] == {"Service": "cloudwatch.amazonaws.com"}
+    ]
+    assert [each["Action"] for each in caller] == [["kms:Decrypt", "kms:GenerateDataKey*"]]
+    assert subscription.properties["Endpoint"] == "oncall@example.com"
+    for alarm in _alarms(assembly):
+        assert alarm.properties["AlarmActions"] == [arn]
+    ended = {alarm.properties["AlarmName"]: alarm.properties.get("OKActions") for alarm in _alarms(assembly)}
+    told_once = {name for name, actions in ended.items() if actions is None}
+    assert told_once == {f"mirrorless-us-east_us-west-{each}" for each in ("source-contradicts", "offsets-lost")}
+
+
+def test_each_place_tells_the_topics_of_its_own_region(tmp_path: Path) -> None:
+    arns = [f"arn:aws:sns:{region}:111122223333:on-call" for region in ("eu-west-1", "us-east-1")]
+    deployment = plan(load(_document(tmp_path, "active-active", {"topic.arns": arns})))
+
+    told = {place.region: listeners(deployment, place) for place in deployment.homes}
+
+    assert told == {"eu-west-1": (arns[0],), "us-east-1": (arns[1],)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"topic.arns": ["on-call"]}, "not the ARN of an SNS topic"),
+        ({"topic.arns": ["arn:aws:sqs:us-east-1:111122223333:on-call"]}, "not the ARN of an SNS topic"),
+        ({"topic.arns": ["arn:aws:sns:us-east-1:111122223333:on-call"]}, "no topic is in eu-west-1"),
+        ({"topic.arns": ["arn:aws:sns:ap-south-1:111122223333:x"], "email": "a@b.c"}, "no flow runs in ap-south-1"),
+    ],
+)
+def test_a_topic_that_nobody_could_tell_is_refused(tmp_path: Path, settings: dict[str, Any], what: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=what):
+        plan(load(_document(tmp_path, "active-active", settings)))
+
+
+def test_an_address_reaches_every_region_that_no_topic_does(tmp_path: Path) -> None:
+    settings = {"topic.arns": ["arn:aws:sns:us-east-1:111122223333:on-call"], "email": "a@b.c"}
+    deployment = plan(load(_document(tmp_path, "active-active", settings)))
+
+    assert [len(listeners(deployment, place)) for place in deployment.homes] == [1, 2]
+
+
+# Dashboards
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_dashboard_begins_with_the_flow_s_alarms_and_fits_its_grid(example: str, assembled: Assembled) -> None:
+    assembly = assembled(example)
+    dashboards = dict(_dashboards(assembly))
+
+    assert set(dashboards) == {f"mirrorless-{flow.id}" for flow in assembly.deployment.flows}
+    for flow in assembly.deployment.flows:
+        widgets = dashboards[f"mirrorless-{flow.id}"]["widgets"]
+        heading, first = widgets[0], widgets[1]
+        made = {
+            flow.home.arn("cloudwatch", f"alarm:{each.properties['AlarmName']}")
+            for each in _alarms(assembly)
+            if str(each.properties["AlarmName"]).startswith(f"mirrorless-{flow.id}-")
+        }
+        assert heading["type"] == "text"
+        assert set(first["properties"]["alarms"]) == made
+        taken = [
+            (each["x"] + dx, each["y"] + dy)
+            for each in widgets
+            for dx in range(each["width"])
+            for dy in range(each["height"])
+        ]
+        assert len(taken) == len(set(taken))
+        assert all(x < 24 for x, _ in taken)
+
+
+def test_tables_are_looked_up_where_they_are_written(assembled: Assembled) -> None:
+    body = dict(_dashboards(assembled("active-passive")))["mirrorless-us-east_us-west"]
+    rows = [
+        row for widget in body["widgets"] for row in widget["properties"].get("metrics", []) if row[0] == "AWS/DynamoDB"
+    ]
+
+    assert {row[-1]["region"] for row in rows} == {"us-west-2"}
+    assert {row[3] for row in rows} == set(_flow(assembled("active-passive")).flow.tables.values())
+
+
+def test_tables_of_another_account_are_not_promised(assembled: Assembled) -> None:
+    body = dict(_dashboards(assembled("cross-account")))["mirrorless-production_vault"]
+
+    assert "AWS/DynamoDB" not in json.dumps(body)
+    assert "The tables are in 444455556666/us-west-2" in json.dumps(body)
+
+
+def test_lag_is_msk_s_own_where_it_knows_the_groups(assembled: Assembled) -> None:
+    for example, words in (
+        ("active-passive", '"Cluster Name\\"=\\"us-east\\" mirrorless us-east us-west'),
+        ("self-managed-to-msk", 'EventSourceMappingUUID} MetricName=\\"MaxOffsetLag'),
+    ):
+        ((_, body),) = _dashboards(assembled(example))
+
+        assert words.replace('\\"', '"') in "".join(_expressions(body))
+
+
+# Cost
+
+
+def test_prices_say_when_and_where_they_are_from() -> None:
+    assert date.fromisoformat(cost.PRICES["as_of"]) >= date(2026, 1, 1)
+    assert cost.PRICES["region"] == "us-east-1"
+    assert all(each.startswith("https://aws.amazon.com/") for each in cost.PRICES["sources"].values())
+
+
+def test_the_cost_is_what_a_hand_computes(tmp_path: Path) -> None:
+    """Five minutes: 3,000 calls of 40 ms at 1 GB on arm, 10 of 55 s at 256 MB; 6,000 writes, twice, and 9,000 reads.
+
+    120 s x 1 GB + 550 s x 0.25 GB = 257.5 GB-s x $0.0000133334 + 3,010 calls x $0.0000002 = $0.00403535 in 5 minutes.
+    12,000 x $0.000000625 + 9,000 x $0.000000125 = $0.008625 in 5 minutes.
+    """
+    flow = replace(_planned(tmp_path, {}), replica_region="us-east-1")
+    counted = {
+        "calls_forward": 3_000.0,
+        "ms_forward": 120_000.0,
+        "calls_heartbeat_checkpoint": 10.0,
+        "ms_heartbeat_checkpoint": 550_000.0,
+        "writes_offset_map": 6_000.0,
+        "reads_control": 9_000.0,
+    }
+
+    functions, tables = cost.functions_per_hour(flow), cost.tables_per_hour(flow)
+
+    assert tables is not None
+    assert _worth(functions, flow, counted) == pytest.approx(12 * 0.004035351, rel=1e-6)
+    assert _worth(tables, flow, counted) == pytest.approx(12 * 0.008625, rel=1e-6)
+
+
+def test_x86_costs_what_x86_costs(tmp_path: Path) -> None:
+    flow = _planned(tmp_path, {"function": {"architecture": "x86_64", "memory.mb": 2048}})
+
+    hour = _worth(cost.functions_per_hour(flow), flow, {"ms_forward": 1_000.0})
+
+    assert hour == pytest.approx(12 * 2 * 0.0000166667, rel=1e-6)
+
+
+def test_everything_that_the_cost_reads_is_on_the_dashboard(assembled: Assembled) -> None:
+    ((_, body),) = _dashboards(assembled("active-passive"))
+    (widget,) = [each for each in body["widgets"] if "Cost, about" in each["properties"].get("title", "")]
+    rows = widget["properties"]["metrics"]
+
+    known = {row[-1]["id"] for row in rows if "id" in row[-1]}
+    read = set(re.findall(r"\b(?:ms|calls|writes|reads)_\w+", "".join(_expressions(body))))
+
+    assert read == known
+    assert all(row[-1]["visible"] is False for row in rows if "id" in row[-1])
+
+
+def _worth(expression: str, flow: FlowDeployment, counted: Mapping[str, float]) -> float:
+    """What CloudWatch would make of it, over five minutes; what was not counted has no value."""
+    values: dict[str, float | None] = {**dict.fromkeys(cost.inputs(flow)), **counted}
+
+    def fill(value: float | None, default: float) -> float:
+        return default if value is None else value
+
+    return float(eval(expression, {"FILL": fill, "PERIOD": lambda _: 300, **values}))  # noqa: S307 -- our own arithmetic
+
+
+# Reading assemblies, and planning small ones
+
+
+def _alarms(assembly: Assembly) -> Iterator[Resource]:
+    return assembly.resources("AWS::CloudWatch::Alarm", stack="mirrorless-monitoring")
+
+
+def _alarm(assembly: Assembly, id_: str) -> Resource:
+    name = f"mirrorless-{_flow(assembly).id}-{id_}"
+    (found,) = [each for each in _alarms(assembly) if each.properties["AlarmName"] == name]
+    return found
+
+
+def _flow(assembly: Assembly) -> FlowDeployment:
+    return assembly.deployment.flows[0]
+
+
+def _dashboards(assembly: Assembly) -> Iterator[tuple[str, dict[str, Any]]]:
+    for each in assembly.resources("AWS::CloudWatch::Dashboard"):
+        yield each.properties["DashboardName"], json.loads(each.properties["DashboardBody"])
+
+
+def _expressions(body: Mapping[str, Any]) -> Iterator[str]:
+    for widget in body["widgets"]:
+        for row in widget["properties"].get("metrics", []):
+            if isinstance(row[0], dict):
+                yield row[0]["expression"]
+
+
+def _document(folder: Path, example: str, alarm_settings: Mapping[str, Any]) -> Path:
+    document = yaml.safe_load(EXAMPLES[example].read_text())
+    document.setdefault("deployment", {})["alarms"] = dict(alarm_settings)
+    path = folder / "replication.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def _planned(folder: Path, settings: Mapping[str, Any]) -> FlowDeployment:
+    """The plan of one flow of these settings, in one region and account."""
+    cluster = {"bootstrap.servers": ["b:9092"], "region": "eu-west-1", "account": "111122223333"}
+    path = folder / "one.yaml"
+    document = {"clusters": {"a": cluster, "b": cluster}, "flows": {"a->b": {"topics": ["orders"], **settings}}}
+    path.write_text(yaml.safe_dump(document))
+    (flow,) = plan(load(path)).flows
+    return flow
