@@ -1,9 +1,13 @@
-"""What replicates at one place: the forwarder of every flow that lives there, and the mappings of topics it names."""
+"""What replicates at one place? The forwarder of every flow that lives there, and the mappings of topics it names.
+
+The endpoints of their networks come first: pollers look for them as soon as there is a mapping.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from infra.endpoints import Endpoints, ways
 from infra.forwarder import Forwarder
 from infra.stacks import PlacedStack
 
@@ -21,5 +25,7 @@ class ReplicationStack(PlacedStack):
         super().__init__(
             scope, "replication", deployment=deployment, place=place, description="forwards records of source topics"
         )
-        for flow in deployment.living_at(place):
-            Forwarder(self, deployment=deployment, flow=flow)
+        flows = deployment.living_at(place)
+        endpoints = [Endpoints(self, way, region=place.region) for way in ways(flows)]
+        for flow in flows:
+            Forwarder(self, deployment=deployment, flow=flow, after=endpoints)

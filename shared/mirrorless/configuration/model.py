@@ -105,6 +105,11 @@ class Vpc(Section):
         description="Create the interface endpoints that functions and pollers need in these subnets; needs `id`. "
         "Without them, the network has its own way to AWS.",
     )
+    route_tables: Identifiers = Field(
+        default=(),
+        description="With `endpoints`: route table ids of the subnets, which get a gateway to DynamoDB; left out, they "
+        "have one.",
+    )
 
 
 class ClusterSection(Section):

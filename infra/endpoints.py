@@ -1,0 +1,152 @@
+"""How do functions and pollers reach AWS out of a VPC that has no way there? By endpoints, once for each VPC.
+
+Interface endpoints, with private names, so that nobody has to be told: Lambda and STS for pollers on demand
+(provisioned ones need none), Lambda for the refresh of topics, Secrets Manager for proofs, STS for tables of another
+account. Their security groups must let the functions in on port 443; as they are the functions' own, a rule that
+lets a group reach itself is enough.
+
+DynamoDB has a gateway instead, which costs nothing and answers to the usual name; it is made where route tables are
+written. No endpoint reaches the tables of another region: such a network needs another way there.
+(https://docs.aws.amazon.com/lambda/latest/dg/with-msk-cluster-network.html,
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/vpc-endpoints-dynamodb.html)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aws_cdk import Annotations
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from mirrorless.configuration.model import Mtls, Scram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from infra.deployment import FlowDeployment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """The endpoints of one VPC.
+
+    Attributes:
+        vpc: its id.
+        subnets: where interfaces are put; those of the first cluster, since a zone takes one of them only.
+        security_groups: of the interfaces: every cluster's.
+        services: reached by interfaces, such as `sts`.
+        route_tables: that get the way to DynamoDB; empty: the VPC has one.
+        accounts: whose principals may use them.
+        elsewhere: regions with tables that no endpoint reaches.
+    """
+
+    vpc: str
+    subnets: tuple[str, ...]
+    security_groups: tuple[str, ...]
+    services: tuple[str, ...]
+    route_tables: tuple[str, ...]
+    accounts: tuple[str, ...]
+    elsewhere: tuple[str, ...]
+
+
+def ways(flows: Iterable[FlowDeployment]) -> list[Way]:
+    """The endpoints that these flows of one place ask for, by VPC."""
+    of: dict[str, list[FlowDeployment]] = {}
+    for flow in sorted(flows, key=lambda each: (each.flow.home.alias, each.id)):
+        network = flow.flow.home.vpc
+        if network and network.endpoints and network.id:
+            of.setdefault(network.id, []).append(flow)
+    return [_way(vpc, those) for vpc, those in sorted(of.items())]
+
+
+def _way(vpc: str, flows: list[FlowDeployment]) -> Way:
+    networks = [flow.flow.home.vpc for flow in flows if flow.flow.home.vpc]
+    return Way(
+        vpc=vpc,
+        subnets=networks[0].subnets,
+        security_groups=_each(group for network in networks for group in network.security_groups),
+        services=tuple(sorted({service for flow in flows for service in _services(flow)})),
+        route_tables=_each(table for network in networks for table in network.route_tables),
+        accounts=tuple(sorted({place.account for flow in flows for place in (flow.home, flow.state)})),
+        elsewhere=tuple(sorted({flow.state.region for flow in flows} - {flow.home.region for flow in flows})),
+    )
+
+
+def _services(flow: FlowDeployment) -> Iterator[str]:
+    settings = flow.flow.settings
+    on_demand = settings.mapping.mode == "on-demand"
+    if on_demand or settings.refresh_topics_enabled:
+        yield "lambda"
+    if on_demand or flow.flow.tables_role:
+        yield "sts"
+    if any(isinstance(end.authentication, Scram | Mtls) for end in (flow.flow.source, flow.flow.target)):
+        yield "secretsmanager"
+
+
+def _each(found: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(found))
+
+
+# What Lambda's pollers do in their own name, and only so, before they have a role.
+_POLLERS = {"sts": "sts:AssumeRole", "lambda": "lambda:InvokeFunction"}
+
+
+def endpoint_policy(service: str, way: Way) -> dict[str, Any]:
+    """Who may use an endpoint: principals of the accounts that the flows live in, and Lambda's own pollers.
+
+    What a principal may do is for its role to say: private names make this the way of everything in the VPC.
+    """
+    ours = {
+        "Effect": "Allow",
+        "Principal": {"AWS": "*"},
+        "Action": f"{service}:*",
+        "Resource": "*",
+        "Condition": {"StringEquals": {"aws:PrincipalAccount": list(way.accounts)}},
+    }
+    if service not in _POLLERS:
+        return {"Version": "2012-10-17", "Statement": [ours]}
+    lambdas = {
+        "Effect": "Allow",
+        "Principal": {"Service": "lambda.amazonaws.com"},
+        "Action": _POLLERS[service],
+        "Resource": "*",
+    }
+    return {"Version": "2012-10-17", "Statement": [ours, lambdas]}
+
+
+class Endpoints(Construct):
+    """The endpoints of one VPC."""
+
+    def __init__(self, scope: Construct, way: Way, *, region: str) -> None:
+        """Args: region: the VPC's."""
+        super().__init__(scope, f"Endpoints-{way.vpc}")
+        for service in way.services:
+            ec2.CfnVPCEndpoint(
+                self,
+                service,
+                vpc_id=way.vpc,
+                service_name=f"com.amazonaws.{region}.{service}",
+                vpc_endpoint_type="Interface",
+                private_dns_enabled=True,
+                subnet_ids=list(way.subnets),
+                security_group_ids=list(way.security_groups),
+                policy_document=endpoint_policy(service, way),
+            )
+        if way.route_tables:
+            ec2.CfnVPCEndpoint(
+                self,
+                "dynamodb",
+                vpc_id=way.vpc,
+                service_name=f"com.amazonaws.{region}.dynamodb",
+                vpc_endpoint_type="Gateway",
+                route_table_ids=list(way.route_tables),
+                policy_document=endpoint_policy("dynamodb", way),
+            )
+        for elsewhere in way.elsewhere:
+            Annotations.of(self).add_warning_v2(
+                f"mirrorless:tables-{elsewhere}",
+                f"tables of these flows are in {elsewhere}, where no endpoint of {way.vpc} leads: "
+                "the network needs another way there, such as a NAT gateway",
+            )
