@@ -21,13 +21,11 @@ PARTIAL_RESPONSES = "MIRRORLESS_PARTIAL_RESPONSES"
 
 
 def variables(flow: FlowDeployment) -> dict[str, str]:
-    """The forwarder's environment.
-
-    It answers with the records that failed only where its mappings read such an answer: to all others, any answer says
-    that everything went well.
-    """
-    partial = "FunctionResponseTypes" in flow.flow.mapping_template()
-    return {VARIABLE: flow.flow.function_settings_json(), PARTIAL_RESPONSES: str(partial).lower()}
+    """The forwarder's environment."""
+    return {
+        VARIABLE: flow.flow.function_settings_json(),
+        PARTIAL_RESPONSES: str(flow.flow.partial_responses).lower(),
+    }
 
 
 def rights(flow: FlowDeployment) -> list[Right]:

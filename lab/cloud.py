@@ -218,10 +218,9 @@ class Lab:
 
     def _function(self, flow: Flow, folder: Path) -> LambdaFunction:
         settings = flow.settings
-        partial = settings.mapping.mode == "provisioned" and settings.mapping.partial_batch_response
         variables = {
             "MIRRORLESS_FLOW": flow.function_settings_json(),
-            "MIRRORLESS_PARTIAL_RESPONSES": str(partial).lower(),
+            "MIRRORLESS_PARTIAL_RESPONSES": str(flow.partial_responses).lower(),
             **self._endpoints,
             **self.variables,
         }

@@ -149,6 +149,11 @@ class Flow:
         return self.home.region
 
     @property
+    def partial_responses(self) -> bool:
+        """Whether the forwarder names the records that failed; otherwise it fails, and the whole batch comes again."""
+        return self.settings.mapping.mode == "provisioned" and self.settings.mapping.partial_batch_response
+
+    @property
     def mapped_by_arn(self) -> bool:
         """Whether mappings name the MSK cluster, as they can where it is; otherwise they name its brokers."""
         there = (self.source.region, self.source.account) == (self.home.region, self.home.account)
@@ -306,8 +311,9 @@ class Flow:
             pollers["PollerGroupName"] = mapping.poller_group_name
         # Retried for ever and sent nowhere else: any other answer to a failing batch loses records.
         request: dict[str, Any] = {"ProvisionedPollerConfig": pollers, "MaximumRetryAttempts": -1}
-        if mapping.partial_batch_response:
-            request["FunctionResponseTypes"] = ["ReportBatchItemFailures"]
+        # Whether the function makes use of it or not: a mapping that gets it later than the function begins to answer
+        # so, as in every deployment, would meanwhile take a list of failed records for success, and lose them.
+        request["FunctionResponseTypes"] = ["ReportBatchItemFailures"]
         if mapping.metrics:
             request["MetricsConfig"] = {"Metrics": list(mapping.metrics)}
         if mapping.system_log_level:
