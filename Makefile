@@ -1,7 +1,7 @@
 # One command for each thing; `make help` lists them. Everything a target needs is brought once, into ignored folders.
 
 PYTHON ?= python3
-CONFIG ?= replication.example.yaml
+CONFIG ?=
 STATE ?= .lab/state.json
 SEED ?=
 
@@ -16,7 +16,7 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab translate test check lint types imports unit integration sample soak bench docs lock bundle clean
+.PHONY: help demo lab translate test check lint types imports unit integration sample soak bench docs lock bundle synth diff deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +25,7 @@ demo: $(READY) ## two real clusters, two faults, a group that moves there and ba
 	@$(BIN)/python -m lab demo
 
 lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=file.json
-	@$(BIN)/python -m lab up --config $(CONFIG) --state $(STATE)
+	@$(BIN)/python -m lab up --config $(or $(CONFIG),replication.example.yaml) --state $(STATE)
 
 translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
@@ -64,6 +64,15 @@ bench: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups follo
 bundle: $(READY) ## build the functions' folders for this machine, arm64 and x86_64; print sizes, hashes and import times
 	@$(BIN)/python -m infra.bundle
 
+synth: $(READY) ## make templates of CONFIG=replication.yaml, or of every example, in cdk.out; lint them, list what is made
+	@$(BIN)/python -m infra.synth $(CONFIG)
+
+diff: $(READY) ## what deploying CONFIG=replication.yaml would change; STACKS='mirrorless-state-*' for some of it
+	@$(BIN)/python -m infra.cdk diff $(STACKS) --context config=$(or $(CONFIG),replication.yaml)
+
+deploy: $(READY) ## deploy CONFIG=replication.yaml in order, asking before rights grow; STACKS='…' for some of it
+	@$(BIN)/python -m infra.cdk deploy $(if $(STACKS),$(STACKS),--all) --context config=$(or $(CONFIG),replication.yaml)
+
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.configuration
 
@@ -76,7 +85,7 @@ lock: $(READY) ## resolve all pinned versions anew
 	  lab/requirements-runtime.in -o lab/requirements-runtime.txt
 
 clean: ## remove everything that make brought or wrote
-	rm -rf $(VENV) .cache .bundles .lab .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .cache .bundles .lab cdk.out infra/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

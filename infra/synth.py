@@ -1,0 +1,135 @@
+"""What would be deployed? Synthesizes configurations by the CDK, lints the templates, and counts what is in them.
+
+    python -m infra.synth replication.yaml        into cdk.out, which `cdk deploy --app cdk.out` takes as it is
+    python -m infra.synth                         every example, each into cdk.out/<its name>
+
+Needs no credentials, no network and no git once the bundles are built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from infra import cdk
+from infra.deployment import Deployment, Place, plan
+from mirrorless.configuration import load
+from mirrorless.errors import MirrorlessError
+
+REPOSITORY = Path(__file__).parent.parent
+EXAMPLES = (
+    REPOSITORY / "replication.example.yaml",
+    *sorted((REPOSITORY / "docs" / "examples").glob("*.yaml")),
+)
+COUNTED = {
+    "AWS::DynamoDB::GlobalTable": "tables",
+    "AWS::Lambda::Function": "functions",
+    "AWS::Lambda::EventSourceMapping": "mappings",
+    "AWS::Scheduler::Schedule": "schedules",
+    "AWS::EMRServerless::Application": "applications",
+    "AWS::IAM::Role": "roles",
+    "AWS::CloudWatch::Dashboard": "dashboards",
+    "AWS::CloudWatch::Alarm": "alarms",
+}
+"""What an operator asks for, by type; the rest is told as a number."""
+
+IGNORED = "W3005"
+"""A dependency that CloudFormation would have inferred: the CDK writes it out."""
+
+
+class NotSynthesized(MirrorlessError):
+    """Templates were not made, or are not sound."""
+
+
+def synth(config: Path, out: Path) -> Deployment:
+    """Synthesize a configuration into a folder, by the CDK's command line.
+
+    Raises:
+        ConfigurationError: the configuration is not valid.
+        NotSynthesized: a rule is broken, or an asset cannot be built; the error says which.
+    """
+    deployment = plan(load(config))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "validation-report.json").unlink(missing_ok=True)
+    argv = cdk.argv("synth", "--quiet", "--context", f"config={config.resolve()}", "--output", str(out.resolve()))
+    done = subprocess.run(argv, cwd=REPOSITORY, env=cdk.environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = "\n".join(violations(out)) or (done.stderr or done.stdout).strip()
+        raise NotSynthesized(said, where=str(config), hint="correct it, or excuse it where it is made, with a reason")
+    return deployment
+
+
+def lint(templates: Iterable[Path], regions: Iterable[str]) -> None:
+    """Hold templates to CloudFormation's resource schemas.
+
+    Raises:
+        NotSynthesized: a template breaks a rule.
+    """
+    command = Path(sys.executable).with_name("cfn-lint")
+    argv = [str(command), "--ignore-checks", IGNORED, "--regions", *sorted(set(regions))]
+    argv += ["--", *map(str, templates)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotSynthesized(done.stdout.strip() or done.stderr.strip(), where="cfn-lint", hint="correct the construct")
+
+
+def violations(out: Path) -> Iterator[str]:
+    """The broken rules in the CDK's report, one line for each place."""
+    report = out / "validation-report.json"
+    if not report.is_file():
+        return
+    for plugin in json.loads(report.read_text()).get("pluginReports", []):
+        for violation in plugin.get("violations", []):
+            for place in violation.get("violatingConstructs") or [{}]:
+                yield f"{violation.get('ruleName')}: {place.get('constructPath', '')}: {violation.get('description')}"
+
+
+def inventory(out: Path, deployment: Deployment) -> list[tuple[str, Place, str]]:
+    """Each stack, where it goes and what is in it, in the order in which they are deployed."""
+    manifest: Mapping[str, Any] = json.loads((out / "manifest.json").read_text())["artifacts"]
+    places = {str(place): place for place in (*deployment.homes, *deployment.states)}
+    found = []
+    for name, artifact in manifest.items():
+        if artifact["type"] == "aws:cloudformation:stack":
+            template = json.loads((out / artifact["properties"]["templateFile"]).read_text())
+            account, region = artifact["environment"].removeprefix("aws://").split("/")
+            found.append((name, places[f"{account}/{region}"], _contents(template)))
+    return found
+
+
+def _contents(template: Mapping[str, Any]) -> str:
+    types = Counter(resource["Type"] for resource in template.get("Resources", {}).values())
+    told = [f"{types[type_]} {name}" for type_, name in COUNTED.items() if types[type_]]
+    others = sum(count for type_, count in types.items() if type_ not in COUNTED)
+    return ", ".join([*told, f"{others} others"])
+
+
+def main() -> None:
+    """Synthesize, lint, and print what was made."""
+    parser = argparse.ArgumentParser(prog="python -m infra.synth", description="Synthesize configurations.")
+    parser.add_argument("config", nargs="?", type=Path, help="replication.yaml; left out, every example")
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "cdk.out", help="folder to write to")
+    given = parser.parse_args()
+    wanted = {given.config: given.out} if given.config else {each: given.out / each.stem for each in EXAMPLES}
+    try:
+        cdk.install()
+        for config, out in wanted.items():
+            deployment = synth(config, out)
+            stacks = inventory(out, deployment)
+            lint((out / f"{name}.template.json" for name, _, _ in stacks), (place.region for _, place, _ in stacks))
+            print(f"{config} -> {out}")
+            width = max(len(name) for name, _, _ in stacks)
+            for name, place, contents in stacks:
+                print(f"  {name:<{width}}  {place}  {contents}", flush=True)
+    except MirrorlessError as error:
+        sys.exit(f"synth: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Templates are made from the tree alone, by the command line that deploys them; CloudFormation knows each word."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from infra import cdk, locked, synth
+from tests.assembly import EXAMPLES, REPOSITORY, Assembly
+
+
+def test_make_synth_without_a_configuration_takes_every_example() -> None:
+    assert set(synth.EXAMPLES) == set(EXAMPLES.values())
+
+
+def test_cloudformation_knows_every_resource_and_property_of_every_example(
+    assembled: Callable[[str], Assembly],
+) -> None:
+    assemblies = [assembled(example) for example in EXAMPLES]
+
+    synth.lint(
+        (path for each in assemblies for path in each.folder.glob("*.template.json")),
+        (place.region for each in assemblies for place in (*each.deployment.homes, *each.deployment.states)),
+    )
+
+
+def test_a_property_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """The check above would also pass if nothing were read."""
+    template = tmp_path / "x.template.json"
+    template.write_text(json.dumps({"Resources": {"T": {"Type": "AWS::SQS::Queue", "Properties": {"Colour": "red"}}}}))
+
+    with pytest.raises(synth.NotSynthesized, match="Colour"):
+        synth.lint([template], ["eu-west-1"])
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What is in the repository, and nothing else: no git, no virtual environment; with what was built before."""
+    cdk.install()
+    tree = tmp_path / "tree"
+    hidden = shutil.ignore_patterns(".*", "__pycache__", "node_modules", "cdk.out", "tests", "lab")
+    shutil.copytree(REPOSITORY, tree, ignore=hidden)
+    (tree / "infra" / "node_modules").symlink_to((REPOSITORY / "infra" / "node_modules").resolve())
+    (tree / ".bundles").symlink_to(locked.CACHE.resolve())
+    return tree
+
+
+def test_synth_needs_no_credentials_no_network_and_no_git(
+    tree: Path, tmp_path: Path, assembled: Callable[[str], Assembly]
+) -> None:
+    """As on a machine that knows nobody: each way out leads to a closed port."""
+    built = assembled("cross-account")  # its bundles are there now
+    home, out = tmp_path / "home", tmp_path / "out"
+    home.mkdir()
+    closed = "http://127.0.0.1:9"
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), closed)
+    environment = {
+        **nowhere,
+        "HOME": str(home),
+        "PATH": "/nowhere",
+        "PIP_INDEX_URL": f"{closed}/simple",
+        "npm_config_registry": closed,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "PYTHONPATH": os.pathsep.join([str(tree), str(tree / "shared")]),
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-m", "infra.cdk", "synth", "-q", "-c", "config=docs/examples/cross-account.yaml", "-o", out],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    names = {path.name.removesuffix(".template.json") for path in out.glob("*.template.json")}
+    assert names == set(built.templates)
+    assert not (tree / ".git").exists()
