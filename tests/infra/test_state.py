@@ -1,0 +1,303 @@
+"""Is what the flows know safe from a deployment, a mistake and a stranger? The state stacks, as they are deployed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from aws_cdk import App
+from aws_cdk.assertions import Template
+
+from infra.deployment import Deployment, FlowDeployment, Place, plan
+from infra.stacks.state import StateStack
+from mirrorless.configuration import load
+from mirrorless.configuration.problems import InvalidConfiguration
+from mirrorless.settings import Tables
+from mirrorless.tables import EXPIRY, TableDefinition, definitions
+from tests.assembly import CONTEXT, EXAMPLES, Assembly, Resource
+
+Assembled = Callable[[str], Assembly]
+TABLE = "AWS::DynamoDB::GlobalTable"
+
+HERE = "arn:aws:kms:eu-west-1:111122223333:key/1f2e3d4c-5b6a-4978-8695-a4b3c2d1e0f1"
+THERE = "arn:aws:kms:us-east-1:111122223333:key/2a3b4c5d-6e7f-4081-92a3-b4c5d6e7f809"
+"""Keys of the target's region and of the source's, in `two_regions`."""
+
+
+def two_regions(*keys: str, replicas: bool = True, flows: tuple[str, ...] = ("a->b",)) -> Deployment:
+    """The plan of flows between clusters in two regions, with a customer's keys."""
+    document = {
+        "clusters": {
+            alias: {"bootstrap.servers": [f"{alias}:9096"], "region": region, "account": "111122223333"}
+            for alias, region in (("a", "us-east-1"), ("b", "eu-west-1"), ("c", "us-east-1"))
+        },
+        "flows": {flow: {"topics": ["orders"]} for flow in flows},
+        "deployment": {"kms.key.arns": list(keys), "offset.map.replicas.enabled": replicas},
+    }
+    return plan(load(json.dumps(document, indent=1)))
+
+
+def state_of(deployment: Deployment) -> dict[str, Any]:
+    """The resources of the only state stack of a plan."""
+    (place,) = deployment.states
+    stack = StateStack(App(context=dict(CONTEXT)), deployment=deployment, place=place)
+    resources: dict[str, Any] = Template.from_stack(stack).to_json()["Resources"]
+    return resources
+
+
+def defined(flow: FlowDeployment) -> Mapping[str, TableDefinition]:
+    return {table.name: table for table in definitions(Tables(**flow.flow.tables))}
+
+
+def tables_of(assembly: Assembly, flow: FlowDeployment) -> Iterator[Resource]:
+    """A flow's tables, from whatever stack they are in."""
+    for resource in assembly.resources(TABLE):
+        if resource.properties["TableName"] in defined(flow):
+            yield resource
+
+
+@pytest.fixture(params=EXAMPLES)
+def assembly(request: pytest.FixtureRequest, assembled: Assembled) -> Assembly:
+    """Each example in turn."""
+    return assembled(request.param)
+
+
+def test_every_flow_has_its_tables_where_its_target_is_and_nobody_has_others(assembly: Assembly) -> None:
+    found = {(each.stack, each.properties["TableName"]) for each in assembly.resources(TABLE)}
+
+    planned = {
+        (assembly.deployment.stack_name("state", flow.state), name)
+        for flow in assembly.deployment.flows
+        for name in defined(flow)
+    }
+    assert found == planned
+    assert len(found) == 5 * len(assembly.deployment.flows)
+    assert {flow.state.region for flow in assembly.deployment.flows} == {
+        flow.flow.target.region for flow in assembly.deployment.flows
+    }
+
+
+def test_a_table_has_the_keys_that_the_code_asks_for_and_only_the_offset_map_expires(assembly: Assembly) -> None:
+    for flow in assembly.deployment.flows:
+        for table in tables_of(assembly, flow):
+            definition = defined(flow)[table.properties["TableName"]]
+            asked = definition.create_request()
+            assert {key: table.properties[key] for key in asked} == asked
+            expiry = {"AttributeName": EXPIRY, "Enabled": True} if "offset-map" in definition.name else None
+            assert table.properties.get("TimeToLiveSpecification") == expiry
+
+
+def test_a_table_survives_its_stack_and_a_mistake_in_every_region(assembly: Assembly) -> None:
+    for table in assembly.resources(TABLE):
+        assert table.body["DeletionPolicy"] == table.body["UpdateReplacePolicy"] == "Retain"
+        for replica in table.properties["Replicas"]:
+            assert replica["DeletionProtectionEnabled"] is True
+            assert replica["PointInTimeRecoverySpecification"] == {
+                "PointInTimeRecoveryEnabled": True,
+                "RecoveryPeriodInDays": 35,
+            }
+            assert {"Key": "mirrorless", "Value": "state"} in replica["Tags"]
+            assert "ContributorInsightsSpecification" not in replica
+
+
+def test_the_state_stacks_and_no_others_are_protected_from_deletion(assembly: Assembly) -> None:
+    artifacts = json.loads((assembly.folder / "manifest.json").read_text())["artifacts"]
+
+    protected = {
+        name for name in assembly.templates if artifacts[name]["properties"].get("terminationProtection") is True
+    }
+
+    assert protected == {assembly.deployment.stack_name("state", place) for place in assembly.deployment.states}
+
+
+def test_a_copy_is_kept_where_the_source_is_and_nowhere_else(assembly: Assembly) -> None:
+    for flow in assembly.deployment.flows:
+        wanted = {flow.state.region, flow.replica_region or flow.state.region}
+        for table in tables_of(assembly, flow):
+            regions = [replica["Region"] for replica in table.properties["Replicas"]]
+            assert sorted(regions) == sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    ("example", "regions"),
+    [
+        ("active-passive", {"us-west-2", "us-east-1"}),
+        ("aggregation", {"us-east-2"}),  # source and target in one region
+        ("cross-account", {"us-west-2"}),  # a global table has one account
+        ("self-managed-to-msk", {"eu-west-1"}),  # no region that is known
+    ],
+)
+def test_examples_are_copied_so(example: str, regions: set[str], assembled: Assembled) -> None:
+    (copies,) = {
+        frozenset(replica["Region"] for replica in table.properties["Replicas"])
+        for table in assembled(example).resources(TABLE)
+    }
+
+    assert copies == regions
+
+
+def test_who_wants_no_copies_gets_none() -> None:
+    for resource in state_of(two_regions(replicas=False)).values():
+        if resource["Type"] == TABLE:
+            assert [replica["Region"] for replica in resource["Properties"]["Replicas"]] == ["eu-west-1"]
+
+
+def test_tables_copies_and_bucket_are_encrypted_with_the_keys_of_their_regions() -> None:
+    resources = state_of(two_regions(HERE, THERE)).values()
+
+    keys = {"eu-west-1": HERE, "us-east-1": THERE}
+    tables = [each["Properties"] for each in resources if each["Type"] == TABLE]
+    assert len(tables) == 5
+    for table in tables:
+        assert table["SSESpecification"] == {"SSEEnabled": True, "SSEType": "KMS"}
+        assert {each["Region"]: each["SSESpecification"]["KMSMasterKeyId"] for each in table["Replicas"]} == keys
+    (bucket,) = (each["Properties"] for each in resources if each["Type"] == "AWS::S3::Bucket")
+    (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": HERE}
+
+
+def test_without_keys_they_are_encrypted_with_those_of_aws() -> None:
+    resources = state_of(two_regions()).values()
+
+    tables = [each["Properties"] for each in resources if each["Type"] == TABLE]
+    assert all(table["SSESpecification"] == {"SSEEnabled": False} for table in tables)  # DynamoDB's own key
+    assert "kms" not in json.dumps(tables).lower()
+    (bucket,) = (each["Properties"] for each in resources if each["Type"] == "AWS::S3::Bucket")
+    (rule,) = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert rule["ServerSideEncryptionByDefault"] == {"SSEAlgorithm": "AES256"}
+
+
+@pytest.mark.parametrize(("key", "lacking"), [(HERE, "us-east-1"), (THERE, "eu-west-1")])
+def test_a_key_for_one_of_two_regions_is_refused_before_anything_is_made(key: str, lacking: str) -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        two_regions(key)
+
+    (problem,) = caught.value.problems
+    assert problem.where == "deployment.kms.key.arns"
+    assert f"add a key of {lacking} in account 111122223333" in problem.hint
+    assert [flow.replica_key for flow in two_regions(key, replicas=False).flows] == [None]
+
+
+def test_a_flow_keeps_its_tables_whatever_flows_come_before_it() -> None:
+    alone = state_of(two_regions(flows=("a->b",)))
+    together = state_of(two_regions(flows=("c->b", "a->b")))
+
+    assert len(together) == len(alone) + 5
+    assert {name: together[name] for name in alone} == alone
+
+
+def test_each_place_has_one_bucket_that_is_closed_kept_and_swept(assembly: Assembly) -> None:
+    buckets = {each.stack: each for each in assembly.resources("AWS::S3::Bucket")}
+
+    deployment = assembly.deployment
+    assert {(stack, each.properties["BucketName"]) for stack, each in buckets.items()} == {
+        (deployment.stack_name("state", place), place.bucket_name) for place in deployment.states
+    }
+    for bucket in buckets.values():
+        assert bucket.body["DeletionPolicy"] == bucket.body["UpdateReplacePolicy"] == "Retain"
+        assert set(bucket.properties["PublicAccessBlockConfiguration"].values()) == {True}
+        assert bucket.properties["VersioningConfiguration"] == {"Status": "Enabled"}
+        assert bucket.properties["OwnershipControls"] == {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+        (rule,) = bucket.properties["LifecycleConfiguration"]["Rules"]
+        assert rule["Status"] == "Enabled"
+        assert rule["NoncurrentVersionExpiration"] == {"NoncurrentDays": 30}
+        assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
+        assert "ExpirationInDays" not in rule, "reports stay until somebody deletes them"
+
+
+def test_a_bucket_is_spoken_to_over_tls_only(assembly: Assembly) -> None:
+    policies = list(assembly.resources("AWS::S3::BucketPolicy"))
+
+    assert len(policies) == len(assembly.deployment.states)
+    for policy in policies:
+        statements = policy.properties["PolicyDocument"]["Statement"]
+        assert {each["Effect"] for each in statements} == {"Deny"}
+        assert {json.dumps(each["Condition"]) for each in statements} == {
+            '{"Bool": {"aws:SecureTransport": "false"}}',
+            '{"NumericLessThan": {"s3:TlsVersion": 1.2}}',
+        }
+
+
+def test_a_bucket_is_named_so_that_no_other_account_has_the_name() -> None:
+    assert Place(account="111122223333", region="eu-west-1").bucket_name == "mirrorless-111122223333-eu-west-1"
+
+
+def roles_by_path(assembly: Assembly) -> dict[str, Resource]:
+    """The roles of functions by their ARN's pattern, given the account of their stack."""
+    found = {}
+    for home in assembly.deployment.homes:
+        for kind in ("replication", "control"):
+            for role in assembly.resources("AWS::IAM::Role", stack=assembly.deployment.stack_name(kind, home)):
+                found[home.iam_arn(f"role{role.properties.get('Path', '/')}*")] = role
+    return found
+
+
+def test_only_where_functions_are_in_another_account_is_there_a_role_to_the_tables(assembly: Assembly) -> None:
+    stacks = {assembly.deployment.stack_name("state", place) for place in assembly.deployment.states}
+    roles = {each.properties["RoleName"] for each in assembly.resources("AWS::IAM::Role") if each.stack in stacks}
+
+    assert roles == {
+        str(flow.flow.tables_role).rpartition("/")[2] for flow in assembly.deployment.flows if flow.flow.tables_role
+    }
+
+
+def test_the_role_to_the_tables_trusts_the_functions_that_may_assume_it_and_nobody_else(assembled: Assembled) -> None:
+    assembly = assembled("cross-account")
+    (flow,) = assembly.deployment.flows
+    role = tables_role(assembly, flow)
+    functions = ("forward", "heartbeat_checkpoint", "refresh_topics", "remove_mappings")
+    trusted = [f"arn:aws:iam::111122223333:role/mirrorless/production_vault/{each}/*" for each in functions]
+
+    (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Effect"] == "Allow"
+    assert statement["Action"] == "sts:AssumeRole"
+    # The account by itself would let everybody in it come; each of its roles would do.
+    assert statement["Principal"] == {"AWS": "arn:aws:iam::111122223333:root"}
+    assert {operator: dict(keys) for operator, keys in statement["Condition"].items()} == {
+        "ArnLike": {"aws:PrincipalArn": trusted}
+    }
+    holders = {path for path, function in roles_by_path(assembly).items() if may_assume(assembly, function, flow)}
+    assert holders
+    assert holders <= set(trusted)
+
+
+def tables_role(assembly: Assembly, flow: FlowDeployment) -> Mapping[str, Any]:
+    """The role that the flow's functions are told, from the state stack."""
+    resources = assembly.template("state", flow.state)["Resources"].values()
+    (role,) = (each["Properties"] for each in resources if each["Type"] == "AWS::IAM::Role")
+    assert flow.flow.tables_role == flow.state.iam_arn(f"role/{role['RoleName']}")
+    found: Mapping[str, Any] = role
+    return found
+
+
+def may_assume(assembly: Assembly, role: Resource, flow: FlowDeployment) -> bool:
+    """Whether a policy of a role lets it become the one that reaches the flow's tables."""
+    return any(
+        statement["Resource"] == flow.flow.tables_role
+        for policy in assembly.resources("AWS::IAM::Policy", stack=role.stack)
+        if {"Ref": role.id} in policy.properties["Roles"]
+        for statement in policy.properties["PolicyDocument"]["Statement"]
+        if statement["Action"] == "sts:AssumeRole"
+    )
+
+
+def listed(value: str | list[str]) -> list[str]:
+    """A list, which IAM writes without brackets when it has one member."""
+    return [value] if isinstance(value, str) else value
+
+
+def test_the_role_to_the_tables_reaches_this_flows_tables_and_no_others(assembled: Assembled) -> None:
+    assembly = assembled("cross-account")
+    (flow,) = assembly.deployment.flows
+    role = tables_role(assembly, flow)
+    (policy,) = role["Policies"]
+
+    statements = policy["PolicyDocument"]["Statement"]
+    assert {each["Resource"] for each in statements} <= {*flow.table_arns().values(), flow.tables_key}
+    actions = [action for each in statements for action in listed(each["Action"])]
+    assert actions
+    assert not [action for action in actions if re.search(r"\*|Delete(Table|Backup)|UpdateTable|:Create", action)]
+    assert "ManagedPolicyArns" not in role
