@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from aws_cdk import CfnResource
 from constructs import Construct, IDependable
 
 from infra.flow_function import FlowFunction
 from infra.mappings import map_topic
+from infra.readable_diff import show_in_diff
 from infra.rights import Part, Right, kafka, mappings, network, secrets, tables
 from mirrorless.settings import VARIABLE
 
@@ -80,8 +80,7 @@ class Forwarder(Construct):
             variables=variables(flow),
             reserved_concurrency=chosen.reserved_concurrency,
         )
-        resource = cast("CfnResource", self.function.function.node.default_child)
-        resource.add_metadata("mirrorless", settings(flow))
+        show_in_diff(self.function.function, settings(flow))
         for topic in flow.flow.literal_topics:
             mapping = map_topic(self, flow, topic, alias=self.function.alias, after=self.function.policy)
             for needed in after:

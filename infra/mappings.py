@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OWNER = "deployment"
 """Who keeps a mapping of the template, by its tag. Those of topics that are found belong to `refresh_topics`."""
 
-_NAMES = {"KAFKA_BOOTSTRAP_SERVERS": "KafkaBootstrapServers"}
+_NAMES = {"KAFKA_BOOTSTRAP_SERVERS": "KafkaBootstrapServers", "KMSKeyArn": "KmsKeyArn"}
 """Names that CloudFormation writes in another way than the API; all others are the same."""
 
 

@@ -1,0 +1,139 @@
+"""Does the template ask for the same mapping as the API's request would?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import botocore.session
+import pytest
+from aws_cdk import App, Stack
+from aws_cdk import aws_lambda as lambda_
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+from constructs import Construct
+
+from infra.deployment import FlowDeployment, plan
+from infra.mappings import OWNER, map_topic, mapping_request, template_properties
+from lab.api_model import violations
+from mirrorless.configuration import load
+from mirrorless.scheduled.control_settings import control_settings
+from mirrorless.topics.mappings import group_of
+from mirrorless.topics.mappings import mapping_request as found_request
+from tests.assembly import EXAMPLES, Assembly
+
+MAPPING = "AWS::Lambda::EventSourceMapping"
+SCHEMA = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", MAPPING).schema
+
+
+def flows(example: str) -> tuple[FlowDeployment, ...]:
+    return plan(load(EXAMPLES[example])).flows
+
+
+def described(schema: Any, value: Any, place: str = "") -> Iterator[str]:
+    """Every member of a value that CloudFormation's schema of the resource does not describe."""
+    if "$ref" in schema:
+        schema = SCHEMA["definitions"][schema["$ref"].rsplit("/", 1)[-1]]
+    if isinstance(value, dict):
+        for name, each in value.items():
+            if name not in schema.get("properties", {}):
+                yield f"{place}/{name}"
+            else:
+                yield from described(schema["properties"][name], each, f"{place}/{name}")
+    elif isinstance(value, list):
+        for each in value:
+            yield from described(schema["items"], each, f"{place}[]")
+
+
+def example_of(shape: Any) -> Any:
+    """A request with every member that the API's model knows."""
+    match shape.type_name:
+        case "structure":
+            return {name: example_of(member) for name, member in shape.members.items()}
+        case "list":
+            return [example_of(shape.member)]
+        case "map":
+            return {name: example_of(shape.value) for name in shape.key.enum or ["name"]}
+        case "boolean":
+            return True
+        case "string":
+            return "text"
+        case _:
+            return 1
+
+
+def test_every_member_of_a_request_has_a_property_of_cloudformations_schema() -> None:
+    """Also those that no flow uses today: a name that CloudFormation writes in its own way would be found here."""
+    model = botocore.session.get_session().get_service_model("lambda").operation_model("CreateEventSourceMapping")
+
+    unknown = list(described(SCHEMA, template_properties(example_of(model.input_shape))))
+
+    assert unknown == ["/DestinationConfig/OnSuccess"]  # the API shares the shape with asynchronous invocations
+
+
+def test_a_member_that_cloudformation_does_not_describe_would_be_found() -> None:
+    assert list(described(SCHEMA, {"SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": []}}}))
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_topic_that_is_named_and_one_that_is_found_get_the_same_mapping(example: str) -> None:
+    """But for whose it is, and where a new one begins: refresh_topics commits that for the group beforehand."""
+    for flow in flows(example):
+        settings = control_settings(flow.flow.control_settings("forward:live", secret_arn=flow.secret_arn))
+        named, found = mapping_request(flow, "orders"), found_request(settings, "orders")
+        for request in (named, found):
+            for begin in ("StartingPosition", "StartingPositionTimestamp"):
+                request.pop(begin, None)
+
+        assert named.pop("Tags")["mirrorless:owner"] == OWNER
+        assert found.pop("Tags")["mirrorless:owner"] != OWNER
+        assert named == found
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_mapping_of_a_template_is_what_the_api_would_be_asked_for(
+    example: str, assembled: Callable[[str], Assembly]
+) -> None:
+    assembly = assembled(example)
+    made = {group_of(dict(each.properties)): each for each in assembly.resources(MAPPING)}
+
+    asked = [
+        (flow, topic, mapping_request(flow, topic))
+        for flow in assembly.deployment.flows
+        for topic in flow.flow.literal_topics
+    ]
+
+    assert {flow.flow.group_name(topic) for flow, topic, _ in asked} == made.keys()
+    for flow, topic, request in asked:
+        assert violations("CreateEventSourceMapping", {"FunctionName": "forward", **request}) == []
+        properties = dict(made[flow.flow.group_name(topic)].properties)
+        expected = template_properties(request)
+        tags = properties.pop("Tags")
+        assert all(tag in tags for tag in expected.pop("Tags"))
+        assert "Ref" in properties.pop("FunctionName")
+        assert properties == expected
+
+
+def test_topics_that_differ_in_case_and_punctuation_only_have_mappings_of_their_own() -> None:
+    flow = flows("active-active")[0]
+    topics = ["orders.new", "orders-new", "orders_new", "ordersnew", "Orders.New"]
+    stack = Stack(App(), "S")
+    alias = lambda_.Function.from_function_arn(stack, "F", "arn:aws:lambda:us-east-1:111122223333:function:f")
+    scope = Construct(stack, flow.id)
+
+    ids = [
+        stack.resolve(
+            map_topic(
+                scope,
+                flow,
+                topic,
+                alias=lambda_.Alias.from_alias_attributes(
+                    scope, f"A-{topic}", alias_name="live", alias_version=alias.latest_version
+                ),
+                after=scope,
+            ).logical_id
+        )
+        for topic in topics
+    ]
+
+    assert len(set(ids)) == len(topics)
+    assert all("Mappingorders" in each or "MappingOrders" in each for each in ids)
