@@ -82,6 +82,8 @@ lock: $(READY) ## resolve all pinned versions anew
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
 	  functions/requirements.in -o functions/requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
+	  spark/requirements.in -o spark/requirements.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
 	  lab/requirements-runtime.in -o lab/requirements-runtime.txt
 
 clean: ## remove everything that make brought or wrote

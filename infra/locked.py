@@ -34,9 +34,12 @@ _RECIPE = Path(__file__).read_bytes()
 """This module is an input too: what it prunes today must not be found in a folder of yesterday."""
 
 _MACHINES = {"manylinux arm64": "aarch64", "manylinux x86_64": "x86_64"}
-_SERVICES = frozenset({"dynamodb", "lambda", "secretsmanager", "sts"})
+SERVICES = frozenset({"dynamodb", "lambda", "secretsmanager", "sts"})
+"""What functions call of AWS; botocore carries the models of hundreds."""
+
 _UTILITIES = frozenset({"jmespath_utils", "parameters", "typing"})
 """Of Powertools' utilities, which stand apart from each other."""
+
 _PRUNED = (
     "bin",
     "boto3/examples",
@@ -46,6 +49,12 @@ _PRUNED = (
     "confluent_kafka/schema_registry",
     # Web APIs, half of Powertools by size.
     "aws_lambda_powertools/event_handler",
+    # What pyarrow was built and tested with, its file systems, and Flight, a protocol of its own: half of it by size.
+    *(f"pyarrow/{name}" for name in ("tests", "include", "includes", "src", "*.p[xy][dix]", "_pyarrow_cpp_tests*")),
+    *(f"pyarrow/{name}" for name in ("*_flight*", "libarrow_s3*", "_s3fs*", "_gcsfs*", "_azurefs*", "_hdfs*")),
+    # One library under three names, which a wheel cannot link: the loader asks for `.so.N`.
+    "pyarrow/libarrow*.so",
+    "pyarrow/libarrow*.so.*.*",
 )
 _RECEIPTS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "direct_url.json", "zip-safe"})
 """What pip notes about itself. METADATA and licences stay: scanners look for the one, lawyers for the others."""
@@ -59,7 +68,14 @@ class BuildError(MirrorlessError):
     """A bundle could not be built. `where` names the lock file or the function."""
 
 
-def install(lock: Path, *, python: str, platform: Platform, cache: Path = CACHE) -> Path:
+def install(
+    lock: Path,
+    *,
+    python: str,
+    platform: Platform,
+    cache: Path = CACHE,
+    services: frozenset[str] = SERVICES,
+) -> Path:
     """Return the folder with exactly what the lock file pins, installing it the first time.
 
     Args:
@@ -67,16 +83,18 @@ def install(lock: Path, *, python: str, platform: Platform, cache: Path = CACHE)
         python: the interpreter's version, `3.13`. For `local` it must be the running one.
         platform: where the folder is to run.
         cache: where built folders are kept.
+        services: the services whose models botocore keeps.
 
     Raises:
         BuildError: pip could not install; its own words are in the error.
     """
-    folder = cache / f"deps-{key(lock.read_bytes(), python.encode(), _tag(platform).encode())}"
+    asked = (python, _tag(platform), *sorted(services))
+    folder = cache / f"deps-{key(lock.read_bytes(), *(word.encode() for word in asked))}"
 
     def fill(empty: Path) -> None:
         print(f"Installing {lock.name} for Python {python}, {platform}: some seconds, once.", file=sys.stderr)
         _pip(lock, python=python, platform=platform, target=empty)
-        _prune(empty)
+        _prune(empty, services)
         if platform == "local":
             compile_sources(empty)
         freeze_modes(empty)
@@ -198,16 +216,21 @@ def _run(argv: Sequence[str], *, cwd: Path, where: str, env: dict[str, str] | No
         raise BuildError(f"{' '.join(argv[1:4])} failed: {said}", where=where, hint="read its words above")
 
 
-def _prune(folder: Path) -> None:
-    for path in _PRUNED:
-        shutil.rmtree(folder / path, ignore_errors=True)  # a runtime folder has none of them
+def _prune(folder: Path, services: frozenset[str]) -> None:
+    for pattern in _PRUNED:  # no folder has all of them
+        for path in folder.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     for models in (folder / "botocore" / "data", folder / "boto3" / "data"):
         for service in models.glob("*/"):
-            if service.name not in _SERVICES:
+            if service.name not in services:
                 shutil.rmtree(service)
     for utility in (folder / "aws_lambda_powertools" / "utilities").glob("*/"):
         if utility.name not in _UTILITIES:
             shutil.rmtree(utility)
+    _forget_receipts(folder)
+
+
+def _forget_receipts(folder: Path) -> None:
     for notes in folder.glob("*.dist-info"):
         # Not every wheel says what it brings; pip's receipt does, before it goes.
         rows = csv.reader((notes / "RECORD").read_text().splitlines())
