@@ -1,6 +1,6 @@
-"""Which files are deployed? The bundle of a function as an asset: the folder that the lab runs out of.
+"""Which files are deployed? The bundle of a function as an asset: the folder that the lab runs out of; and jobs' files.
 
-The folder is built before CDK sees it, so that an asset's hash is the hash of what is deployed, not of its sources.
+They are built before CDK sees them, so that an asset's hash is the hash of what is deployed, not of its sources.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 from aws_cdk import aws_lambda as lambda_
 
-from infra import bundle
+from infra import bundle, locked, spark_archive
 
 if TYPE_CHECKING:
     from constructs import Construct
 
     from infra.locked import Platform
+    from infra.spark_archive import Artifact
 
 LOCAL = "mirrorless:local"
 """Context key. `true` makes assets for this machine, so that what a template deploys can be run here."""
@@ -33,3 +34,16 @@ def function_code(scope: Construct, part: str, architecture: Literal["arm64", "x
     else:
         folder = bundle.build(part, platform=_PLATFORMS[architecture])
     return lambda_.Code.from_asset(str(folder))
+
+
+def spark_artifacts(scope: Construct, architecture: Literal["arm64", "x86_64"]) -> dict[str, Artifact]:
+    """What jobs are made of: `package`, `environment`, and the scripts by the names of their jobs.
+
+    Raises:
+        infra.locked.BuildError: the archive cannot be built.
+    """
+    if scope.node.try_get_context(LOCAL):
+        environment = spark_archive.environment(python=locked.running_python())
+    else:
+        environment = spark_archive.environment(platform=_PLATFORMS[architecture])
+    return {"package": spark_archive.package(), "environment": environment, **spark_archive.scripts()}

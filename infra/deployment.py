@@ -203,6 +203,8 @@ def _problems(configuration: Configuration) -> Iterator[Problem]:
         if (length := len(flow.resource_name(LONGEST_PART))) > LONGEST_NAME:
             what = f"a function would have a name of {length} characters, and Lambda takes {LONGEST_NAME}"
             yield Problem(path=("flows", str(flow.name)), what=what, hint="shorten the cluster aliases")
+        if flow.settings.start == "backfill":
+            yield from _jobs_problems(flow, spark_enabled=configuration.deployment.spark.enabled)
         if (network := flow.home.vpc) and network.endpoints and network.id is None:
             what = "endpoints are made in a VPC, and its id is not written"
             yield Problem(path=("clusters", flow.home.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")
@@ -225,3 +227,14 @@ def _half_encrypted(flows: Iterable[FlowDeployment]) -> Iterator[Problem]:
             hint=f"add a key of {lacking} in account {flow.state.account}, or write "
             "`offset.map.replicas.enabled: false`",
         )
+
+
+def _jobs_problems(flow: Flow, *, spark_enabled: bool) -> Iterator[Problem]:
+    """Why no job could ever release the lanes of a flow that begins with one."""
+    if not spark_enabled:
+        what = f"{flow.name} begins with a Spark job, and there are to be none"
+        yield Problem(path=("deployment", "spark", "enabled"), what=what, hint="write `start: earliest`, or enable it")
+    elif flow.target.vpc is None:
+        what = f"{flow.name} begins with a Spark job, which reaches no broker without a network"
+        hint = "add `vpc`: the network in the cluster's region that its brokers are reached from"
+        yield Problem(path=("clusters", flow.target.alias, "vpc"), what=what, hint=hint)

@@ -1,24 +1,202 @@
-"""TODO by its helper."""
+"""What runs jobs in one place? An application for each target cluster, a role for each flow, and what jobs are made of.
+
+A job run is no resource: whoever starts one reads from a parameter of its flow what to submit it with.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from aws_cdk import CfnWaitConditionHandle
+from aws_cdk import Annotations, CfnOutput, RemovalPolicy, Stack
+from aws_cdk import aws_emrserverless as emr
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_ssm as ssm
+from aws_cdk.aws_s3_assets import Asset
+from constructs import Construct
 
+from infra import spark_plan
+from infra.assets import spark_artifacts
+from infra.exceptions import acknowledge
+from infra.rights import kafka, mappings, network, secrets, storage, tables
 from infra.stacks import PlacedStack
 
 if TYPE_CHECKING:
-    from constructs import Construct
+    from collections.abc import Mapping
 
-    from infra.deployment import Deployment, Place
+    from infra.deployment import Deployment, FlowDeployment, Place
+
+_ARCHITECTURES = {"arm64": "ARM64", "x86_64": "X86_64"}
 
 
 class SparkStack(PlacedStack):
-    """The spark stack of one place."""
+    """The Spark stack of one place."""
 
     def __init__(self, scope: Construct, *, deployment: Deployment, place: Place) -> None:
-        super().__init__(scope, "spark", deployment=deployment, place=place, description="spark")
-        CfnWaitConditionHandle(self, "Nothing")
-        for flow in deployment.kept_at(place):
-            del flow
+        super().__init__(scope, "spark", deployment=deployment, place=place, description="applications for jobs")
+        flows = deployment.kept_at(place)
+        artifacts = _deployed(self, deployment)
+        applications = {
+            name: SparkApplication(self, name, deployment=deployment, flow=flow)
+            for name, flow in sorted({spark_plan.application_name(flow): flow for flow in flows}.items())
+        }
+        for flow in flows:
+            application = applications[spark_plan.application_name(flow)]
+            FlowJobs(self, flow.id, deployment=deployment, flow=flow, application=application, artifacts=artifacts)
+
+
+class SparkApplication(Construct):
+    """Where the jobs towards one cluster run.
+
+    Attributes:
+        name: the application's name.
+        resource: the application.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, deployment: Deployment, flow: FlowDeployment) -> None:
+        """Make it. Args: flow: any of the flows towards the cluster."""
+        super().__init__(scope, id_)
+        self.name = spark_plan.application_name(flow)
+        spark, key_arn = deployment.settings.spark, deployment.kms_key(flow.state)
+        log = logs.LogGroup(
+            self,
+            "Log",
+            log_group_name=spark_plan.log_group(self.name),
+            retention=logs.RetentionDays.ONE_MONTH,  # replaced below: the enumeration has no way from a number
+            removal_policy=RemovalPolicy.DESTROY,
+            encryption_key=kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None,
+        )
+        cast("logs.CfnLogGroup", log.node.default_child).retention_in_days = deployment.settings.log_retention_days
+        self.resource = emr.CfnApplication(
+            self,
+            "Application",
+            name=self.name,
+            release_label=spark_plan.RELEASE,
+            type="SPARK",
+            architecture=_ARCHITECTURES[spark.architecture],
+            auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
+            auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
+                enabled=True, idle_timeout_minutes=spark_plan.IDLE_MINUTES
+            ),
+            # Workers' disks are bounded by the workers; a bound of their own would be one more to fit together.
+            maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(
+                cpu=f"{spark.maximum_vcpu}vCPU", memory=f"{spark.maximum_memory_gb}GB"
+            ),
+            scheduler_configuration=emr.CfnApplication.SchedulerConfigurationProperty(
+                max_concurrent_runs=spark_plan.most_runs(spark), queue_timeout_minutes=spark_plan.QUEUE_MINUTES
+            ),
+            interactive_configuration=emr.CfnApplication.InteractiveConfigurationProperty(
+                livy_endpoint_enabled=False, studio_enabled=False
+            ),
+            runtime_configuration=[
+                emr.CfnApplication.ConfigurationObjectProperty(
+                    classification="spark-defaults", properties=spark_plan.spark_defaults(spark)
+                )
+            ],
+            monitoring_configuration=emr.CfnApplication.MonitoringConfigurationProperty(
+                cloud_watch_logging_configuration=emr.CfnApplication.CloudWatchLoggingConfigurationProperty(
+                    enabled=True, log_group_name=log.log_group_name
+                ),
+                # Without it, there are no Spark pages to look at; it ends by itself after 30 days.
+                managed_persistence_monitoring_configuration=(
+                    emr.CfnApplication.ManagedPersistenceMonitoringConfigurationProperty(
+                        enabled=True, encryption_key_arn=key_arn
+                    )
+                ),
+            ),
+        )
+        alias, reach = flow.flow.target.alias, flow.flow.target.vpc
+        if reach:
+            self.resource.network_configuration = emr.CfnApplication.NetworkConfigurationProperty(
+                subnet_ids=list(reach.subnets), security_group_ids=list(reach.security_groups)
+            )
+        else:
+            Annotations.of(self).add_warning_v2(
+                "mirrorless:jobs-without-network",
+                f"jobs towards {alias} reach no broker: EMR Serverless has no way out of AWS's own services without a "
+                f"network; write `vpc` under clusters.{alias}, or `spark: {{enabled: false}}` under deployment",
+            )
+        CfnOutput(self, "Id", value=self.resource.attr_application_id, description=f"Application {self.name}")
+
+
+class FlowJobs(Construct):
+    """What the jobs of one flow run as, and are submitted with."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        deployment: Deployment,
+        flow: FlowDeployment,
+        application: SparkApplication,
+        artifacts: Mapping[str, Asset],
+    ) -> None:
+        """Make it. Args: artifacts: `package`, `environment`, and the scripts by the names of their jobs."""
+        super().__init__(scope, id_)
+        place, key = flow.state, deployment.kms_key(flow.state)
+        application_arn = application.resource.attr_arn
+        role = iam.Role(
+            self,
+            "Role",
+            role_name=spark_plan.role_name(flow),
+            description=f"jobs of {flow.id}",
+            assumed_by=iam.ServicePrincipal(
+                "emr-serverless.amazonaws.com",
+                conditions={
+                    "StringEquals": {"aws:SourceAccount": place.account},
+                    "ArnLike": {"aws:SourceArn": [application_arn, f"{application_arn}/jobruns/*"]},
+                },
+            ),
+        )
+        objects = [
+            f"arn:{place.partition}:s3:::{each.s3_bucket_name}/{each.s3_object_key}" for each in artifacts.values()
+        ]
+        rights = [
+            *(
+                right
+                for subject in (tables, secrets, kafka, network, mappings)
+                for right in subject.rights("jobs", flow)
+            ),
+            *storage.rights(
+                flow,
+                bucket=place.bucket_name,
+                prefix=spark_plan.prefix(flow),
+                artifacts=objects,
+                log_group=spark_plan.log_group(application.name),
+                key=key,
+            ),
+        ]
+        policy = iam.Policy(self, "Policy", roles=[role], statements=[right.statement() for right in rights])
+        acknowledge(policy, rights)
+        uris = {name: each.s3_object_url for name, each in artifacts.items()}
+        package, environment = uris.pop("package"), uris.pop("environment")
+        submission = {
+            "application_id": application.resource.attr_application_id,
+            "role_arn": place.iam_arn(f"role/{spark_plan.role_name(flow)}"),
+            "bucket": place.bucket_name,
+            "prefix": spark_plan.prefix(flow),
+            "kms_key_arn": key,
+            "jobs": uris,
+            "confs": spark_plan.submit_confs(package=package, environment=environment),
+        }
+        parameter = ssm.StringParameter(
+            self,
+            "Submission",
+            parameter_name=spark_plan.parameter_name(flow),
+            description=f"How jobs of {flow.id} are submitted",
+            string_value=Stack.of(self).to_json_string(submission),
+        )
+        parameter.node.add_dependency(policy)  # whoever can read it can start a job that works
+        CfnOutput(self, "RoleArn", value=role.role_arn, description=f"Role of the jobs of {flow.id}")
+        CfnOutput(self, "Parameter", value=parameter.parameter_name, description=f"How to submit jobs of {flow.id}")
+
+
+def _deployed(stack: SparkStack, deployment: Deployment) -> dict[str, Asset]:
+    found = spark_artifacts(stack, deployment.settings.spark.architecture)
+    scope = Construct(stack, "Artifacts")
+    assets = {name: Asset(scope, name, path=str(each.path), asset_hash=each.hash) for name, each in found.items()}
+    for name, asset in assets.items():
+        CfnOutput(scope, f"{name}-uri", value=asset.s3_object_url, description=f"What jobs are made of: {name}")
+    return assets

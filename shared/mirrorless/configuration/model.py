@@ -378,8 +378,10 @@ class SparkSection(Section):
 
     enabled: bool = Field(default=True, description="Whether there are any.")
     architecture: Literal["arm64", "x86_64"] = Field(default="arm64", description="Processor.")
-    maximum_vcpu: int = Field(default=64, ge=4, le=4_000, description="vCPU of all jobs of one region together.")
-    maximum_memory_gb: int = Field(default=256, ge=16, le=16_000, description="Memory of all jobs of one region, GB.")
+    maximum_vcpu: int = Field(default=64, ge=4, le=4_000, description="vCPU of all jobs towards one cluster together.")
+    maximum_memory_gb: int = Field(
+        default=256, ge=16, le=16_000, description="Memory of all jobs towards one cluster, GB."
+    )
 
 
 class DeploymentSection(Section):

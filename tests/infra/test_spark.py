@@ -1,0 +1,251 @@
+"""Jobs run where their target is, within bounds, as a role that can do nothing beyond its flow."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import spark_plan
+from infra.deployment import plan
+from mirrorless.configuration import load
+from mirrorless.configuration.model import SparkSection
+from mirrorless.configuration.problems import InvalidConfiguration
+from tests.assembly import EXAMPLES, Assembly, Resource, assemble
+
+Assembled = Callable[[str], Assembly]
+
+APPLICATION = "AWS::EMRServerless::Application"
+
+
+def applications(assembly: Assembly) -> dict[str, Resource]:
+    return {found.properties["Name"]: found for found in assembly.resources(APPLICATION)}
+
+
+def roles(assembly: Assembly) -> dict[str, Resource]:
+    return {
+        found.properties["RoleName"]: found for found in assembly.resources("AWS::IAM::Role", stack="mirrorless-spark-")
+    }
+
+
+def statements(assembly: Assembly, role: Resource) -> list[Mapping[str, Any]]:
+    return [
+        statement
+        for policy in assembly.resources("AWS::IAM::Policy", stack=role.stack)
+        if {"Ref": role.id} in policy.properties["Roles"]
+        for statement in policy.properties["PolicyDocument"]["Statement"]
+    ]
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def submission(assembly: Assembly, flow: str) -> dict[str, Any]:
+    """What the parameter of a flow says, with `application` for what only the deployment knows."""
+    (found,) = (
+        each
+        for each in assembly.resources("AWS::SSM::Parameter")
+        if each.properties["Name"] == f"/mirrorless/{flow}/jobs"
+    )
+    parts = found.properties["Value"]["Fn::Join"][1]
+    read: dict[str, Any] = json.loads("".join(part if isinstance(part, str) else "application" for part in parts))
+    return read
+
+
+def test_the_release_is_the_one_that_the_jobs_are_written_for(assembled: Assembled) -> None:
+    found = applications(assembled("cross-account"))["mirrorless-vault"].properties
+
+    assert (found["ReleaseLabel"], found["Type"], found["Architecture"]) == ("emr-spark-8.1.0", "SPARK", "ARM64")
+
+
+@pytest.mark.parametrize("example", [name for name in EXAMPLES if name != "aggregation"])
+def test_an_application_costs_nothing_while_idle_and_has_an_upper_bound(example: str, assembled: Assembled) -> None:
+    for application in applications(assembled(example)).values():
+        found = application.properties
+
+        assert "InitialCapacity" not in found
+        assert found["AutoStartConfiguration"] == {"Enabled": True}
+        assert found["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 15}
+        assert found["MaximumCapacity"] == {"Cpu": "64vCPU", "Memory": "256GB"}
+        assert found["InteractiveConfiguration"] == {"LivyEndpointEnabled": False, "StudioEnabled": False}
+
+
+def test_nothing_is_made_where_jobs_are_not_wanted(assembled: Assembled) -> None:
+    assert not [name for name in assembled("aggregation").templates if "spark" in name]
+
+
+def test_flows_towards_one_cluster_share_its_application_and_its_network(assembled: Assembled) -> None:
+    assembly = assembled("hub-and-spoke")
+    found = applications(assembly)
+
+    assert sorted(found) == ["mirrorless-dublin", "mirrorless-hub", "mirrorless-paris"]
+    assert found["mirrorless-hub"].stack == "mirrorless-spark-eu-central-1"
+    for flow in assembly.deployment.flows:
+        network = found[spark_plan.application_name(flow)].properties["NetworkConfiguration"]
+        assert flow.flow.target.vpc is not None
+        assert network["SubnetIds"] == list(flow.flow.target.vpc.subnets)
+        assert network["SecurityGroupIds"] == list(flow.flow.target.vpc.security_groups)
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [
+        SparkSection(),
+        SparkSection.model_validate({"maximum.vcpu": 4, "maximum.memory.gb": 16}),
+        SparkSection.model_validate({"maximum.vcpu": 4_000, "maximum.memory.gb": 16}),
+    ],
+)
+def test_every_job_that_runs_has_room_for_an_executor_and_none_asks_for_more_than_there_is(spark: SparkSection) -> None:
+    driver, executor = spark_plan.DRIVER, spark_plan.EXECUTOR
+    runs, executors = spark_plan.most_runs(spark), spark_plan.most_executors(spark)
+    driver_gb, executor_gb = driver["memory"] + driver["overhead"], executor["memory"] + executor["overhead"]
+
+    assert runs * (driver["cores"] + executor["cores"]) <= spark.maximum_vcpu
+    assert runs * (driver_gb + executor_gb) <= spark.maximum_memory_gb
+    assert driver["cores"] + executors * executor["cores"] <= spark.maximum_vcpu
+    assert driver_gb + executors * executor_gb <= spark.maximum_memory_gb
+    assert runs >= 1
+    assert executors >= 1
+
+
+def test_no_task_is_run_twice_at_once_and_executors_are_bounded(assembled: Assembled) -> None:
+    (configured,) = applications(assembled("cross-account"))["mirrorless-vault"].properties["RuntimeConfiguration"]
+
+    assert configured["Classification"] == "spark-defaults"
+    assert configured["Properties"]["spark.speculation"] == "false"
+    assert configured["Properties"]["spark.dynamicAllocation.maxExecutors"] == "31"
+
+
+def test_logs_end_and_the_customers_key_encrypts_them(assembled: Assembled) -> None:
+    assembly = assembled("cross-account")
+    key = assembly.deployment.settings.kms_key_arns[0]
+    (group,) = assembly.resources("AWS::Logs::LogGroup", stack="mirrorless-spark-")
+    monitoring = applications(assembly)["mirrorless-vault"].properties["MonitoringConfiguration"]
+
+    assert group.properties["RetentionInDays"] == 30
+    assert group.properties["KmsKeyId"] == key
+    assert monitoring["CloudWatchLoggingConfiguration"] == {"Enabled": True, "LogGroupName": {"Ref": group.id}}
+    assert monitoring["ManagedPersistenceMonitoringConfiguration"] == {"Enabled": True, "EncryptionKeyArn": key}
+
+
+def test_only_this_account_and_this_application_can_put_on_the_role(assembled: Assembled) -> None:
+    assembly = assembled("cross-account")
+    application = {"Fn::GetAtt": [applications(assembly)["mirrorless-vault"].id, "Arn"]}
+    (statement,) = roles(assembly)["mirrorless-jobs-production_vault"].properties["AssumeRolePolicyDocument"][
+        "Statement"
+    ]
+
+    assert statement["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
+    assert statement["Condition"] == {
+        "StringEquals": {"aws:SourceAccount": "444455556666"},
+        "ArnLike": {"aws:SourceArn": [application, {"Fn::Join": ["", [application, "/jobruns/*"]]}]},
+    }
+
+
+def test_a_flows_jobs_reach_no_object_of_another_flow(assembled: Assembled) -> None:
+    assembly = assembled("hub-and-spoke")
+    role = roles(assembly)["mirrorless-jobs-paris_hub"]
+    objects = [
+        resource
+        for statement in statements(assembly, role)
+        if any(action.startswith("s3:") and action != "s3:ListBucket" for action in listed(statement["Action"]))
+        for resource in listed(statement["Resource"])
+    ]
+    bucket = "arn:aws:s3:::mirrorless-111122223333-eu-central-1/flows"
+
+    assert any(fnmatchcase(f"{bucket}/paris_hub/report.json", pattern) for pattern in objects)
+    assert not any(fnmatchcase(f"{bucket}/dublin_hub/report.json", pattern) for pattern in objects)
+    (listing,) = (each for each in statements(assembly, role) if listed(each["Action"]) == ["s3:ListBucket"])
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": "flows/paris_hub/*"}}
+
+
+@pytest.mark.parametrize("example", [name for name in EXAMPLES if name != "aggregation"])
+def test_a_role_has_no_bare_wildcard_and_no_action_of_every_kind(example: str, assembled: Assembled) -> None:
+    assembly = assembled(example)
+    for role in roles(assembly).values():
+        for statement in statements(assembly, role):
+            assert "*" not in listed(statement["Resource"]), statement
+            assert not [action for action in listed(statement["Action"]) if "*" in action], statement
+
+
+def test_what_a_job_is_submitted_with_is_what_its_role_may_read(assembled: Assembled) -> None:
+    assembly = assembled("cross-account")
+    said = submission(assembly, "production_vault")
+    confs = said["confs"]
+    uris = {confs["spark.submit.pyFiles"], confs["spark.archives"].removesuffix("#environment"), *said["jobs"].values()}
+    role = roles(assembly)["mirrorless-jobs-production_vault"]
+    readable = next(each["Resource"] for each in statements(assembly, role) if each["Action"] == "s3:GetObject")
+
+    assert {uri.replace("s3://", "arn:aws:s3:::") for uri in uris} == set(listed(readable))
+    assert said["application_id"] == "application"
+    assert said["role_arn"] == "arn:aws:iam::444455556666:role/mirrorless-jobs-production_vault"
+    assert (said["bucket"], said["prefix"]) == ("mirrorless-444455556666-us-west-2", "flows/production_vault/")
+
+
+def test_artifacts_are_uploaded_to_the_place_of_the_jobs_by_names_that_spark_unpacks(assembled: Assembled) -> None:
+    """Spark unpacks by the ending of the name, and PySpark imports by it."""
+    assembly = assembled("cross-account")
+    confs = submission(assembly, "production_vault")["confs"]
+    manifest = json.loads((assembly.folder / "mirrorless-spark-us-west-2.assets.json").read_text())
+    uploaded = {
+        f"s3://{place['bucketName']}/{place['objectKey']}"
+        for file in manifest["files"].values()
+        for place in file["destinations"].values()
+    }
+
+    assert confs["spark.submit.pyFiles"] in uploaded
+    assert confs["spark.submit.pyFiles"].endswith(".zip")
+    assert confs["spark.archives"].removesuffix("#environment") in uploaded
+    assert re.search(r"\.tgz#environment$", confs["spark.archives"])
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Callable[[str, str, str], Path]:
+    """An example with one text in it replaced."""
+
+    def change(example: str, before: str, after: str) -> Path:
+        text = EXAMPLES[example].read_text()
+        assert before in text
+        path = tmp_path / "replication.yaml"
+        path.write_text(text.replace(before, after))
+        return path
+
+    return change
+
+
+def test_a_flow_that_begins_with_a_job_needs_jobs(changed: Callable[[str, str, str], Path]) -> None:
+    config = changed("self-managed-to-msk", "\nflows:", "\ndeployment: {spark: {enabled: false}}\n\nflows:")
+
+    with pytest.raises(InvalidConfiguration, match="begins with a Spark job, and there are to be none"):
+        plan(load(config))
+
+
+def test_a_flow_that_begins_with_a_job_needs_a_network(changed: Callable[[str, str, str], Path]) -> None:
+    config = changed("self-managed-to-msk", "    vpc:", "    # vpc:")
+
+    with pytest.raises(InvalidConfiguration, match="reaches no broker without a network"):
+        plan(load(config))
+
+
+def test_an_application_without_a_network_is_made_with_a_warning(assembled: Assembled) -> None:
+    """The brokers of this example are public to functions; EMR Serverless has no way to them."""
+    assembly = assembled("active-active")
+    notes = (assembly.folder / "mirrorless-spark-eu-west-1.metadata.json").read_text()
+
+    assert "NetworkConfiguration" not in applications(assembly)["mirrorless-eu-west"].properties
+    assert "write `vpc` under clusters.eu-west" in notes
+
+
+def test_a_local_assembly_has_an_archive_for_this_machine(assembled: Assembled, tmp_path: Path) -> None:
+    here = assemble(EXAMPLES["cross-account"], tmp_path / "here", **{"mirrorless:local": True})
+    archives = [
+        submission(each, "production_vault")["confs"]["spark.archives"] for each in (assembled("cross-account"), here)
+    ]
+
+    assert archives[0] != archives[1]
