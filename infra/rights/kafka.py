@@ -1,15 +1,284 @@
-"""TODO by its helper."""
+"""May it talk to MSK? `kafka-cluster` rights of each part, where a cluster authenticates by IAM.
+
+A part is described by the calls that it makes and the names that they concern; `kafka_operations` knows what a call
+needs, `kafka_names` which names are the flow's. All other clusters ask for a secret, and have ACLs of their own.
+
+    forward               reads the flow's topics as its mappings' pollers do, writes the remote topics
+    heartbeat_checkpoint  follows groups, writes internal topics, looks at gaps, settles what is in doubt
+    refresh_topics        looks at topics, creates and configures the remote ones, copies ACLs
+    jobs                  read and write both sides
+
+A role of another account than the cluster's needs the cluster's own policy as well
+(https://docs.aws.amazon.com/msk/latest/developerguide/mvpc-cross-account-permissions.html).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from infra.deployment import Place
+from infra.rights import Part, Right
+from infra.rights.kafka_names import abridged, data_topics, followed_groups, orphans, remote, source_topics
+from infra.rights.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, Kind
+from mirrorless.configuration.model import Iam
+from mirrorless.policy import HEARTBEATS_TOPIC
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
-    from infra.rights import Part, Right
+    from mirrorless.configuration.flow import Cluster, Flow
+
+LOOK_GROUP: Final = "mirrorless-look"
+GAPS_GROUP: Final = "mirrorless-gaps"
+"""What our own consumers call themselves; they join nothing and commit nothing."""
+
+NAMED_CHARACTERS: Final = 6_000
+"""Of the ARNs in one part's statements. All inline policies of a role may have 10,240 characters together, white space
+not counted (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html)."""
+
+_SERVERLESS: Final = re.compile(r"-s\d+$")
+"""How the ids of serverless clusters end."""
+
+_WHY: Final[Mapping[Kind, str]] = {
+    "cluster": "",
+    "topic": "topics are found by pattern, come as heartbeats from any cluster, or are too many to be named in a role",
+    "group": "groups are followed by pattern, and each mapping has a group of its own",
+    "transactional-id": "each execution environment has a transactional id of its own",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """Some calls, and the names that they are about. None: they are about no such thing."""
+
+    calls: tuple[str, ...]
+    topics: tuple[str, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    ids: tuple[str, ...] | None = None
+
+    def about(self, kind: Kind) -> tuple[str, ...]:
+        """The names of this kind; a cluster needs none.
+
+        Raises:
+            ValueError: a call is about such names, and they are forgotten.
+        """
+        names = {"cluster": ("",), "topic": self.topics, "group": self.groups, "transactional-id": self.ids}[kind]
+        if names is None:
+            raise ValueError(f"{self.calls} are about a {kind}, and none is named")
+        return names
 
 
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
-    """What a part of a flow may do."""
-    del part, flow
-    return []
+    """What a part of a flow may do on the flow's clusters."""
+    uses = _USES.get(part)
+    if uses is None:
+        return []
+    on_source, on_target = uses(flow.flow)
+    statements = [*_statements(flow.flow.source, on_source), *_statements(flow.flow.target, on_target)]
+    share = NAMED_CHARACTERS // max(1, sum(len(statement.names) > 1 for statement in statements))
+    return [_right(statement, share) for statement in statements]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Statement:
+    """The same actions on some names of one kind."""
+
+    cluster: Cluster
+    kind: Kind
+    actions: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def _statements(cluster: Cluster, uses: Iterable[Use]) -> Iterator[_Statement]:
+    """What some uses of a cluster need, if it asks IAM; what is about the same names together."""
+    if not isinstance(cluster.authentication, Iam):
+        return
+    serverless = bool(_SERVERLESS.search(cluster.msk_arn or ""))
+    actions: dict[tuple[Kind, str], set[str]] = {}
+    for use in uses:
+        for operation in (operation for call in use.calls for operation in CALLS[call]):
+            if operation.serverless or not serverless:
+                for name in use.about(operation.kind):
+                    actions.setdefault((operation.kind, name), set()).add(f"kafka-cluster:{operation.action}")
+    together: dict[tuple[Kind, tuple[str, ...]], list[str]] = {}
+    for (kind, name), allowed in actions.items():
+        together.setdefault((kind, tuple(sorted(allowed))), []).append(name)
+    for (kind, allowed_there), names in together.items():
+        yield _Statement(cluster=cluster, kind=kind, actions=allowed_there, names=tuple(names))
+
+
+def _right(statement: _Statement, characters: int) -> Right:
+    """The statement by ARNs, which have about so many characters at most."""
+    path, unknown = _path(statement.cluster)
+    names = abridged(statement.names, characters, beside=len(_arn(statement.cluster, statement.kind, f"{path}/")))
+    wild = _WHY[statement.kind] if any("*" in name for name in names) else ""
+    return Right(
+        actions=statement.actions,
+        resources=tuple(_arn(statement.cluster, statement.kind, f"{path}/{name}" if name else path) for name in names),
+        reason="; ".join(filter(None, (unknown, wild))),
+    )
+
+
+def _arn(cluster: Cluster, kind: Kind, resource: str) -> str:
+    """The ARN of something on a cluster."""
+    place = Place(account=_owner(cluster), region=cluster.region or "*")
+    return place.arn("kafka", f"{kind}/{resource}")
+
+
+def _path(cluster: Cluster) -> tuple[str, str]:
+    """The name and the id of a cluster as ARNs have them, and why a part of it is not known."""
+    kind, *rest = cluster.msk_arn.split(":", 5)[5].split("/") if cluster.msk_arn else [""]
+    if kind == "cluster":
+        return "/".join(rest), ""
+    if kind == "vpc-connection":
+        # .../vpc-connection/<the cluster's account>/<the cluster's name>/<the connection's own id>
+        return f"{rest[1]}/*", f"a VPC connection does not tell the id of {cluster.alias}"
+    return "*/*", f"{cluster.alias} has no `msk.cluster.arn`, which would tell its name"
+
+
+def _owner(cluster: Cluster) -> str:
+    """The account of a cluster; that of a VPC connection is its client's."""
+    if cluster.msk_arn and ":vpc-connection/" in cluster.msk_arn:
+        return cluster.msk_arn.split("/")[1]
+    return cluster.account or "*"
+
+
+# The parts. Each answers with its uses of the source and of the target.
+
+_Uses = tuple[list[Use], list[Use]]
+
+
+def _forward(flow: Flow) -> _Uses:
+    topics = source_topics(flow)
+    there = remote(flow, topics)
+    return [
+        Use(calls=(POLLERS,), topics=topics, groups=_mapping_groups(flow)),
+        Use(calls=("AdminClient", "list_topics", "describe_configs"), topics=topics),
+    ], [
+        _writer(flow, there),
+        _look(there),
+        Use(calls=("create_topics", "create_partitions"), topics=there),
+    ]
+
+
+def _heartbeat_checkpoint(flow: Flow) -> _Uses:
+    settings, policy = flow.settings, flow.policy
+    topics = source_topics(flow)
+    there = remote(flow, topics)
+    gaps = ("AdminClient", "list_offsets", "describe_configs", "Consumer", "consume")
+    on_source = [Use(calls=gaps, topics=topics, groups=(GAPS_GROUP,))]
+    on_target = [
+        Use(calls=("AdminClient", "list_topics", "list_offsets"), topics=there),
+        Use(calls=("Producer", "init_transactions"), ids=_ids(flow)),
+        _look(there),
+    ]
+    if settings.emit_heartbeats_enabled:
+        on_target.append(_internal(HEARTBEATS_TOPIC))
+        if settings.emit_heartbeats_source_enabled:
+            on_source.append(_internal(HEARTBEATS_TOPIC))
+    if settings.emit_checkpoints_enabled:
+        on_source.append(_follow(flow, topics))
+        on_target += [_follow(flow, there), _internal(policy.checkpoints_topic(flow.name.source))]
+        if settings.sync_group_offsets_enabled:
+            on_target.append(_commit(flow, there))
+        if settings.sync_group_offsets_reverse_enabled:
+            on_source += [_commit(flow, topics), _internal(policy.checkpoints_topic(flow.name.target))]
+        if settings.emit_offset_syncs_enabled:
+            on_target.append(_internal(policy.offset_syncs_topic(flow.name.source)))
+    return on_source, on_target
+
+
+def _refresh_topics(flow: Flow) -> _Uses:
+    settings = flow.settings
+    topics = source_topics(flow)
+    there = remote(flow, topics)
+    on_source, on_target = [], []
+    if settings.refresh_topics_enabled:
+        look = ("AdminClient", "list_topics", "describe_topics", "list_offsets", "describe_configs")
+        on_source.append(Use(calls=look, topics=topics))
+        on_target.append(Use(calls=("AdminClient", "list_topics", "create_topics", "create_partitions"), topics=there))
+        if settings.start not in {"earliest", "backfill"}:
+            # Where found topics begin elsewhere than at their first record, their mappings' groups are told so.
+            on_source.append(Use(calls=_GROUP_OFFSETS, topics=topics, groups=_mapping_groups(flow)))
+    if settings.sync_topic_configs_enabled:
+        compare = ("AdminClient", "list_topics", "describe_configs")
+        on_source.append(Use(calls=compare, topics=topics))
+        on_target.append(Use(calls=(*compare, "incremental_alter_configs"), topics=there))
+    if settings.sync_topic_acls_enabled:
+        read = ("AdminClient", "describe_acls", BROKER_CONFIGS)
+        on_source += [Use(calls=read), Use(calls=("list_topics",), topics=topics)]
+        on_target.append(Use(calls=(*read, "create_acls", "delete_acls")))
+    return on_source, on_target
+
+
+def _jobs(flow: Flow) -> _Uses:
+    """`backfill` and `verify` go from the source to the target; `reconcile` copies back what is new there."""
+    topics = data_topics(flow)
+    there = remote(flow, topics)
+    on_source, on_target = (
+        [
+            _writer(flow, names + orphans(names)),
+            _look(names + orphans(names)),
+            Use(calls=("describe_configs",), topics=names),
+            Use(calls=("create_topics",), topics=orphans(names)),
+            _follow(flow, names),
+            _commit(flow, names),
+        ]
+        for names in (topics, there)
+    )
+    on_source.append(Use(calls=_GROUP_OFFSETS, topics=topics, groups=_mapping_groups(flow)))
+    on_target.append(Use(calls=("create_topics", "create_partitions"), topics=there))
+    return on_source, on_target
+
+
+_USES: Final[Mapping[Part, Callable[[Flow], _Uses]]] = {
+    "forward": _forward,
+    "heartbeat_checkpoint": _heartbeat_checkpoint,
+    "refresh_topics": _refresh_topics,
+    "jobs": _jobs,
+}
+
+
+_GROUP_OFFSETS: Final = ("describe_consumer_groups", "list_consumer_group_offsets", "alter_consumer_group_offsets")
+
+
+def _writer(flow: Flow, topics: tuple[str, ...]) -> Use:
+    """A producer of ours. Without transactions too it settles those that are left from a time with them."""
+    calls = ["Producer", "list_topics", "produce", "init_transactions"]
+    if flow.settings.delivery == "exactly_once":
+        calls += ["begin_transaction", "commit_transaction", "abort_transaction"]
+    else:
+        calls.append(IDEMPOTENT_PRODUCER)
+    return Use(calls=tuple(calls), topics=topics, ids=_ids(flow))
+
+
+def _look(topics: tuple[str, ...]) -> Use:
+    """Read a place of a log."""
+    return Use(calls=("AdminClient", "list_offsets", "Consumer", "poll"), topics=topics, groups=(LOOK_GROUP,))
+
+
+def _internal(topic: str) -> Use:
+    """Keep an internal topic: looked for, created, written to without transactions."""
+    calls = ("AdminClient", "list_topics", "create_topics", "Producer", IDEMPOTENT_PRODUCER, "produce")
+    return Use(calls=calls, topics=(topic,))
+
+
+def _follow(flow: Flow, topics: tuple[str, ...]) -> Use:
+    """See where groups stand."""
+    calls = ("AdminClient", "list_consumer_groups", "describe_consumer_groups", "list_consumer_group_offsets")
+    return Use(calls=calls, topics=topics, groups=followed_groups(flow))
+
+
+def _commit(flow: Flow, topics: tuple[str, ...]) -> Use:
+    """Give sleeping groups their offsets."""
+    return Use(calls=("alter_consumer_group_offsets",), topics=topics, groups=followed_groups(flow))
+
+
+def _mapping_groups(flow: Flow) -> tuple[str, ...]:
+    return (flow.group_name("*"),)
+
+
+def _ids(flow: Flow) -> tuple[str, ...]:
+    return (f"mirrorless.{flow.name.slug}.*",)

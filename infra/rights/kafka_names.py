@@ -1,0 +1,136 @@
+"""Which names of topics and groups are a flow's? Literal where they can be, ending with `*` where not.
+
+IAM knows no regular expressions: a pattern becomes the literal text that it begins with, and a `*`. What that covers
+beyond the pattern, and what an exclusion takes out again, is allowed and never asked for. There is no Deny for literal
+exclusions: the filter that keeps to them is ours, and so would be the fault that a Deny might catch.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from mirrorless.policy import HEARTBEATS_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mirrorless.configuration.flow import Flow
+
+ORPHANS: Final = ".orphans"
+"""What is added to a topic's name where `reconcile` puts records that were never replicated."""
+
+_CHARACTER: Final = re.compile(r"\\([._-])|([A-Za-z0-9_-])")
+"""One literal character of a topic's or a group's name, as a pattern may write it."""
+
+_REPEATED: Final = ("*", "?", "{")
+"""What may make the character before it absent."""
+
+
+def source_topics(flow: Flow) -> tuple[str, ...]:
+    """The source's topics that the flow takes, heartbeats among them."""
+    heartbeats = _heartbeats(flow) if flow.settings.heartbeats_replication_enabled else ()
+    return distinct([*data_topics(flow), *heartbeats])
+
+
+def data_topics(flow: Flow) -> tuple[str, ...]:
+    """The source's topics that the flow names."""
+    return distinct([*flow.literal_topics, *begun(flow.topic_patterns)])
+
+
+def remote(flow: Flow, topics: Iterable[str]) -> tuple[str, ...]:
+    """What topics are called on the target. A name that ends with `*` is translated like any other."""
+    return distinct(map(flow.remote_topic, topics))
+
+
+def followed_groups(flow: Flow) -> tuple[str, ...]:
+    """The consumer groups that the flow follows."""
+    return distinct([*flow.groups.literals, *begun(flow.groups.patterns)])
+
+
+def orphans(topics: Iterable[str]) -> tuple[str, ...]:
+    """Where a job sets aside what was never replicated."""
+    return distinct(f"{topic}{ORPHANS}" for topic in topics)
+
+
+def begun(patterns: Iterable[str]) -> Iterator[str]:
+    """What names begin with that match: `orders.*` gives `orders*`, `a-x|a-y` gives both, `.*` gives `*`."""
+    for pattern in patterns:
+        for branch in _branches(pattern):
+            yield _beginning(branch)
+
+
+def distinct(names: Iterable[str]) -> tuple[str, ...]:
+    """Names in order, without those that another one with a `*` at its end covers."""
+    wanted = sorted(set(names))
+    starts = [name[:-1] for name in wanted if name.endswith("*") and "*" not in name[:-1]]
+    return tuple(name for name in wanted if not any(name.startswith(start) and name != f"{start}*" for start in starts))
+
+
+def abridged(names: Iterable[str], characters: int, *, beside: int = 0) -> tuple[str, ...]:
+    """Names, of which the most alike are drawn together until all have so many characters: `a-eu`, `a-us` become `a-*`.
+
+    Args:
+        names: what is named.
+        characters: of all names together. One name is always left, however long it is.
+        beside: characters that are written with each name.
+    """
+    kept = distinct(names)
+    alike = [len(_shared(one, other)) for one, other in pairwise(kept)]
+    for least in sorted({0, *alike}, reverse=True):
+        if sum(beside + len(name) for name in kept) <= characters:
+            break
+        kept = distinct(_drawn_together(distinct(names), alike, least))
+    return kept
+
+
+def _drawn_together(names: tuple[str, ...], alike: list[int], least: int) -> Iterator[str]:
+    """Neighbours that begin with so many characters alike, as one name; the others as they are."""
+    begin = 0
+    for at in range(len(names)):
+        if at == len(names) - 1 or alike[at] < least:
+            yield names[begin] if begin == at else f"{names[begin][: min(alike[begin:at])]}*"
+            begin = at + 1
+
+
+def _heartbeats(flow: Flow) -> tuple[str, ...]:
+    """Heartbeats that were born on the source, and those that came there from other clusters, over any way."""
+    return HEARTBEATS_TOPIC, f"*{flow.settings.replication_policy_separator}{HEARTBEATS_TOPIC}"
+
+
+def _branches(pattern: str) -> Iterator[str]:
+    """The alternatives of a pattern."""
+    depth, begin, skip = 0, 0, False
+    in_class = False
+    for at, character in enumerate(pattern):
+        if skip:
+            skip = False
+        elif character == "\\":
+            skip = True
+        elif in_class:
+            in_class = character != "]"
+        elif character == "[":
+            in_class = True
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+        elif character == "|" and depth == 0:
+            yield pattern[begin:at]
+            begin = at + 1
+    yield pattern[begin:]
+
+
+def _beginning(branch: str) -> str:
+    rest, beginning = branch.removeprefix("^"), ""
+    while found := _CHARACTER.match(rest):
+        rest = rest[found.end() :]
+        if rest.startswith(_REPEATED):
+            return f"{beginning}*"
+        beginning += found[1] or found[2]
+    return f"{beginning}*" if rest else beginning
+
+
+def _shared(one: str, other: str) -> str:
+    """What two names begin with alike, without a `*`."""
+    length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b or a == "*"), len(one))
+    return one[:length].rstrip("*")

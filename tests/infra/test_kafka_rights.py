@@ -1,0 +1,372 @@
+"""Rights on MSK: exactly what the adapters' calls need, on exactly the flow's names."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from infra.deployment import FlowDeployment, plan
+from infra.rights import Part, Right
+from infra.rights.kafka import GAPS_GROUP, LOOK_GROUP, NAMED_CHARACTERS, rights
+from infra.rights.kafka_names import abridged, begun, distinct
+from infra.rights.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS
+from mirrorless.configuration import load
+from tests.assembly import EXAMPLES, REPOSITORY
+
+ADAPTERS = REPOSITORY / "shared" / "mirrorless" / "adapters"
+OURS = {("KafkaGroups", "committed")}
+"""Methods of ours that are called like one of the client's, by what their module says of the receiver."""
+
+SOURCE = "arn:aws:kafka:us-east-1:111122223333"
+TARGET = "arn:aws:kafka:us-west-2:111122223333"
+SOURCE_PATH = "us-east/6cc0432b-8618-4f44-bccc-e1fbd8fb7c4d-2"
+TARGET_PATH = "us-west/0b5c7e5a-9a0e-4f0c-8d4e-5c6f2f3f7a10-3"
+
+Flowing = Callable[..., FlowDeployment]
+
+
+@pytest.fixture
+def flowing(tmp_path: Path) -> Flowing:
+    """The flow of the active-passive example, with other keys; `us_east` and `us_west` change its clusters."""
+
+    def of(
+        *, us_east: dict[str, Any] | None = None, us_west: dict[str, Any] | None = None, **keys: Any
+    ) -> FlowDeployment:
+        document = yaml.safe_load(EXAMPLES["active-passive"].read_text())
+        document["clusters"]["us-east"] |= us_east or {}
+        document["clusters"]["us-west"] |= us_west or {}
+        document["flows"]["us-east->us-west"] |= {key.replace("_", "."): value for key, value in keys.items()}
+        for cluster in document["clusters"].values():
+            if cluster["msk.cluster.arn"] is None:
+                del cluster["msk.cluster.arn"]
+        path = tmp_path / "replication.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return plan(load(path)).flows[0]
+
+    return of
+
+
+def resources(granted: list[Right], action: str) -> set[str]:
+    return {arn for right in granted if f"kafka-cluster:{action}" in right.actions for arn in right.resources}
+
+
+def may(granted: list[Right], action: str, arn: str) -> bool:
+    return any(fnmatchcase(arn, pattern) for pattern in resources(granted, action))
+
+
+# The table
+
+
+def used(module: Path) -> Iterator[str]:
+    """The names of every method of a client, and every client, that a module uses."""
+    text = module.read_text()
+    methods = {name for client in (AdminClient, Consumer, Producer) for name in dir(client) if not name.startswith("_")}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in {"AdminClient", "Consumer", "Producer"}:
+                yield node.func.id
+        elif isinstance(node, ast.Attribute) and node.attr in methods:
+            receiver = ast.unparse(node.value)
+            if not any(ours in text and receiver == "self._groups" and node.attr == name for ours, name in OURS):
+                yield BROKER_CONFIGS if node.attr == "describe_configs" and "ResourceType.BROKER" in text else node.attr
+    if '"enable.idempotence"' in text:
+        yield IDEMPOTENT_PRODUCER
+
+
+def test_every_call_of_the_adapters_has_a_row() -> None:
+    calls = {call for module in ADAPTERS.glob("kafka_*.py") for call in used(module)}
+
+    assert calls - CALLS.keys() == set()
+
+
+def test_every_row_is_a_call_of_the_adapters() -> None:
+    calls = {call for module in ADAPTERS.glob("kafka_*.py") for call in used(module)}
+
+    assert CALLS.keys() - calls == {POLLERS}
+
+
+def test_the_table_has_the_actions_that_iam_has_and_the_resources_they_take() -> None:
+    """cfn-lint ships what the Service Authorization Reference says."""
+    shipped = files("cfnlint.data.AdditionalSpecs").joinpath("Policies.json").read_text()
+    known = json.loads(shipped)["kafka-cluster"]["Actions"]
+
+    for operation in {operation for operations in CALLS.values() for operation in operations}:
+        assert known[operation.action.lower()]["Resources"] == [operation.kind]
+
+
+def test_our_consumers_are_called_what_the_rights_say() -> None:
+    found = {
+        name
+        for module in ADAPTERS.glob("kafka_*.py")
+        for name in re.findall(r'"group\.id": "([^"]+)"', module.read_text())
+    }
+
+    assert found == {LOOK_GROUP, GAPS_GROUP}
+
+
+# Both ways: what a function can call, and what its role may
+
+
+@cache
+def imported(module: Path) -> frozenset[Path]:
+    """The Kafka adapters that a file imports, and those that they do."""
+    found: set[Path] = set()
+    for name in re.findall(r"from mirrorless\.adapters\.(kafka_\w+) import", module.read_text()):
+        path = ADAPTERS / f"{name}.py"
+        found |= {path} | imported(path)
+    return frozenset(found)
+
+
+UNREACHED: dict[Part, set[str]] = {
+    "forward": {"WriteDataIdempotently", "AlterTopicDynamicConfiguration"},  # transactions; it only reads an entry
+    "heartbeat_checkpoint": {"AlterTopic", "AlterTopicDynamicConfiguration"},  # it only lists remote topics
+    "refresh_topics": set(),
+}
+"""Needed by calls of the imported adapters which this function does not get to."""
+
+
+@pytest.mark.parametrize("part", UNREACHED)
+def test_a_role_may_what_its_function_calls_and_nothing_else(part: Part, flowing: Flowing) -> None:
+    everything = flowing(**{"emit.offset-syncs.enabled": True}, start="latest")
+    modules = imported(REPOSITORY / "functions" / f"{part}.py")
+    calls = {call for module in modules for call in used(module)} | ({POLLERS} if part == "forward" else set())
+    needed = {operation.action for call in calls for operation in CALLS[call]}
+
+    granted = {action.removeprefix("kafka-cluster:") for right in rights(part, everything) for action in right.actions}
+
+    assert granted == needed - UNREACHED[part]
+
+
+REQUIRED = {
+    "DescribeCluster": {"Connect"},
+    "AlterCluster": {"Connect", "DescribeCluster"},
+    "DescribeClusterDynamicConfiguration": {"Connect"},
+    "WriteDataIdempotently": {"Connect", "WriteData"},
+    "CreateTopic": {"Connect"},
+    "DescribeTopic": {"Connect"},
+    "AlterTopic": {"Connect", "DescribeTopic"},
+    "DescribeTopicDynamicConfiguration": {"Connect"},
+    "AlterTopicDynamicConfiguration": {"Connect", "DescribeTopicDynamicConfiguration"},
+    "ReadData": {"Connect", "DescribeTopic", "AlterGroup"},
+    "WriteData": {"Connect", "DescribeTopic"},
+    "DescribeGroup": {"Connect"},
+    "AlterGroup": {"Connect", "DescribeGroup"},
+    "DescribeTransactionalId": {"Connect"},
+    "AlterTransactionalId": {"Connect", "DescribeTransactionalId", "WriteData"},
+}
+"""https://docs.aws.amazon.com/msk/latest/developerguide/kafka-actions.html, column "Required actions"."""
+
+
+@pytest.mark.parametrize("part", ["forward", "heartbeat_checkpoint", "refresh_topics", "jobs"])
+@pytest.mark.parametrize("cluster", [f"/{SOURCE_PATH}", f"/{TARGET_PATH}"])
+def test_what_an_action_requires_is_granted_on_the_same_cluster(part: Part, cluster: str, flowing: Flowing) -> None:
+    granted = {
+        action.removeprefix("kafka-cluster:")
+        for right in rights(part, flowing(start="latest"))
+        if any(cluster in arn for arn in right.resources)
+        for action in right.actions
+    }
+
+    assert granted
+    assert {action: REQUIRED[action] - granted for action in granted - {"Connect"} if REQUIRED[action] - granted} == {}
+
+
+# Names
+
+
+def test_the_forwarder_reads_the_flows_topics_and_writes_their_remote_topics(flowing: Flowing) -> None:
+    granted = rights("forward", flowing())
+
+    assert resources(granted, "WriteData") == {
+        f"{TARGET}:topic/{TARGET_PATH}/{topic}"
+        for topic in ("us-east.orders*", "us-east.payments", "us-east.heartbeats", "us-east.*.heartbeats")
+    }
+    assert {arn for arn in resources(granted, "ReadData") if arn.startswith(SOURCE)} == {
+        f"{SOURCE}:topic/{SOURCE_PATH}/{topic}" for topic in ("orders*", "payments", "heartbeats", "*.heartbeats")
+    }
+
+
+def test_pollers_join_the_groups_of_this_flows_mappings_only(flowing: Flowing) -> None:
+    granted = rights("forward", flowing())
+
+    assert {arn for arn in resources(granted, "AlterGroup") if arn.startswith(SOURCE)} == {
+        f"{SOURCE}:group/{SOURCE_PATH}/mirrorless.us-east.us-west.*"
+    }
+    assert resources(granted, "AlterTransactionalId") == {
+        f"{TARGET}:transactional-id/{TARGET_PATH}/mirrorless.us-east.us-west.*"
+    }
+
+
+def test_topics_that_keep_their_names_are_granted_by_these_names(flowing: Flowing) -> None:
+    granted = rights("forward", flowing(replication_policy="identity", heartbeats_replication_enabled=False))
+
+    assert resources(granted, "WriteData") == {
+        f"{TARGET}:topic/{TARGET_PATH}/{name}" for name in ("orders*", "payments")
+    }
+
+
+def test_nothing_is_written_to_the_source_unless_it_is_asked_for(flowing: Flowing) -> None:
+    quiet = flowing(sync_group_offsets_reverse_enabled=False, emit_heartbeats_source_enabled=False)
+
+    for part in ("forward", "heartbeat_checkpoint", "refresh_topics"):
+        for action in ("WriteData", "CreateTopic", "AlterTopic", "WriteDataIdempotently"):
+            assert not [arn for arn in resources(rights(part, quiet), action) if arn.startswith(SOURCE)]
+
+
+def test_group_offsets_are_committed_only_where_they_are_synchronised(flowing: Flowing) -> None:
+    still = flowing(sync_group_offsets_reverse_enabled=False, sync_group_offsets_enabled=False)
+    moving = flowing(groups=["shop", "billing-.*"])
+
+    assert not may(rights("heartbeat_checkpoint", still), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
+    assert may(rights("heartbeat_checkpoint", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
+    assert may(rights("heartbeat_checkpoint", moving), "AlterGroup", f"{SOURCE}:group/{SOURCE_PATH}/billing-eu")
+    assert not may(rights("heartbeat_checkpoint", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shopping")
+
+
+def test_internal_topics_are_named_one_by_one(flowing: Flowing) -> None:
+    granted = rights("heartbeat_checkpoint", flowing(**{"emit.offset-syncs.enabled": True}))
+
+    assert resources(granted, "CreateTopic") == {
+        f"{TARGET}:topic/{TARGET_PATH}/heartbeats",
+        f"{TARGET}:topic/{TARGET_PATH}/us-east.checkpoints.internal",
+        f"{TARGET}:topic/{TARGET_PATH}/mm2-offset-syncs.us-east.internal",
+        f"{SOURCE}:topic/{SOURCE_PATH}/heartbeats",
+        f"{SOURCE}:topic/{SOURCE_PATH}/us-west.checkpoints.internal",
+    }
+
+
+def test_acls_are_altered_on_the_target_alone_and_only_where_they_are_synchronised(flowing: Flowing) -> None:
+    assert resources(rights("refresh_topics", flowing()), "AlterCluster") == {f"{TARGET}:cluster/{TARGET_PATH}"}
+    assert resources(rights("refresh_topics", flowing(sync_topic_acls_enabled=False)), "AlterCluster") == set()
+
+
+def test_a_flow_without_transactions_may_still_settle_what_an_earlier_one_left(flowing: Flowing) -> None:
+    granted = rights("forward", flowing(delivery="at_least_once"))
+
+    assert may(granted, "AlterTransactionalId", f"{TARGET}:transactional-id/{TARGET_PATH}/mirrorless.us-east.us-west.1")
+    assert resources(granted, "WriteDataIdempotently") == {f"{TARGET}:cluster/{TARGET_PATH}"}
+
+
+def test_jobs_leave_heartbeats_alone_and_set_orphans_aside(flowing: Flowing) -> None:
+    granted = rights("jobs", flowing())
+
+    assert not may(granted, "WriteData", f"{SOURCE}:topic/{SOURCE_PATH}/heartbeats")
+    assert may(granted, "CreateTopic", f"{SOURCE}:topic/{SOURCE_PATH}/payments.orphans")
+    assert not may(granted, "CreateTopic", f"{SOURCE}:topic/{SOURCE_PATH}/payments")
+
+
+# Clusters
+
+
+def test_a_cluster_with_a_secret_needs_no_right_of_this_kind(flowing: Flowing) -> None:
+    scram = {"authentication": {"type": "scram", "secret": "AmazonMSK_x"}}
+
+    granted = rights("forward", flowing(us_west=scram))
+
+    assert granted
+    assert not [arn for right in granted for arn in right.resources if arn.startswith(TARGET)]
+
+
+def test_a_vpc_connection_stands_for_the_cluster_that_it_leads_to(flowing: Flowing) -> None:
+    connection = (
+        "arn:aws:kafka:us-west-2:111122223333:vpc-connection/999988887777/vault/0f0e0d0c-1b2a-4c3d-8e9f-000000000000-1"
+    )
+
+    granted = rights("forward", flowing(us_west={"msk.cluster.arn": connection}))
+
+    assert "arn:aws:kafka:us-west-2:999988887777:cluster/vault/*" in resources(granted, "Connect")
+    assert "arn:aws:kafka:us-west-2:999988887777:topic/vault/*/us-east.payments" in resources(granted, "WriteData")
+
+
+def test_a_cluster_without_an_arn_is_granted_by_topic_all_the_same(flowing: Flowing) -> None:
+    nameless = {"msk.cluster.arn": None, "region": "us-west-2", "account": "111122223333"}
+
+    granted = rights("forward", flowing(us_west=nameless))
+
+    assert f"{TARGET}:topic/*/*/us-east.payments" in resources(granted, "WriteData")
+    assert f"{TARGET}:cluster/*/*" in resources(granted, "Connect")
+
+
+def test_a_serverless_cluster_is_asked_only_what_it_has(flowing: Flowing) -> None:
+    serverless = {"msk.cluster.arn": f"{TARGET}:cluster/us-west/0b5c7e5a-9a0e-4f0c-8d4e-5c6f2f3f7a10-s1"}
+
+    granted = rights("refresh_topics", flowing(us_west=serverless))
+
+    assert resources(granted, "AlterCluster") == set()
+    assert any("-s1" in arn for arn in resources(granted, "CreateTopic"))
+
+
+@pytest.mark.parametrize("part", ["forward", "heartbeat_checkpoint", "refresh_topics", "jobs"])
+def test_a_right_with_a_wildcard_says_why(part: Part, flowing: Flowing) -> None:
+    nameless = {"msk.cluster.arn": None, "region": "us-west-2", "account": "111122223333"}
+
+    for flow in (flowing(), flowing(us_west=nameless)):
+        for right in rights(part, flow):
+            assert right.reason or not any("*" in arn for arn in right.resources)
+
+
+@pytest.mark.parametrize("part", ["forward", "heartbeat_checkpoint", "refresh_topics", "jobs"])
+def test_a_thousand_topics_fit_into_a_role_and_each_is_granted(part: Part, flowing: Flowing) -> None:
+    topics = [f"team-{number % 7}.service-{number % 31}.event-{number}" for number in range(1000)]
+
+    few = flowing()
+    settings = few.flow.settings.model_copy(update={"topics": topics, "groups": topics})
+
+    granted = rights(part, replace(few, flow=replace(few.flow, settings=settings)))
+
+    assert sum(len(arn) for right in granted for arn in right.resources) < NAMED_CHARACTERS + 2_000
+    for topic in topics:
+        assert may(granted, "DescribeTopic", f"{TARGET}:topic/{TARGET_PATH}/us-east.{topic}")
+
+
+# Patterns
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        (".*", ["*"]),
+        ("orders.*", ["orders*"]),
+        ("orders-.+", ["orders-*"]),
+        ("orders?", ["order*"]),
+        ("ab*", ["a*"]),
+        ("ab{0,2}", ["a*"]),
+        ("ab+", ["ab*"]),
+        (r"a\.b\..*", ["a.b.*"]),
+        ("a.b|c-.*", ["a*", "c-*"]),
+        ("orders|payments", ["orders", "payments"]),
+        ("(a|b)c", ["*"]),
+        ("x(a|b)c", ["x*"]),
+        ("[|]a|b", ["*", "b"]),
+        (r"a\|b", ["a*"]),
+        ("(?i)orders", ["*"]),
+        ("^orders.*", ["orders*"]),
+        (r"a\d+", ["a*"]),
+    ],
+)
+def test_a_pattern_becomes_what_its_names_begin_with(pattern: str, names: list[str]) -> None:
+    assert list(begun([pattern])) == names
+
+
+def test_a_name_that_a_wider_one_covers_is_not_repeated() -> None:
+    assert distinct(["orders-eu", "orders*", "payments", "orders-*"]) == ("orders*", "payments")
+
+
+def test_the_most_alike_names_are_drawn_together_first() -> None:
+    assert abridged(["orders-eu", "orders-us", "payments"], 20) == ("orders-*", "payments")
+    assert abridged(["orders-eu", "orders-us", "payments"], 20, beside=2) == ("orders-*", "payments")
+    assert abridged(["orders-eu", "orders-us", "payments"], 100) == ("orders-eu", "orders-us", "payments")
+    assert abridged(["orders-eu", "orders-us", "payments"], 1) == ("*",)
