@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from lab.api_model import violations
 from lab.behaviour import LabBehaviour
-from lab.mapping_api import LambdaApiError, ResourceNotFoundError, TooManyRequestsError, ValidationError
+from lab.mapping_api import FunctionName, LambdaApiError, ResourceNotFoundError, TooManyRequestsError, ValidationError
 from lab.mappings import EventSourceMappings
 
 MAPPINGS = ["2015-03-31", "event-source-mappings"]
@@ -115,12 +115,12 @@ class LambdaApi:
             asked["MaxItems"] = int(asked["MaxItems"]) if asked["MaxItems"].isdecimal() else asked["MaxItems"]
         if broken := violations("ListEventSourceMappings", asked):
             raise ValidationError("; ".join(broken))
-        wanted = _function(query["FunctionName"]) if "FunctionName" in query else None
+        wanted = FunctionName.of(query["FunctionName"]) if "FunctionName" in query else None
         found = [
             mapping
             for mapping in sorted(self._mappings.list(), key=lambda mapping: str(mapping["UUID"]))
             if mapping["UUID"] > query.get("Marker", "")
-            and wanted in (None, _function(mapping["FunctionArn"]))
+            and wanted in (None, FunctionName.of(mapping["FunctionArn"]))
             and query.get("EventSourceArn") in (None, mapping.get("EventSourceArn"))
         ]
         size = min(PAGE, asked.get("MaxItems", PAGE))
@@ -207,11 +207,6 @@ def _parameters(body: bytes) -> dict[str, Any]:
     if not isinstance(parameters, dict):
         raise ValidationError("Could not parse request body into json: it is no object")
     return parameters
-
-
-def _function(name_or_arn: str) -> str:
-    """The function's name in any form that the API takes: alone, with an account, as an ARN, with a version."""
-    return name_or_arn.rpartition("function:")[2].partition(":")[0]
 
 
 def _uuid(arn: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lab.behaviour import LabBehaviour
     from lab.destinations import Destinations
     from lab.invocation import Invoker
-    from lab.mapping_api import Settings
+    from lab.mapping_api import FunctionName, Settings
     from lab.poller import Progress
 
 _ACCOUNT = "arn:aws:lambda:us-east-1:000000000000"
@@ -36,7 +36,7 @@ class Mapping:
     Attributes:
         uuid: its id.
         settings: its validated settings.
-        function: the function's name and invoker.
+        function: the function's name, as the mapping names it, and invoker.
         state: Creating, Enabled, Updating, Disabled or Deleting.
     """
 
@@ -47,7 +47,7 @@ class Mapping:
         settings: Settings,
         bootstrap: str,
         group_id: str,
-        function: tuple[str, Invoker],
+        function: tuple[FunctionName, Invoker],
         folder: Path,
         behaviour: LabBehaviour,
         destinations: Destinations,

@@ -70,6 +70,27 @@ class TooManyRequestsError(LambdaApiError):
     status, code = 429, "TooManyRequestsException"
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionName:
+    """A function, or one version or alias of it.
+
+    A mapping belongs to exactly what it was made for: listing a function does not list its aliases' mappings, and an
+    alias is asked for by its own name (https://docs.aws.amazon.com/lambda/latest/api/API_ListEventSourceMappings.html).
+    """
+
+    name: str
+    qualifier: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> FunctionName:
+        """Read what the API takes: a name, a name with an account, an ARN; each with a qualifier or without."""
+        name, _, qualifier = text.rpartition("function:")[2].partition(":")
+        return cls(name, qualifier)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.qualifier}" if self.qualifier else self.name
+
+
 Settings = dict[str, Any]
 """A mapping's fields by the API's names, with defaults filled in."""
 

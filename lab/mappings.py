@@ -18,6 +18,7 @@ from lab.behaviour import LabBehaviour
 from lab.destinations import Destinations
 from lab.mapping import Mapping
 from lab.mapping_api import (
+    FunctionName,
     InvalidParameterValueError,
     ResourceConflictError,
     ResourceInUseError,
@@ -44,7 +45,7 @@ class EventSourceMappings:
     """Lambda's event source mappings for Kafka, over real consumer groups.
 
     Args:
-        functions: invokers by function name.
+        functions: invokers by function name; the lab has one version of each, whichever alias is named.
         folder: where each mapping's log `<UUID>.jsonl` is written.
         clusters_by_arn: bootstrap servers of each MSK cluster's ARN.
         behaviour: what AWS does not document.
@@ -301,11 +302,11 @@ class EventSourceMappings:
             raise ResourceNotFoundError(f"The lab knows no cluster {arn}; it has {sorted(self._clusters)}")
         return self._clusters[arn]
 
-    def _function(self, settings: Settings) -> tuple[str, Invoker]:
-        name = settings["FunctionName"].split("function:")[-1].split(":")[0]
-        if name not in self._functions:
+    def _function(self, settings: Settings) -> tuple[FunctionName, Invoker]:
+        named = FunctionName.of(settings["FunctionName"])
+        if named.name not in self._functions:
             raise ResourceNotFoundError(f"Function not found: {settings['FunctionName']}")
-        return name, self._functions[name]
+        return named, self._functions[named.name]
 
     def _check_destination(self, settings: Settings) -> None:
         destination = settings.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")

@@ -169,6 +169,24 @@ def test_a_list_comes_in_pages_and_no_mapping_is_missed_or_told_twice(
     assert refusal(lambda: client.list_event_source_mappings(MaxItems=10_001)) == (400, "ValidationException")
 
 
+def test_a_mapping_is_listed_under_the_function_or_the_alias_that_it_was_made_for(opened: Open) -> None:
+    client = opened(MANY)
+    account = "arn:aws:lambda:us-east-1:000000000000:function"
+    named = {"plain": "forward", "alias": "forward:live", "by ARN": f"{account}:forward:live", "other": "forward:v2"}
+    for number, function in enumerate(named.values()):
+        client.create_event_source_mapping(**request(f"topic-{number}", FunctionName=function))
+
+    def topics(function: str) -> list[str]:
+        found = client.list_event_source_mappings(FunctionName=function)["EventSourceMappings"]
+        return sorted(each["Topics"][0] for each in found)
+
+    assert topics("forward") == ["topic-0"]
+    assert topics("forward:live") == topics(f"{account}:forward:live") == ["topic-1", "topic-2"]
+    assert len(client.list_event_source_mappings()["EventSourceMappings"]) == 4
+    (made,) = client.list_event_source_mappings(FunctionName="forward:v2")["EventSourceMappings"]
+    assert made["FunctionArn"] == f"{account}:forward:v2"
+
+
 def test_the_sixteenth_call_in_a_moment_is_too_many(opened: Open) -> None:
     client = opened(LabBehaviour())
 
