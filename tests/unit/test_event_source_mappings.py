@@ -16,6 +16,7 @@ from mirrorless.topics.mappings import MappingRefused, Outcome
 
 UUID = "14e0db71-5d35-4eb5-b481-8945cf9d10c2"
 OTHER = UUID.replace("1", "2")
+ARN = f"arn:aws:lambda:eu-west-1:111122223333:event-source-mapping:{UUID}"
 REQUEST = {"Topics": ["orders"], "StartingPosition": "TRIM_HORIZON"}
 
 
@@ -30,10 +31,8 @@ def api() -> Iterator[Stubber]:
     client.close()
 
 
-def mappings(api: Stubber) -> LambdaMappings:
-    return LambdaMappings(
-        api.client, "forward", Throttle(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None)
-    )
+def mappings(api: Stubber, function: str = "forward") -> LambdaMappings:
+    return LambdaMappings(api.client, function, Throttle(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None))
 
 
 def ample() -> float:
@@ -50,6 +49,36 @@ def test_mappings_are_listed_page_by_page(api: Stubber) -> None:
     )
 
     assert mappings(api).list(ample) == [{"UUID": UUID}, {"UUID": OTHER}]
+
+
+def test_without_a_function_every_mapping_of_the_account_is_listed(api: Stubber) -> None:
+    api.add_response("list_event_source_mappings", {"EventSourceMappings": [{"UUID": UUID}]}, {"MaxItems": 100})
+
+    assert mappings(api, "").list(ample) == [{"UUID": UUID}]
+
+
+def test_an_alias_is_asked_for_by_its_name(api: Stubber) -> None:
+    asked = {"FunctionName": "forward:live"}
+    api.add_response("list_event_source_mappings", {"EventSourceMappings": []}, asked | {"MaxItems": 100})
+    api.add_response("create_event_source_mapping", {}, asked | REQUEST)
+
+    ours = mappings(api, "forward:live")
+
+    assert ours.list(ample) == []
+    assert ours.create(dict(REQUEST), ample) == "done"
+
+
+def test_tags_are_told_and_a_mapping_that_is_gone_has_none(api: Stubber) -> None:
+    api.add_response("list_tags", {"Tags": {"owner": "us"}}, {"Resource": ARN})
+    api.add_client_error("list_tags", "ResourceNotFoundException", http_status_code=404)
+    api.add_client_error("list_tags", "InvalidParameterValueException", http_status_code=400)
+
+    ours = mappings(api)
+
+    assert ours.tags(ARN, ample) == {"owner": "us"}
+    assert ours.tags(ARN, ample) == {}
+    with pytest.raises(MappingRefused):
+        ours.tags(ARN, ample)
 
 
 def test_a_mapping_is_created_updated_and_deleted_in_the_apis_words(api: Stubber) -> None:

@@ -49,7 +49,15 @@ class MemoryMappings:
 
     def list(self, deadline: Deadline) -> list[Request]:  # noqa: ARG002 -- the port's
         """See `Mappings.list`."""
-        return [{"UUID": topic, "State": "Enabled", **request} for topic, request in self.mappings.items()]
+        return [
+            {"UUID": topic, "EventSourceMappingArn": topic, "State": "Enabled", **request}
+            for topic, request in self.mappings.items()
+        ]
+
+    def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:  # noqa: ARG002 -- the port's
+        """See `Mappings.tags`."""
+        tags: dict[str, str] = self.mappings[arn]["Tags"]
+        return tags
 
     def create(self, request: Request, deadline: Deadline) -> Outcome:  # noqa: ARG002 -- the port's
         """See `Mappings.create`."""
@@ -193,6 +201,20 @@ def test_a_topic_whose_group_somebody_reads_with_is_not_mapped_and_told(stage: S
 
     assert sorted(stage.mappings.mappings) == ["tb"]
     assert "it reads" in report.troubles[0]
+
+
+def test_a_mapping_that_somebody_else_made_for_the_flow_is_neither_changed_nor_deleted(stage: Stage) -> None:
+    """A deployment makes the mapping of a topic that is named from now on before the refresh is told so."""
+    stage.round(topic("ta"), topic("tb"))
+    for mapping in stage.mappings.mappings.values():
+        mapping["Tags"] = {"mirrorless:flow": FLOW.slug, "mirrorless:owner": "template"}
+    stage.settings = replace(SETTINGS, topics=("ta.*",), mapping=SETTINGS.mapping | {"BatchSize": 7})
+    stage.documents = MemoryDocuments()
+
+    report = stage.round(topic("ta"))
+
+    assert {name: each["BatchSize"] for name, each in stage.mappings.mappings.items()} == {"ta": 100, "tb": 100}
+    assert ["somebody else" in trouble for trouble in report.troubles] == [True, True]
 
 
 def test_an_update_is_made_once_and_again_only_after_it_took(stage: Stage) -> None:

@@ -42,7 +42,10 @@ def lambda_client(region: str | None = None) -> Any:
 
 
 class LambdaMappings:
-    """Implements `mirrorless.topics.mappings.Mappings` for one function."""
+    """Implements `mirrorless.topics.mappings.Mappings` for one function, or for one alias of it: `name:alias`.
+
+    Without a function's name it lists those of the whole account and region: a mapping outlives its function.
+    """
 
     def __init__(self, client: Any, function_name: str, throttle: Throttle) -> None:
         self._client = client
@@ -52,11 +55,9 @@ class LambdaMappings:
     def list(self, deadline: Deadline) -> list[Request]:
         """See `Mappings.list`."""
         found: list[Request] = []
-        page: Request = {"FunctionName": self._function, "MaxItems": PAGE}
+        page: Request = {"MaxItems": PAGE, **({"FunctionName": self._function} if self._function else {})}
         while True:
-            answer = self._call(
-                "list its event source mappings", self._client.list_event_source_mappings, page, deadline
-            )
+            answer = self._call("list event source mappings", self._client.list_event_source_mappings, page, deadline)
             found += answer["EventSourceMappings"]
             if not answer.get("NextMarker"):
                 return found
@@ -77,6 +78,17 @@ class LambdaMappings:
         return self._change(
             f"delete mapping {uuid}", self._client.delete_event_source_mapping, {"UUID": uuid}, deadline
         )
+
+    def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:
+        """See `Mappings.tags`."""
+        what = f"tell the tags of {arn}"
+        try:
+            answer = self._call(what, self._client.list_tags, {"Resource": arn}, deadline)
+        except _CodedError as exc:
+            if exc.code == _GONE:
+                return {}
+            raise MappingRefused(f"Lambda refused to {what}: {exc.what}", where=self._function) from exc
+        return dict(answer.get("Tags", {}))
 
     def _change(self, what: str, call: Callable[..., Any], request: Request, deadline: Deadline) -> Outcome:
         try:
@@ -105,7 +117,7 @@ class LambdaMappings:
             code = exc.response.get("Error", {}).get("Code", "")
             if code in _REFUSALS | {_BUSY, _THERE, _GONE}:
                 raise _CodedError(code, str(exc)) from exc
-            hint = "grant the function lambda:*EventSourceMapping*" if code == "AccessDeniedException" else ""
+            hint = "deploy the control stack again: it grants what is needed" if code == "AccessDeniedException" else ""
             raise Retriable(f"Lambda did not {what}: {exc}", where=self._function, hint=hint) from exc
         except ParamValidationError as exc:
             raise _CodedError("ValidationException", str(exc)) from exc

@@ -20,7 +20,16 @@ from mirrorless.scheduled.documents import Documents
 from mirrorless.scheduled.rounds import Report
 from mirrorless.target import Deadline
 from mirrorless.topics.discovery import Discovery, some
-from mirrorless.topics.mappings import MappingPlan, Mappings, Outcome, Request, mapping_request, plan_mappings
+from mirrorless.topics.mappings import (
+    MappingPlan,
+    MappingRefused,
+    Mappings,
+    Outcome,
+    Request,
+    is_ours,
+    mapping_request,
+    plan_mappings,
+)
 from mirrorless.topics.topic_watch import SeenTopic
 
 NEAR_SECONDS: Final = 5.0
@@ -63,14 +72,16 @@ class MappingSync:
         Raises:
             Retriable: Lambda does not list the mappings.
         """
+        actual = self.mappings.list(deadline)
+        arns = {str(each["UUID"]): str(each.get("EventSourceMappingArn", "")) for each in actual}
         plan = plan_mappings(
-            self.mappings.list(deadline),
+            actual,
             {topic: mapping_request(self.settings, topic) for topic in sorted(found.mapped)},
             flow=self.settings.name,
             keep=found.literals | frozenset(unready),
         )
         updates = {topic: update for topic, update in plan.update.items() if not self._is_vain(seen[topic], update)}
-        done, pending = self._carry_out(self._changes(plan, updates, seen, deadline), report, deadline)
+        done, pending = self._carry_out(self._changes(plan, updates, seen, arns, deadline), report, deadline)
         self._forget_updates([seen[topic] for topic in sorted(plan.good)])
         if vain := tuple(topic for topic in plan.update if topic not in updates):
             report.troubles.append(
@@ -85,7 +96,12 @@ class MappingSync:
         report.figures["mappings-pending"] = pending + len(plan.busy)
 
     def _changes(
-        self, plan: MappingPlan, updates: Mapping[str, Update], seen: Mapping[str, SeenTopic], deadline: Deadline
+        self,
+        plan: MappingPlan,
+        updates: Mapping[str, Update],
+        seen: Mapping[str, SeenTopic],
+        arns: Mapping[str, str],
+        deadline: Deadline,
     ) -> list[Change]:
         """What is to be done, what brings records first."""
 
@@ -98,13 +114,18 @@ class MappingSync:
 
         def update(topic: str, change: Update) -> Callable[[], Outcome]:
             def act() -> Outcome:
+                self._check_owner(arns[change[0]], deadline)
                 self._remember(replace(seen[topic], mapping_update=_mark(change)))
                 return self.mappings.update(*change, deadline)
 
             return act
 
         def delete(uuid: str) -> Callable[[], Outcome]:
-            return lambda: self.mappings.delete(uuid, deadline)
+            def act() -> Outcome:
+                self._check_owner(arns[uuid], deadline)
+                return self.mappings.delete(uuid, deadline)
+
+            return act
 
         return [
             *(("created", topic, create(topic, request)) for topic, request in plan.create.items()),
@@ -130,6 +151,18 @@ class MappingSync:
             done[what] += outcome == "done"
             pending += outcome == "busy"
         return done, pending
+
+    def _check_owner(self, arn: str, deadline: Deadline) -> None:
+        """Let nobody else's mapping be touched: a deployment may have made it before we are told that it would.
+
+        Raises:
+            MappingRefused: it is not tagged as ours.
+        """
+        if not is_ours(self.mappings.tags(arn, deadline), self.settings.name):
+            raise MappingRefused(
+                f"{arn} has the flow's consumer group, and the tags of somebody else",
+                hint="wait until the deployment is through; delete it if nobody needs it",
+            )
 
     def _begin(self, seen: SeenTopic, deadline: Deadline) -> None:
         """Let a mapping's group begin where the flow does. What the group has committed itself stays.

@@ -48,6 +48,10 @@ class Mappings(Protocol):
         """Delete a mapping. Raises MappingRefused."""
         ...
 
+    def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:
+        """The tags of a mapping; none when it is gone. Raises MappingRefused."""
+        ...
+
 
 Outcome = Literal["done", "there", "busy"]
 """`there`: nothing was left to do. `busy`: the mapping is being changed; try again in the next round."""
@@ -82,9 +86,19 @@ def mapping_request(settings: ControlSettings, topic: str) -> Request:
         # What comes later than the flow begins at its first record, a partition that is added later as well. Where the
         # flow begins elsewhere, those offsets were committed for the group.
         "StartingPosition": "TRIM_HORIZON",
-        # The flow as a group carries it: a tag's value takes no `>`.
-        "Tags": {"mirrorless:flow": settings.name.slug, "mirrorless:owner": "refresh_topics"},
+        "Tags": owner_tags(settings.name),
     }
+
+
+def owner_tags(flow: FlowName) -> dict[str, str]:
+    """The tags by which a mapping of ours is told from one that a deployment, or somebody, has made."""
+    # The flow as a group carries it: a tag's value takes no `>`.
+    return {"mirrorless:flow": flow.slug, "mirrorless:owner": "refresh_topics"}
+
+
+def is_ours(tags: Mapping[str, str], flow: FlowName) -> bool:
+    """Whether a mapping with these tags was made for a found topic of this flow."""
+    return owner_tags(flow).items() <= tags.items()
 
 
 def plan_mappings(
@@ -102,7 +116,7 @@ def plan_mappings(
         flow: whose; a mapping is told by its consumer group.
         keep: topics whose mappings are not touched, whatever they are.
     """
-    present = {topic: each for each in actual if (topic := _topic_of(each, flow)) is not None and topic not in keep}
+    present = {topic: each for each in actual if (topic := topic_of(each, flow)) is not None and topic not in keep}
     busy = {topic for topic, each in present.items() if each.get("State") not in SETTLED}
     gone = {topic for topic in present if topic not in desired}
     moved = {topic for topic in present.keys() & desired.keys() if not _same_source(present[topic], desired[topic])}
@@ -206,7 +220,8 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 }
 
 
-def _topic_of(mapping: Request, flow: FlowName) -> str | None:
+def topic_of(mapping: Request, flow: FlowName) -> str | None:
+    """The topic of a mapping of this flow, by its consumer group; None for a mapping that is not the flow's."""
     prefix = f"mirrorless.{flow.slug}."  # an alias holds no dot, so no other flow's prefix begins like it
     group = group_of(mapping)
     return group.removeprefix(prefix) if group.startswith(prefix) else None
