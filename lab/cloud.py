@@ -20,18 +20,20 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from infra import bundle
 from lab.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.behaviour import LabBehaviour
-from lab.control import SCHEDULE_SECONDS, ControlPlane
+from lab.control import ControlPlane
 from lab.dynamodb import DynamoDbLocal
 from lab.faults import FAULTY_HANDLER, LAYER, Faults
 from lab.function import LambdaFunction
 from lab.kafka import KafkaCluster
 from lab.lambda_api import LambdaApi
+from lab.mapping_api import FunctionName
 from lab.mappings import EventSourceMappings
 from lab.server import Server
 from lab.supervisor import Supervisor
 from mirrorless.configuration.flow import Flow
 from mirrorless.configuration.loading import Configuration
 from mirrorless.errors import ConfigurationError
+from mirrorless.scheduled.functions import EVERY_SECONDS
 from mirrorless.settings import Tables, decode_settings
 from mirrorless.tables import definitions
 
@@ -70,7 +72,7 @@ class Lab:
     """Whether the scheduled functions run. A test of the data path alone has more peace without them."""
     control_overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of the scheduled functions' settings, by the names of ControlSettings: shorter intervals, for instance."""
-    schedule_seconds: float = SCHEDULE_SECONDS
+    schedule_seconds: float = EVERY_SECONDS
     """Between two starts of a scheduled function."""
     inject_faults: bool = False
     """Whether functions carry the layer that obeys `faults`."""
@@ -131,7 +133,7 @@ class Lab:
         flows = {function_name(flow): flow for flow in self.flows}
         found = []
         for told in self.mappings.list():
-            flow = flows.get(told["FunctionArn"].rpartition(":")[2])
+            flow = flows.get(FunctionName.of(told["FunctionArn"]).name)
             group_id = told["SelfManagedKafkaEventSourceConfig"]["ConsumerGroupId"]
             topic = told["Topics"][0]
             if flow is not None and told["State"] != "Deleting" and group_id == flow.group_name(topic):

@@ -17,13 +17,7 @@ from lab.function import LambdaFunction
 from lab.timer import Timer
 from mirrorless.configuration.flow import Flow
 from mirrorless.scheduled.control_settings import control_settings
-
-SCHEDULE_SECONDS = 60.0
-"""EventBridge Scheduler's shortest interval."""
-
-MEMORY_MB = 256
-TIMEOUT_SECONDS: Mapping[str, float] = {"heartbeat_checkpoint": 90.0, "refresh_topics": 120.0}
-"""The functions, by their file, and how long a run may take: more than the minute after which the next one starts."""
+from mirrorless.scheduled.functions import EVERY_SECONDS, SCHEDULED
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +26,7 @@ class ControlPlane:
 
     folder: Path
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    schedule_seconds: float = SCHEDULE_SECONDS
+    schedule_seconds: float = EVERY_SECONDS
     functions: dict[str, LambdaFunction] = field(default_factory=dict)
     timers: dict[str, Timer] = field(default_factory=dict)
 
@@ -53,15 +47,15 @@ class ControlPlane:
             # As the schedule keeps it: text, read anew by each run.
             event = json.loads(json.dumps(flow.control_settings(forwarder(flow)) | dict(self.overrides)))
             control_settings(event)  # what the functions would refuse is refused here
-            for file, timeout_seconds in TIMEOUT_SECONDS.items():
-                name = control_name(flow, file)
+            for scheduled in SCHEDULED:
+                name = control_name(flow, scheduled.name)
                 self.functions[name] = LambdaFunction(
                     name=name,
-                    bundle=bundle.build(file),
-                    handler=f"{file}.handler",
+                    bundle=bundle.build(scheduled.name),
+                    handler=f"{scheduled.name}.handler",
                     variables=variables,
-                    timeout_seconds=timeout_seconds,
-                    memory_mb=MEMORY_MB,
+                    timeout_seconds=scheduled.timeout_seconds,
+                    memory_mb=scheduled.memory_mb,
                     folder=self.folder / "functions",
                 )
                 self.timers[name] = Timer(
