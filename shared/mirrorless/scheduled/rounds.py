@@ -181,7 +181,12 @@ class Rounds:
 
     @property
     def _lease(self) -> str:
-        return f"lease/{self.function}"
+        return lease(self.function)
+
+
+def lease(function: str) -> str:
+    """The key of the lease under which a flow's runs of a function work."""
+    return f"lease/{function}"
 
 
 def _next(task: Task, last: TaskReport | None) -> int:
