@@ -1,15 +1,91 @@
-"""TODO by its helper."""
+"""What may be done about event source mappings? `refresh_topics` keeps those it makes, `remove_mappings` ends them.
+
+A mapping has no name of ours, only a UUID that Lambda gives it. What narrows these rights is the function that a
+mapping calls: `lambda:FunctionArn` is known for creating, changing and deleting
+(https://docs.aws.amazon.com/service-authorization/latest/reference/list_lambda.html). AWS does not say whether a
+mapping to an alias shows the alias there or its function, so both are named; it is one function either way.
+
+No `iam:PassRole`: a mapping's pollers take the function's role by themselves.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from infra.flow_function import ALIAS
+from infra.rights import Right
+
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
-    from infra.rights import Part, Right
+    from infra.rights import Part
+
+_UNNAMED = "Lambda names a mapping by a UUID when it is made"
 
 
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
     """What a part of a flow may do."""
-    del part, flow
-    return []
+    match part:
+        case "refresh_topics":
+            return [
+                _listing(),
+                _creation(flow),
+                _tagging(flow),
+                _reading_of_tags(flow),
+                _change(flow, "Update", "Delete"),
+            ]
+        case "remove_mappings":
+            return [_listing(), _reading_of_tags(flow), _change(flow, "Delete")]
+        case _:
+            return []
+
+
+def _listing() -> Right:
+    return Right(
+        actions=("lambda:ListEventSourceMappings",),
+        resources=("*",),
+        reason="IAM knows no resource for listing event source mappings",
+    )
+
+
+def _creation(flow: FlowDeployment) -> Right:
+    return Right(
+        actions=("lambda:CreateEventSourceMapping",),
+        resources=("*",),
+        conditions=_to_the_forwarder(flow),
+        reason="IAM knows no resource for a mapping that is not there yet; the condition allows the forwarder only",
+    )
+
+
+def _tagging(flow: FlowDeployment) -> Right:
+    # What is created with tags needs it (https://docs.aws.amazon.com/lambda/latest/dg/tags-esm.html).
+    return Right(
+        actions=("lambda:TagResource",),
+        resources=(_every_mapping(flow),),
+        reason=f"{_UNNAMED}, and its tags are given with it",
+    )
+
+
+def _reading_of_tags(flow: FlowDeployment) -> Right:
+    return Right(
+        actions=("lambda:ListTags",),
+        resources=(_every_mapping(flow),),
+        reason=f"{_UNNAMED}; its tags say whose it is",
+    )
+
+
+def _change(flow: FlowDeployment, *verbs: str) -> Right:
+    return Right(
+        actions=tuple(f"lambda:{verb}EventSourceMapping" for verb in verbs),
+        resources=(_every_mapping(flow),),
+        conditions=_to_the_forwarder(flow),
+        reason=f"{_UNNAMED}; the condition allows those of the flow's forwarder only",
+    )
+
+
+def _every_mapping(flow: FlowDeployment) -> str:
+    return flow.home.arn("lambda", "event-source-mapping:*")
+
+
+def _to_the_forwarder(flow: FlowDeployment) -> dict[str, dict[str, tuple[str, ...]]]:
+    forwarder = flow.function_arn("forward")
+    return {"ArnEquals": {"lambda:FunctionArn": (forwarder, f"{forwarder}:{ALIAS}")}}

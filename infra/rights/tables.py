@@ -38,7 +38,7 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
         "lanes": ("BatchGetItem", "UpdateItem"),
         "control": _DOCUMENTS,
     },
-    "remove_mappings": {"control": ("PutItem", "DeleteItem")},
+    "remove_mappings": {"control": ("PutItem",)},
     "jobs": {},
 }
 """DynamoDB's actions by part and table."""

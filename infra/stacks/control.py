@@ -1,24 +1,79 @@
-"""TODO by its helper."""
+"""What runs beside the forwarder? The scheduled functions, their schedules, and the removal of what they made."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import CfnWaitConditionHandle
+from aws_cdk import aws_scheduler as scheduler
+from constructs import Construct
 
+from infra.flow_function import FlowFunction
+from infra.removal import FoundMappings
+from infra.rights.together import rights
+from infra.schedules import GROUP, FlowSchedules
 from infra.stacks import PlacedStack
+from mirrorless.scheduled.functions import SCHEDULED
 
 if TYPE_CHECKING:
-    from constructs import Construct
+    from infra.deployment import Deployment, FlowDeployment, Place
 
-    from infra.deployment import Deployment, Place
+
+class FlowControl(Construct):
+    """The control functions of one flow.
+
+    Attributes:
+        functions: by name.
+        found: the mappings of found topics.
+        schedules: what starts the functions.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        deployment: Deployment,
+        flow: FlowDeployment,
+        group: scheduler.CfnScheduleGroup,
+    ) -> None:
+        super().__init__(scope, id_)
+        self.functions = {
+            each.name: FlowFunction(
+                self,
+                each.name,
+                deployment=deployment,
+                flow=flow,
+                part=each.name,
+                rights=rights(each.name, flow),
+                description=f"{flow.id}: {each.description}",
+                memory_mb=each.memory_mb,
+                timeout_seconds=each.timeout_seconds,
+                variables={},
+            )
+            for each in SCHEDULED
+        }
+        self.found = FoundMappings(self, "Found", deployment=deployment, flow=flow)
+        self.schedules = FlowSchedules(
+            self, "Schedules", deployment=deployment, flow=flow, group=group, functions=self.functions
+        )
+        for schedule in self.schedules.schedules.values():
+            # On the way out the schedules go first: what is removed must not be found again.
+            schedule.node.add_dependency(self.found.resource)
 
 
 class ControlStack(PlacedStack):
     """The control stack of one place."""
 
     def __init__(self, scope: Construct, *, deployment: Deployment, place: Place) -> None:
-        super().__init__(scope, "control", deployment=deployment, place=place, description="control")
-        CfnWaitConditionHandle(self, "Nothing")
-        for flow in deployment.living_at(place):
-            del flow
+        super().__init__(
+            scope,
+            "control",
+            deployment=deployment,
+            place=place,
+            description="heartbeats, checkpoints, and found topics",
+        )
+        group = scheduler.CfnScheduleGroup(self, "Schedules", name=GROUP)
+        self.flows = {
+            flow.id: FlowControl(self, flow.id, deployment=deployment, flow=flow, group=group)
+            for flow in deployment.living_at(place)
+        }

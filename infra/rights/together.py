@@ -1,0 +1,16 @@
+"""What may a part of a flow do, all subjects together, apart from writing its log?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infra.rights import kafka, mappings, network, secrets, tables
+
+if TYPE_CHECKING:
+    from infra.deployment import FlowDeployment
+    from infra.rights import Part, Right
+
+
+def rights(part: Part, flow: FlowDeployment) -> list[Right]:
+    """Everything that a part of a flow may do."""
+    return [right for subject in (tables, secrets, kafka, network, mappings) for right in subject.rights(part, flow)]

@@ -1,0 +1,290 @@
+"""What starts the control functions, with what rights, and in which order they go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from infra.deployment import FlowDeployment, plan
+from infra.schedules import schedule_input, schedule_input_text, scheduled_functions
+from mirrorless.configuration import load
+from mirrorless.errors import ConfigurationError
+from mirrorless.scheduled.control_settings import control_settings
+from mirrorless.scheduled.functions import SCHEDULED
+from tests.assembly import EXAMPLES, Assembly, Resource
+
+Assembled = Callable[[str], Assembly]
+
+FLOW = """
+clusters:
+  a: {bootstrap.servers: a.example.com:9092, region: us-east-1, account: "111122223333"}
+  b: {bootstrap.servers: b.example.com:9092, region: eu-west-1, account: "111122223333"}
+flows:
+  a->b: FLOW
+"""
+
+
+TOPICS = "{topics: ['orders-[a-zé]+']}"
+
+
+def planned(flow: str) -> FlowDeployment:
+    """The deployment of a flow with these settings."""
+    (deployed,) = plan(load(FLOW.replace("FLOW", flow))).flows
+    return deployed
+
+
+def of_type(assembly: Assembly, type_: str) -> list[Resource]:
+    return list(assembly.resources(type_, stack="mirrorless-control-"))
+
+
+def schedule(assembly: Assembly, name: str) -> Resource:
+    (found,) = [each for each in of_type(assembly, "AWS::Scheduler::Schedule") if each.properties["Name"] == name]
+    return found
+
+
+def named(value: Any) -> Iterator[str]:
+    """The resources that a part of a template refers to."""
+    if isinstance(value, dict):
+        if isinstance(reference := value.get("Ref"), str):
+            yield reference
+        if reference := value.get("Fn::GetAtt"):
+            yield reference[0]
+        for part in value.values():
+            yield from named(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from named(part)
+
+
+def needs(assembly: Assembly, resource: Resource) -> set[str]:
+    """Every resource that is there before this one, and that goes after it."""
+    resources = assembly.templates[resource.stack]["Resources"]
+    found: set[str] = set()
+    waiting = [resource.id]
+    while waiting:
+        body = resources[waiting.pop()]
+        depends = body.get("DependsOn", [])
+        direct = {*named(body.get("Properties", {})), *([depends] if isinstance(depends, str) else depends)}
+        waiting += direct - found
+        found |= direct
+    return found
+
+
+# What starts them
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_each_flow_is_started_every_minute_with_its_own_settings_by_its_aliases(
+    example: str, assembled: Assembled
+) -> None:
+    assembly = assembled(example)
+    schedules = of_type(assembly, "AWS::Scheduler::Schedule")
+
+    assert len(schedules) == len(SCHEDULED) * len(assembly.deployment.flows)
+    for flow in assembly.deployment.flows:
+        for each in SCHEDULED:
+            name = flow.flow.resource_name(each.name)
+            told = schedule(assembly, name).properties
+            target = told["Target"]
+            assert told["ScheduleExpression"] == "rate(1 minute)"
+            assert told["FlexibleTimeWindow"] == {"Mode": "OFF"}
+            assert target["Arn"] == f"{flow.function_arn(each.name)}:live"
+            settings = control_settings(json.loads(target["Input"]))
+            assert settings == control_settings(json.loads(json.dumps(schedule_input(flow))))
+            assert settings.name == flow.flow.name
+            assert settings.function_name == f"{flow.flow.resource_name('forward')}:live"
+
+
+def test_secrets_of_found_topics_are_asked_for_by_arn(assembled: Assembled) -> None:
+    """Lambda takes no secret's name."""
+    assembly = assembled("aggregation")
+
+    access = [
+        each["URI"]
+        for scheduled in of_type(assembly, "AWS::Scheduler::Schedule")
+        for each in json.loads(scheduled.properties["Target"]["Input"])["mapping"]["SourceAccessConfigurations"]
+    ]
+    assert set(access) == {"arn:aws:secretsmanager:us-east-2:111122223333:secret:AmazonMSK_mirrorless"}
+
+
+def test_a_start_that_went_wrong_is_repeated_by_nobody(assembled: Assembled) -> None:
+    """Scheduler, and Lambda's own queue behind it: each would try again while the next minute is at work."""
+    assembly = assembled("active-passive")
+    queues = of_type(assembly, "AWS::Lambda::EventInvokeConfig")
+
+    for each in of_type(assembly, "AWS::Scheduler::Schedule"):
+        assert each.properties["Target"]["RetryPolicy"] == {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}
+    assert len(queues) == len(SCHEDULED)
+    for each in queues:
+        assert (each.properties["MaximumRetryAttempts"], each.properties["MaximumEventAgeInSeconds"]) == (0, 60)
+        assert each.properties["Qualifier"] == "live"
+
+
+def test_the_role_of_a_schedule_starts_its_flows_two_functions_for_this_accounts_group_only(
+    assembled: Assembled,
+) -> None:
+    assembly = assembled("hub-and-spoke")
+    (stack,) = {each.stack for each in of_type(assembly, "AWS::Lambda::Function") if "eu-west-3" in each.stack}
+    resources = assembly.templates[stack]["Resources"]
+    account, region = "111122223333", "eu-west-3"
+    (role_id,) = {
+        next(named(each["Properties"]["Target"]["RoleArn"]))
+        for each in resources.values()
+        if each["Type"] == "AWS::Scheduler::Schedule"
+    }
+    statements = [
+        statement
+        for each in resources.values()
+        if each["Type"] == "AWS::IAM::Policy" and {"Ref": role_id} in each["Properties"]["Roles"]
+        for statement in each["Properties"]["PolicyDocument"]["Statement"]
+    ]
+
+    assert resources[role_id]["Properties"]["AssumeRolePolicyDocument"]["Statement"] == [
+        {
+            "Action": "sts:AssumeRole",
+            "Effect": "Allow",
+            "Principal": {"Service": "scheduler.amazonaws.com"},
+            "Condition": {
+                "StringEquals": {
+                    "aws:SourceAccount": account,
+                    "aws:SourceArn": f"arn:aws:scheduler:{region}:{account}:schedule-group/mirrorless",
+                }
+            },
+        }
+    ]
+    assert statements == [
+        {
+            "Action": "lambda:InvokeFunction",
+            "Effect": "Allow",
+            "Resource": [
+                f"arn:aws:lambda:{region}:{account}:function:mirrorless-heartbeat-checkpoint-paris_hub:live",
+                f"arn:aws:lambda:{region}:{account}:function:mirrorless-refresh-topics-paris_hub:live",
+            ],
+        }
+    ]
+
+
+def test_a_key_of_the_customers_encrypts_the_schedules_and_opens_them_for_their_role_only(assembled: Assembled) -> None:
+    assembly = assembled("aggregation")
+    (key,) = assembly.deployment.settings.kms_key_arns
+    opened = {
+        tuple(statement["Condition"]["ArnEquals"]["kms:EncryptionContext:aws:scheduler:schedule:arn"])
+        for policy in of_type(assembly, "AWS::IAM::Policy")
+        for statement in policy.properties["PolicyDocument"]["Statement"]
+        if statement["Action"] == "kms:Decrypt" and "ArnEquals" in statement.get("Condition", {})
+    }
+
+    for each in of_type(assembly, "AWS::Scheduler::Schedule"):
+        assert each.properties["KmsKeyArn"] == key
+    prefix = "arn:aws:scheduler:us-east-2:111122223333:schedule/mirrorless/mirrorless"
+    assert opened == {
+        (f"{prefix}-heartbeat-checkpoint-{flow}", f"{prefix}-refresh-topics-{flow}")
+        for flow in ("plant-north_analysis", "plant-south_analysis")
+    }
+
+
+def test_the_functions_have_the_memory_and_the_time_that_they_have_in_the_lab(assembled: Assembled) -> None:
+    functions = {
+        each.properties["FunctionName"]: (each.properties["MemorySize"], each.properties["Timeout"])
+        for each in of_type(assembled("active-passive"), "AWS::Lambda::Function")
+    }
+
+    assert functions == {
+        "mirrorless-heartbeat-checkpoint-us-east_us-west": (256, 90),
+        "mirrorless-refresh-topics-us-east_us-west": (256, 120),
+        "mirrorless-remove-mappings-us-east_us-west": (256, 600),
+    }
+
+
+def test_nothing_is_started_for_tasks_that_are_all_switched_off() -> None:
+    off = "topics: [orders], refresh.topics.enabled: false, sync.topic.configs.enabled: false, sync.topic.acls.enabled"
+
+    assert [each.name for each in scheduled_functions(planned(f"{{{off}: false}}"))] == ["heartbeat_checkpoint"]
+    assert len(scheduled_functions(planned(f"{{{off}: true}}"))) == 2
+
+
+def test_settings_that_no_schedule_can_carry_are_refused_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    length = len(schedule_input_text(planned(TOPICS)).encode())
+
+    monkeypatch.setattr("infra.schedules.LONGEST_INPUT", length)
+    assert schedule_input_text(planned(TOPICS))
+    monkeypatch.setattr("infra.schedules.LONGEST_INPUT", length - 1)
+    with pytest.raises(ConfigurationError, match=r"flows a->b: .* a schedule's input has"):
+        schedule_input_text(planned(TOPICS))
+
+
+# In which order they go
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_what_found_topics_goes_before_what_was_found_and_that_before_what_deletes_it(
+    example: str, assembled: Assembled
+) -> None:
+    assembly = assembled(example)
+
+    for flow in assembly.deployment.flows:
+        refresh = schedule(assembly, flow.flow.resource_name("refresh_topics"))
+        resources = assembly.templates[refresh.stack]["Resources"]
+        remover = next(
+            id_
+            for id_, each in resources.items()
+            if each.get("Properties", {}).get("FunctionName") == flow.flow.resource_name("remove_mappings")
+        )
+        (found,) = [
+            each
+            for each in of_type(assembly, "Custom::MirrorlessFoundMappings")
+            if each.properties["ServiceToken"] == {"Fn::GetAtt": [remover, "Arn"]}
+        ]
+        role = next(named(resources[remover]["Properties"]["Role"]))
+        policies = {
+            id_
+            for id_, each in resources.items()
+            if each["Type"] == "AWS::IAM::Policy" and {"Ref": role} in each["Properties"]["Roles"]
+        }
+        assert found.id in needs(assembly, refresh)
+        assert policies
+        assert {remover, role, *policies} <= needs(assembly, found)
+        assert refresh.id not in needs(assembly, found)
+
+
+def test_cloudformation_waits_longer_than_the_removal_lasts_and_not_for_an_hour(assembled: Assembled) -> None:
+    (found,) = of_type(assembled("active-passive"), "Custom::MirrorlessFoundMappings")
+
+    assert 2 * 600 < int(found.properties["ServiceTimeout"]) < 3600
+
+
+def test_the_removal_runs_where_the_address_of_its_answer_can_be_reached(assembled: Assembled) -> None:
+    functions = of_type(assembled("active-passive"), "AWS::Lambda::Function")
+
+    assert {each.properties["FunctionName"].split("-")[1]: "VpcConfig" in each.properties for each in functions} == {
+        "heartbeat": True,
+        "refresh": True,
+        "remove": False,
+    }
+
+
+# What they may do to mappings
+
+
+def test_only_mappings_to_the_flows_own_forwarder_are_made_changed_or_deleted(assembled: Assembled) -> None:
+    assembly = assembled("aggregation")
+    changing = {f"lambda:{verb}EventSourceMapping" for verb in ("Create", "Update", "Delete")}
+    seen = set()
+
+    for policy in of_type(assembly, "AWS::IAM::Policy"):
+        for statement in policy.properties["PolicyDocument"]["Statement"]:
+            actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+            if not changing & set(actions):
+                continue
+            (functions,) = statement["Condition"].values()
+            plain, alias = functions["lambda:FunctionArn"]
+            assert alias == f"{plain}:live"
+            assert ("north" in policy.id) == ("north" in plain)
+            assert set(actions) == {"lambda:CreateEventSourceMapping"} or statement["Resource"] != "*"
+            seen |= set(actions)
+    assert seen == changing
