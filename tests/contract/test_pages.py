@@ -1,0 +1,93 @@
+"""Pages name commands, options, files and sections that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from cli.main import build_parser
+from infra import cdk
+
+ROOT = Path(__file__).parent.parent.parent
+DEPLOY = ROOT / "docs" / "deploy.md"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def anchors(page: Path) -> set[str]:
+    """The sections of a page, as GitHub names them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", head).lower() for head in heads)
+    return {re.sub(r"[^\w\- ]", "", head).strip().replace(" ", "-") for head in plain}
+
+
+def lines(page: Path) -> Iterator[str]:
+    """Every command of a page that stands on a line of its own."""
+    for line in page.read_text().splitlines():
+        if line.startswith("    "):
+            yield line.partition("  #")[0].strip()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_target_of_make_that_a_page_names_exists(page: Path) -> None:
+    named = set(re.findall(r"(?:^    |`)make ([a-z-]+)", page.read_text(), re.MULTILINE))
+
+    assert named <= TARGETS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_that_a_page_runs_exists(page: Path) -> None:
+    named = set(re.findall(r"python -m ((?:infra|lab|tests|mirrorless)[\w.]*)", page.read_text()))
+
+    assert [name for name in named if find_spec(name) is None] == []
+
+
+def test_every_line_of_the_operators_command_on_the_way_to_a_deployment_is_one_that_it_takes() -> None:
+    commands = [shlex.split(line) for line in lines(DEPLOY) if line.startswith(".venv/bin/mirrorless ")]
+    commands += [shlex.split(code) for code in re.findall(r"`\.venv/bin/(mirrorless [^`]+)`", DEPLOY.read_text())]
+
+    assert len(commands) >= 3
+    for _, *words in commands:
+        build_parser(words[:1]).parse_args(words)  # ends the test with the parser's own words if it does not
+
+
+@pytest.mark.parametrize("command", ["bootstrap", "deploy", "destroy"])
+def test_every_option_of_the_cdk_that_the_page_writes_is_one_that_the_pinned_version_has(command: str) -> None:
+    cdk.install()
+    written = {
+        option
+        for line in lines(DEPLOY)
+        if line.startswith(f"cdk {command} ")
+        for option in re.findall(r" (--?[a-z][a-z-]*)", line)
+    }
+
+    told = subprocess.run(
+        [str(cdk.NODE), str(cdk.COMMAND), command, "--help"],
+        cwd=ROOT,
+        env={**cdk.environment(), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    # A long name breaks across two lines of the help, without a hyphen of its own.
+    known = re.sub(r"\s+", "", told)
+    assert written
+    assert [option for option in written if option not in known] == []

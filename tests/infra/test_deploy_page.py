@@ -1,0 +1,30 @@
+"""The page that takes an operator to a deployment names every service that a deployment touches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tests.assembly import EXAMPLES, REPOSITORY, Assembly
+
+
+def test_every_service_that_the_templates_use_stands_in_the_deployers_table(
+    assembled: Callable[[str], Assembly],
+) -> None:
+    page = (REPOSITORY / "docs" / "deploy.md").read_text()
+    told = set(re.findall(r"^\| `(AWS::\w+::)` \|", page, re.MULTILINE))
+
+    used = {re.sub(r"\w+$", "", r.type) for example in EXAMPLES for r in assembled(example).resources()}
+
+    assert {service for service in used if service.startswith("AWS::")} <= told
+
+
+def test_every_example_stands_in_the_list_of_examples() -> None:
+    page = (REPOSITORY / "docs" / "examples" / "README.md").read_text()
+
+    assert set(re.findall(r"\]\(([\w./-]+\.yaml)\)", page)) == {
+        path.relative_to(REPOSITORY / "docs" / "examples").as_posix()
+        if path.parent.name == "examples"
+        else f"../../{path.name}"
+        for path in EXAMPLES.values()
+    }
