@@ -212,9 +212,10 @@ def _problems(configuration: Configuration) -> Iterator[Problem]:
 
 
 def _half_encrypted(flows: Iterable[FlowDeployment]) -> Iterator[Problem]:
-    """DynamoDB encrypts a table and its copy alike: both with keys of the customer's, or neither.
+    """The flows of which a table would have a customer's key and its copy none, or the other way round.
 
-    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/globaltables-security.html
+    A template says once for a table and its copies which kind of key they have.
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-resource-dynamodb-globaltable.html
     """
     for flow in flows:
         if flow.replica_region is None or bool(flow.tables_key) == bool(flow.replica_key):

@@ -1,7 +1,8 @@
 """What must outlive everything else? The flows' tables, and a bucket for what their jobs write.
 
 The stack is protected, and what is in it stays when it goes. Taken down and deployed again, it takes its tables and its
-bucket back: `deploy --import-existing-resources`.
+bucket back: `deploy --import-existing-resources`, which finds them by their names.
+https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/import-resources-automatically.html
 """
 
 from __future__ import annotations

@@ -260,8 +260,7 @@ def test_the_role_to_the_tables_trusts_the_functions_that_may_assume_it_and_nobo
         "ArnLike": {"aws:PrincipalArn": trusted}
     }
     holders = {path for path, function in roles_by_path(assembly).items() if may_assume(assembly, function, flow)}
-    assert holders
-    assert holders <= set(trusted)
+    assert holders == set(trusted)
 
 
 def tables_role(assembly: Assembly, flow: FlowDeployment) -> Mapping[str, Any]:
