@@ -30,8 +30,8 @@ def install() -> None:
     Raises:
         BuildError: npm could not; its own words are in the error.
     """
-    lock, receipt = FOLDER / "package-lock.json", FOLDER / "node_modules" / ".package-lock.json"
-    if COMMAND.exists() and receipt.stat().st_mtime >= lock.stat().st_mtime:
+    lock, receipt = FOLDER / "package-lock.json", FOLDER / "node_modules" / "installed-lock.json"
+    if COMMAND.exists() and receipt.exists() and receipt.read_bytes() == lock.read_bytes():
         return
     print("Installing the CDK's command line: some seconds, once.", file=sys.stderr)
     done = subprocess.run(
@@ -39,6 +39,7 @@ def install() -> None:
     )
     if done.returncode:
         raise BuildError(f"npm ci failed: {done.stderr.strip()}", where=str(lock), hint="read its words above")
+    receipt.write_bytes(lock.read_bytes())
 
 
 def argv(*arguments: str) -> list[str]:
