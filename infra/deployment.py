@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from infra.paging import paging_problems
 from mirrorless.configuration.problems import InvalidConfiguration, Problem
+from mirrorless.configuration.regions import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,7 +40,7 @@ class Place:
     @property
     def partition(self) -> str:
         """The partition of its ARNs."""
-        return next((name for start, name in _PARTITIONS.items() if self.region.startswith(start)), "aws")
+        return partition_of(self.region)
 
     def arn(self, service: str, resource: str) -> str:
         """The ARN of something here."""
@@ -56,9 +57,6 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.account}/{self.region}"
-
-
-_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

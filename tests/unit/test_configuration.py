@@ -220,6 +220,15 @@ def test_a_laboratory_has_one_account_whatever_is_written() -> None:
     assert written.with_clusters_at({"a": "127.0.0.1:1", "b": "127.0.0.1:2"}).flow("a->b").tables_role is None
 
 
+def test_a_role_in_china_has_an_arn_of_china() -> None:
+    source = "bootstrap.servers: a1:9098, msk.cluster.arn: 'arn:aws-cn:kafka:cn-north-1:111122223333:cluster/a/1'"
+    target = "bootstrap.servers: b1:9098, region: cn-northwest-1, account: '444455556666'"
+
+    flow = configuration("topics: [orders]", source=source, target=target).flow("a->b")
+
+    assert flow.tables_role == "arn:aws-cn:iam::444455556666:role/mirrorless-tables-a_b"
+
+
 def test_iam_is_named_only_where_lambda_does_not_find_it_itself() -> None:
     iam = "region: us-east-1, authentication: {type: iam}"
     arn = "msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mirrorless.configuration.model import Iam, Mtls, Plaintext, Scram
+from mirrorless.configuration.regions import partition_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
@@ -173,7 +174,8 @@ class Flow:
         """The role by which the functions reach tables in another account; None where there is no other."""
         if self.shared_tables or self.home.account is None or self.home.account == self.target.account:
             return None
-        return f"arn:aws:iam::{self.target.account}:role/{self.resource_name('tables')}"
+        partition = partition_of(self.target.region or "")
+        return f"arn:{partition}:iam::{self.target.account}:role/{self.resource_name('tables')}"
 
     def remote_topic(self, topic: str) -> str:
         """Return the name of a source topic on the target."""
