@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from infra import metrics
+from mirrorless.scheduled.functions import SCHEDULED
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
 PRICES: Final[dict[str, Any]] = json.loads((Path(__file__).parent / "prices.json").read_text())
 
 _FORWARDER = "forward"
-_SCHEDULED_MB: Final = {"heartbeat_checkpoint": 256, "refresh_topics": 256}
 
 
 def memory_mb(flow: FlowDeployment) -> dict[str, int]:
     """The memory of each function of a flow that runs all the time, in MB."""
-    return {_FORWARDER: flow.flow.settings.function.memory_mb} | _SCHEDULED_MB
+    return {_FORWARDER: flow.flow.settings.function.memory_mb} | {each.name: each.memory_mb for each in SCHEDULED}
 
 
 def inputs(flow: FlowDeployment) -> dict[str, Metric]:

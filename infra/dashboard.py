@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 WIDTH: Final = 24
 """Columns of the grid."""
 
+MOST_ALARMS: Final = 100
+"""Of one widget. (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html)"""
+
 _SECTIONS: Final = {
     "the short way": "something-is-wrong-the-short-way",
     "alarms": "alarms",
@@ -89,7 +92,10 @@ def _heading(flow: FlowDeployment, runbook: str | None) -> str:
 def _is_it_all_right(grid: Grid, flow: FlowDeployment, alarm_arns: Sequence[str]) -> None:
     grid.row(
         5,
-        {"type": "alarm", "properties": {"title": "Is it all right? Red needs you", "alarms": list(alarm_arns)}},
+        {
+            "type": "alarm",
+            "properties": {"title": "Is it all right? Red needs you", "alarms": list(alarm_arns[:MOST_ALARMS])},
+        },
         grid.numbers(
             "Now",
             [
@@ -103,7 +109,7 @@ def _is_it_all_right(grid: Grid, flow: FlowDeployment, alarm_arns: Sequence[str]
             "In the time that is shown",
             [
                 metrics.of_flow(flow, "offsets-lost", "Sum").row(label="offsets lost"),
-                _expression(_sum(metrics.over_topics(flow, "record-count", "Sum")), "records"),
+                _expression(_sum(metrics.over_topics(flow, "record-count", "Sum", period=None)), "records"),
                 metrics.of_function(flow, "forward", "Errors", "Sum").row(label="failed deliveries"),
             ],
             setPeriodToTimeRange=True,

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from constructs import Construct, IDependable
 
+from infra.alarms import mapping_alarm
 from infra.flow_function import FlowFunction
 from infra.mappings import map_topic
+from infra.monitoring import add_alarm
 from infra.readable_diff import show_in_diff
 from infra.rights import Part, Right, kafka, mappings, network, secrets, tables
 from mirrorless.settings import VARIABLE
@@ -85,3 +87,5 @@ class Forwarder(Construct):
             mapping = map_topic(self, flow, topic, alias=self.function.alias, after=self.function.policy)
             for needed in after:
                 mapping.node.add_dependency(needed)
+            if alarm := mapping_alarm(flow, topic, mapping.ref):
+                add_alarm(self, alarm, deployment=deployment, flow=flow)

@@ -66,11 +66,19 @@ def of_topic(flow: FlowDeployment, name: str, topic: str, stat: str) -> Metric:
     return Metric(namespace=NAMESPACE, name=name, dimensions=dimensions, stat=stat, region=flow.home.region)
 
 
-def over_topics(flow: FlowDeployment, name: str, stat: str, *, period: int = MINUTE) -> str:
-    """SEARCH what the forwarder says of every topic; a dashboard shows a line for each. Args: period: in seconds."""
+def over_topics(flow: FlowDeployment, name: str, stat: str, *, period: int | None = MINUTE) -> str:
+    """SEARCH what the forwarder says of every topic; a dashboard shows a line for each.
+
+    Args:
+        flow: whose.
+        name: of the metric.
+        stat: within a period.
+        period: in seconds; None: the widget's.
+    """
     terms = " ".join(f'{key}="{value}"' for key, value in _tags(flow).items())
     schema = ",".join([NAMESPACE, *_tags(flow), "topic"])
-    return f"SEARCH('{{{schema}}} MetricName=\"{name}\" {terms}', '{stat}', {period})"
+    every = "" if period is None else f", {period}"
+    return f"SEARCH('{{{schema}}} MetricName=\"{name}\" {terms}', '{stat}'{every})"
 
 
 def worst_topic(flow: FlowDeployment, name: str) -> str:

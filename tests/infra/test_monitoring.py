@@ -225,7 +225,24 @@ def test_a_forwarder_that_may_take_long_is_looked_at_as_long(tmp_path: Path) -> 
     assert (looks["all-deliveries-fail"], looks["some-deliveries-fail"]) == (840, 840)
 
 
-def test_the_mapping_of_a_literal_topic_can_be_watched_by_its_id(tmp_path: Path) -> None:
+def test_the_alarm_of_a_mapping_stands_beside_it_and_names_it(assembled: Assembled) -> None:
+    assembly = assembled("active-passive")
+    (mapping,) = [
+        each
+        for each in assembly.resources("AWS::Lambda::EventSourceMapping")
+        if each.properties["Topics"] == ["payments"]
+    ]
+
+    alarm = _alarm(assembly, "mapping-fails-payments")
+
+    assert alarm.stack == mapping.stack
+    for query in alarm.properties["Metrics"][:2]:
+        assert query["MetricStat"]["Metric"]["Dimensions"] == [
+            {"Name": "EventSourceMappingUUID", "Value": {"Ref": mapping.id}}
+        ]
+
+
+def test_only_mappings_that_say_how_they_fare_are_watched(tmp_path: Path) -> None:
     flow = _planned(tmp_path, {})
 
     alarm = mapping_alarm(flow, "orders", "a-uuid")
@@ -309,10 +326,23 @@ def test_an_address_is_told_by_a_topic_that_cloudwatch_may_use(assembled: Assemb
     ]
     assert [each["Action"] for each in caller] == [["kms:Decrypt", "kms:GenerateDataKey*"]]
     assert subscription.properties["Endpoint"] == "oncall@example.com"
+    (policy,) = assembly.resources("AWS::SNS::TopicPolicy")
+    publish, plain = (
+        [each for each in policy.properties["PolicyDocument"]["Statement"] if each["Effect"] == effect]
+        for effect in ("Allow", "Deny")
+    )
+    assert [each["Principal"] for each in publish] == [{"Service": "cloudwatch.amazonaws.com"}]
+    assert [each["Condition"] for each in plain] == [{"Bool": {"aws:SecureTransport": "false"}}]
+    for statement in (*publish, *caller):
+        assert statement["Condition"] == {
+            "StringEquals": {"aws:SourceAccount": "111122223333"},
+            "ArnLike": {"aws:SourceArn": "arn:aws:cloudwatch:us-east-1:111122223333:alarm:mirrorless-*"},
+        }
+    assert all(str(alarm.properties["AlarmName"]).startswith("mirrorless-") for alarm in _alarms(assembly))
     for alarm in _alarms(assembly):
         assert alarm.properties["AlarmActions"] == [arn]
     ended = {alarm.properties["AlarmName"]: alarm.properties.get("OKActions") for alarm in _alarms(assembly)}
-    told_once = {name for name, actions in ended.items() if actions is None}
+    told_once = {name for name, actions in ended.items() if actions != [arn]}
     assert told_once == {f"mirrorless-us-east_us-west-{each}" for each in ("source-contradicts", "offsets-lost")}
 
 
@@ -442,6 +472,19 @@ def test_x86_costs_what_x86_costs(tmp_path: Path) -> None:
     assert hour == pytest.approx(12 * 2 * 0.0000166667, rel=1e-6)
 
 
+def test_the_cost_counts_the_memory_that_functions_have(assembled: Assembled) -> None:
+    assembly = assembled("active-passive")
+    flow = _flow(assembly)
+    sizes = {
+        each.properties["FunctionName"]: each.properties["MemorySize"]
+        for each in assembly.resources("AWS::Lambda::Function")
+    }
+
+    counted = {flow.flow.resource_name(part): mb for part, mb in cost.memory_mb(flow).items()}
+
+    assert counted.items() <= sizes.items()
+
+
 def test_everything_that_the_cost_reads_is_on_the_dashboard(assembled: Assembled) -> None:
     ((_, body),) = _dashboards(assembled("active-passive"))
     (widget,) = [each for each in body["widgets"] if "Cost, about" in each["properties"].get("title", "")]
@@ -468,7 +511,7 @@ def _worth(expression: str, flow: FlowDeployment, counted: Mapping[str, float]) 
 
 
 def _alarms(assembly: Assembly) -> Iterator[Resource]:
-    return assembly.resources("AWS::CloudWatch::Alarm", stack="mirrorless-monitoring")
+    return assembly.resources("AWS::CloudWatch::Alarm")
 
 
 def _alarm(assembly: Assembly, id_: str) -> Resource:

@@ -1,0 +1,113 @@
+"""What is watched of one flow, and who is told? A dashboard and alarms as resources, and a topic for an address.
+
+What is decided stands in `infra.alarms`, `infra.dashboard` and `infra.paging` as plain values; here it is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from infra.alarms import Alarm, alarms, mapping_alarm
+from infra.dashboard import dashboard_body
+from infra.paging import TOPIC_NAME, listeners
+
+if TYPE_CHECKING:
+    from infra.deployment import Deployment, FlowDeployment, Place
+
+
+class FlowMonitoring(Construct):
+    """The dashboard of one flow, and its alarms but for those that are made beside its mappings."""
+
+    def __init__(self, scope: Construct, id_: str, *, deployment: Deployment, flow: FlowDeployment) -> None:
+        super().__init__(scope, id_)
+        settings = deployment.settings.alarms
+        wanted = alarms(flow, record_age_seconds=settings.record_age_seconds)
+        for alarm in wanted:
+            add_alarm(self, alarm, deployment=deployment, flow=flow)
+        beside = [mapping_alarm(flow, topic, uuid="") for topic in flow.flow.literal_topics]
+        names = [alarm.name(flow) for alarm in (*wanted, *beside) if alarm is not None]
+        cloudwatch.CfnDashboard(
+            self,
+            "Dashboard",
+            dashboard_name=f"mirrorless-{flow.id}",
+            dashboard_body=dashboard_body(
+                flow,
+                alarm_arns=[flow.home.arn("cloudwatch", f"alarm:{name}") for name in names],
+                runbook=settings.runbook_url,
+            ),
+        )
+
+
+class OnCallTopic(Construct):
+    """A topic for an address, encrypted with a key of its own.
+
+    CloudWatch may not use AWS's key for SNS, and would fail in silence; so might a customer's key, whose policy is not
+    ours. (https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html)
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, place: Place, address: str) -> None:
+        super().__init__(scope, id_)
+        caller = iam.ServicePrincipal("cloudwatch.amazonaws.com")
+        ours = {
+            "StringEquals": {"aws:SourceAccount": place.account},
+            "ArnLike": {"aws:SourceArn": place.arn("cloudwatch", "alarm:mirrorless-*")},
+        }
+        key = kms.Key(
+            self,
+            "Key",
+            description="Messages of Mirrorless's alarms on their way",
+            enable_key_rotation=True,
+            pending_window=Duration.days(7),
+            removal_policy=RemovalPolicy.DESTROY,  # no message rests in the topic
+        )
+        key.add_to_resource_policy(
+            iam.PolicyStatement(
+                actions=["kms:Decrypt", "kms:GenerateDataKey*"],
+                resources=["*"],  # a key's policy speaks of that key only
+                principals=[caller],
+                conditions=ours,
+            )
+        )
+        topic = sns.Topic(self, "Topic", topic_name=TOPIC_NAME, master_key=key, enforce_ssl=True)
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                actions=["sns:Publish"], resources=[topic.topic_arn], principals=[caller], conditions=ours
+            )
+        )
+        topic.add_subscription(subscriptions.EmailSubscription(address))
+
+
+def add_alarm(scope: Construct, alarm: Alarm, *, deployment: Deployment, flow: FlowDeployment) -> cloudwatch.CfnAlarm:
+    """Make one alarm of a flow, which tells whom the configuration names."""
+    told = list(listeners(deployment, flow.home))
+    above, watched = alarm.above is not None, alarm.metric
+    resource = cloudwatch.CfnAlarm(
+        scope,
+        f"Alarm-{alarm.id}" + (f"-{alarm.of}" if alarm.of else ""),
+        alarm_name=alarm.name(flow),
+        alarm_description=alarm.description(deployment.settings.alarms.runbook_url),
+        comparison_operator="GreaterThanThreshold" if above else "LessThanThreshold",
+        threshold=alarm.above if above else alarm.below,
+        evaluation_periods=alarm.looks,
+        datapoints_to_alarm=alarm.bad_looks,
+        treat_missing_data=alarm.missing,
+        alarm_actions=told,
+        ok_actions=told if alarm.resolves else None,
+    )
+    if watched is None:
+        resource.add_property_override("Metrics", list(alarm.queries))
+    else:
+        resource.namespace, resource.metric_name = watched.namespace, watched.name
+        resource.statistic, resource.period = watched.stat, alarm.period
+        resource.dimensions = [
+            cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value) for name, value in watched.dimensions
+        ]
+    return resource
