@@ -5,6 +5,8 @@ CONFIG ?=
 STATE ?= .lab/state.json
 SEED ?=
 
+CHANGES := docs/examples/changes
+
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -16,7 +18,7 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab translate test check lint types imports unit integration sample soak bench docs lock bundle synth diff deploy clean
+.PHONY: help demo lab translate test check lint types imports unit integration sample soak bench docs lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +71,14 @@ synth: $(READY) ## make templates of CONFIG=replication.yaml, or of every exampl
 
 diff: $(READY) ## what deploying CONFIG=replication.yaml would change; STACKS='mirrorless-state-*' for some of it
 	@$(BIN)/python -m infra.cdk diff $(STACKS) --context config=$(or $(CONFIG),replication.yaml)
+
+diff-guard: $(READY) ## refuse what would replace a table or a mapping: OLD=… NEW=… folders or files, ACCEPT='ids'; or the examples
+ifneq ($(strip $(OLD)$(NEW)),)
+	@$(BIN)/python -m infra.diff_guard $(OLD) $(NEW) $(ACCEPT:%=--accept=%)
+else
+	@$(BIN)/python -m infra.diff_guard $(CHANGES)/before.yaml $(CHANGES)/harmless.yaml
+	@$(BIN)/python -m infra.diff_guard $(CHANGES)/before.yaml $(CHANGES)/refused.yaml; test $$? -eq 1
+endif
 
 deploy: $(READY) ## deploy CONFIG=replication.yaml in order, asking before rights grow; STACKS='…' for some of it
 	@$(BIN)/python -m infra.cdk deploy $(if $(STACKS),$(STACKS),--all) --context config=$(or $(CONFIG),replication.yaml)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LOCAL = "mirrorless:local"
 """Context key. `true` makes assets for this machine, so that what a template deploys can be run here."""
 
+HOLLOW = "mirrorless:hollow"
+"""Context key. `true` makes templates whose assets hold something else, so that nothing has to be built: to compare."""
+
 _PLATFORMS: dict[str, Platform] = {"arm64": "manylinux arm64", "x86_64": "manylinux x86_64"}
 
 
@@ -29,7 +32,9 @@ def function_code(scope: Construct, part: str, architecture: Literal["arm64", "x
     Raises:
         infra.locked.BuildError: the bundle cannot be built.
     """
-    if scope.node.try_get_context(LOCAL):
+    if scope.node.try_get_context(HOLLOW):
+        folder = bundle.REPOSITORY / "functions"
+    elif scope.node.try_get_context(LOCAL):
         folder = bundle.build(part)
     else:
         folder = bundle.build(part, platform=_PLATFORMS[architecture])
@@ -42,7 +47,9 @@ def spark_artifacts(scope: Construct, architecture: Literal["arm64", "x86_64"]) 
     Raises:
         infra.locked.BuildError: the archive cannot be built.
     """
-    if scope.node.try_get_context(LOCAL):
+    if scope.node.try_get_context(HOLLOW):
+        environment = spark_archive.package()
+    elif scope.node.try_get_context(LOCAL):
         environment = spark_archive.environment(python=locked.running_python())
     else:
         environment = spark_archive.environment(platform=_PLATFORMS[architecture])

@@ -1,0 +1,181 @@
+"""What would a deployment do to what holds state? Two sets of templates in, findings out; nothing is asked of AWS.
+
+Refused is what loses data, makes a resource anew, or fails half-way. Noted is what an operator should read before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from infra.position_rules import position_findings
+from infra.stateful import (
+    APPLICATION,
+    BUCKET,
+    DATA,
+    FOUND,
+    MAPPING,
+    PLAIN_TABLE,
+    TABLE,
+    Resource,
+    Templates,
+    changeable_at_times,
+    unchangeable,
+    value_at,
+    watched,
+)
+from infra.verdict import Finding, noted, refused
+
+
+def findings(old: Templates, new: Templates) -> list[Finding]:
+    """Everything that changes, what is refused first."""
+    before, after = watched(old), watched(new)
+    change = _Change(before, after, {each.identity: each for each in after.values() if each.identity})
+    found = [*change.findings(), *position_findings(old, new, before, after)]
+    return sorted(found, key=lambda finding: (not finding.refused, finding.stack, finding.id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    before: Mapping[tuple[str, str], Resource]
+    after: Mapping[tuple[str, str], Resource]
+    named: Mapping[str, Resource]
+
+    def findings(self) -> Iterator[Finding]:
+        for key, was in self.before.items():
+            now = self.after.get(key)
+            if now is not None and now.type == was.type:
+                yield from _kept(was, now)
+            elif (moved := self.named.get(was.identity)) is not None:
+                yield _moved(was, moved)
+            else:
+                yield from _gone(was)
+
+
+def _kept(was: Resource, now: Resource) -> Iterator[Finding]:
+    """The same logical id: what of it changes."""
+    fixed = [path for path in unchangeable(was.type) if _differs(was, now, path)]
+    at_times = [path for path in changeable_at_times(was.type) if _differs(was, now, path)]
+    if fixed:
+        what = ", ".join(f"{path} {_shown(was, path)} -> {_shown(now, path)}" for path in fixed)
+        yield refused(was, what, _REPLACED[was.type], _INSTEAD[was.type])
+    elif at_times and was.type in DATA:
+        yield refused(was, ", ".join(at_times), _REPLACED[was.type], _INSTEAD[was.type])
+    elif at_times:
+        why = "this can be changed only while it is stopped"
+        yield noted(was, ", ".join(at_times), why, "let its jobs end, and stop it")
+    yield from _weakened(was, now)
+    rest = sorted(
+        name
+        for name in was.properties.keys() | now.properties.keys()
+        if was.properties.get(name) != now.properties.get(name)
+        and not any(path.split("/")[0] == name for path in (*fixed, *at_times))
+    )
+    if rest:
+        yield noted(was, f"changed in place: {', '.join(rest)}")
+
+
+_REPLACED: Final[Mapping[str, str]] = {
+    TABLE: "it is made anew and empty: positions and the offset map stay behind in the old one",
+    PLAIN_TABLE: "it is made anew and empty: positions and the offset map stay behind in the old one",
+    BUCKET: "another bucket is made: reports and archives stay behind in the old one",
+    MAPPING: "Lambda changes this in no mapping. CloudFormation does nothing, or makes a second one before the first "
+    "goes: with the same source and group that fails (409), with another source old positions meet other records",
+    APPLICATION: "another application is made, and jobs that run on the old one end",
+    FOUND: "CloudFormation takes it for another resource, and its removal deletes every mapping of a found topic",
+}
+
+_INSTEAD: Final[Mapping[str, str]] = {
+    TABLE: "keep the name and the keys; to move it, restore a backup under the new name and replay from it",
+    PLAIN_TABLE: "keep the name and the keys; to move it, restore a backup under the new name and replay from it",
+    BUCKET: "keep the name; copy what is in it before you give it another",
+    MAPPING: "take the topic out, deploy, put it back with the new value, deploy: its group goes on where it was; "
+    "where brokers only get other addresses, accept it",
+    APPLICATION: "wait until no job runs, and accept it",
+    FOUND: "keep its id and its function; or accept that found topics stand still for some minutes",
+}
+
+
+def _weakened(was: Resource, now: Resource) -> Iterator[Finding]:
+    """Protection that was there and is not any more."""
+    for policy in ("DeletionPolicy", "UpdateReplacePolicy"):
+        if was.body.get(policy) == "Retain" != now.body.get(policy):
+            yield _unprotected(was, f"{policy} Retain -> {now.body.get(policy, 'Delete')}")
+    for name, protected, still in _switches(was, now):
+        if protected and not still:
+            yield _unprotected(was, name)
+    if was.type == TABLE and (gone := _replicas(was).keys() - _replicas(now).keys()):
+        yield refused(
+            was,
+            f"its copy in {', '.join(sorted(gone))} is removed",
+            "a protected copy refuses to go, and the deployment fails; without protection, the copy is lost",
+            "keep `offset.map.replicas.enabled`; or switch off the copy's protection by hand, and accept it",
+        )
+
+
+def _switches(was: Resource, now: Resource) -> Iterator[tuple[str, bool, bool]]:
+    """What may be switched off: what that is called, whether it was on, whether it still is."""
+    if was.type == BUCKET:
+        yield "versioning is switched off", _versioned(was), _versioned(now)
+    places = [("", was.properties, now.properties)]
+    if was.type == TABLE:
+        new = _replicas(now)
+        places = [(f" in {region}", old, new[region]) for region, old in _replicas(was).items() if region in new]
+    for where, old, kept in places:
+        yield f"deletion protection is switched off{where}", _protected(old), _protected(kept)
+        yield f"point-in-time recovery is switched off{where}", _recoverable(old), _recoverable(kept)
+
+
+def _versioned(bucket: Resource) -> bool:
+    return bool(value_at(bucket.properties, "VersioningConfiguration/Status") == "Enabled")
+
+
+def _protected(table: Mapping[str, Any]) -> bool:
+    return table.get("DeletionProtectionEnabled") is True
+
+
+def _recoverable(table: Mapping[str, Any]) -> bool:
+    return value_at(table, "PointInTimeRecoverySpecification/PointInTimeRecoveryEnabled") is True
+
+
+def _unprotected(was: Resource, what: str) -> Finding:
+    why = "the next mistake would delete what cannot be made again"
+    return refused(was, what, why, "keep it; to delete this on purpose, accept it")
+
+
+def _replicas(table: Resource) -> dict[str, Mapping[str, Any]]:
+    return {str(replica.get("Region")): replica for replica in table.properties.get("Replicas", ())}
+
+
+def _moved(was: Resource, now: Resource) -> Finding:
+    """The same thing outside, under another logical id or in another stack."""
+    what = f"becomes {now.stack} {now.id}"
+    if was.type == APPLICATION:
+        return refused(was, what, _REPLACED[APPLICATION], _INSTEAD[APPLICATION])
+    if was.type == MAPPING:
+        why = "the new one is made while the old one is there: 409, the deployment rolls back"
+        instead = "keep its id and its stack; or take the topic out, deploy, put it back, deploy"
+        return refused(was, what, why, instead)
+    why = "its name is taken until the old one goes, and that one is kept: the deployment fails"
+    return refused(was, what, why, "keep the ids; or move it by `cdk refactor`, or by an import into the new stack")
+
+
+def _gone(was: Resource) -> Iterator[Finding]:
+    if was.type in DATA:
+        fate = "it stays in the account, and no template knows it" if was.retained else "it is deleted"
+        why = f"{fate}: without it the flow has no positions and no map; a flow of that name cannot be made again"
+        yield refused(was, "is not in the templates any more", why, "to end the flow for good, accept it")
+    elif was.type == APPLICATION:
+        yield noted(was, "is removed", "jobs that run on it end", "wait until none runs")
+    elif was.type == FOUND:
+        yield noted(was, "is removed", "the mappings of the flow's found topics are deleted with it")
+
+
+def _differs(was: Resource, now: Resource, path: str) -> bool:
+    return bool(value_at(was.properties, path) != value_at(now.properties, path))
+
+
+def _shown(resource: Resource, path: str) -> str:
+    value = value_at(resource.properties, path)
+    return "nothing" if value is None else str(value)

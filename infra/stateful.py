@@ -1,0 +1,187 @@
+"""Which resources of a template hold state or a position, what are they outside of it, and what of them cannot change?
+
+CloudFormation knows a resource by its logical id, the service by a name of its own. Where the two part company,
+something is made twice, or made anew without what was in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+TABLE: Final = "AWS::DynamoDB::GlobalTable"
+PLAIN_TABLE: Final = "AWS::DynamoDB::Table"
+BUCKET: Final = "AWS::S3::Bucket"
+KEY: Final = "AWS::KMS::Key"
+MAPPING: Final = "AWS::Lambda::EventSourceMapping"
+APPLICATION: Final = "AWS::EMRServerless::Application"
+FOUND: Final = "Custom::MirrorlessFoundMappings"
+"""Stands for the mappings that `refresh_topics` makes: its deletion ends them."""
+
+DATA: Final = frozenset({TABLE, PLAIN_TABLE, BUCKET, KEY})
+"""What cannot be made again."""
+
+WATCHED: Final[Mapping[str, str]] = {
+    TABLE: "table",
+    PLAIN_TABLE: "table",
+    BUCKET: "bucket",
+    KEY: "key",
+    MAPPING: "mapping",
+    APPLICATION: "application",
+    FOUND: "found mappings",
+}
+"""What people call them, by type."""
+
+Templates = Mapping[str, Mapping[str, Any]]
+"""Templates by the names of their stacks."""
+
+_NAMED_BY: Final[Mapping[str, str]] = {
+    TABLE: "TableName",
+    PLAIN_TABLE: "TableName",
+    BUCKET: "BucketName",
+    APPLICATION: "Name",
+}
+
+_GROUP_CONFIGS: Final = ("AmazonManagedKafkaEventSourceConfig", "SelfManagedKafkaEventSourceConfig")
+
+_API_FIXES: Final = (
+    "AmazonManagedKafkaEventSourceConfig/ConsumerGroupId",
+    "SelfManagedKafkaEventSourceConfig/ConsumerGroupId",
+    "SelfManagedKafkaEventSourceConfig/ConsumptionMode",
+)
+"""Inside of what the API updates, and yet fixed: "you can't update" them
+(https://docs.aws.amazon.com/lambda/latest/api/API_AmazonManagedKafkaEventSourceConfig.html)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource that is watched.
+
+    Attributes:
+        stack: the name of its stack.
+        id: its logical id.
+        body: as the template has it.
+    """
+
+    stack: str
+    id: str
+    body: Mapping[str, Any]
+
+    @property
+    def type(self) -> str:
+        """Such as `AWS::DynamoDB::GlobalTable`."""
+        return str(self.body["Type"])
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """What CloudFormation is told."""
+        found: Mapping[str, Any] = self.body.get("Properties", {})
+        return found
+
+    @property
+    def retained(self) -> bool:
+        """Whether it outlives its place in the template."""
+        return self.body.get("DeletionPolicy") == "Retain"
+
+    @property
+    def name(self) -> str:
+        """What the service calls it; empty where that is a secret between the service and CloudFormation."""
+        if self.type == MAPPING:
+            return self.group
+        found = self.properties.get(_NAMED_BY.get(self.type, ""), "")
+        return found if isinstance(found, str) else _text(found)
+
+    @property
+    def group(self) -> str:
+        """The consumer group of a mapping."""
+        configs = (self.properties.get(config) or {} for config in _GROUP_CONFIGS)
+        return next((str(config["ConsumerGroupId"]) for config in configs if "ConsumerGroupId" in config), "")
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of a mapping."""
+        return tuple(map(str, self.properties.get("Topics", ())))
+
+    @property
+    def identity(self) -> str:
+        """What there can be once only, whatever the stack: its type and name, of a mapping its source and group."""
+        if not self.name:
+            return ""
+        return f"{self.type} {self._source() if self.type == MAPPING else ''} {self.name}"
+
+    def _source(self) -> str:
+        if arn := self.properties.get("EventSourceArn"):
+            return _text(arn)
+        endpoints = (self.properties.get("SelfManagedEventSource") or {}).get("Endpoints") or {}
+        return _text(sorted(str(each).lower() for each in endpoints.get("KafkaBootstrapServers", ())))
+
+    def __str__(self) -> str:
+        shown = " ".join(filter(None, (WATCHED[self.type], self.name)))
+        return f"{shown} ({self.stack} {self.id})"
+
+
+def watched(templates: Templates) -> dict[tuple[str, str], Resource]:
+    """Every resource that holds state or a position, by stack and logical id."""
+    return {
+        (stack, id_): Resource(stack, id_, body)
+        for stack, template in sorted(templates.items())
+        for id_, body in sorted(template.get("Resources", {}).items())
+        if body.get("Type") in WATCHED
+    }
+
+
+@cache
+def unchangeable(type_: str) -> tuple[str, ...]:
+    """The properties that make a resource anew, or are refused, when they change; inner ones as `Outer/Inner`.
+
+    Taken from CloudFormation's resource schemas, which cfn-lint ships. The schema of a mapping does not say what the
+    Lambda API says: nothing but a call that does not take a field makes `Topics` fixed.
+    """
+    fixed = list(_paths(type_, "createOnlyProperties"))
+    if type_ == MAPPING:
+        fixed += [name for name in sorted(_only_on_creation()) if name not in fixed]
+        fixed += _API_FIXES
+    return tuple(fixed)
+
+
+@cache
+def changeable_at_times(type_: str) -> tuple[str, ...]:
+    """The properties whose change makes a resource anew under some conditions, by the same schemas."""
+    return tuple(_paths(type_, "conditionalCreateOnlyProperties"))
+
+
+def value_at(properties: Mapping[str, Any], path: str) -> Any:
+    """A property, by the names on the way to it; None where there is none."""
+    value: Any = properties
+    for name in path.split("/"):
+        value = value.get(name) if isinstance(value, dict | Mapping) else None
+    return value
+
+
+def _paths(type_: str, key: str) -> Iterator[str]:
+    if type_.startswith("Custom::"):
+        type_ = "AWS::CloudFormation::CustomResource"
+    # It takes a second, and a template without such resources needs none of it.
+    from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER  # noqa: PLC0415 -- same
+
+    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", type_).schema
+    for pointer in schema.get(key) or ():
+        yield str(pointer).removeprefix("/properties/")
+
+
+def _only_on_creation() -> frozenset[str]:
+    """What CreateEventSourceMapping takes and UpdateEventSourceMapping does not; tags have calls of their own."""
+    from botocore.loaders import Loader  # noqa: PLC0415 -- same
+
+    shapes = Loader().load_service_model("lambda", "service-2")["shapes"]
+    created, updated = (
+        frozenset(shapes[f"{verb}EventSourceMappingRequest"]["members"]) for verb in ("Create", "Update")
+    )
+    return created - updated - {"Tags"}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

@@ -1,0 +1,79 @@
+"""What is said about a change: refused or noted, what changes, why it hurts, and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, replace
+from textwrap import fill
+from typing import Any, Final
+
+from infra.stateful import Resource
+
+WIDTH: Final = 120
+LABEL: Final = 11
+"""Columns of a line, and of what stands before its text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One change.
+
+    Attributes:
+        refused: whether it must not be deployed as it is.
+        stack: the stack of the resource.
+        id: its logical id, by which a refusal can be accepted.
+        subject: the resource, as people call it.
+        what: what changes.
+        why: why that hurts; empty where it does not.
+        instead: what to do.
+        accepted: whether an operator said that it is meant.
+    """
+
+    refused: bool
+    stack: str
+    id: str
+    subject: str
+    what: str
+    why: str = ""
+    instead: str = ""
+    accepted: bool = False
+
+    def json(self) -> dict[str, Any]:
+        """For machines."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        verdict = "accepted" if self.accepted else "REFUSED" if self.refused else "noted"
+        lines = [(verdict, f"{self.subject}: {self.what}")]
+        lines += [("  why" if self.refused else "  so", self.why)] if self.why else []
+        lines += [("  instead" if self.refused else "  before", self.instead)] if self.instead else []
+        return "\n".join(
+            fill(text, WIDTH, initial_indent=f"{label:<{LABEL}}", subsequent_indent=" " * LABEL, break_on_hyphens=False)
+            for label, text in lines
+        )
+
+
+def refused(resource: Resource, what: str, why: str, instead: str) -> Finding:
+    """A change that must not be deployed as it is."""
+    return Finding(
+        refused=True,
+        stack=resource.stack,
+        id=resource.id,
+        subject=str(resource),
+        what=what,
+        why=why,
+        instead=instead,
+    )
+
+
+def noted(resource: Resource, what: str, why: str = "", instead: str = "") -> Finding:
+    """A change to read before it is deployed."""
+    return replace(refused(resource, what, why, instead), refused=False)
+
+
+def accepted(findings: Iterable[Finding], ids: Collection[str]) -> list[Finding]:
+    """The findings, with those accepted that an operator names by logical id."""
+    return [
+        replace(finding, refused=False, accepted=True) if finding.refused and finding.id in ids else finding
+        for finding in findings
+    ]

@@ -1,0 +1,467 @@
+"""What the guard refuses, what it lets pass, and what it says."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import diff_guard
+from infra.change_rules import findings
+from infra.stateful import MAPPING, TABLE, changeable_at_times, unchangeable
+from infra.verdict import Finding, accepted
+from tests.assembly import REPOSITORY
+
+Template = dict[str, Any]
+
+STATE, REPLICATION, CONTROL = "mirrorless-state-eu", "mirrorless-replication-us", "mirrorless-control-us"
+CLUSTER = "arn:aws:kafka:us-east-1:111122223333:cluster/a/6cc0432b-8618-4f44-bccc-e1fbd8fb7c4d-2"
+GROUP = "mirrorless.a.b."
+
+
+def replica(region: str) -> Template:
+    return {
+        "Region": region,
+        "DeletionProtectionEnabled": True,
+        "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
+    }
+
+
+def mapping(topic: str) -> Template:
+    return {
+        "Type": MAPPING,
+        "Properties": {
+            "Topics": [topic],
+            "EventSourceArn": CLUSTER,
+            "AmazonManagedKafkaEventSourceConfig": {"ConsumerGroupId": f"{GROUP}{topic}"},
+            "StartingPosition": "TRIM_HORIZON",
+            "BatchSize": 100,
+        },
+    }
+
+
+def schedule(*topics: str, **settings: Any) -> Template:
+    side = {"bootstrap": "k1.example.com:9096", "region": "us-east-1", "key of another version": 1}
+    flow = {
+        "flow": "a->b",
+        "source": side | {"alias": "a"},
+        "target": side | {"alias": "b"},
+        "key of another version": 1,
+    }
+    told = {"flow": flow, "topics": topics, "refresh_topics_seconds": 60, "key of another version": 1} | settings
+    return {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Input": json.dumps(told)}}}
+
+
+def forwarder(*, target: str = "k2.example.com:9096", **settings: Any) -> Template:
+    sides = {"source": {"bootstrap": "k1.example.com:9096"}, "target": {"bootstrap": target}}
+    text = json.dumps({"flow": "a->b", "policy": "prefixed", "separator": "."} | sides | settings)
+    properties = {"Handler": "forward.handler", "Environment": {"Variables": {"MIRRORLESS_FLOW": text}}}
+    return {"Type": "AWS::Lambda::Function", "Properties": properties}
+
+
+@pytest.fixture
+def old() -> Template:
+    """A small deployment: a table, a bucket, an application, two mappings and the schedule of one flow."""
+    table = {
+        "Type": TABLE,
+        "DeletionPolicy": "Retain",
+        "UpdateReplacePolicy": "Retain",
+        "Properties": {
+            "TableName": "mirrorless-offset-map-a_b",
+            "KeySchema": [{"AttributeName": "lane", "KeyType": "HASH"}],
+            "Replicas": [replica("eu-west-1"), replica("us-east-1")],
+        },
+    }
+    bucket = {
+        "Type": "AWS::S3::Bucket",
+        "DeletionPolicy": "Retain",
+        "Properties": {"BucketName": "mirrorless-eu", "VersioningConfiguration": {"Status": "Enabled"}},
+    }
+    application = {
+        "Type": "AWS::EMRServerless::Application",
+        "Properties": {"Name": "mirrorless-b", "Type": "SPARK", "ReleaseLabel": "emr-spark-8.0.0"},
+    }
+    found = {"Type": "Custom::MirrorlessFoundMappings", "Properties": {"ServiceToken": {"Fn::GetAtt": ["R", "Arn"]}}}
+    return {
+        STATE: {"Resources": {"Map": table, "Jobs": bucket, "Spark": application}},
+        REPLICATION: {"Resources": {"Orders": mapping("orders"), "Payments": mapping("payments"), "F": forwarder()}},
+        CONTROL: {"Resources": {"Schedule": schedule("orders", "payments", "events-.*"), "Found": found}},
+    }
+
+
+@pytest.fixture
+def new(old: Template) -> Template:
+    return copy.deepcopy(old)
+
+
+def refusals(old: Template, new: Template) -> list[Finding]:
+    return [finding for finding in findings(old, new) if finding.refused]
+
+
+def the_only(found: list[Finding]) -> Finding:
+    assert len(found) == 1, found
+    return found[0]
+
+
+def properties(templates: Template, stack: str, id_: str) -> Template:
+    found: Template = templates[stack]["Resources"][id_]["Properties"]
+    return found
+
+
+def test_what_is_the_same_is_not_mentioned(old: Template, new: Template) -> None:
+    assert findings(old, new) == []
+
+
+# What holds data
+
+
+@pytest.mark.parametrize("id_", ["Map", "Jobs"])
+def test_a_table_or_a_bucket_that_leaves_the_templates_is_refused(id_: str, old: Template, new: Template) -> None:
+    del new[STATE]["Resources"][id_]
+
+    refusal = the_only(refusals(old, new))
+
+    assert (refusal.stack, refusal.id) == (STATE, id_)
+    assert "stays in the account" in refusal.why
+
+
+def test_a_stack_that_goes_takes_its_tables_along(old: Template, new: Template) -> None:
+    del new[STATE]
+
+    assert {finding.id for finding in refusals(old, new)} == {"Map", "Jobs"}
+
+
+@pytest.mark.parametrize(
+    ("id_", "name", "value"),
+    [
+        ("Map", "TableName", "mirrorless-map-a_b"),
+        ("Map", "KeySchema", [{"AttributeName": "topic", "KeyType": "HASH"}]),
+        ("Jobs", "BucketName", "mirrorless-us"),
+        ("Spark", "Name", "mirrorless-c"),
+    ],
+)
+def test_a_property_that_makes_a_resource_anew_is_refused(
+    id_: str, name: str, value: Any, old: Template, new: Template
+) -> None:
+    properties(new, STATE, id_)[name] = value
+
+    assert the_only(refusals(old, new)).what.startswith(name)
+
+
+def test_what_an_application_takes_only_while_it_stands_still_is_noted(old: Template, new: Template) -> None:
+    properties(new, STATE, "Spark")["ReleaseLabel"] = "emr-spark-8.1.0"
+
+    finding = the_only(findings(old, new))
+
+    assert not finding.refused
+    assert "ReleaseLabel" in finding.what
+
+
+def test_a_table_under_another_logical_id_is_refused(old: Template, new: Template) -> None:
+    resources = new[STATE]["Resources"]
+    resources["TheMap"] = resources.pop("Map")
+
+    refusal = the_only(refusals(old, new))
+
+    assert refusal.id == "Map"
+    assert "TheMap" in refusal.what
+
+
+def test_a_table_that_moves_to_another_stack_is_refused(old: Template, new: Template) -> None:
+    new[f"{STATE}-111122223333"] = new.pop(STATE)
+
+    assert {finding.id for finding in refusals(old, new)} == {"Map", "Jobs", "Spark"}
+    assert all(f"{STATE}-111122223333" in finding.what for finding in refusals(old, new))
+
+
+@pytest.mark.parametrize("policy", ["DeletionPolicy", "UpdateReplacePolicy"])
+def test_a_table_that_is_not_kept_any_more_is_refused(policy: str, old: Template, new: Template) -> None:
+    del new[STATE]["Resources"]["Map"][policy]
+
+    assert the_only(refusals(old, new)).what == f"{policy} Retain -> Delete"
+
+
+@pytest.mark.parametrize(
+    ("weaker", "what"),
+    [
+        ({"DeletionProtectionEnabled": False}, "deletion protection is switched off in us-east-1"),
+        (
+            {"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": False}},
+            "point-in-time recovery is switched off in us-east-1",
+        ),
+    ],
+)
+def test_a_table_whose_protection_goes_is_refused(weaker: Template, what: str, old: Template, new: Template) -> None:
+    properties(new, STATE, "Map")["Replicas"][1] |= weaker
+
+    assert the_only(refusals(old, new)).what == what
+
+
+def test_a_bucket_without_versions_is_refused(old: Template, new: Template) -> None:
+    properties(new, STATE, "Jobs")["VersioningConfiguration"] = {"Status": "Suspended"}
+
+    assert the_only(refusals(old, new)).what == "versioning is switched off"
+
+
+def test_a_copy_of_a_table_that_would_be_removed_is_refused(old: Template, new: Template) -> None:
+    properties(new, STATE, "Map")["Replicas"].pop()
+
+    assert "us-east-1" in the_only(refusals(old, new)).what
+
+
+def test_a_copy_more_is_noted(old: Template, new: Template) -> None:
+    properties(new, STATE, "Map")["Replicas"].append(replica("us-west-2"))
+
+    finding = the_only(findings(old, new))
+
+    assert not finding.refused
+    assert finding.what == "changed in place: Replicas"
+
+
+# Mappings
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Topics", ["orders-2"]),
+        ("StartingPosition", "LATEST"),
+        ("StartingPositionTimestamp", 1_700_000_000),
+        ("EventSourceArn", CLUSTER.replace("/a/", "/c/")),
+        ("SelfManagedEventSource", {"Endpoints": {"KafkaBootstrapServers": ["k1:9092"]}}),
+        ("AmazonManagedKafkaEventSourceConfig", {"ConsumerGroupId": "another"}),
+    ],
+)
+def test_what_lambda_changes_in_no_mapping_is_refused(name: str, value: Any, old: Template, new: Template) -> None:
+    properties(new, REPLICATION, "Orders")[name] = value
+
+    refusal = the_only(refusals(old, new))
+
+    assert refusal.id == "Orders"
+    assert refusal.what.startswith(name)
+
+
+def test_what_lambda_changes_in_place_is_noted(old: Template, new: Template) -> None:
+    properties(new, REPLICATION, "Orders")["BatchSize"] = 5000
+
+    finding = the_only(findings(old, new))
+
+    assert not finding.refused
+    assert finding.what == "changed in place: BatchSize"
+
+
+@pytest.mark.parametrize("stack", [REPLICATION, "mirrorless-replication-us-111122223333"])
+def test_a_mapping_with_the_same_source_and_group_elsewhere_is_refused(
+    stack: str, old: Template, new: Template
+) -> None:
+    moved = new[REPLICATION]["Resources"].pop("Orders")
+    new.setdefault(stack, {"Resources": {}})["Resources"]["OrdersAgain"] = moved
+
+    refusal = the_only(refusals(old, new))
+
+    assert refusal.id == "Orders"
+    assert "409" in refusal.why
+
+
+def test_brokers_in_another_order_are_the_same_source(old: Template, new: Template) -> None:
+    for templates, id_, brokers in ((old, "Orders", ["k1:9092", "K2:9092"]), (new, "Again", ["k2:9092", "k1:9092"])):
+        resources = templates[REPLICATION]["Resources"]
+        changed = resources[id_] = resources.pop("Orders")
+        del changed["Properties"]["EventSourceArn"]
+        changed["Properties"]["SelfManagedEventSource"] = {"Endpoints": {"KafkaBootstrapServers": brokers}}
+
+    assert "409" in the_only(refusals(old, new)).why
+
+
+def test_the_end_of_the_found_mappings_keeper_is_noted_and_its_change_refused(old: Template, new: Template) -> None:
+    gone = copy.deepcopy(new)
+    del gone[CONTROL]["Resources"]["Found"]
+    properties(new, CONTROL, "Found")["ServiceToken"] = {"Fn::GetAtt": ["Another", "Arn"]}
+
+    assert not the_only(findings(old, gone)).refused
+    assert the_only(refusals(old, new)).id == "Found"
+
+
+# Topics
+
+
+def test_a_topic_that_leaves_the_configuration_is_noted(old: Template, new: Template) -> None:
+    del new[REPLICATION]["Resources"]["Orders"]
+    new[CONTROL]["Resources"]["Schedule"] = schedule("payments", "events-.*")
+
+    finding = the_only(findings(old, new))
+
+    assert not finding.refused
+    assert finding.what == "orders is not mapped any more"
+
+
+def test_a_topic_that_comes_is_noted(old: Template, new: Template) -> None:
+    new[REPLICATION]["Resources"]["Refunds"] = mapping("refunds")
+    new[CONTROL]["Resources"]["Schedule"] = schedule("orders", "payments", "refunds", "events-.*")
+
+    finding = the_only(findings(old, new))
+
+    assert not finding.refused
+    assert finding.what == "refunds is replicated from now on"
+
+
+def test_a_topic_that_was_found_and_is_named_now_is_refused(old: Template, new: Template) -> None:
+    new[REPLICATION]["Resources"]["Events"] = mapping("events-eu")
+    new[CONTROL]["Resources"]["Schedule"] = schedule("orders", "payments", "events-eu", "events-.*")
+
+    refusal = the_only(refusals(old, new))
+
+    assert refusal.id == "Events"
+    assert "add events-eu to `topics.exclude`" in refusal.instead
+
+
+def test_a_topic_that_was_found_and_then_excluded_may_be_named(old: Template, new: Template) -> None:
+    old[CONTROL]["Resources"]["Schedule"] = schedule("orders", "payments", "events-.*", topics_exclude=["events-eu"])
+    new[REPLICATION]["Resources"]["Events"] = mapping("events-eu")
+
+    assert refusals(old, new) == []
+
+
+def test_a_topic_is_not_found_where_nothing_looks_for_topics(old: Template, new: Template) -> None:
+    old[CONTROL]["Resources"]["Schedule"] = schedule("events-.*", refresh_topics_seconds=None)
+    new[REPLICATION]["Resources"]["Events"] = mapping("events-eu")
+
+    assert refusals(old, new) == []
+
+
+def test_heartbeats_that_are_named_now_were_found_without_a_pattern(old: Template, new: Template) -> None:
+    new[REPLICATION]["Resources"]["Beats"] = mapping("heartbeats")
+
+    assert "heartbeats.replication.enabled" in the_only(refusals(old, new)).instead
+
+
+def test_a_topic_that_was_named_and_is_found_now_is_handed_over(old: Template, new: Template) -> None:
+    del new[REPLICATION]["Resources"]["Orders"]
+    new[CONTROL]["Resources"]["Schedule"] = schedule("payments", "events-.*", "ord.*")
+
+    finding = the_only(findings(old, new))
+
+    assert not finding.refused
+    assert finding.what == "orders is found by a pattern from now on"
+
+
+# Flows
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"policy": "identity"}, "remote topics get other names"),
+        ({"separator": "_"}, "remote topics get other names"),
+        ({"target": "other.example.com:9096"}, "no broker of the target is the same"),
+    ],
+)
+def test_a_flow_that_writes_elsewhere_is_refused(change: Template, what: str, old: Template, new: Template) -> None:
+    new[REPLICATION]["Resources"]["F"] = forwarder(**change)
+
+    refusal = the_only(refusals(old, new))
+
+    assert (refusal.id, refusal.what) == ("F", what)
+
+
+def test_other_ports_and_more_brokers_are_the_same_cluster(old: Template, new: Template) -> None:
+    new[REPLICATION]["Resources"]["F"] = forwarder(target="k9.example.com:9098,k2.example.com:9098")
+
+    assert findings(old, new) == []
+
+
+# Where the rules come from
+
+
+def test_the_schemas_say_what_makes_a_table_anew() -> None:
+    assert "TableName" in unchangeable(TABLE)
+    assert "KeySchema" in changeable_at_times(TABLE)
+
+
+def test_the_api_says_what_is_fixed_in_a_mapping_and_the_schema_does_not() -> None:
+    assert {"Topics", "StartingPosition", "EventSourceArn", "SelfManagedEventSource"} <= set(unchangeable(MAPPING))
+    assert not {"BatchSize", "FunctionName", "Enabled", "Tags"} & set(unchangeable(MAPPING))
+
+
+# The command
+
+
+def test_an_operator_may_accept_one_refusal_and_no_other(old: Template, new: Template) -> None:
+    del new[STATE]["Resources"]["Map"], new[STATE]["Resources"]["Jobs"]
+
+    found = accepted(findings(old, new), {"Map"})
+
+    assert [(finding.id, finding.refused, finding.accepted) for finding in found] == [
+        ("Jobs", True, False),
+        ("Map", False, True),
+    ]
+
+
+@pytest.fixture
+def folders(tmp_path: Path, old: Template, new: Template) -> Callable[[], list[str]]:
+    """Both deployments as folders of templates; written when asked for, so that a test can change them before."""
+
+    def written() -> list[str]:
+        for name, templates in (("old", old), ("new", new)):
+            (tmp_path / name).mkdir()
+            for stack, template in templates.items():
+                (tmp_path / name / f"{stack}.template.json").write_text(json.dumps(template))
+        return [str(tmp_path / "old"), str(tmp_path / "new")]
+
+    return written
+
+
+def test_the_exit_code_says_whether_it_may_be_deployed(
+    folders: Callable[[], list[str]], new: Template, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del new[STATE]["Resources"]["Map"]
+    given = folders()
+
+    assert diff_guard.main(given) == 1
+    assert "REFUSED    table mirrorless-offset-map-a_b" in capsys.readouterr().out
+    assert diff_guard.main([*given, "--accept", "Map"]) == 0
+    assert "1 accepted" in capsys.readouterr().out
+
+
+def test_machines_get_json(folders: Callable[[], list[str]], new: Template, capsys: pytest.CaptureFixture[str]) -> None:
+    properties(new, REPLICATION, "Orders")["Topics"] = ["orders-2"]
+
+    assert diff_guard.main([*folders(), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)["findings"]
+    assert [(each["id"], each["refused"]) for each in told] == [("Orders", True)]
+
+
+def test_a_folder_without_templates_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diff_guard.main([str(tmp_path), str(tmp_path)]) == 2
+    assert "there are no templates" in capsys.readouterr().err
+
+
+def test_to_accept_what_nobody_refuses_is_bad_input(
+    folders: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diff_guard.main([*folders(), "--accept", "Map"]) == 2
+    assert "nothing is refused of Map" in capsys.readouterr().err
+
+
+def test_of_the_two_examples_one_may_be_deployed_and_the_other_may_not() -> None:
+    changes = REPOSITORY / "docs" / "examples" / "changes"
+    before, harmless, refused = (
+        diff_guard.templates_of(changes / f"{name}.yaml") for name in ("before", "harmless", "refused")
+    )
+
+    assert [finding.what for finding in findings(before, harmless)] == [
+        "changed in place: BatchSize, ProvisionedPollerConfig",
+        "payments is found by a pattern from now on",
+        "refunds is replicated from now on",
+    ]
+    assert not any(finding.refused for finding in findings(before, harmless))
+    assert {finding.what for finding in findings(before, refused) if finding.refused} == {
+        "remote topics get other names",
+        "events-eu was found by a pattern, and is named literally now",
+        "StartingPosition TRIM_HORIZON -> LATEST",
+        "its copy in us-east-1 is removed",
+    }
