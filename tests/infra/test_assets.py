@@ -1,0 +1,56 @@
+"""What a template deploys is the very folder that the bundle is, and here the one that the lab runs out of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aws_cdk import FileSystem
+
+from infra import bundle, locked
+from infra.assets import LOCAL
+from tests.assembly import EXAMPLES, Assembly, assemble
+
+PLATFORMS: dict[str, locked.Platform] = {"arm64": "manylinux arm64", "x86_64": "manylinux x86_64"}
+
+
+def deployed(assembly: Assembly) -> dict[str, tuple[str, str]]:
+    """The asset hash and the architecture of each function, by its file in `functions/` and its name."""
+    found = {}
+    for function in assembly.resources("AWS::Lambda::Function"):
+        told = function.properties
+        key = told["Code"]["S3Key"].removesuffix(".zip")
+        found[f"{told['Handler'].removesuffix('.handler')} {told['FunctionName']}"] = (key, told["Architectures"][0])
+    return found
+
+
+@pytest.mark.parametrize("example", ["active-active", "aggregation"])  # arm64 and x86_64
+def test_a_function_is_deployed_from_its_bundle(example: str, assembled: Callable[[str], Assembly]) -> None:
+    """The hash of an asset is the hash of the folder's contents: built twice, it is deployed once."""
+    found = deployed(assembled(example))
+
+    assert {name.partition(" ")[0] for name in found} == set(bundle.names())
+    for name, (key, architecture) in found.items():
+        folder = bundle.build(name.partition(" ")[0], platform=PLATFORMS[architecture])
+        assert key == FileSystem.fingerprint(str(folder)), name
+
+
+def test_every_asset_that_a_template_asks_for_is_published_before_it(assembled: Callable[[str], Assembly]) -> None:
+    assembly = assembled("active-active")
+
+    for function in assembly.resources("AWS::Lambda::Function"):
+        manifest = json.loads((assembly.folder / f"{function.stack}.assets.json").read_text())
+        key = function.properties["Code"]["S3Key"].removesuffix(".zip")
+        source = manifest["files"][key]["source"]
+        assert source["packaging"] == "zip"
+        assert (assembly.folder / source["path"] / f"{function.properties['Handler'].split('.')[0]}.py").is_file()
+
+
+def test_a_template_for_this_machine_deploys_the_folder_that_the_lab_runs(tmp_path: Path) -> None:
+    found = deployed(assemble(EXAMPLES["active-passive"], tmp_path, **{LOCAL: True}))
+
+    assert found
+    for name, (key, _) in found.items():
+        assert key == FileSystem.fingerprint(str(bundle.build(name.partition(" ")[0]))), name
