@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import botocore.session
@@ -12,7 +13,7 @@ from aws_cdk import aws_lambda as lambda_
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from constructs import Construct
 
-from infra.deployment import FlowDeployment, plan
+from infra.deployment import plan
 from infra.mappings import OWNER, map_topic, mapping_request, template_properties
 from lab.api_model import violations
 from mirrorless.configuration import load
@@ -20,13 +21,10 @@ from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.topics.mappings import group_of
 from mirrorless.topics.mappings import mapping_request as found_request
 from tests.assembly import EXAMPLES, Assembly
+from tests.changed_examples import flows, written
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
 SCHEMA = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", MAPPING).schema
-
-
-def flows(example: str) -> tuple[FlowDeployment, ...]:
-    return plan(load(EXAMPLES[example])).flows
 
 
 def described(schema: Any, value: Any, place: str = "") -> Iterator[str]:
@@ -137,3 +135,23 @@ def test_topics_that_differ_in_case_and_punctuation_only_have_mappings_of_their_
 
     assert len(set(ids)) == len(topics)
     assert all("Mappingorders" in each or "MappingOrders" in each for each in ids)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("earliest", {"StartingPosition": "TRIM_HORIZON"}),
+        ("backfill", {"StartingPosition": "TRIM_HORIZON"}),
+        ("latest", {"StartingPosition": "LATEST"}),
+        ("2026-01-01T00:00:00Z", {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": 1_767_225_600}),
+    ],
+)
+def test_a_mapping_begins_where_its_flow_does(tmp_path: Path, start: str, expected: dict[str, Any]) -> None:
+    """The moment in seconds, as CloudFormation takes it."""
+    place = "    replication.factor: 3"
+    config = written(tmp_path, "active-passive", (place, f"{place}\n    start: {start}"))
+    (flow,) = plan(load(config)).flows
+
+    properties = template_properties(mapping_request(flow, "payments"))
+
+    assert {name: value for name, value in properties.items() if name.startswith("StartingPosition")} == expected

@@ -1,0 +1,131 @@
+"""Can functions and pollers reach brokers and AWS, and nothing of EC2 and MSK besides?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from infra.deployment import plan
+from infra.endpoints import Way, endpoint_policy, ways
+from infra.rights import Right, network
+from mirrorless.configuration import load
+from tests.changed_examples import flows, of_type, replication, written
+
+MAPPING = "AWS::Lambda::EventSourceMapping"
+FUNCTION = "AWS::Lambda::Function"
+
+
+def by_action(rights: list[Right]) -> dict[str, tuple[str, ...]]:
+    return {action: right.resources for right in rights for action in right.actions}
+
+
+def test_pollers_of_a_self_managed_source_make_interfaces_where_the_flow_says_and_nowhere_else() -> None:
+    (flow,) = flows("self-managed-to-msk")
+
+    granted = by_action(network.rights("forward", flow))
+
+    assert set(granted["ec2:CreateNetworkInterface"]) == {
+        "arn:aws:ec2:eu-west-1:111122223333:subnet/subnet-0a700000000000000",
+        "arn:aws:ec2:eu-west-1:111122223333:subnet/subnet-0a800000000000000",
+        "arn:aws:ec2:eu-west-1:111122223333:security-group/sg-0a700000000000000",
+        "arn:aws:ec2:eu-west-1:111122223333:network-interface/*",
+    }
+    assert not [action for action in granted if action.startswith("kafka:")]
+
+
+def test_pollers_of_msk_look_up_their_own_cluster_only() -> None:
+    (flow,) = flows("cross-account")
+
+    granted = by_action(network.rights("forward", flow))
+
+    for action in ("kafka:DescribeCluster", "kafka:DescribeClusterV2", "kafka:ListScramSecrets"):
+        assert granted[action] == (flow.flow.source.msk_arn,)
+    assert "kafka:DescribeVpcConnection" not in granted
+
+
+def test_a_vpc_connection_is_looked_up_with_the_cluster_it_stands_for(tmp_path: Path) -> None:
+    arn = (
+        "arn:aws:kafka:us-east-1:999988887777:vpc-connection/111122223333/theirs/4f506172-8394-4a51-b2c3-d4e5f6071888-8"
+    )
+    config = written(
+        tmp_path,
+        "active-passive",
+        (
+            "arn:aws:kafka:us-east-1:111122223333:cluster/us-east/6cc0432b-8618-4f44-bccc-e1fbd8fb7c4d-2",
+            f'{arn}\n    account: "111122223333"',
+        ),
+    )
+    flow = plan(load(config)).flows[0]
+
+    granted = by_action(network.rights("forward", flow))
+
+    assert granted["kafka:DescribeVpcConnection"] == (arn,)
+    assert granted["kafka:DescribeClusterV2"] == ("arn:aws:kafka:us-east-1:*:cluster/theirs/*",)
+    assert flow.flow.mapping_request("payments")["EventSourceArn"] == arn
+
+
+def test_a_function_without_a_network_makes_no_interfaces() -> None:
+    flow = flows("active-active")[0]
+
+    assert network.rights("refresh_topics", flow) == []
+
+
+def test_what_removes_mappings_is_in_no_network_and_makes_no_interfaces() -> None:
+    """It answers to CloudFormation over the internet; in a closed network a deletion would hang for an hour."""
+    (flow,) = flows("active-passive")
+
+    assert network.network_of("remove_mappings", flow) is None
+    assert network.rights("remove_mappings", flow) == []
+
+
+def test_flows_of_one_vpc_share_its_endpoints() -> None:
+    found = ways(flows("aggregation"))
+
+    assert [(way.vpc, way.services, way.route_tables) for way in found] == [
+        ("vpc-0f100000000000000", ("lambda", "secretsmanager", "sts"), ("rtb-0f100000000000000",))
+    ]
+
+
+def test_a_network_that_does_not_ask_gets_no_endpoints() -> None:
+    assert ways(flows("active-passive")) == []
+
+
+def test_pollers_may_use_an_endpoint_before_they_have_a_role() -> None:
+    way = Way(
+        vpc="vpc-1",
+        subnets=(),
+        security_groups=(),
+        services=("sts",),
+        route_tables=(),
+        accounts=("111122223333",),
+        elsewhere=(),
+    )
+
+    ours, lambdas = endpoint_policy("sts", way)["Statement"]
+
+    assert lambdas["Principal"] == {"Service": "lambda.amazonaws.com"}
+    assert (lambdas["Action"], lambdas["Resource"]) == ("sts:AssumeRole", "*")
+    assert ours["Condition"] == {"StringEquals": {"aws:PrincipalAccount": ["111122223333"]}}
+    assert len(endpoint_policy("secretsmanager", way)["Statement"]) == 1
+
+
+def test_tables_that_no_endpoint_reaches_are_told(tmp_path: Path) -> None:
+    config = written(
+        tmp_path,
+        "active-passive",
+        ("      id: vpc-0a100000000000000", "      id: vpc-0a100000000000000\n      endpoints: true"),
+    )
+
+    (way,) = ways(plan(load(config)).flows)
+
+    assert way.elsewhere == ("us-west-2",)
+
+
+def test_mappings_of_a_closed_network_wait_for_its_endpoints(tmp_path: Path) -> None:
+    config = written(
+        tmp_path, "aggregation", ("plant-north->analysis: {topics: [", "plant-north->analysis: {topics: [all, ")
+    )
+    resources = replication(config)
+
+    (mapping,) = of_type(resources, MAPPING).values()
+
+    assert set(of_type(resources, "AWS::EC2::VPCEndpoint")) <= set(mapping["DependsOn"])
