@@ -11,7 +11,7 @@ from infra.flow_function import FlowFunction
 from infra.mappings import map_topic
 from infra.monitoring import add_alarm
 from infra.readable_diff import show_in_diff
-from infra.rights import Part, Right, kafka, mappings, network, secrets, tables
+from infra.rights import together
 from mirrorless.settings import VARIABLE
 
 if TYPE_CHECKING:
@@ -28,12 +28,6 @@ def variables(flow: FlowDeployment) -> dict[str, str]:
         VARIABLE: flow.flow.function_settings_json(),
         PARTIAL_RESPONSES: str(flow.flow.partial_responses).lower(),
     }
-
-
-def rights(flow: FlowDeployment) -> list[Right]:
-    """Everything that the forwarder may do, apart from writing its log."""
-    part: Part = "forward"
-    return [right for subject in (tables, secrets, kafka, network, mappings) for right in subject.rights(part, flow)]
 
 
 def settings(flow: FlowDeployment) -> dict[str, Any]:
@@ -75,7 +69,7 @@ class Forwarder(Construct):
             deployment=deployment,
             flow=flow,
             part="forward",
-            rights=rights(flow),
+            rights=together.rights("forward", flow),
             description=f"Mirrorless: replicates {flow.name}",
             memory_mb=chosen.memory_mb,
             timeout_seconds=chosen.timeout_seconds,

@@ -15,6 +15,7 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from infra.flow_function import ALIAS
+from infra.readable_diff import show_in_diff
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.scheduled.functions import EVERY_SECONDS, LONGEST_INPUT, SCHEDULED
@@ -143,6 +144,6 @@ class FlowSchedules(Construct):
                     ),
                 ),
             )
-            schedule.add_metadata("mirrorless", json.loads(text))  # so that a diff shows what changed
+            show_in_diff(schedule, json.loads(text))
             schedule.node.add_dependency(policy, function.alias)
             self.schedules[name] = schedule
