@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,8 @@ def test_a_package_is_the_same_bytes_whoever_builds_it(tmp_path: Path) -> None:
 
     assert one.path.read_bytes() == two.path.read_bytes()
     assert one.hash == two.hash
+    with zipfile.ZipFile(one.path) as wheel:  # two builds of one moment would agree about any other date
+        assert {entry.date_time for entry in wheel.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
 def test_a_bare_python_finds_the_libraries_in_the_archive_and_our_package_beside_it(unpacked: Path) -> None:
