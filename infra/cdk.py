@@ -43,9 +43,10 @@ def install() -> None:
 
 
 def argv(*arguments: str) -> list[str]:
-    """The command line, with the app run by this interpreter."""
-    app = f"{sys.executable} -m infra.app"
-    return [str(NODE), str(COMMAND), *arguments, "--app", app]
+    """The command line, with the app run by this interpreter; unless it is told of another, or of a folder it wrote."""
+    named = any(word in {"-a", "--app"} or word.startswith("--app=") for word in arguments)
+    app = [] if named else ["--app", f"{sys.executable} -m infra.app"]
+    return [str(NODE), str(COMMAND), *arguments, *app]
 
 
 def environment() -> dict[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra import cdk, locked, synth
-from tests.assembly import EXAMPLES, REPOSITORY, Assembly
+from tests.assembly import EXAMPLES, REPOSITORY, Assembly, assemble
 
 
 def test_make_synth_without_a_configuration_takes_every_example() -> None:
@@ -38,6 +38,22 @@ def test_a_property_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path
 
     with pytest.raises(synth.NotSynthesized, match="Colour"):
         synth.lint([template], ["eu-west-1"])
+
+
+def test_the_command_line_takes_what_was_synthesized_before(tmp_path: Path) -> None:
+    """So that what was reviewed is what is deployed: the CDK takes one `--app` and no more."""
+    assemble(EXAMPLES["self-managed-to-msk"], tmp_path / "out")
+
+    told = subprocess.run(
+        cdk.argv("list", "--app", str(tmp_path / "out")),
+        env=cdk.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    ).stdout
+
+    assert "mirrorless-state-eu-west-1" in told.split()
 
 
 @pytest.fixture
