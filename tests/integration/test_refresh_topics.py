@@ -6,11 +6,14 @@ Each test has a prefix of topic names to itself, so that one pair of clusters se
 from __future__ import annotations
 
 import importlib
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from uuid import uuid4
 
@@ -60,6 +63,18 @@ class Nobody:
     def invoke(self, event: bytes) -> Invocation:  # noqa: ARG002 -- the port's
         """See `Invoker.invoke`."""
         return Invocation(status="success", payload=b"null", request_id="r", duration_ms=1)
+
+
+@dataclass(slots=True)
+class Context:
+    """As much of Lambda's context as the function asks for."""
+
+    aws_request_id: str = "request-1"
+    seconds: float = SECONDS
+
+    def get_remaining_time_in_millis(self) -> int:
+        """What is left."""
+        return int(self.seconds * 1000)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -200,7 +215,7 @@ def stage(
         aliases=("us-east", "eu-west"),
         topics=(f"{prefix}-.*",),
         heartbeats_replication=False,
-        function_name="forward",
+        function_name="forward:live",
         function_region="eu-west-1",
         mapping={
             "Enabled": True,
@@ -531,18 +546,114 @@ def test_a_topic_that_ends_below_what_was_replicated_stops_the_lane(stage: Refre
     assert stage.refresh().figures.get("lanes-stopped", 0) == 0
 
 
-# The door, and what a round costs
+# The end
 
 
 @dataclass(slots=True)
-class Context:
-    """As much of Lambda's context as the function asks for."""
+class Stack:
+    """CloudFormation, as the function sees it: a request, and an address that waits for the answer."""
 
-    aws_request_id: str = "request-1"
+    url: str
+    answers: list[dict[str, Any]] = field(default_factory=list)
 
-    def get_remaining_time_in_millis(self) -> int:
-        """What is left."""
-        return 60_000
+    def delete(self) -> dict[str, Any]:
+        """Ask for the end of what was found, and take the answer."""
+        request = {
+            "RequestType": "Delete",
+            "ResponseURL": self.url,
+            "StackId": "stack",
+            "RequestId": "request",
+            "LogicalResourceId": "Found",
+            "PhysicalResourceId": "found-mappings-us-east.eu-west",
+        }
+        importlib.import_module("remove_mappings").handler(request, Context(seconds=120))
+        return self.answers[-1]
+
+
+@pytest.fixture
+def stack(stage: RefreshStage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    """The stack of the stage's flow."""
+    monkeypatch.setenv("MIRRORLESS_FLOW", msgspec.json.encode(stage.settings.flow).decode())
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    function = importlib.import_module("remove_mappings")
+    monkeypatch.setattr("mirrorless.topics.mapping_removal.LOOK_EVERY_SECONDS", 0.2)
+    answers: list[dict[str, Any]] = []
+
+    class Door(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            answers.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Door) as server:
+        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield Stack(f"http://127.0.0.1:{server.server_port}/", answers)
+        server.shutdown()
+    for client in (function.aws_lambda(), function.dynamodb(stage.settings.flow.target.region, None)):
+        client.close()
+    function.aws_lambda.cache_clear()
+    function.dynamodb.cache_clear()
+
+
+def test_what_was_found_goes_with_its_stack_and_what_a_template_named_stays(stage: RefreshStage, stack: Stack) -> None:
+    """With more mappings than the API lets pass in a second, and while some of them are still being made."""
+    stage.pause_mappings()
+    names = [f"orders-{number:02}" for number in range(25)]
+    created = stage.source.create_topics([NewTopic(stage.topic(name), 1, 1) for name in names])
+    for future in created.values():
+        future.result(20)
+    known = {stage.topic(name) for name in names}
+    eventually(lambda: known <= stage.source.list_topics(timeout=5).topics.keys())
+    stage.refresh()
+    eventually(lambda: {each["State"] for each in stage.mapped().values()} == {"Disabled"})
+    group = {"ConsumerGroupId": stage.settings.consumer_group("literal")}
+    stage.mappings.create(
+        **stage.settings.mapping | {"SelfManagedKafkaEventSourceConfig": group},
+        FunctionName="forward:live",
+        Topics=["literal"],
+        StartingPosition="TRIM_HORIZON",
+        Tags={"mirrorless": "replication"},
+    )
+
+    first, again = stack.delete(), stack.delete()
+
+    assert (first["Status"], again["Status"]) == ("SUCCESS", "SUCCESS"), (first["Reason"], again["Reason"])
+    assert [each["Topics"] for each in stage.mappings.list()] == [["literal"]]
+
+
+def test_a_refresh_that_was_started_before_the_end_maps_nothing_any_more(stage: RefreshStage, stack: Stack) -> None:
+    stage.pause_mappings()
+    stage.create("orders")
+    function = importlib.import_module("refresh_topics")
+    event = msgspec.to_builtins(replace(stage.settings, window_seconds=1))
+    function.handler(event, Context())
+    eventually(lambda: {each["State"] for each in stage.mapped().values()} == {"Disabled"})
+
+    assert stack.delete()["Status"] == "SUCCESS"
+    reports = function.handler(event, Context())
+
+    assert (reports, stage.mapped()) == ({}, {})
+
+
+def test_without_its_tables_what_was_found_goes_all_the_same(
+    stage: RefreshStage, stack: Stack, dynamodb: DynamoDbLocal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.pause_mappings()
+    stage.create("orders")
+    stage.refresh()
+    eventually(lambda: {each["State"] for each in stage.mapped().values()} == {"Disabled"})
+    dynamodb.client().delete_table(TableName=stage.settings.flow.tables.control)
+    monkeypatch.setattr("mirrorless.topics.mapping_removal.LONGEST_WAIT_MS", 1_000)
+
+    assert stack.delete()["Status"] == "SUCCESS"
+    assert stage.mapped() == {}
+
+
+# The door, and what a round costs
 
 
 def test_the_function_does_what_is_due_and_leaves_the_rest_to_its_next_start(
