@@ -50,6 +50,7 @@ class FoundMappings(Construct):
             timeout_seconds=TIMEOUT_SECONDS,
             variables={VARIABLE: flow.flow.function_settings_json()},
         )
+        # It comes after the function by naming it, and the function comes after its rights.
         self.resource = CustomResource(
             self,
             "Resource",
@@ -57,4 +58,3 @@ class FoundMappings(Construct):
             service_token=self.remover.function.function_arn,
             service_timeout=Duration.seconds(PATIENCE_SECONDS),
         )
-        self.resource.node.add_dependency(self.remover.policy)

@@ -15,6 +15,7 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from infra.flow_function import ALIAS
+from infra.forwarder import settings
 from infra.readable_diff import show_in_diff
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.control_settings import control_settings
@@ -58,8 +59,8 @@ def schedule_input_text(flow: FlowDeployment) -> str:
 
 def scheduled_functions(flow: FlowDeployment) -> tuple[ScheduledFunction, ...]:
     """The control functions that have anything to do."""
-    settings = control_settings(json.loads(schedule_input_text(flow)))
-    return tuple(each for each in SCHEDULED if each.has_work(settings))
+    told = control_settings(json.loads(schedule_input_text(flow)))
+    return tuple(each for each in SCHEDULED if each.has_work(told))
 
 
 def group_arn(flow: FlowDeployment) -> str:
@@ -144,6 +145,6 @@ class FlowSchedules(Construct):
                     ),
                 ),
             )
-            show_in_diff(schedule, json.loads(text))
+            show_in_diff(schedule, settings(flow))
             schedule.node.add_dependency(policy, function.alias)
             self.schedules[name] = schedule

@@ -98,6 +98,14 @@ def test_each_flow_is_started_every_minute_with_its_own_settings_by_its_aliases(
             assert settings.function_name == f"{flow.flow.resource_name('forward')}:live"
 
 
+def test_a_schedule_says_in_plain_what_its_input_says_in_one_line(assembled: Assembled) -> None:
+    """So that `cdk diff` shows a changed setting by its name."""
+    for each in of_type(assembled("active-passive"), "AWS::Scheduler::Schedule"):
+        told = each.body["Metadata"]["mirrorless"]
+        assert told["flow"] == "us-east->us-west"
+        assert told["settings"]["sync.group.offsets.enabled"] == "true"
+
+
 def test_secrets_of_found_topics_are_asked_for_by_arn(assembled: Assembled) -> None:
     """Lambda takes no secret's name."""
     assembly = assembled("aggregation")
