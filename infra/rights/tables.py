@@ -52,7 +52,7 @@ def rights(part: Part, flow: FlowDeployment) -> list[Right]:
         return []
     if role and part != "jobs":  # jobs run where the tables are
         return [Right(actions=("sts:AssumeRole",), resources=(role,))]
-    return _in_tables(flow, wanted)
+    return in_tables(flow, wanted)
 
 
 def tables_role_rights(flow: FlowDeployment) -> list[Right]:
@@ -62,10 +62,11 @@ def tables_role_rights(flow: FlowDeployment) -> list[Right]:
         if part != "jobs":
             for table, actions in tables.items():
                 union[table] = tuple(dict.fromkeys((*union.get(table, ()), *actions)))
-    return _in_tables(flow, union)
+    return in_tables(flow, union)
 
 
-def _in_tables(flow: FlowDeployment, wanted: Mapping[str, Iterable[str]]) -> list[Right]:
+def in_tables(flow: FlowDeployment, wanted: Mapping[str, Iterable[str]]) -> list[Right]:
+    """To do these things in a flow's tables, and to have them opened. Args: wanted: actions by table."""
     arns = flow.table_arns()
     granted = [
         Right(actions=tuple(f"dynamodb:{action}" for action in actions), resources=(arns[table],))
