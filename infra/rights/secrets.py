@@ -24,7 +24,11 @@ def rights(part: Part, flow: FlowDeployment) -> list[Right]:
     """What a part may read: functions at home, jobs with the target, where secrets of the same names must be."""
     if part == "remove_mappings":  # speaks to Lambda, and to no cluster
         return []
-    place = flow.state if part == "jobs" else flow.home
+    return readable(flow, flow.state if part == "jobs" else flow.home)
+
+
+def readable(flow: FlowDeployment, place: Place) -> list[Right]:
+    """To read a flow's secrets as they are called in a place."""
     secrets: dict[str, None] = {}
     keys: dict[tuple[str, str], None] = {}
     for cluster in (flow.flow.source, flow.flow.target):
