@@ -1,0 +1,410 @@
+"""Is every action that our code needs in the role that needs it, and none that it does not need?
+
+What is needed is derived from the code, what is granted is read from the synthesized templates. `kafka-cluster` actions
+are no calls of boto3 and are tested in test_kafka_rights; those of jobs on their bucket and log in test_spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.resources import files
+from typing import Any, get_args
+
+import boto3
+import botocore.client
+import pytest
+from moto import mock_aws
+
+from cli.main import COMMANDS
+from infra.deployment import FlowDeployment, plan
+from infra.flow_function import ALIAS
+from infra.rights import Part, operator, secrets
+from lab.api_model import violations
+from mirrorless.adapters.secrets import read_secret
+from mirrorless.configuration import load
+from mirrorless.configuration.model import Mtls, Scram
+from mirrorless.scheduled.control_settings import control_settings
+from mirrorless.topics.mappings import mapping_request
+from tests.assembly import EXAMPLES, REPOSITORY, Assembly
+from tests.aws_calls import (
+    OPERATOR,
+    calls_from,
+    calls_of,
+    clients_in_text,
+    entries,
+    functions,
+    needs,
+    operations_in_text,
+    problems,
+    reached_from,
+)
+from tests.iam import Context, Statement, allowed, many, role_statements, statements_of
+from tests.points_to.values import Call
+
+Assembled = Callable[[str], Assembly]
+Need = tuple[str, str, Context]
+"""An action, a resource, and what IAM knows of the request."""
+
+CALLED = {"dynamodb", "kms", "lambda", "secretsmanager", "sts"}
+"""Services that our code calls, or whose keys it makes use of."""
+
+BY_THE_SERVICE = {
+    # Lambda writes a function's log as the function's role.
+    # https://docs.aws.amazon.com/lambda/latest/dg/lambda-intro-execution-role.html
+    "logs:CreateLogStream",
+    "logs:PutLogEvents",
+    # Lambda makes the interfaces of a function in a VPC, and a mapping's pollers make theirs.
+    # https://docs.aws.amazon.com/lambda/latest/dg/configuration-vpc.html#configuration-vpc-permissions
+    # https://docs.aws.amazon.com/lambda/latest/dg/with-msk-permissions.html
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcs",
+    "ec2:UnassignPrivateIpAddresses",
+    # Pollers look the MSK cluster up. The same page.
+    "kafka:DescribeCluster",
+    "kafka:DescribeClusterV2",
+    "kafka:GetBootstrapBrokers",
+    "kafka:ListScramSecrets",
+}
+"""What the examples' functions are granted for AWS's own acts in their name."""
+
+CASES = [(example, part) for example in EXAMPLES for part in get_args(Part) if part != "jobs"]
+each_function = pytest.mark.parametrize(("example", "part"), CASES)
+
+
+def everybody() -> set[Call]:
+    calls = {call for part in get_args(Part) for call in calls_of(part)}
+    return calls | calls_from(OPERATOR)
+
+
+# The calls
+
+
+def test_every_part_has_its_file_and_every_file_is_a_part() -> None:
+    assert {*functions(), "jobs"} == set(get_args(Part))
+    assert set(functions()) == {path.stem for path in (REPOSITORY / "functions").glob("*.py")}
+
+
+def test_no_call_in_the_text_is_overlooked() -> None:
+    """A call that nobody seems to make is one whose way the derivation has lost, or that should not be there."""
+    services = {call.service for call in everybody()}
+    entered = [entry for part in get_args(Part) for entry in entries(part)]
+
+    found = {place for entry in (*entered, OPERATOR) for place in reached_from(entry).named}
+
+    assert operations_in_text(services) == found
+    assert clients_in_text() <= services
+
+
+def test_every_call_is_one_that_the_service_knows() -> None:
+    assert [problem for call in everybody() for problem in problems(call)] == []
+
+
+def test_a_call_that_no_service_knows_would_be_found() -> None:
+    """The test above could not fail otherwise."""
+    call = next(call for call in calls_of("forward") if call.method == "batch_get_item")
+    wrong = Call(call.service, "query", frozenset({"TabelName"}), frozenset(), frozenset(), "here")
+
+    assert problems(wrong) == [
+        "here: query knows no TabelName",
+        "here: query is not given TableName",
+        "here: query names no table of ours",
+    ]
+
+
+@mock_aws
+def test_reading_a_secret_is_one_call_of_secrets_manager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The derivation knows of Powertools' function what this sees."""
+    for name, value in {
+        "AWS_DEFAULT_REGION": "eu-west-1",
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+    }.items():
+        monkeypatch.setenv(name, value)
+    boto3.client("secretsmanager").create_secret(Name="rights", SecretString="x")
+    made: list[tuple[str, str, dict[str, Any]]] = []
+    send = botocore.client.BaseClient._make_api_call
+
+    def seen(client: Any, operation: str, request: dict[str, Any]) -> Any:
+        made.append((client.meta.service_model.service_name, operation, request))
+        return send(client, operation, request)
+
+    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", seen)
+
+    assert read_secret("rights") == "x"
+    assert made == [("secretsmanager", "GetSecretValue", {"SecretId": "rights"})]
+
+
+# The roles
+
+
+def secrets_of(flow: FlowDeployment) -> Iterator[Need]:
+    """The secrets of a flow as they are at home, each with the six letters that only Secrets Manager knows."""
+    for cluster in (flow.flow.source, flow.flow.target):
+        proof = cluster.authentication
+        if isinstance(proof, Scram | Mtls):
+            for secret in filter(None, (proof.secret, proof.ca)):
+                suffix = "" if secret.startswith("arn:") else "-aB3xYz"
+                yield "secretsmanager:GetSecretValue", flow.secret_arn(secret) + suffix, {}
+            if proof.secret_kms_key_arn:
+                context = {"kms:ViaService": f"secretsmanager.{flow.home.region}.amazonaws.com"}
+                yield "kms:Decrypt", proof.secret_kms_key_arn, context
+
+
+def table_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
+    arns = flow.table_arns()
+    for action, table in needs(calls_of(part)):
+        if action.startswith("dynamodb:"):
+            yield action, arns[table], {}
+    if flow.tables_key:
+        yield "kms:Decrypt", flow.tables_key, {"kms:ViaService": f"dynamodb.{flow.state.region}.amazonaws.com"}
+
+
+def mapping_need(action: str, flow: FlowDeployment) -> Need:
+    mapping = flow.home.arn("lambda", "event-source-mapping:14e0db71-5d35-4eb5-b481-8945cf9d10c2")
+    resource = mapping if known(action).get("Resources") else "*"
+    return action, resource, {"lambda:FunctionArn": f"{flow.function_arn('forward')}:{ALIAS}"}
+
+
+def function_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
+    """What a function does by its own role; tables in another account are not among it."""
+    abroad = flow.flow.tables_role
+    for action, _ in needs(calls_of(part)):
+        if action == "sts:AssumeRole" and abroad:
+            yield action, abroad, {}
+        elif action == "secretsmanager:GetSecretValue":
+            yield from secrets_of(flow)
+        elif action.startswith("lambda:"):
+            yield mapping_need(action, flow)
+            if action == "lambda:CreateEventSourceMapping":  # with tags: the test below
+                yield mapping_need("lambda:TagResource", flow)
+    if not abroad:
+        yield from table_needs(part, flow)
+
+
+def unused(statements: list[Statement], wanted: list[Need]) -> list[tuple[str, str]]:
+    """What is granted of the services that we call, and matches nothing that is wanted."""
+    granted = [
+        (action, resource)
+        for statement in statements
+        if statement["Effect"] == "Allow"
+        for action in many(statement["Action"])
+        for resource in many(statement["Resource"])
+        if action.partition(":")[0] in CALLED
+    ]
+
+    def used(action: str, resource: str) -> bool:
+        alone: Statement = {"Effect": "Allow", "Action": action, "Resource": resource}
+        return any(action == need and allowed([alone], need, arn) for need, arn, _ in wanted)
+
+    return [pair for pair in granted if not used(*pair)]
+
+
+@each_function
+def test_a_function_has_every_right_that_its_calls_need_and_no_other(
+    example: str, part: Part, assembled: Assembled
+) -> None:
+    assembly = assembled(example)
+    for flow in assembly.deployment.flows:
+        statements = statements_of(assembly, flow.flow.resource_name(part))
+        wanted = list(function_needs(part, flow))
+
+        assert wanted
+        assert [need for need in wanted if not allowed(statements, *need)] == []
+        assert unused(statements, wanted) == []
+
+
+@each_function
+def test_a_function_reaches_nothing_of_other_flows(example: str, part: Part, assembled: Assembled) -> None:
+    assembly = assembled(example)
+    for flow in assembly.deployment.flows:
+        statements = statements_of(assembly, flow.flow.resource_name(part))
+        for other in assembly.deployment.flows:
+            if other is not flow:
+                theirs = [need for need in table_needs(part, other) if need[0] != "kms:Decrypt"]
+                theirs += [mapping_need("lambda:DeleteEventSourceMapping", other)]
+                assert [need for need in theirs if allowed(statements, *need)] == []
+
+
+def test_the_role_of_tables_in_another_account_has_what_the_functions_need_together(assembled: Assembled) -> None:
+    assembly = assembled("cross-account")
+    (flow,) = assembly.deployment.flows
+    name = flow.flow.resource_name("tables")
+    role = next(role for role in assembly.resources("AWS::IAM::Role") if role.properties.get("RoleName") == name)
+    wanted = [need for part in functions() for need in table_needs(part, flow)]
+
+    statements = role_statements(assembly, role)
+
+    assert flow.flow.tables_role == flow.state.iam_arn(f"role/{name}")
+    assert [need for need in wanted if not allowed(statements, *need)] == []
+    assert unused(statements, wanted) == []
+
+
+def test_what_aws_does_in_a_functions_name_is_known_action_by_action(assembled: Assembled) -> None:
+    granted = {
+        action
+        for example in EXAMPLES
+        for flow in assembled(example).deployment.flows
+        for part in functions()
+        for statement in statements_of(assembled(example), flow.flow.resource_name(part))
+        if statement["Effect"] == "Allow"
+        for action in many(statement["Action"])
+    }
+
+    assert {each for each in granted if each.partition(":")[0] not in CALLED | {"kafka-cluster"}} == BY_THE_SERVICE
+
+
+def test_a_mapping_is_made_with_tags_by_a_request_that_lambda_takes(assembled: Assembled) -> None:
+    """Hence `lambda:TagResource` beside the creation (https://docs.aws.amazon.com/lambda/latest/dg/tags-esm.html)."""
+    for example in EXAMPLES:
+        for flow in assembled(example).deployment.flows:
+            settings = control_settings(flow.flow.control_settings("forward:live", secret_arn=flow.secret_arn))
+            request = {"FunctionName": settings.function_name, **mapping_request(settings, "orders")}
+
+            assert request["Tags"]
+            assert violations("CreateEventSourceMapping", request) == []
+
+
+# What nobody may
+
+
+@cache
+def reference() -> dict[str, Any]:
+    """What the Service Authorization Reference says, as cfn-lint ships it."""
+    found: dict[str, Any] = json.loads(files("cfnlint.data.AdditionalSpecs").joinpath("Policies.json").read_text())
+    return found
+
+
+def known(action: str) -> dict[str, Any]:
+    service, _, name = action.partition(":")
+    found: dict[str, Any] = reference()[service]["Actions"][name.lower()]
+    return found
+
+
+def granted_anywhere(assembly: Assembly) -> Iterator[tuple[str, str, Any]]:
+    """Where, which action and which resource, of every statement that allows something to a role."""
+    for policy in assembly.resources("AWS::IAM::Policy"):
+        documents = [policy.properties["PolicyDocument"]]
+        yield from _granted(f"{policy.stack} {policy.id}", documents)
+    for role in assembly.resources("AWS::IAM::Role"):
+        documents = [each["PolicyDocument"] for each in role.properties.get("Policies", [])]
+        yield from _granted(f"{role.stack} {role.id}", documents)
+
+
+def _granted(where: str, documents: list[Any]) -> Iterator[tuple[str, str, Any]]:
+    for document in documents:
+        for statement in document["Statement"]:
+            if statement["Effect"] == "Allow":
+                for action in many(statement["Action"]):
+                    for resource in many(statement["Resource"]):
+                        yield where, action, resource
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_everything_is_allowed_only_where_iam_knows_nothing_narrower(example: str, assembled: Assembled) -> None:
+    too_wide = [
+        (where, action)
+        for where, action, resource in granted_anywhere(assembled(example))
+        if "*" in action or (resource == "*" and known(action).get("Resources"))
+    ]
+
+    assert too_wide == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_no_role_borrows_its_rights_from_a_policy_of_aws(example: str, assembled: Assembled) -> None:
+    for role in assembled(example).resources("AWS::IAM::Role"):
+        assert "ManagedPolicyArns" not in role.properties, role.id
+
+
+# Secrets and keys
+
+
+def test_a_secret_is_granted_by_its_name_and_no_longer_one(assembled: Assembled) -> None:
+    assembly = assembled("cross-account")
+    (flow,) = assembly.deployment.flows
+    statements = statements_of(assembly, flow.flow.resource_name("forward"))
+    secret = flow.home.arn("secretsmanager", "secret:AmazonMSK_mirrorless")
+
+    assert allowed(statements, "secretsmanager:GetSecretValue", f"{secret}-aB3xYz")
+    assert not allowed(statements, "secretsmanager:GetSecretValue", f"{secret}-of-others-aB3xYz")
+
+
+def test_keys_open_what_they_are_for_and_nothing_else(assembled: Assembled) -> None:
+    assembly = assembled("aggregation")
+    for flow in assembly.deployment.flows:
+        statements = statements_of(assembly, flow.flow.resource_name("forward"))
+        assert flow.tables_key
+        for service, expected in {"dynamodb": True, "s3": False}.items():
+            context = {"kms:ViaService": f"{service}.{flow.state.region}.amazonaws.com"}
+            assert allowed(statements, "kms:Decrypt", flow.tables_key, context) is expected
+        assert not allowed(statements, "kms:Decrypt", flow.tables_key)
+
+
+BETWEEN_REGIONS = """
+clusters:
+  a:
+    bootstrap.servers: a1.example.com:9096
+    region: us-east-1
+    account: "111122223333"
+    authentication: {{type: scram, secret: proof, secret.kms.key.arn: "arn:aws:kms:us-east-1:111122223333:key/{key}"}}
+    vpc: {{subnets: [subnet-0a100000000000000], security.groups: [sg-0a100000000000000]}}
+  b: {{bootstrap.servers: b1.example.com:9092, region: eu-west-1, account: "111122223333"}}
+flows:
+  a->b: {{topics: [orders], function: {{run.in: source}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("mrk-1234abcd", {"kms:Decrypt": ["arn:aws:kms:eu-west-1:111122223333:key/mrk-1234abcd"]}),
+        ("1234abcd", {}),  # there is a copy of the secret, and who knows what it is encrypted with
+    ],
+)
+def test_a_job_in_another_region_reads_the_copy_of_the_secret_there(key: str, expected: dict[str, list[str]]) -> None:
+    (flow,) = plan(load(BETWEEN_REGIONS.format(key=key))).flows
+
+    granted = {action: list(right.resources) for right in secrets.rights("jobs", flow) for action in right.actions}
+
+    copy = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:proof-??????"
+    assert granted == {"secretsmanager:GetSecretValue": [copy], **expected}
+
+
+# Operators
+
+
+def tables_in(*actions: dict[str, tuple[str, ...]]) -> set[tuple[str, str]]:
+    return {(f"dynamodb:{action}", table) for each in actions for table, names in each.items() for action in names}
+
+
+def test_who_looks_may_do_what_the_looking_commands_do() -> None:
+    looking = [(module, "run") for name, module in COMMANDS.items() if name not in {"lanes", "acl"}]
+
+    needed = needs(calls_from(*looking))
+
+    assert needed == tables_in(dict(operator.LOOK)) | {("secretsmanager:GetSecretValue", "")}
+
+
+def test_who_repairs_may_do_what_all_commands_do() -> None:
+    needed = needs(calls_from(OPERATOR))
+
+    assert needed == tables_in(dict(operator.LOOK), dict(operator.REPAIR)) | {("secretsmanager:GetSecretValue", "")}
+
+
+def test_an_operators_policy_is_about_the_flow_and_where_its_tables_are(assembled: Assembled) -> None:
+    (flow,) = assembled("cross-account").deployment.flows
+    look, repair = (operator.policy(flow, repair=repair)["Statement"] for repair in (False, True))
+    table = flow.table_arns()["offset_map"]
+    secret = flow.state.arn("secretsmanager", "secret:AmazonMSK_mirrorless_vault-aB3xYz")
+
+    assert allowed(look, "dynamodb:Query", table)
+    assert not allowed(look, "dynamodb:PartiQLInsert", table)
+    assert allowed(repair, "dynamodb:PartiQLInsert", table)
+    assert allowed(look, "secretsmanager:GetSecretValue", secret)
