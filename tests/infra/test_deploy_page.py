@@ -22,7 +22,7 @@ def test_every_service_that_the_templates_use_stands_in_the_deployers_table(
 def test_every_example_stands_in_the_list_of_examples() -> None:
     page = (REPOSITORY / "docs" / "examples" / "README.md").read_text()
 
-    assert set(re.findall(r"\]\(([\w./-]+\.yaml)\)", page)) == {
+    assert set(re.findall(r"^\| \[[^]]*\]\(([\w./-]+\.yaml)\)", page, re.MULTILINE)) == {
         path.relative_to(REPOSITORY / "docs" / "examples").as_posix()
         if path.parent.name == "examples"
         else f"../../{path.name}"
