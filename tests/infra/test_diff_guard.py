@@ -261,8 +261,9 @@ def test_a_mapping_with_the_same_source_and_group_elsewhere_is_refused(
     moved = new[REPLICATION]["Resources"].pop("Orders")
     new.setdefault(stack, {"Resources": {}})["Resources"]["OrdersAgain"] = moved
 
-    refusal = the_only(refusals(old, new))
+    refusal = the_only(findings(old, new))
 
+    assert refusal.refused
     assert refusal.id == "Orders"
     assert "409" in refusal.why
 

@@ -248,6 +248,16 @@ def test_internal_topics_are_named_one_by_one(flowing: Flowing) -> None:
     }
 
 
+def test_configs_of_remote_topics_are_altered_only_where_they_are_synchronised(flowing: Flowing) -> None:
+    action = "AlterTopicDynamicConfiguration"
+
+    granted = rights("refresh_topics", flowing())
+
+    assert may(granted, action, f"{TARGET}:topic/{TARGET_PATH}/us-east.payments")
+    assert not may(granted, action, f"{SOURCE}:topic/{SOURCE_PATH}/payments")
+    assert resources(rights("refresh_topics", flowing(sync_topic_configs_enabled=False)), action) == set()
+
+
 def test_acls_are_altered_on_the_target_alone_and_only_where_they_are_synchronised(flowing: Flowing) -> None:
     assert resources(rights("refresh_topics", flowing()), "AlterCluster") == {f"{TARGET}:cluster/{TARGET_PATH}"}
     assert resources(rights("refresh_topics", flowing(sync_topic_acls_enabled=False)), "AlterCluster") == set()
