@@ -34,7 +34,7 @@ translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: w
 
 test: check integration sample ## everything that must pass: checks, unit, contract and integration tests, a sample of the soak
 
-check: lint types imports unit ## the quick half of `make test`: lint, types, import contracts, unit and contract tests
+check: lint types imports unit diff-guard ## the quick half of `make test`: lint, types, imports, unit, contract and template tests, the guard
 
 lint: $(READY)
 	$(BIN)/ruff check .

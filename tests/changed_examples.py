@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import yaml
 from aws_cdk import App
 
 from infra.deployment import FlowDeployment, plan
@@ -26,6 +27,16 @@ def written(tmp_path: Path, example: str, *changes: tuple[str, str]) -> Path:
         text = text.replace(before, after)
     path = tmp_path / f"{example}.yaml"
     path.write_text(text)
+    return path
+
+
+def without_networks(tmp_path: Path, example: str) -> Path:
+    """An example whose clusters have no `vpc`: their brokers are public."""
+    document = yaml.safe_load(EXAMPLES[example].read_text())
+    for cluster in document["clusters"].values():
+        cluster.pop("vpc", None)
+    path = tmp_path / f"{example}.yaml"
+    path.write_text(yaml.safe_dump(document))
     return path
 
 

@@ -8,7 +8,7 @@ from infra.deployment import plan
 from infra.endpoints import Way, endpoint_policy, ways
 from infra.rights import Right, network
 from mirrorless.configuration import load
-from tests.changed_examples import flows, of_type, replication, written
+from tests.changed_examples import flows, of_type, replication, without_networks, written
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
 FUNCTION = "AWS::Lambda::Function"
@@ -63,8 +63,8 @@ def test_a_vpc_connection_is_looked_up_with_the_cluster_it_stands_for(tmp_path: 
     assert flow.flow.mapping_request("payments")["EventSourceArn"] == arn
 
 
-def test_a_function_without_a_network_makes_no_interfaces() -> None:
-    flow = flows("active-active")[0]
+def test_a_function_without_a_network_makes_no_interfaces(tmp_path: Path) -> None:
+    flow = plan(load(without_networks(tmp_path, "active-active"))).flows[0]
 
     assert network.rights("refresh_topics", flow) == []
 

@@ -17,6 +17,7 @@ from mirrorless.configuration import load
 from mirrorless.configuration.model import SparkSection
 from mirrorless.configuration.problems import InvalidConfiguration
 from tests.assembly import EXAMPLES, Assembly, Resource, assemble
+from tests.changed_examples import without_networks
 
 Assembled = Callable[[str], Assembly]
 
@@ -233,9 +234,9 @@ def test_a_flow_that_begins_with_a_job_needs_a_network(changed: Callable[[str, s
         plan(load(config))
 
 
-def test_an_application_without_a_network_is_made_with_a_warning(assembled: Assembled) -> None:
-    """The brokers of this example are public to functions; EMR Serverless has no way to them."""
-    assembly = assembled("active-active")
+def test_an_application_without_a_network_is_made_with_a_warning(tmp_path: Path) -> None:
+    """Such brokers are public to functions; EMR Serverless has no way to them."""
+    assembly = assemble(without_networks(tmp_path, "active-active"), tmp_path / "out")
     notes = (assembly.folder / "mirrorless-spark-eu-west-1.metadata.json").read_text()
 
     assert "NetworkConfiguration" not in applications(assembly)["mirrorless-eu-west"].properties

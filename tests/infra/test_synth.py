@@ -43,6 +43,7 @@ def test_a_property_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path
 def test_the_command_line_takes_what_was_synthesized_before(tmp_path: Path) -> None:
     """So that what was reviewed is what is deployed: the CDK takes one `--app` and no more."""
     assemble(EXAMPLES["self-managed-to-msk"], tmp_path / "out")
+    cdk.install()
 
     told = subprocess.run(
         cdk.argv("list", "--app", str(tmp_path / "out")),
