@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mirrorless.configuration import Configuration
-    from mirrorless.configuration.flow import Cluster, Flow
-    from mirrorless.configuration.model import DeploymentSection
+    from mirrorless.configuration.cluster import Cluster
+    from mirrorless.configuration.deployment_section import DeploymentSection
+    from mirrorless.configuration.flow import Flow
 
 LONGEST_NAME = 64
 """Characters of the name of a function, a schedule or a role at most, by Lambda, EventBridge Scheduler and IAM."""

@@ -51,17 +51,7 @@ class Gate:
 
     def start(self) -> None:
         """Open it."""
-        gate = self
-
-        class Connection(_Connection):
-            def judge(self, body: bytes) -> str:
-                return gate.judge(self.command, self.path, self.headers.get("X-Amz-Target", ""), body)
-
-            def upstream(self) -> str:
-                return gate.upstream
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Connection)
-        self._server.daemon_threads = True
+        self._server = _Door(self)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name="gate", daemon=True).start()
 
     def stop(self) -> None:
@@ -97,27 +87,31 @@ class Gate:
         return [(f"lambda:{action}", f"{self.arn_prefix}{uuid}", {})]
 
 
+class _Door(ThreadingHTTPServer):
+    """A thread for each connection; none of them outlives the process."""
+
+    daemon_threads = True
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        super().__init__(("127.0.0.1", 0), _Connection)
+
+
 class _Connection(BaseHTTPRequestHandler):
     """One connection of a function."""
 
+    server: _Door
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    def judge(self, body: bytes) -> str:
-        """What is wrong with the call."""
-        raise NotImplementedError
-
-    def upstream(self) -> str:
-        """The service."""
-        raise NotImplementedError
-
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        if trouble := self.judge(body):
+        gate = self.server.gate
+        if trouble := gate.judge(self.command, self.path, self.headers.get("X-Amz-Target", ""), body):
             said = {"__type": "com.amazon.coral.service#AccessDeniedException", "Message": trouble}
             self._answer(HTTPStatus.FORBIDDEN, {"x-amzn-errortype": "AccessDeniedException"}, json.dumps(said).encode())
             return
-        address = urlsplit(self.upstream())
+        address = urlsplit(gate.upstream)
         connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=30)
         try:
             connection.request(self.command, self.path, body, dict(self.headers.items()))

@@ -24,7 +24,7 @@ from infra.rights import Part, operator, secrets
 from lab.api_model import violations
 from mirrorless.adapters.secrets import read_secret
 from mirrorless.configuration import load
-from mirrorless.configuration.model import Mtls, Scram
+from mirrorless.configuration.cluster_section import Mtls, Scram
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.topics.mappings import mapping_request
 from tests.assembly import EXAMPLES, REPOSITORY, Assembly

@@ -14,7 +14,7 @@ import pytest
 from infra import spark_plan
 from infra.deployment import plan
 from mirrorless.configuration import load
-from mirrorless.configuration.model import SparkSection
+from mirrorless.configuration.deployment_section import SparkSection
 from mirrorless.configuration.problems import InvalidConfiguration
 from tests.assembly import EXAMPLES, Assembly, Resource, assemble
 from tests.changed_examples import without_networks

@@ -3,7 +3,8 @@
 For the operator's side (command, deployment, lab, jobs): it needs pydantic and PyYAML, which functions do not carry.
 """
 
-from mirrorless.configuration.flow import Cluster, Flow
+from mirrorless.configuration.cluster import Cluster
+from mirrorless.configuration.flow import Flow
 from mirrorless.configuration.loading import Configuration, load
 from mirrorless.configuration.problems import InvalidConfiguration, Problem
 

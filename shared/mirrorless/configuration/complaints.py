@@ -6,16 +6,12 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from mirrorless.configuration.cluster_section import ClusterSection
 from mirrorless.configuration.expectations import AUTHENTICATIONS, either, expectation, keys_of, section_at
-from mirrorless.configuration.model import (
-    ClusterSection,
-    Document,
-    FlowSection,
-    FunctionSection,
-    MappingSection,
-    Section,
-)
+from mirrorless.configuration.flow_section import FlowSection, FunctionSection, MappingSection
+from mirrorless.configuration.model import Document
 from mirrorless.configuration.problems import Path, Problem
+from mirrorless.configuration.section import Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

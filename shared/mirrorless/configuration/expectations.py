@@ -5,22 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.configuration.model import (
-    AlarmSection,
-    ClusterSection,
-    DeploymentSection,
-    Document,
-    FlowSection,
-    FunctionSection,
-    Iam,
-    MappingSection,
-    Mtls,
-    Plaintext,
-    Scram,
-    Section,
-    SparkSection,
-    Vpc,
-)
+from mirrorless.configuration.cluster_section import ClusterSection, Iam, Mtls, Plaintext, Scram, Vpc
+from mirrorless.configuration.deployment_section import AlarmSection, DeploymentSection, SparkSection
+from mirrorless.configuration.flow_section import FlowSection, FunctionSection, MappingSection
+from mirrorless.configuration.model import Document
+from mirrorless.configuration.section import Section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

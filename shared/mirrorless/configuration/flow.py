@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.configuration.model import Iam, Mtls, Plaintext, Scram
+from mirrorless.configuration.cluster_section import Iam, Mtls, Plaintext, Scram
 from mirrorless.configuration.regions import partition_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
@@ -19,7 +19,8 @@ from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mirrorless.configuration.model import Authentication, ClusterSection, FlowSection, Vpc
+    from mirrorless.configuration.cluster import Cluster
+    from mirrorless.configuration.flow_section import FlowSection
     from mirrorless.lane import FlowName
 
 LONGEST_GROUP = 200
@@ -27,58 +28,6 @@ LONGEST_GROUP = 200
 
 TABLES = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
 """The DynamoDB tables, by what they hold: `mirrorless.tables`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """One end of a flow.
-
-    Attributes:
-        alias: what the cluster is called in topic names, group ids and table keys.
-        bootstrap: brokers to begin with, `host:port`, in the order written.
-        msk_arn: of the MSK cluster, or of a VPC connection to it.
-        region: AWS region; from the ARN where it is not written.
-        account: AWS account, twelve digits; from the ARN where it is not written.
-        producer: extra options of clients that write to it, by librdkafka's names.
-        consumer: extra options of clients that read from it, by librdkafka's names.
-    """
-
-    alias: str
-    bootstrap: tuple[str, ...]
-    msk_arn: str | None
-    region: str | None
-    account: str | None
-    authentication: Authentication
-    vpc: Vpc | None
-    producer: dict[str, str | int]
-    consumer: dict[str, str | int]
-
-    @classmethod
-    def of(cls, alias: str, section: ClusterSection) -> Cluster:
-        """Resolve what is written about a cluster."""
-        arn = section.msk_cluster_arn
-        region, account = arn.split(":")[3:5] if arn else (None, None)
-        return cls(
-            alias=alias,
-            bootstrap=section.bootstrap_servers,
-            msk_arn=arn,
-            region=section.region or region,
-            account=section.account or account,
-            authentication=section.authentication,
-            vpc=section.vpc,
-            producer=_options(section, "producer."),
-            consumer=_options(section, "consumer."),
-        )
-
-    def settings(self) -> dict[str, Any]:
-        """Return what a function needs to reach this cluster."""
-        proof = self.authentication.model_dump(by_alias=True, exclude_none=True, exclude={"secret_kms_key_arn"})
-        return {
-            "alias": self.alias,
-            "bootstrap": ",".join(self.bootstrap),
-            "region": self.region,
-            "authentication": proof,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,8 +306,3 @@ def _starting_position(start: str) -> dict[str, Any]:
         return {"StartingPosition": "LATEST"}
     moment = datetime.fromisoformat(start)
     return {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": int(moment.timestamp())}
-
-
-def _options(section: ClusterSection, prefix: str) -> dict[str, str | int]:
-    written = section.model_dump(by_alias=True, exclude_none=True)
-    return {key.removeprefix(prefix): value for key, value in written.items() if key.startswith(prefix)}

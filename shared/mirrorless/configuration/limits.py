@@ -6,15 +6,16 @@ from collections import defaultdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from mirrorless.configuration.cluster_section import Iam, Mtls, Scram
 from mirrorless.configuration.entries import START_WORDS
-from mirrorless.configuration.model import Iam, Mtls, Scram
 from mirrorless.configuration.problems import Path, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirrorless.configuration.flow import Cluster, Flow
-    from mirrorless.configuration.model import ClusterSection
+    from mirrorless.configuration.cluster import Cluster
+    from mirrorless.configuration.cluster_section import ClusterSection
+    from mirrorless.configuration.flow import Flow
     from mirrorless.configuration.places import Places
 
 POLLERS_OF_A_GROUP = 2_000

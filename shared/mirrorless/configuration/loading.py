@@ -11,10 +11,14 @@ import msgspec
 from pydantic import ValidationError
 
 from mirrorless.configuration import document
+from mirrorless.configuration.cluster import Cluster
+from mirrorless.configuration.cluster_section import Plaintext
 from mirrorless.configuration.complaints import problems_of
-from mirrorless.configuration.flow import Cluster, Flow
+from mirrorless.configuration.deployment_section import DeploymentSection
+from mirrorless.configuration.flow import Flow
+from mirrorless.configuration.flow_section import FlowSection
 from mirrorless.configuration.limits import problems_with_cluster, problems_with_limits, problems_with_pollers
-from mirrorless.configuration.model import DeploymentSection, Document, FlowSection, Plaintext
+from mirrorless.configuration.model import Document
 from mirrorless.configuration.names import problems_with_names
 from mirrorless.configuration.places import Places
 from mirrorless.configuration.problems import InvalidConfiguration, Problem

@@ -5,25 +5,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from mirrorless.configuration.cluster_section import ClusterSection, Plaintext, Vpc
+from mirrorless.configuration.deployment_section import AlarmSection, DeploymentSection, SparkSection
 from mirrorless.configuration.expectations import AUTHENTICATIONS, expectation, schema_of
-from mirrorless.configuration.model import (
-    AlarmSection,
-    ClusterSection,
-    DeploymentSection,
-    Document,
-    FlowSection,
-    FunctionSection,
-    MappingSection,
-    Plaintext,
-    SparkSection,
-    Vpc,
-)
+from mirrorless.configuration.flow_section import FlowSection, FunctionSection, MappingSection
+from mirrorless.configuration.model import Document
 from mirrorless.lane import ALIAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirrorless.configuration.model import Section
+    from mirrorless.configuration.section import Section
 
 _INTRODUCTION = """\
 # Configuration

@@ -1,0 +1,185 @@
+"""What can be said of a flow? What it replicates and how, its mappings, and its function."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from mirrorless.configuration.entries import Patterns, ReplicationFactor, Start, Topics
+from mirrorless.configuration.section import Seconds, Section
+from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
+
+
+class MappingSection(Section):
+    """The event source mapping of each topic that a flow names literally."""
+
+    mode: Literal["provisioned", "on-demand"] = Field(
+        default="provisioned",
+        description="Pollers paid by the hour; or free ones, which have no partial batch response.",
+    )
+    batch_size: int = Field(
+        default=10_000, ge=1, le=10_000, description="Records per invocation at most; 6 MB end a batch before that."
+    )
+    maximum_batching_window_seconds: int | None = Field(
+        default=None, ge=0, le=300, description="Seconds to gather records for; left out, Lambda's own 0.5 s."
+    )
+    minimum_pollers: int = Field(
+        default=1, ge=1, le=200, description="Pollers kept ready, per topic. Provisioned only."
+    )
+    maximum_pollers: int = Field(
+        default=10,
+        ge=1,
+        le=2_000,
+        description="Pollers at most, per topic; equal to the minimum, scaling never rebalances. Provisioned only.",
+    )
+    poller_group_name: str | None = Field(
+        default=None,
+        pattern=r"^[a-zA-Z0-9_-]{1,128}$",
+        description="Mappings of one VPC with the same name share their cost. Provisioned only.",
+    )
+    partial_batch_response: bool = Field(
+        default=True, description="When a lane fails, only its records are delivered again. Provisioned only."
+    )
+    metrics: tuple[Literal["EventCount", "ErrorCount", "KafkaMetrics"], ...] = Field(
+        default=("EventCount", "ErrorCount", "KafkaMetrics"),
+        strict=False,
+        description="Groups of CloudWatch metrics. Provisioned only.",
+    )
+    system_log_level: Literal["DEBUG", "INFO", "WARN"] | None = Field(
+        default=None, description="Level of the pollers' own log; left out, there is none. Provisioned only."
+    )
+
+
+class FunctionSection(Section):
+    """The forwarder function of a flow."""
+
+    memory_mb: int = Field(
+        default=1_024, ge=128, le=10_240, description="Memory in MB; the share of CPU grows with it."
+    )
+    timeout_seconds: int = Field(
+        default=60, ge=5, le=840, description="Seconds an invocation may take; a Kafka mapping allows 14 minutes."
+    )
+    architecture: Literal["arm64", "x86_64"] = Field(default="arm64", description="Processor.")
+    run_in: Literal["source", "target"] | None = Field(
+        default=None,
+        description="Whose region and account to run in. Left out: the source's where it has `msk.cluster.arn`, whose "
+        "mappings must live there; otherwise the target's, to read far and write near.",
+    )
+    reserved_concurrency: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Concurrent executions, kept and at most; left out, the account's pool.",
+    )
+
+
+class FlowSection(Section):
+    """A replication flow, under its name `source->target`; `defaults` has the same keys."""
+
+    enabled: bool = Field(default=True, description="Whether anything runs for this flow.")
+    topics: Topics = Field(
+        default=(),
+        description="Topics to replicate. Literal names get mappings when deployed, patterns when topics are found.",
+    )
+    topics_exclude: Topics = Field(default=TOPICS_EXCLUDE, description="Topics never to replicate; wins over `topics`.")
+    heartbeats_replication_enabled: bool = Field(
+        default=True,
+        description="Replicate heartbeats topics even when `topics` does not name them, so that hops can be counted.",
+    )
+    delivery: Literal["exactly_once", "at_least_once"] = Field(
+        default="exactly_once",
+        description="Exactly once, by a transaction per event; or cheaper, with duplicates after a crash.",
+    )
+    start: Start = Field(
+        default="earliest",
+        description="Where a new topic begins; with `backfill` a Spark job copies its history first.",
+    )
+    replication_policy: Literal["prefixed", "identity"] = Field(
+        default="prefixed", description="Remote topics are `alias.topic`, or keep their name."
+    )
+    replication_policy_separator: str = Field(
+        default=".", pattern=r"^[a-zA-Z0-9._-]{1,16}$", description="Between alias and topic in a remote topic's name."
+    )
+    replication_policy_internal_topic_separator_enabled: bool = Field(
+        default=True, description="Use the separator in the names of internal topics too; otherwise `.`."
+    )
+    replication_factor: ReplicationFactor = Field(
+        default=2, description="Replicas of a new remote topic; -1 leaves it to the target."
+    )
+    transaction_timeout_ms: int = Field(
+        default=10_000,
+        ge=1_000,
+        le=900_000,
+        description="Milliseconds until a broker ends a crashed function's transaction; its readers wait that long.",
+    )
+    offset_map_retention_days: int = Field(
+        default=30,
+        ge=1,
+        le=3_650,
+        description="Days that offsets stay translatable; the newest run of a lane never expires.",
+    )
+
+    emit_heartbeats_enabled: bool = Field(default=True, description="Write heartbeats to the target.")
+    emit_heartbeats_interval_seconds: Seconds = Field(
+        default=10,
+        description="Seconds between heartbeats (MM2: 1); each is replicated, and paid for, like any record.",
+    )
+    heartbeats_topic_replication_factor: ReplicationFactor = Field(
+        default=3, description="Replicas of the heartbeats topic."
+    )
+    emit_heartbeats_source_enabled: bool = Field(
+        default=True,
+        description="Write heartbeats to the source too, for the flow to replicate: so the whole way is measured.",
+    )
+    emit_checkpoints_enabled: bool = Field(
+        default=True, description="Write translated group offsets to the checkpoints topic and the map."
+    )
+    emit_checkpoints_interval_seconds: Seconds = Field(default=2, description="Seconds between checkpoints (MM2: 60).")
+    checkpoints_topic_replication_factor: ReplicationFactor = Field(
+        default=3, description="Replicas of the checkpoints topic."
+    )
+    emit_offset_syncs_enabled: bool = Field(
+        default=False,
+        alias="emit.offset-syncs.enabled",
+        description="Write MM2's offset-syncs topic on the target, for tools that read it; nothing of ours does.",
+    )
+    offset_syncs_topic_replication_factor: ReplicationFactor = Field(
+        default=3, alias="offset-syncs.topic.replication.factor", description="Replicas of the offset-syncs topic."
+    )
+    sync_group_offsets_enabled: bool = Field(
+        default=False,
+        description="Commit translated offsets for idle groups on the target: never backwards.",
+    )
+    sync_group_offsets_interval_seconds: Seconds = Field(
+        default=2, description="Seconds between group offset syncs (MM2: 60)."
+    )
+    sync_group_offsets_reverse_enabled: bool = Field(
+        default=False,
+        description="Commit the way back as well: offsets that groups reached on remote topics, for idle groups on "
+        "the source, and `<target>.checkpoints.internal` there. A group id must then mean one application everywhere.",
+    )
+    groups: Patterns = Field(default=(".*",), description="Consumer groups to follow.")
+    groups_exclude: Patterns = Field(
+        default=GROUPS_EXCLUDE, description="Consumer groups never to follow; wins over `groups`."
+    )
+    refresh_topics_enabled: bool = Field(default=True, description="Discover topics, partitions and re-created topics.")
+    refresh_topics_interval_seconds: Seconds = Field(default=60, description="Seconds between discoveries (MM2: 600).")
+    sync_topic_configs_enabled: bool = Field(
+        default=True, description="Keep the configs of remote topics equal to the source's."
+    )
+    sync_topic_configs_interval_seconds: Seconds = Field(default=600, description="Seconds between config syncs.")
+    config_properties_exclude: Patterns = Field(
+        default=CONFIG_PROPERTIES_EXCLUDE, description="Topic configs never to copy."
+    )
+    config_properties_protect: Patterns = Field(
+        default=(), description="Topic configs whose override on the target is left alone, though the source differs."
+    )
+    use_defaults_from: Literal["source", "target"] = Field(
+        default="target", description="Whose default a config takes that the source leaves at its default."
+    )
+    sync_topic_acls_enabled: bool = Field(default=True, description="Copy the read ACLs of topics.")
+    sync_topic_acls_interval_seconds: Seconds = Field(default=600, description="Seconds between ACL syncs.")
+
+    mapping: MappingSection = Field(default_factory=MappingSection, description="Event source mappings of this flow.")
+    function: FunctionSection = Field(default_factory=FunctionSection, description="Forwarder function of this flow.")
