@@ -66,12 +66,12 @@ class NameFilter:
 
     include: Sequence[str]
     exclude: Sequence[str] = ()
-    _included: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
-    _excluded: tuple[re.Pattern[str], ...] = field(init=False, repr=False, compare=False)
+    _included: _Names = field(init=False, repr=False, compare=False)
+    _excluded: _Names = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_included", _compiled(self.include))
-        object.__setattr__(self, "_excluded", _compiled(self.exclude))
+        object.__setattr__(self, "_included", _Names.of(self.include))
+        object.__setattr__(self, "_excluded", _Names.of(self.exclude))
 
     @property
     def literals(self) -> tuple[str, ...]:
@@ -85,8 +85,7 @@ class NameFilter:
 
     def accepts(self, name: str) -> bool:
         """Whether this name is taken."""
-        included = any(pattern.fullmatch(name) for pattern in self._included)
-        return included and not any(pattern.fullmatch(name) for pattern in self._excluded)
+        return self._included.have(name) and not self._excluded.have(name)
 
 
 def should_replicate(
@@ -117,9 +116,22 @@ def check_pattern(entry: str) -> str | None:
     return None
 
 
-def _compiled(entries: Sequence[str]) -> tuple[re.Pattern[str], ...]:
-    """Compile each entry alone: joined into one expression, their groups and inline flags would meet."""
-    for entry in entries:
-        if problem := check_pattern(entry):
-            raise ValueError(problem)
-    return tuple(re.compile(re.escape(entry) if is_literal(entry) else entry) for entry in entries)
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names that a list stands for. Literals are looked up, however many there are: only patterns are tried."""
+
+    literals: frozenset[str]
+    patterns: tuple[re.Pattern[str], ...]
+
+    @classmethod
+    def of(cls, entries: Sequence[str]) -> _Names:
+        """Compile each pattern alone: joined into one expression, their groups and inline flags would meet."""
+        for entry in entries:
+            if problem := check_pattern(entry):
+                raise ValueError(problem)
+        literals = frozenset(entry for entry in entries if is_literal(entry))
+        return cls(literals, tuple(re.compile(entry) for entry in entries if entry not in literals))
+
+    def have(self, name: str) -> bool:
+        """Whether this is one of them."""
+        return name in self.literals or any(pattern.fullmatch(name) for pattern in self.patterns)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from mirrorless.configuration.__main__ import PAGES
 from mirrorless.configuration.__main__ import main as generate
 from mirrorless.configuration.flow import LONGEST_GROUP
 from mirrorless.errors import ConfigurationError
+from mirrorless.filters import NameFilter
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.settings import decode_settings
@@ -395,3 +398,34 @@ def test_an_input_that_is_not_a_schedules_is_refused_with_the_field_that_is_wron
     told = configuration("topics: [orders]").flow("a->b").control_settings("forwarder")
     with pytest.raises(ConfigurationError, match="heartbeat_seconds"):
         control_settings({**told, "heartbeat_seconds": 1})
+
+
+@pytest.mark.parametrize("policy", ["prefixed", "identity"])
+def test_no_filter_is_made_for_each_topic_and_no_name_is_compiled(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both for each of a thousand names would be a million, and half a minute of `config check`."""
+    made: Counter[str] = Counter()
+
+    def counting(what: str, make: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            made[what] += 1
+            return make(*args, **options)
+
+        return counted
+
+    monkeypatch.setattr("mirrorless.configuration.flow.NameFilter", counting("filters", NameFilter))
+    monkeypatch.setattr("mirrorless.filters.re.compile", counting("patterns", re.compile))
+    work = []
+    for count in (3, 60):
+        flows = {
+            f"{source}->{target}": {"topics": [f"{source}-{each}" for each in range(count)] + extra}
+            for source, target, extra in (("a", "b", ["more-.*"]), ("b", "a", []), ("c", "b", []))
+        }
+        clusters = {alias: {"bootstrap.servers": f"{alias}1:9092"} for alias in "abc"}
+        made.clear()
+        load(
+            yaml.safe_dump({"clusters": clusters, "flows": flows, "defaults": {"replication.policy": policy}}), now=NOW
+        )
+        work.append(dict(made))
+
+    assert work[0]["filters"] > 0 < work[0]["patterns"]
+    assert work[0] == work[1]

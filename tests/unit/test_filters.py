@@ -45,6 +45,19 @@ def test_the_exclusion_wins() -> None:
     assert topics.literals == ()
 
 
+def test_a_name_is_compared_whole_and_by_its_case() -> None:
+    topics = NameFilter(include=["orders", "Orders.v2"])
+
+    assert [
+        name for name in ("orders", "Orders.v2", "Orders", "orders\n", "order", "orders.v2") if topics.accepts(name)
+    ] == [
+        "orders",
+        "Orders.v2",
+    ]
+    assert not NameFilter(include=["tmp.*"], exclude=["tmp.1"]).accepts("tmp.1")
+    assert NameFilter(include=["tmp.*"], exclude=["tmp.1"]).accepts("tmp-1")
+
+
 def test_an_empty_list_takes_nothing() -> None:
     assert not NameFilter(include=[]).accepts("orders")
     assert not NameFilter(include=[]).accepts("")

@@ -6,6 +6,7 @@ A complaint is a ValueError whose text is `what is wrong | what to write instead
 from __future__ import annotations
 
 import re
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -32,7 +33,7 @@ def _entries(value: Any) -> Any:
 
 
 def _no_twins(entries: tuple[str, ...]) -> tuple[str, ...]:
-    if twice := sorted({entry for entry in entries if entries.count(entry) > 1}):
+    if twice := sorted(entry for entry, times in Counter(entries).items() if times > 1):
         raise ValueError(f"{twice[0]!r} is written twice | remove one of the two")
     return entries
 

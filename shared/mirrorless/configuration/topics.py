@@ -15,18 +15,19 @@ if TYPE_CHECKING:
 
     from mirrorless.configuration.flow import Flow
     from mirrorless.configuration.places import Places
+    from mirrorless.filters import NameFilter
 
 
 def problems_with_topics(flow: Flow, places: Places) -> Iterator[Problem]:
     """Find what is wrong with the topics of one flow."""
-    settings = flow.settings
+    settings, wanted = flow.settings, flow.topics
     if not settings.topics and flow.enabled:
         hint = "add `topics: [orders]`, or `topics: .*` for every topic, or `enabled: false`"
         yield Problem(path=places.of(flow, "topics"), what="the flow has no topics", hint=hint)
     for index, topic in enumerate(settings.topics):
         path = places.of(flow, "topics", index)
         if is_literal(topic):
-            yield from _literal(topic, flow, path)
+            yield from _literal(topic, wanted, flow, path)
         elif not settings.refresh_topics_enabled:
             hint = "write `refresh.topics.enabled: true`, or name the topics one by one"
             yield Problem(path=path, what=f"nothing looks for topics that match {topic!r}", hint=hint)
@@ -51,7 +52,7 @@ def problems_between(flows: Sequence[Flow], places: Places) -> Iterator[Problem]
             yield Problem(path=places.of(cycle[-1], "replication.policy"), what=what, hint=hint)
 
 
-def _literal(topic: str, flow: Flow, path: Path) -> Iterator[Problem]:
+def _literal(topic: str, wanted: NameFilter, flow: Flow, path: Path) -> Iterator[Problem]:
     def problem(what: str, hint: str) -> Problem:
         return Problem(path=path, what=what, hint=hint)
 
@@ -65,7 +66,7 @@ def _literal(topic: str, flow: Flow, path: Path) -> Iterator[Problem]:
         yield problem(
             f"{topic!r} has been at one end of this flow already, which is a cycle", f"name the original, `{origin}`"
         )
-    elif not flow.topics.accepts(topic):
+    elif not wanted.accepts(topic):
         yield problem(f"{topic!r} is excluded by `topics.exclude`", "remove it here, or change the exclusion")
     if len(remote := flow.remote_topic(topic)) > LONGEST_TOPIC:
         what = f"its remote topic would have {len(remote)} characters, a topic has at most {LONGEST_TOPIC}"
@@ -103,9 +104,9 @@ def _cycles(flows: Sequence[Flow], way: tuple[Flow, ...] = ()) -> Iterator[tuple
 
 def _shared_topic(cycle: Sequence[Flow]) -> str | None:
     """Name a topic that all these flows take. Whether patterns meet cannot be known, so they count as meeting."""
-    named = (topic for flow in cycle for topic in flow.literal_topics)
-    for topic in named:
-        if all(flow.topics.accepts(topic) for flow in cycle):
+    wanted = [flow.topics for flow in cycle]
+    for topic in (topic for each in wanted for topic in each.literals):
+        if all(each.accepts(topic) for each in wanted):
             return f"{topic!r}"
-    patterns = [flow.topic_patterns for flow in cycle]
+    patterns = [each.patterns for each in wanted]
     return f"topics that match {patterns[0][0]!r}" if all(patterns) else None
