@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from infra.answer_rules import answer_findings
 from infra.position_rules import position_findings
 from infra.stateful import (
     APPLICATION,
@@ -32,7 +33,7 @@ def findings(old: Templates, new: Templates) -> list[Finding]:
     """Everything that changes, what is refused first."""
     before, after = watched(old), watched(new)
     change = _Change(before, after, {each.identity: each for each in after.values() if each.identity})
-    found = [*change.findings(), *position_findings(old, new, before, after)]
+    found = [*change.findings(), *position_findings(old, new, before, after), *answer_findings(old, new)]
     return sorted(found, key=lambda finding: (not finding.refused, finding.stack, finding.id))
 
 

@@ -12,14 +12,13 @@ from infra.mappings import map_topic
 from infra.monitoring import add_alarm
 from infra.readable_diff import show_in_diff
 from infra.rights import together
+from infra.told import PARTIAL_RESPONSES
 from mirrorless.settings import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from infra.deployment import Deployment, FlowDeployment
-
-PARTIAL_RESPONSES = "MIRRORLESS_PARTIAL_RESPONSES"
 
 
 def variables(flow: FlowDeployment) -> dict[str, str]:

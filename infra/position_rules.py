@@ -10,32 +10,25 @@ give its mapping the same consumer group, and Lambda takes a group once for each
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
-
-from infra.stateful import MAPPING, Resource, Templates, value_at
+from infra.stateful import MAPPING, Resource, Templates
+from infra.told import SIDES, controls, forwarders
 from infra.verdict import Finding, noted, refused
-from mirrorless.lane import FlowName
 from mirrorless.policy import HEARTBEATS_TOPIC
 from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.settings import VARIABLE
 from mirrorless.topics.discovery import discover
 
 GROUP_DAYS: Final = 7
 """How long Kafka keeps the offsets of a group without members, by default (`offsets.retention.minutes`)."""
-
-FORWARDER: Final = "forward.handler"
-"""The handler of every forwarder."""
 
 Resources = Mapping[tuple[str, str], Resource]
 
 
 def position_findings(old: Templates, new: Templates, before: Resources, after: Resources) -> Iterator[Finding]:
     """What changes for lanes."""
-    told_before, told_after = _controls(old), _controls(new)
+    told_before, told_after = controls(old), controls(new)
     known = {each.identity for each in before.values()}
     kept = {each.identity for each in after.values()}
     for key, mapping in before.items():
@@ -47,10 +40,10 @@ def position_findings(old: Templates, new: Templates, before: Resources, after: 
     yield from _redirected(old, new)
 
 
-def _unmapped(mapping: Resource, controls: Mapping[str, ControlSettings]) -> Iterator[Finding]:
+def _unmapped(mapping: Resource, told: Mapping[str, ControlSettings]) -> Iterator[Finding]:
     """A mapping leaves the template."""
     for topic in mapping.topics:
-        control = _control_of(mapping, controls)
+        control = _control_of(mapping, told)
         if control is not None and _finds(control, topic):
             yield noted(mapping, f"{topic} is found by a pattern from now on", "its lanes stand still for some minutes")
         else:
@@ -58,9 +51,9 @@ def _unmapped(mapping: Resource, controls: Mapping[str, ControlSettings]) -> Ite
             yield noted(mapping, f"{topic} is not mapped any more", why)
 
 
-def _mapped(mapping: Resource, controls: Mapping[str, ControlSettings]) -> Iterator[Finding]:
+def _mapped(mapping: Resource, told: Mapping[str, ControlSettings]) -> Iterator[Finding]:
     """A mapping comes into the template."""
-    control = _control_of(mapping, controls)
+    control = _control_of(mapping, told)
     for topic in mapping.topics:
         if control is None or not _finds(control, topic):
             begin = mapping.properties.get("StartingPosition")
@@ -84,46 +77,31 @@ def _finds(control: ControlSettings, topic: str) -> bool:
     return control.refresh_topics_seconds is not None and topic in discover({topic: 1}, control).mapped
 
 
-def _control_of(mapping: Resource, controls: Mapping[str, ControlSettings]) -> ControlSettings | None:
+def _control_of(mapping: Resource, told: Mapping[str, ControlSettings]) -> ControlSettings | None:
     """The settings of the flow that a mapping belongs to, told by its group."""
-    return next((each for each in controls.values() if mapping.group.startswith(each.consumer_group(""))), None)
+    return next((each for each in told.values() if mapping.group.startswith(each.consumer_group(""))), None)
 
 
 def _redirected(old: Templates, new: Templates) -> Iterator[Finding]:
     """Flows of the same name that write to other topics, or seem to have other clusters."""
-    before = _forwarders(old)
-    for flow, (_, now) in _forwarders(new).items():
+    before = forwarders(old)
+    for flow, (_, now) in forwarders(new).items():
         if flow not in before:
             continue
         function, was = before[flow]
         changes = [
-            f"no broker of the {side} is the same" for side in _SIDES if not _hosts(was, side) & _hosts(now, side)
+            f"no broker of the {side} is the same" for side in SIDES if not _hosts(was, side) & _hosts(now, side)
         ]
         if any(was.get(name) != now.get(name) for name in _NAMING):
             changes.insert(0, "remote topics get other names")
         if changes:
-            yield Finding(
-                refused=True,
-                stack=function.stack,
-                id=function.id,
+            yield refused(
+                function,
+                ", ".join(changes),
+                "lanes go on at their positions in other logs than those that the offset map speaks of",
+                "make a flow with another alias. The same cluster under other addresses: accept it",
                 subject=f"flow {flow} ({function.stack} {function.id})",
-                what=", ".join(changes),
-                why="lanes go on at their positions in other logs than those that the offset map speaks of",
-                instead="make a flow with another alias. The same cluster under other addresses: accept it",
             )
-
-
-def _forwarders(templates: Templates) -> dict[str, tuple[Resource, Mapping[str, Any]]]:
-    """A flow's forwarder and its settings, by the flow's name."""
-    found = {}
-    for stack, template in templates.items():
-        for id_, body in template.get("Resources", {}).items():
-            function = Resource(stack, id_, body)
-            text = value_at(function.properties, f"Environment/Variables/{VARIABLE}")
-            if function.properties.get("Handler") == FORWARDER and isinstance(text, str):
-                settings = json.loads(text)
-                found[str(settings["flow"])] = function, settings
-    return found
 
 
 def _hosts(settings: Mapping[str, Any], side: str) -> set[str]:
@@ -131,33 +109,5 @@ def _hosts(settings: Mapping[str, Any], side: str) -> set[str]:
     return {each.rpartition(":")[0].strip().lower() for each in str(settings[side]["bootstrap"]).split(",")}
 
 
-def _controls(templates: Templates) -> dict[str, ControlSettings]:
-    """What schedules tell the control functions, by flow; older templates may know other keys than we do."""
-    found = {}
-    for template in templates.values():
-        for body in template.get("Resources", {}).values():
-            text = body.get("Properties", {}).get("Target", {}).get("Input")
-            if body.get("Type") == "AWS::Scheduler::Schedule" and isinstance(text, str):
-                told = json.loads(text)
-                flow = {name: told["flow"][name] for name in ("flow", "policy", "separator") if name in told["flow"]}
-                flow |= {side: {name: told["flow"][side][name] for name in ("alias", "bootstrap")} for side in _SIDES}
-                known = {name: told[name] for name in _DISCOVERING if name in told}
-                settings = msgspec.convert(known | {"flow": flow}, type=ControlSettings)
-                found[str(FlowName.parse(settings.flow.flow))] = settings
-    return found
-
-
-_SIDES: Final = ("source", "target")
-
 _NAMING: Final = ("policy", "separator")
 """What decides how remote topics are called."""
-
-_DISCOVERING: Final = (
-    "aliases",
-    "internal_topic_separator_enabled",
-    "topics",
-    "topics_exclude",
-    "heartbeats_replication",
-    "refresh_topics_seconds",
-)
-"""What decides whether a topic is found."""

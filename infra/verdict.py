@@ -53,22 +53,22 @@ class Finding:
         )
 
 
-def refused(resource: Resource, what: str, why: str, instead: str) -> Finding:
-    """A change that must not be deployed as it is."""
+def refused(resource: Resource, what: str, why: str, instead: str, *, subject: str = "") -> Finding:
+    """A change that must not be deployed as it is. `subject`: what it is of, where that is not the resource itself."""
     return Finding(
         refused=True,
         stack=resource.stack,
         id=resource.id,
-        subject=str(resource),
+        subject=subject or str(resource),
         what=what,
         why=why,
         instead=instead,
     )
 
 
-def noted(resource: Resource, what: str, why: str = "", instead: str = "") -> Finding:
+def noted(resource: Resource, what: str, why: str = "", instead: str = "", *, subject: str = "") -> Finding:
     """A change to read before it is deployed."""
-    return replace(refused(resource, what, why, instead), refused=False)
+    return replace(refused(resource, what, why, instead, subject=subject), refused=False)
 
 
 def accepted(findings: Iterable[Finding], ids: Collection[str]) -> list[Finding]:

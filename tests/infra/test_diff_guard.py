@@ -375,6 +375,85 @@ def test_other_ports_and_more_brokers_are_the_same_cluster(old: Template, new: T
     assert findings(old, new) == []
 
 
+# Answers
+
+
+READS: Template = {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
+
+
+@pytest.fixture
+def naming_failures(old: Template, new: Template) -> Callable[..., list[Finding]]:
+    """What is found when the forwarder begins to name failed records, and every mapping reads that afterwards."""
+
+    def found(*, named: Template = READS, of_found_topics: Template = READS, **settings: Any) -> list[Finding]:
+        for templates, partial, literal, template in (
+            (old, "false", named, of_found_topics),
+            (new, "true", READS, READS),
+        ):
+            properties(templates, REPLICATION, "F")["Environment"]["Variables"]["MIRRORLESS_PARTIAL_RESPONSES"] = (
+                partial
+            )
+            for id_, fields in (("Orders", literal), ("Payments", READS)):
+                properties(templates, REPLICATION, id_).update(fields)
+            topics = ("orders", "payments", *settings.get("patterns", ("events-.*",)))
+            others = {name: value for name, value in settings.items() if name != "patterns"}
+            templates[CONTROL]["Resources"]["Schedule"] = schedule(*topics, mapping=template, **others)
+        return findings(old, new)
+
+    return found
+
+
+def test_failed_records_are_not_named_before_a_mapping_reads_that(
+    naming_failures: Callable[..., list[Finding]],
+) -> None:
+    """A deployment changes the function first: what it names would count as delivered."""
+    refusal = the_only([finding for finding in naming_failures(named={}) if finding.refused])
+
+    assert refusal.id == "F"
+    assert refusal.what.endswith("do not read that yet: orders")
+    assert "`partial.batch.response: false`" in refusal.instead
+
+
+def test_failed_records_are_not_named_before_the_mappings_of_found_topics_read_that(
+    naming_failures: Callable[..., list[Finding]],
+) -> None:
+    refusal = the_only([finding for finding in naming_failures(of_found_topics={}) if finding.refused])
+
+    assert refusal.what.endswith("do not read that yet: those of found topics")
+
+
+def test_failed_records_may_be_named_where_every_mapping_reads_that_already(
+    naming_failures: Callable[..., list[Finding]],
+) -> None:
+    finding = the_only(naming_failures())
+
+    assert not finding.refused
+    assert "no template shows them" in finding.why
+
+
+@pytest.mark.parametrize(
+    "settings", [{"refresh_topics_seconds": None}, {"patterns": (), "heartbeats_replication": False}]
+)
+def test_where_no_topic_is_found_only_the_mappings_of_the_template_count(
+    settings: Template, naming_failures: Callable[..., list[Finding]]
+) -> None:
+    assert naming_failures(of_found_topics={}, **settings) == []
+
+
+def test_heartbeats_from_further_up_are_found_without_a_pattern(naming_failures: Callable[..., list[Finding]]) -> None:
+    assert the_only(naming_failures(of_found_topics={}, patterns=())).refused
+
+
+def test_a_forwarder_in_another_stack_leaves_the_old_one_as_it_was(
+    old: Template, new: Template, naming_failures: Callable[..., list[Finding]]
+) -> None:
+    assert any(finding.refused for finding in naming_failures(named={}))
+
+    new["mirrorless-replication-eu"] = {"Resources": {"F": new[REPLICATION]["Resources"].pop("F")}}
+
+    assert refusals(old, new) == []
+
+
 # Where the rules come from
 
 
