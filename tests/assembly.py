@@ -13,6 +13,7 @@ from aws_cdk import App
 
 from infra.app import build
 from infra.deployment import Deployment, Place, plan
+from infra.stateful import Resource
 from mirrorless.configuration import load
 
 REPOSITORY = Path(__file__).parent.parent
@@ -21,26 +22,6 @@ EXAMPLES: Mapping[str, Path] = {
     **{path.stem: path for path in sorted((REPOSITORY / "docs" / "examples").glob("*.yaml"))},
 }
 CONTEXT: Mapping[str, Any] = json.loads((REPOSITORY / "cdk.json").read_text())["context"]
-
-
-@dataclass(frozen=True)
-class Resource:
-    """One resource of a template."""
-
-    stack: str
-    id: str
-    body: Mapping[str, Any]
-
-    @property
-    def type(self) -> str:
-        """Such as `AWS::Lambda::Function`."""
-        return str(self.body["Type"])
-
-    @property
-    def properties(self) -> Mapping[str, Any]:
-        """What CloudFormation is told."""
-        found: Mapping[str, Any] = self.body.get("Properties", {})
-        return found
 
 
 @dataclass(frozen=True)

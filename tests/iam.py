@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from tests.assembly import Assembly, Resource
+from infra.stateful import Resource
+from tests.assembly import Assembly
 
 Statement = Mapping[str, Any]
 Context = Mapping[str, str | Sequence[str]]

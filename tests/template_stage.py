@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from infra.stateful import Resource
 from lab.behaviour import LabBehaviour
 from lab.dynamodb import DynamoDbLocal
 from lab.function import LambdaFunction
 from lab.lambda_api import LambdaApi
 from lab.mappings import EventSourceMappings
 from lab.timer import Timer
-from tests.assembly import Assembly, Resource
+from tests.assembly import Assembly
 from tests.gatekeeper import Gate
 from tests.iam import statements_of
 

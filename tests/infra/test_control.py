@@ -10,11 +10,12 @@ import pytest
 
 from infra.deployment import FlowDeployment, plan
 from infra.schedules import schedule_input, schedule_input_text, scheduled_functions
+from infra.stateful import Resource
 from mirrorless.configuration import load
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.scheduled.functions import SCHEDULED
-from tests.assembly import EXAMPLES, Assembly, Resource
+from tests.assembly import EXAMPLES, Assembly
 
 Assembled = Callable[[str], Assembly]
 

@@ -15,6 +15,7 @@ from infra import cost, metrics
 from infra.alarms import alarms, mapping_alarm
 from infra.deployment import FlowDeployment, plan
 from infra.paging import listeners
+from infra.stateful import Resource
 from mirrorless.adapters.metrics import NAMESPACE, emit
 from mirrorless.adapters.task_metrics import ALARMING, emit_report
 from mirrorless.configuration import load
@@ -24,7 +25,7 @@ from mirrorless.lane import FlowName
 from mirrorless.replicate import Outcome
 from mirrorless.run import Run
 from mirrorless.scheduled.rounds import TaskReport
-from tests.assembly import EXAMPLES, REPOSITORY, Assembly, Resource
+from tests.assembly import EXAMPLES, REPOSITORY, Assembly
 
 Assembled = Callable[[str], Assembly]
 Emitted = frozenset[tuple[str, tuple[str, ...]]]

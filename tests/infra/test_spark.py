@@ -13,10 +13,11 @@ import pytest
 
 from infra import spark_plan
 from infra.deployment import plan
+from infra.stateful import Resource
 from mirrorless.configuration import load
 from mirrorless.configuration.deployment_section import SparkSection
 from mirrorless.configuration.problems import InvalidConfiguration
-from tests.assembly import EXAMPLES, Assembly, Resource, assemble
+from tests.assembly import EXAMPLES, Assembly, assemble
 from tests.changed_examples import without_networks
 
 Assembled = Callable[[str], Assembly]

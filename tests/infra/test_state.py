@@ -13,11 +13,12 @@ from aws_cdk.assertions import Template
 
 from infra.deployment import Deployment, FlowDeployment, Place, plan
 from infra.stacks.state import StateStack
+from infra.stateful import Resource
 from mirrorless.configuration import load
 from mirrorless.configuration.problems import InvalidConfiguration
 from mirrorless.settings import Tables
 from mirrorless.tables import EXPIRY, TableDefinition, definitions
-from tests.assembly import CONTEXT, EXAMPLES, Assembly, Resource
+from tests.assembly import CONTEXT, EXAMPLES, Assembly
 
 Assembled = Callable[[str], Assembly]
 TABLE = "AWS::DynamoDB::GlobalTable"
