@@ -74,10 +74,10 @@ diff: $(READY) ## what deploying CONFIG=replication.yaml would change; STACKS='m
 
 diff-guard: $(READY) ## refuse what would replace a table or a mapping: OLD=… NEW=… folders or files, ACCEPT='ids'; or the examples
 ifneq ($(strip $(OLD)$(NEW)),)
-	@$(BIN)/python -m infra.diff_guard $(OLD) $(NEW) $(ACCEPT:%=--accept=%)
+	@$(BIN)/python -m infra.guard.diff_guard $(OLD) $(NEW) $(ACCEPT:%=--accept=%)
 else
-	@$(BIN)/python -m infra.diff_guard $(CHANGES)/before.yaml $(CHANGES)/harmless.yaml
-	@$(BIN)/python -m infra.diff_guard $(CHANGES)/before.yaml $(CHANGES)/refused.yaml; test $$? -eq 1
+	@$(BIN)/python -m infra.guard.diff_guard $(CHANGES)/before.yaml $(CHANGES)/harmless.yaml
+	@$(BIN)/python -m infra.guard.diff_guard $(CHANGES)/before.yaml $(CHANGES)/refused.yaml; test $$? -eq 1
 endif
 
 deploy: $(READY) ## deploy CONFIG=replication.yaml in order, asking before rights grow; STACKS='…' for some of it

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infra.paging import paging_problems
+from infra.monitoring.paging import paging_problems
 from mirrorless.configuration.problems import InvalidConfiguration, Problem
 from mirrorless.configuration.regions import partition_of
 

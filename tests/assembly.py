@@ -13,7 +13,7 @@ from aws_cdk import App
 
 from infra.app import build
 from infra.deployment import Deployment, Place, plan
-from infra.stateful import Resource
+from infra.guard.stateful import Resource
 from mirrorless.configuration import load
 
 REPOSITORY = Path(__file__).parent.parent

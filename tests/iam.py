@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from infra.stateful import Resource
+from infra.guard.stateful import Resource
 from tests.assembly import Assembly
 
 Statement = Mapping[str, Any]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infra.stateful import Resource
+from infra.guard.stateful import Resource
 from lab.behaviour import LabBehaviour
 from lab.dynamodb import DynamoDbLocal
 from lab.function import LambdaFunction

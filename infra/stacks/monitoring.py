@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.monitoring import FlowMonitoring, OnCallTopic
+from infra.monitoring.flow_monitoring import FlowMonitoring, OnCallTopic
 from infra.stacks import PlacedStack
 
 if TYPE_CHECKING:

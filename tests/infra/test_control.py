@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from infra.deployment import FlowDeployment, plan
+from infra.guard.stateful import Resource
 from infra.schedules import schedule_input, schedule_input_text, scheduled_functions
-from infra.stateful import Resource
 from mirrorless.configuration import load
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.control_settings import control_settings

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from infra import diff_guard
-from infra.change_rules import findings
-from infra.stateful import MAPPING, TABLE, changeable_at_times, unchangeable
-from infra.verdict import Finding, accepted
+from infra.guard import diff_guard
+from infra.guard.change_rules import findings
+from infra.guard.stateful import MAPPING, TABLE, changeable_at_times, unchangeable
+from infra.guard.verdict import Finding, accepted
 from tests.assembly import REPOSITORY
 
 Template = dict[str, Any]

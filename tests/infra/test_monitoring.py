@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from infra import cost, metrics
-from infra.alarms import alarms, mapping_alarm
 from infra.deployment import FlowDeployment, plan
-from infra.paging import listeners
-from infra.stateful import Resource
+from infra.guard.stateful import Resource
+from infra.monitoring import cost, metrics
+from infra.monitoring.alarms import alarms, mapping_alarm
+from infra.monitoring.paging import listeners
 from mirrorless.adapters.metrics import NAMESPACE, emit
 from mirrorless.adapters.task_metrics import ALARMING, emit_report
 from mirrorless.configuration import load

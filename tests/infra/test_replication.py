@@ -12,8 +12,8 @@ import pytest
 from infra import flow_function
 from infra.deployment import FlowDeployment, plan
 from infra.forwarder import variables
-from infra.stateful import Resource
-from infra.told import PARTIAL_RESPONSES
+from infra.guard.stateful import Resource
+from infra.guard.told import PARTIAL_RESPONSES
 from mirrorless.configuration import load
 from mirrorless.settings import VARIABLE, decode_settings
 from tests.assembly import EXAMPLES, Assembly

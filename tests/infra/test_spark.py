@@ -13,7 +13,7 @@ import pytest
 
 from infra import spark_plan
 from infra.deployment import plan
-from infra.stateful import Resource
+from infra.guard.stateful import Resource
 from mirrorless.configuration import load
 from mirrorless.configuration.deployment_section import SparkSection
 from mirrorless.configuration.problems import InvalidConfiguration

@@ -12,8 +12,8 @@ from aws_cdk import App
 from aws_cdk.assertions import Template
 
 from infra.deployment import Deployment, FlowDeployment, Place, plan
+from infra.guard.stateful import Resource
 from infra.stacks.state import StateStack
-from infra.stateful import Resource
 from mirrorless.configuration import load
 from mirrorless.configuration.problems import InvalidConfiguration
 from mirrorless.settings import Tables

@@ -1,7 +1,7 @@
 """Would this change replace a table or a mapping by surprise? Compares two deployments offline, and refuses what hurts.
 
-    python -m infra.diff_guard OLD NEW                     folders with *.template.json, or configuration files
-    python -m infra.diff_guard OLD NEW --accept LOGICAL_ID go on knowingly
+    python -m infra.guard.diff_guard OLD NEW                     folders with *.template.json, or configuration files
+    python -m infra.guard.diff_guard OLD NEW --accept LOGICAL_ID go on knowingly
 
 What is deployed: `aws cloudformation get-template --stack-name S --query TemplateBody > OLD/S.template.json`. Needs no
 AWS, no network and no git. Exit codes: 0 nothing is refused; 1 something is; 2 bad input.
@@ -17,16 +17,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from infra.change_rules import findings
-from infra.stateful import Templates, watched
-from infra.verdict import Finding, accepted
+from infra.guard.change_rules import findings
+from infra.guard.stateful import Templates, watched
+from infra.guard.verdict import Finding, accepted
 from mirrorless.errors import ConfigurationError, MirrorlessError
 
 SUFFIX: Final = ".template.json"
 REFUSED: Final = 1
 BAD_INPUT: Final = 2
 
-_REPOSITORY: Final = Path(__file__).parent.parent
+_REPOSITORY: Final = Path(__file__).parent.parent.parent
 
 
 def templates_of(given: Path) -> Templates:
@@ -77,7 +77,7 @@ def report(found: Sequence[Finding], *, unchanged: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare, print, and say by the exit code whether it may be deployed."""
-    parser = argparse.ArgumentParser(prog="python -m infra.diff_guard", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m infra.guard.diff_guard", description=__doc__.splitlines()[0])
     parser.add_argument("old", type=Path, help="what is deployed: a folder of templates, or a configuration")
     parser.add_argument("new", type=Path, help="what would be: the same")
     parser.add_argument("--accept", action="append", default=[], metavar="LOGICAL_ID", help="a refusal that is meant")

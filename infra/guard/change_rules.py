@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.answer_rules import answer_findings
-from infra.position_rules import position_findings
-from infra.stateful import (
+from infra.guard.answer_rules import answer_findings
+from infra.guard.position_rules import position_findings
+from infra.guard.stateful import (
     APPLICATION,
     BUCKET,
     DATA,
@@ -26,7 +26,7 @@ from infra.stateful import (
     value_at,
     watched,
 )
-from infra.verdict import Finding, noted, refused
+from infra.guard.verdict import Finding, noted, refused
 
 
 def findings(old: Templates, new: Templates) -> list[Finding]:

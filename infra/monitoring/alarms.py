@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from infra import metrics
-from infra.metrics import MINUTE
+from infra.monitoring import metrics
+from infra.monitoring.metrics import MINUTE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from infra.deployment import FlowDeployment
-    from infra.metrics import Metric
+    from infra.monitoring.metrics import Metric
 
 Missing = Literal["breaching", "notBreaching"]
 

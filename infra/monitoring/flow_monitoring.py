@@ -1,6 +1,6 @@
 """What is watched of one flow, and who is told? A dashboard and alarms as resources, and a topic for an address.
 
-What is decided stands in `infra.alarms`, `infra.dashboard` and `infra.paging` as plain values; here it is made.
+What is decided stands in `alarms`, `dashboard` and `paging` as plain values; here it is made.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from infra.alarms import Alarm, alarms, mapping_alarm
-from infra.dashboard import dashboard_body
-from infra.paging import TOPIC_NAME, listeners
+from infra.monitoring.alarms import Alarm, alarms, mapping_alarm
+from infra.monitoring.dashboard import dashboard_body
+from infra.monitoring.paging import TOPIC_NAME, listeners
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment, Place

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from infra.stateful import Resource, Templates, value_at
+from infra.guard.stateful import Resource, Templates, value_at
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.settings import VARIABLE

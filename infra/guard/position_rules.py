@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from infra.stateful import MAPPING, Resource, Templates
-from infra.told import SIDES, controls, forwarders
-from infra.verdict import Finding, noted, refused
+from infra.guard.stateful import MAPPING, Resource, Templates
+from infra.guard.told import SIDES, controls, forwarders
+from infra.guard.verdict import Finding, noted, refused
 from mirrorless.policy import HEARTBEATS_TOPIC
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.topics.discovery import discover

@@ -10,12 +10,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from infra import metrics
+from infra.monitoring import metrics
 from mirrorless.scheduled.functions import SCHEDULED
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
-    from infra.metrics import Metric
+    from infra.monitoring.metrics import Metric
 
 PRICES: Final[dict[str, Any]] = json.loads((Path(__file__).parent / "prices.json").read_text())
 

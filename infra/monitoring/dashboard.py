@@ -11,8 +11,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from infra import cost, metrics
-from infra.alarms import RUNBOOK
+from infra.monitoring import cost, metrics
+from infra.monitoring.alarms import RUNBOOK
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from infra.stateful import MAPPING, Resource, Templates, value_at, watched
-from infra.told import PARTIAL_RESPONSES, controls, forwarders
-from infra.verdict import Finding, noted, refused
+from infra.guard.stateful import MAPPING, Resource, Templates, value_at, watched
+from infra.guard.told import PARTIAL_RESPONSES, controls, forwarders
+from infra.guard.verdict import Finding, noted, refused
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.topics.discovery import some
