@@ -70,7 +70,7 @@ def test_the_state_file_tells_everything_that_an_outsider_needs(lab: LabProcess)
     os.kill(state["dynamodb"]["pid"], 0)
     assert set(_dynamodb(lab).list_tables()["TableNames"]) >= set(state["tables"].values())
     assert sorted(state["functions"]) == [
-        f"mirrorless-{file}-{flow.source}-{flow.target}"
+        f"mirrorless-{file}-{flow.source}_{flow.target}"
         for file in ("forward", "heartbeat-checkpoint", "refresh-topics")
         for flow in (BACK, FORTH)
     ]

@@ -694,7 +694,8 @@ def test_a_refresh_of_a_thousand_topics_costs_a_bounded_number_of_calls(
 
     counting = type("CountingAdmin", (AdminClient,), {name: counted(name) for name in operations})
     monkeypatch.setattr("mirrorless.adapters.kafka_admin.AdminClient", counting)
-    store = importlib.import_module("refresh_topics").dynamodb("us-east-1")
+    # The cache tells one client from another by its arguments as they are written.
+    store = importlib.import_module("refresh_topics").dynamodb("us-east-1", None)
     store.meta.events.register("before-call", lambda model, **_: asked.update([model.name]), unique_id="count")
     names = [stage.topic(f"{n:04}") for n in range(TOPICS)]
     for start in range(0, TOPICS, 250):
