@@ -12,12 +12,12 @@ from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra.assets import function_code
 from infra.bundle import RUNTIME
 from infra.exceptions import acknowledge, excuse
+from infra.log_group import add_log_group
 from infra.rights import Right
 from infra.rights.network import network_of
 
@@ -77,15 +77,7 @@ class FlowFunction(Construct):
         architecture = flow.flow.settings.function.architecture
         key_arn = deployment.kms_key(flow.home)
         key = kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None
-        log = logs.LogGroup(
-            self,
-            "Log",
-            log_group_name=f"/aws/lambda/{name}",
-            retention=logs.RetentionDays.ONE_MONTH,  # replaced below: the enumeration has no way from a number
-            removal_policy=RemovalPolicy.DESTROY,
-            encryption_key=key,
-        )
-        cast("logs.CfnLogGroup", log.node.default_child).retention_in_days = deployment.settings.log_retention_days
+        log = add_log_group(self, f"/aws/lambda/{name}", deployment=deployment, key=key)
         self.role = iam.Role(
             self,
             "Role",

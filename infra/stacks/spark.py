@@ -5,13 +5,12 @@ A job run is no resource: whoever starts one reads from a parameter of its flow 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from aws_cdk import Annotations, CfnOutput, RemovalPolicy, Stack
+from aws_cdk import Annotations, CfnOutput, Stack
 from aws_cdk import aws_emrserverless as emr
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_ssm as ssm
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
@@ -19,7 +18,8 @@ from constructs import Construct
 from infra import spark_plan
 from infra.assets import spark_artifacts
 from infra.exceptions import acknowledge
-from infra.rights import kafka, mappings, network, secrets, storage, tables
+from infra.log_group import add_log_group
+from infra.rights import storage, together
 from infra.stacks import PlacedStack
 
 if TYPE_CHECKING:
@@ -59,15 +59,8 @@ class SparkApplication(Construct):
         super().__init__(scope, id_)
         self.name = spark_plan.application_name(flow)
         spark, key_arn = deployment.settings.spark, deployment.kms_key(flow.state)
-        log = logs.LogGroup(
-            self,
-            "Log",
-            log_group_name=spark_plan.log_group(self.name),
-            retention=logs.RetentionDays.ONE_MONTH,  # replaced below: the enumeration has no way from a number
-            removal_policy=RemovalPolicy.DESTROY,
-            encryption_key=kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None,
-        )
-        cast("logs.CfnLogGroup", log.node.default_child).retention_in_days = deployment.settings.log_retention_days
+        key = kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None
+        log = add_log_group(self, spark_plan.log_group(self.name), deployment=deployment, key=key)
         self.resource = emr.CfnApplication(
             self,
             "Application",
@@ -154,11 +147,7 @@ class FlowJobs(Construct):
             f"arn:{place.partition}:s3:::{each.s3_bucket_name}/{each.s3_object_key}" for each in artifacts.values()
         ]
         rights = [
-            *(
-                right
-                for subject in (tables, secrets, kafka, network, mappings)
-                for right in subject.rights("jobs", flow)
-            ),
+            *together.rights("jobs", flow),
             *storage.rights(
                 flow,
                 bucket=place.bucket_name,
