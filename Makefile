@@ -88,7 +88,7 @@ docs: $(READY) ## write the pages that are generated from the code
 
 lock: $(READY) ## resolve all pinned versions anew
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header \
-	  --extra lab --extra dev --extra infra pyproject.toml -o constraints.txt
+	  --extra lab --extra dev --extra infra --extra spark pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
 	  functions/requirements.in -o functions/requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
@@ -106,5 +106,5 @@ $(READY): pyproject.toml constraints.txt
 	@command -v mvn >/dev/null || { echo "Maven is needed, to fetch Kafka: install maven"; exit 1; }
 	@echo "setting up $(VENV), once (about half a minute) ..."
 	@$(PYTHON) -m venv $(VENV) || { echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
-	@$(BIN)/pip install -q -c constraints.txt -e '.[lab,dev,infra]'
+	@$(BIN)/pip install -q -c constraints.txt -e '.[lab,dev,infra,spark]'
 	@touch $@

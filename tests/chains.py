@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from mirrorless.chain import Head, LaneState, Stop, head_of
-from mirrorless.errors import ChainBroken, LostRace
+from mirrorless.chain import Head, LaneState, Lease, Stop, head_of
+from mirrorless.errors import ChainBroken, LeaseHeld, LostRace
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ledger import GapSummary, Loss
 from mirrorless.run import Link, Reset, Run, RunState, Span
@@ -149,6 +149,25 @@ class MemoryLaneStates:
         """See `LaneStates.stop`."""
         self.states[lane] = replace(self.states.get(lane, LaneState()), stop=stop)
 
+    def wait(self, lane: Lane, upstream_offset: int) -> None:
+        """See `LaneStates.wait`."""
+        self.states[lane] = replace(self.states.get(lane, LaneState()), waiting=upstream_offset)
+
+    def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
+        """See `Leases.take`."""
+        known = self.states.get(lane, LaneState())
+        if known.lease is not None and known.lease.keeps_out(lease.holder, now):
+            raise LeaseHeld(f"job run {known.lease.holder} has this lane", where=str(lane))
+        same = known.lease is not None and known.lease.holder == lease.holder
+        self.states[lane] = replace(known, lease=lease, waiting=known.waiting if same else None)
+        return self.states[lane]
+
+    def let_go(self, lane: Lane, holder: str) -> None:
+        """See `Leases.let_go`."""
+        known = self.states.get(lane, LaneState())
+        if known.lease is not None and known.lease.holder == holder:
+            self.states[lane] = replace(known, lease=None, waiting=None)
+
     def resume(self, lane: Lane) -> None:
         """Let the lane try again from where it stopped."""
         self.states[lane] = replace(self.states.get(lane, LaneState()), stop=None)
@@ -156,7 +175,7 @@ class MemoryLaneStates:
     def quarantine(self, lane: Lane, upstream_offset: int) -> None:
         """Order to leave out exactly this record, and let the lane go on."""
         known = self.states.get(lane, LaneState())
-        self.states[lane] = LaneState(stop=None, quarantine=known.quarantine | {upstream_offset})
+        self.states[lane] = replace(known, stop=None, quarantine=known.quarantine | {upstream_offset})
 
 
 @dataclass(slots=True)

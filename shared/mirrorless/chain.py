@@ -111,7 +111,7 @@ class Chains(Protocol):
 
 
 class LaneStates(Protocol):
-    """Which lanes wait for the operator, and what the operator ordered."""
+    """Which lanes wait for the operator or for a job, and what the operator ordered."""
 
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, LaneState]:
         """The state of every lane asked for; a lane never written is running."""
@@ -119,6 +119,34 @@ class LaneStates(Protocol):
 
     def stop(self, lane: Lane, stop: Stop) -> None:
         """Note that a lane waits for the operator."""
+        ...
+
+    def wait(self, lane: Lane, upstream_offset: int) -> None:
+        """Note from which upstream offset on a batch waits for a lease to end: the job must come that far."""
+        ...
+
+
+class Leases(Protocol):
+    """Who has a lane to himself. Every method raises Retriable when the store does not answer."""
+
+    def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
+        """Take a lane, or keep it for longer. Forgets who waited when the holder changes.
+
+        Args:
+            lane: whose lease.
+            lease: the holder, and until when.
+            now: ms since the epoch.
+
+        Returns:
+            the lane's state with the lease.
+
+        Raises:
+            LeaseHeld: another job has it, and its lease has not ended.
+        """
+        ...
+
+    def let_go(self, lane: Lane, holder: str) -> None:
+        """End a lease of `holder`; one that somebody else has stays."""
         ...
 
 
@@ -138,12 +166,30 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A job has the lane to itself: everybody else waits until the job lets go, or the lease ends."""
+
+    holder: str
+    """The job run's id."""
+    until: int
+    """ms since the epoch. A job that lives renews it."""
+
+    def keeps_out(self, who: str, now: int) -> bool:
+        """Whether `who` must wait at `now`, ms since the epoch."""
+        return self.holder != who and now < self.until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaneState:
     """What is known about a lane beside its chain."""
 
     stop: Stop | None = None
     quarantine: frozenset[int] = frozenset()
     """Upstream offsets that the operator ordered to leave out."""
+    lease: Lease | None = None
+    """Of a job, ended or not."""
+    waiting: int | None = None
+    """The first upstream offset of the batch that waits for a lease to end; None when none has had to."""
 
 
 RUNNING = LaneState()

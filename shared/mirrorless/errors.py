@@ -5,7 +5,8 @@ MirrorlessError
 ├── EventError              an event that is not what a Kafka event source mapping sends
 ├── Retriable               the same call may succeed later; Lambda's own retry is the right answer
 │   ├── LostRace            a rival prepared this lane first; read the positions again
-│   └── InDoubt             a run's fate cannot be known yet (an open transaction hides it)
+│   ├── InDoubt             a run's fate cannot be known yet (an open transaction hides it)
+│   └── LeaseHeld           a job has this lane to itself; it lets go, or its lease ends
 ├── LaneStopped             one lane waits for the operator; the other lanes go on
 └── ChainBroken             an invariant of the offset map does not hold; nothing may be guessed
 """
@@ -57,6 +58,10 @@ class LostRace(Retriable):
 
 class InDoubt(Retriable):
     """Whether a run was committed cannot be known yet."""
+
+
+class LeaseHeld(Retriable):
+    """A job has this lane to itself, and somebody else must wait."""
 
 
 class LaneStopped(MirrorlessError):

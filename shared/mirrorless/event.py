@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -24,6 +24,9 @@ class Batch:
 
     topic: str
     records: dict[int, list[Record]]
+    covered: Mapping[int, int] = field(default_factory=dict)
+    """By partition: the upstream offset below which nothing is left to come, where somebody read the log itself. What
+    follows the last record are transaction markers and aborted records."""
 
 
 class _WireRecord(Record, gc=False):

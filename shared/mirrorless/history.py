@@ -61,6 +61,8 @@ def contradiction(replayed: Sequence[Record], links: Sequence[Link]) -> tuple[in
             return record.offset, "the offset map no longer says what stood at this offset"
         if isinstance(link, Reset) or record.offset in link.quarantined:
             continue  # left out on the operator's order, so neither timestamps nor digest know it
+        if link.examined and not _in_span(record, link):
+            continue  # a job read the log here: it was aborted then, or it is in the loss ledger
         reason = _differs(record, link)
         if reason is None:
             within.append(record)
@@ -71,8 +73,12 @@ def contradiction(replayed: Sequence[Record], links: Sequence[Link]) -> tuple[in
     return None
 
 
+def _in_span(record: Record, run: Run) -> bool:
+    return any(span.upstream <= record.offset < span.upstream + span.length for span in run.spans)
+
+
 def _differs(record: Record, run: Run) -> str | None:
-    if not any(span.upstream <= record.offset < span.upstream + span.length for span in run.spans):
+    if not _in_span(record, run):
         return "a record stands where there was none when this offset was passed"
     if not run.oldest_timestamp <= record.timestamp <= run.newest_timestamp:
         return (

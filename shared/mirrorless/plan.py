@@ -27,13 +27,16 @@ class LanePlan:
     """Upstream offsets in this batch that the operator ordered to leave out."""
     stop: Stop | None
     """Where and why the lane stops after `write`; None when it goes on."""
+    covered: int = 0
+    """The upstream offset below which nothing is left to come; see `Batch.covered`."""
 
     @property
     def next(self) -> int:
         """The lane's position once this plan is carried out."""
         last_written = self.write[-1].offset if self.write else -1
         last_quarantined = self.quarantined[-1] if self.quarantined else -1
-        return max(self.head.position, last_written + 1, last_quarantined + 1)
+        covered = self.covered if self.stop is None else 0
+        return max(self.head.position, last_written + 1, last_quarantined + 1, covered)
 
     @property
     def unproven(self) -> Sequence[Record]:
@@ -47,7 +50,9 @@ class LanePlan:
         return self.next > self.head.position
 
 
-def plan_lane(lane: Lane, head: Head, state: LaneState, records: Sequence[Record], *, now: int) -> LanePlan:
+def plan_lane(
+    lane: Lane, head: Head, state: LaneState, records: Sequence[Record], *, now: int, covered: int = 0
+) -> LanePlan:
     """Decide one lane's part of a batch.
 
     Args:
@@ -56,6 +61,7 @@ def plan_lane(lane: Lane, head: Head, state: LaneState, records: Sequence[Record
         state: the operator's orders, and a stop that still stands.
         records: the batch's records of this lane, offsets growing.
         now: ms since the epoch.
+        covered: see `Batch.covered`.
     """
     below = 0
     if records and records[0].offset < head.position:
@@ -73,7 +79,9 @@ def plan_lane(lane: Lane, head: Head, state: LaneState, records: Sequence[Record
     if stop is not None:
         fresh = [record for record in fresh if record.offset < stop.upstream_offset]
         quarantined = tuple(offset for offset in quarantined if offset < stop.upstream_offset)
-    return LanePlan(lane=lane, head=head, write=fresh, replayed=replayed, quarantined=quarantined, stop=stop)
+    return LanePlan(
+        lane=lane, head=head, write=fresh, replayed=replayed, quarantined=quarantined, stop=stop, covered=covered
+    )
 
 
 def _first_unwritable(records: Sequence[Record], *, now: int) -> Stop | None:

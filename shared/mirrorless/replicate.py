@@ -68,6 +68,10 @@ class Replicator:
     """ms since the epoch."""
     new_id: Callable[[], str]
     """Never the same twice, anywhere."""
+    holder: str = ""
+    """The job run that replicates, whose leases do not keep it out; empty for a function."""
+    examined: bool = False
+    """Whether batches hold all that the source's log has in their range, see `Run.examined`."""
     _partitions: dict[str, int] = field(default_factory=dict)
 
     def replicate(self, batch: Batch, *, request: str, deadline: Deadline) -> Outcome:
@@ -126,7 +130,10 @@ class Replicator:
         reached("position")
 
         # 2. Plan. Nothing below a position is dropped before it was held against the chain.
-        plans = [self._plan(lane, batch.records[partition]) for partition, lane in lanes.items()]
+        plans = [
+            self._plan(lane, batch.records[partition], batch.covered.get(partition, 0))
+            for partition, lane in lanes.items()
+        ]
         reached("planned")
 
         # 3. to 7., for all lanes in one transaction.
@@ -146,9 +153,9 @@ class Replicator:
             self.positions.stop(lanes[partition], stop)
         return Outcome(remote_topic=remote_topic, runs=runs, stopped=stopped)
 
-    def _plan(self, lane: Lane, records: Sequence[Record]) -> LanePlan:
+    def _plan(self, lane: Lane, records: Sequence[Record], covered: int) -> LanePlan:
         head, state = self.positions.head(lane), self.positions.state(lane)
-        plan = plan_lane(lane, head, state, records, now=self.clock())
+        plan = plan_lane(lane, head, state, records, now=self.clock(), covered=covered)
         if not plan.unproven:
             return plan
         links = self.positions.links_over(lane, plan.unproven[0].offset, plan.unproven[-1].offset)
@@ -234,7 +241,13 @@ class Replicator:
         deadline: Deadline,
     ) -> list[Run]:
         # 4. Settle.
-        attempt = Attempt(writer=writer.transactional_id, attempt=self.new_id(), request=request, now=self.clock())
+        attempt = Attempt(
+            writer=writer.transactional_id,
+            attempt=self.new_id(),
+            request=request,
+            now=self.clock(),
+            examined=self.examined,
+        )
         runs = [settle_lane(plan, deliveries[plan.lane.partition].downstream, attempt) for plan in plans]
         reached("settled")
         if self.delivery == "at_least_once":

@@ -64,6 +64,9 @@ class Run:
     """The Lambda request or the job run that wrote it."""
     settled_at: int = 0
     """Clock of the writer, ms since the epoch."""
+    examined: bool = False
+    """Whether a job read this part of the source's log itself: then what lies in no span was no committed record, or
+    stands in the loss ledger already. A mapping's batch says nothing of the kind."""
 
     @property
     def last_downstream(self) -> int | None:

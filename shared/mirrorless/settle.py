@@ -23,6 +23,8 @@ class Attempt:
     request: str
     now: int
     """ms since the epoch."""
+    examined: bool = False
+    """See `Run.examined`."""
 
 
 def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> Run:
@@ -62,6 +64,7 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
         quarantined=plan.quarantined,
         request=attempt.request,
         settled_at=attempt.now,
+        examined=attempt.examined,
     )
 
 

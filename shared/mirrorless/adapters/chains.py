@@ -161,6 +161,8 @@ class DynamoDbChains:
             "settled_at": {"N": str(run.settled_at)},
             EXPIRY: {"N": str(run.settled_at // 1000 + self._retention_seconds)},
         }
+        if run.examined:
+            item["examined"] = {"BOOL": True}
         if run.quarantined:
             item["quarantined"] = {"L": [{"N": str(offset)} for offset in run.quarantined]}
         return item
@@ -222,6 +224,7 @@ def _link(lane: Lane, item: Item) -> Link:
         quarantined=tuple(int(each["N"]) for each in item.get("quarantined", {}).get("L", [])),
         request=item["request"]["S"],
         settled_at=int(item["settled_at"]["N"]),
+        examined=item.get("examined", {}).get("BOOL", False),
     )
 
 

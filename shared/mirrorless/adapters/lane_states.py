@@ -1,4 +1,4 @@
-"""Stops and the operator's orders in DynamoDB."""
+"""Stops, leases and the operator's orders in DynamoDB."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from mirrorless.adapters.chains import parse_lane
 from mirrorless.adapters.dynamodb import translated
-from mirrorless.chain import LaneState, Stop
-from mirrorless.errors import Retriable
+from mirrorless.chain import LaneState, Lease, Stop
+from mirrorless.errors import LeaseHeld, Retriable
 from mirrorless.lane import FlowName, Lane
 
 KEYS = 100
@@ -59,6 +59,38 @@ class DynamoDbLaneStates:
             },
         )
 
+    def wait(self, lane: Lane, upstream_offset: int) -> None:
+        """See `LaneStates.wait`."""
+        self._update(lane, "SET waiting = :offset", {":offset": {"N": str(upstream_offset)}})
+
+    def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
+        """See `Leases.take`."""
+        stored = {"M": {"holder": {"S": lease.holder}, "until": {"N": str(lease.until)}}}
+        kept = self._conditionally(
+            lane, "SET lease = :lease", "lease.holder = :me", {":lease": stored, ":me": {"S": lease.holder}}
+        )
+        if kept is not None:
+            return kept
+        taken = self._conditionally(
+            lane,
+            "SET lease = :lease REMOVE waiting",
+            "attribute_not_exists(lease) OR lease.#until <= :now",
+            {":lease": stored, ":now": {"N": str(now)}},
+            names={"#until": "until"},
+        )
+        if taken is not None:
+            return taken
+        held = self.read([lane]).get(lane, LaneState()).lease
+        raise LeaseHeld(
+            f"job run {held.holder} has this lane until {held.until}" if held else "a job just let go of this lane",
+            where=str(lane),
+            hint="wait for that job, or `mirrorless lanes release` if it is dead",
+        )
+
+    def let_go(self, lane: Lane, holder: str) -> None:
+        """See `Leases.let_go`."""
+        self._conditionally(lane, "REMOVE lease, waiting", "lease.holder = :me", {":me": {"S": holder}})
+
     def resume(self, lane: Lane) -> None:
         """Let the lane try again from where it stopped."""
         self._update(lane, "REMOVE stopped", {})
@@ -78,6 +110,32 @@ class DynamoDbLaneStates:
             if "LastEvaluatedKey" not in answer:
                 return {lane: state for lane, state in states.items() if lane.flow == flow and state.stop is not None}
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def _conditionally(
+        self,
+        lane: Lane,
+        expression: str,
+        condition: str,
+        values: dict[str, Any],
+        *,
+        names: dict[str, str] | None = None,
+    ) -> LaneState | None:
+        """Update where a condition holds; the state afterwards, or None where it does not hold."""
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": _key(lane),
+            "UpdateExpression": expression,
+            "ConditionExpression": condition,
+            "ExpressionAttributeValues": values,
+            "ReturnValues": "ALL_NEW",
+        }
+        if names:
+            request["ExpressionAttributeNames"] = names
+        with translated("update a lane's lease", str(lane)):
+            try:
+                return _state(self._client.update_item(**request)["Attributes"])[1]
+            except self._client.exceptions.ConditionalCheckFailedException:
+                return None
 
     def _update(self, lane: Lane, expression: str, values: dict[str, Any]) -> None:
         request = {"TableName": self._table, "Key": _key(lane), "UpdateExpression": expression}
@@ -101,5 +159,14 @@ def _state(item: dict[str, Any]) -> tuple[Lane, LaneState]:
             detail=stored["detail"]["S"],
             at=int(stored["at"]["N"]),
         )
-    quarantine = frozenset(int(each) for each in item.get("quarantine", {}).get("NS", []))
-    return parse_lane(item["lane"]["S"]), LaneState(stop=stop, quarantine=quarantine)
+    lease = None
+    if "lease" in item:
+        held = item["lease"]["M"]
+        lease = Lease(holder=held["holder"]["S"], until=int(held["until"]["N"]))
+    state = LaneState(
+        stop=stop,
+        quarantine=frozenset(int(each) for each in item.get("quarantine", {}).get("NS", [])),
+        lease=lease,
+        waiting=int(item["waiting"]["N"]) if "waiting" in item else None,
+    )
+    return parse_lane(item["lane"]["S"]), state

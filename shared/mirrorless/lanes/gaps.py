@@ -118,9 +118,12 @@ class Piece:
 def gaps_of(run: Run, since: int) -> list[Range]:
     """The ranges of a run, from an upstream offset on, that want an explanation.
 
-    What the operator left out has one. What lies before the very first record of a lane was never the lane's: where it
-    begins is said by the flow's `start`, and a lane's first run stands at 0 wherever its first record does.
+    What a job has examined has one, and what the operator left out. What lies before the very first record of a lane
+    was never the lane's: where it begins is said by the flow's `start`, and a lane's first run stands at 0 wherever its
+    first record does.
     """
+    if run.examined:
+        return []
     ranges = []
     for first, following in run.gaps():
         at = first

@@ -1,0 +1,154 @@
+"""What does every job's driver do? Read its request, keep its progress and its metrics, run the job, leave the report.
+
+    python spark/backfill.py s3://bucket/flows/us-east_eu-west/jobs/<run id>
+
+SIGTERM (EMR Serverless cancels so, and Ctrl-C on an operator's machine) ends Spark's jobs, and with them the lanes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.spark_lanes import spark_session
+from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST, JobFiles
+from mirrorless.jobs.progress import EVERY_MS, LaneProgress, RunState, add_up
+from mirrorless.jobs.request import JobRequest, decode_request
+from mirrorless.reports.page import render
+from mirrorless.reports.report import Report
+
+
+def now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a job came to."""
+
+    clean: bool
+    """Whether the operator has nothing to do about it; the run's exit code says the same."""
+    found: dict[str, Any]
+    """For `report.json`, beside `report`: plain values, `totals` among them."""
+    report: Report
+
+
+@dataclass(slots=True)
+class JobRun:
+    """A job run, as its driver sees it."""
+
+    request: JobRequest
+    files: JobFiles
+    started_at: int
+    phase: str = ""
+    state: RunState = "starting"
+    error: str = ""
+    _spark: SparkSession | None = None
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def spark(self) -> SparkSession:
+        """Spark, started when it is first needed."""
+        if self._spark is None:
+            self._spark = spark_session(f"mirrorless {self.request.run_id}")
+        return self._spark
+
+    def lanes(self) -> list[LaneProgress]:
+        """What every lane's task says."""
+        found = (self.files.read(name) for name in self.files.names("lanes/"))
+        return [msgspec.json.decode(each, type=LaneProgress) for each in found if each]
+
+    def write_progress(self) -> None:
+        """Add up, and write it where `follow` looks."""
+        progress = add_up(
+            self.lanes(),
+            run_id=self.request.run_id,
+            kind=self.request.kind,
+            flow=self.request.flow.flow,
+            state=self.state,
+            phase=self.phase,
+            started_at=self.started_at,
+            at=now(),
+            pid=os.getpid(),
+            error=self.error,
+        )
+        self.files.write(PROGRESS, msgspec.json.encode(progress))
+
+    def watch(self) -> threading.Thread:
+        """Keep the progress fresh until `end`."""
+        thread = threading.Thread(target=self._watch, name="progress", daemon=True)
+        thread.start()
+        return thread
+
+    def end(self, state: RunState, error: str = "") -> None:
+        """Write the last of the progress."""
+        self._over.set()
+        self.state, self.error = state, error
+        self.write_progress()
+
+    def _watch(self) -> None:
+        while not self._over.wait(EVERY_MS / 1000):
+            try:
+                self.write_progress()
+            except MirrorlessError as exc:
+                print(f"progress is not written: {exc}", file=sys.stderr)  # the job itself goes on
+
+
+Job = Callable[[JobRun], Outcome]
+
+
+class Cancelled(BaseException):
+    """Somebody ended the run."""
+
+
+def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
+    """Run a job from its folder; 0 when it is clean, 3 when the operator has to look, 1 when it failed."""
+    places = list(sys.argv[1:] if arguments is None else arguments)
+    if len(places) != 1:
+        print("usage: the URI or path of the run's folder, with its request.json", file=sys.stderr)
+        return 2
+    files = open_job_files(places[0])
+    text = files.read(REQUEST)
+    if text is None:
+        raise ConfigurationError("there is no request", where=f"{files.place}/{REQUEST}")
+    run = JobRun(decode_request(text), files, now())
+
+    def cancel(*_: object) -> None:
+        raise Cancelled
+
+    signal.signal(signal.SIGTERM, cancel)
+    signal.signal(signal.SIGINT, cancel)
+    run.state = "running"
+    run.write_progress()
+    run.watch()
+    try:
+        outcome = job(run)
+        content = {"run_id": run.request.run_id, "kind": run.request.kind, "clean": outcome.clean} | outcome.found
+        content["report"] = msgspec.to_builtins(outcome.report)
+        files.write(REPORT, json.dumps(content, indent=2).encode())
+        files.write(PAGE, render(outcome.report).encode())
+        run.end("succeeded")
+    except Cancelled:
+        run.end("cancelled", "ended by the operator")
+        return 1
+    except MirrorlessError as exc:
+        run.end("failed", str(exc))
+        print(f"mirrorless: {exc}", file=sys.stderr)
+        return 1
+    except BaseException as exc:
+        run.end("failed", f"{type(exc).__name__}: {exc}")
+        raise
+    return 0 if outcome.clean else 3

@@ -1,0 +1,10 @@
+"""The reconcile job, wired."""
+
+from __future__ import annotations
+
+from mirrorless.adapters.jobs.driver import JobRun, Outcome
+
+
+def reconcile(run: JobRun) -> Outcome:
+    """Run it."""
+    raise NotImplementedError(run.request.kind)

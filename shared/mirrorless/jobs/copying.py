@@ -1,0 +1,126 @@
+"""What is it to copy a lane in a job? From a log, range by range, through the same replicator as the functions'.
+
+    read a chunk  ->  Replicator.replicate(batch)  ->  note how far  ->  renew the lease  ->  read on
+
+The lane's chain says where to go on, so a task that is tried again, a job that runs again and a twin of this task
+(Spark's speculation) change nothing: what is below the position is not read, and what two of them read is written by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from mirrorless.lane import FlowName, Lane
+from mirrorless.record import Record
+from mirrorless.settings import FlowSettings
+from mirrorless.target import Deadline
+
+CHUNK_RECORDS = 20_000
+CHUNK_BYTES = 8_000_000
+"""Of one transaction, whichever comes first: 5,000 and 100,000 records were both measured to be slower."""
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Upstream offsets [first, next)."""
+
+    first: int
+    next: int
+
+
+class CopyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One lane's part of a job, as it is sent to a task.
+
+    `settings` names the cluster that is read as its source and the one that is written as its target: to copy back, a
+    job turns the flow around. `lane_topic` is the lane's own, and not always a topic: a `#` in it, which no topic has,
+    marks a lane beside the flow's (`orders#history`, `orders#replay`).
+    """
+
+    settings: FlowSettings
+    lane_topic: str
+    read_topic: str
+    write_topic: str
+    partition: int
+    ranges: tuple[Range, ...]
+    """Growing and apart; what lies between them is not copied, and is passed over by the chain."""
+    run_id: str
+    holder: str = ""
+    """Of the lane's lease; empty where the lane needs none."""
+    lease_seconds: int = 300
+    max_bytes_per_second: float | None = None
+    """This lane's share of the cap."""
+    archive: str | None = None
+    """A folder of Parquet files to read instead of the source cluster."""
+    hand_over: bool = False
+    """Whether the lane goes on to the log's end as it is by then, and is let go to the mapping there."""
+    handover_seconds: int = 120
+    group: str = ""
+    """The mapping's consumer group, where the lane is handed over."""
+
+    @property
+    def lane(self) -> Lane:
+        """Whose chain it is."""
+        return Lane(FlowName.parse(self.settings.flow), self.lane_topic, self.partition)
+
+
+class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one lane."""
+
+    lane: str
+    partition: int
+    state: Literal["done", "stopped", "failed"]
+    records: int = 0
+    """In the chain, of the job's ranges, whichever attempt wrote them."""
+    bytes: int = 0
+    written: int = 0
+    """By this attempt; less than `records` where an earlier one wrote some."""
+    runs: int = 0
+    first: int = 0
+    """Upstream: where the job's ranges begin."""
+    position: int = 0
+    """Upstream: where the lane stands now."""
+    first_downstream: int | None = None
+    last_downstream: int | None = None
+    handed_over: Literal["", "waiting", "committed", "pinned", "idle"] = ""
+    """By what the lane was known to be joined to the mapping: see `mirrorless.backfill.handover`."""
+    attempts: int = 1
+    races: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    error: str = ""
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """What a log holds from one upstream offset to another."""
+
+    records: list[Record]
+    covered: int
+    """The upstream offset below which everything was read: beyond the last record where only markers follow."""
+
+
+class LaneLog(Protocol):
+    """A partition's log, of a cluster or of an archive, as a read_committed reader sees it."""
+
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:
+        """The log's first offset and its stable end.
+
+        Raises:
+            Retriable: the cluster does not answer.
+        """
+        ...
+
+    def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:
+        """Every visible record of a range, in order, in chunks; the last chunk covers all of it.
+
+        Raises:
+            Retriable: the cluster does not answer.
+            RecordsGone: the log begins above `wanted.first`: retention has overtaken us.
+        """
+        ...
+
+
+def tasks_of(text: Sequence[bytes]) -> list[CopyTask]:
+    """Read tasks back from their JSON."""
+    return [msgspec.json.decode(each, type=CopyTask) for each in text]

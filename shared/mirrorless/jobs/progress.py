@@ -1,0 +1,104 @@
+"""How far is a job? Each lane's task says so every few seconds; the driver adds it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+EVERY_MS = 2_000
+"""Between two notes of one lane."""
+
+LaneStateName = Literal["waiting", "running", "done", "stopped", "failed"]
+RunState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
+
+
+class LaneProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """One lane of a job, as its task sees it."""
+
+    lane: str
+    state: LaneStateName = "waiting"
+    phase: str = ""
+    """What is being done: `copy`, `hand over`, `read target`, …."""
+    done: int = 0
+    """Upstream offsets that are behind it, of `total`."""
+    total: int = 0
+    records: int = 0
+    """Copied, or proved, in this attempt."""
+    bytes: int = 0
+    """Of keys and values."""
+    position: int = 0
+    note: str = ""
+    """What an operator should know; an error's text for `stopped` and `failed`."""
+    at: int = 0
+    """ms since the epoch."""
+
+
+class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """`progress.json`."""
+
+    run_id: str
+    kind: str
+    flow: str
+    state: RunState
+    phase: str = ""
+    started_at: int = 0
+    at: int = 0
+    done: int = 0
+    total: int = 0
+    records: int = 0
+    bytes: int = 0
+    records_per_second: float = 0.0
+    seconds_left: float | None = None
+    """None while nobody can tell."""
+    lanes: dict[str, int] = {}
+    """How many lanes are in each state."""
+    pid: int | None = None
+    """Of the driver, where it runs on the operator's machine."""
+    error: str = ""
+    running: tuple[LaneProgress, ...] = ()
+    """The lanes under way, and those that stopped or failed."""
+
+
+def add_up(
+    lanes: Iterable[LaneProgress],
+    *,
+    run_id: str,
+    kind: str,
+    flow: str,
+    state: RunState,
+    phase: str,
+    started_at: int,
+    at: int,
+    pid: int | None = None,
+    error: str = "",
+) -> JobProgress:
+    """The sum of what the lanes say. Rates are over the whole time since the run began."""
+    every = list(lanes)
+    done, total = sum(each.done for each in every), sum(each.total for each in every)
+    records = sum(each.records for each in every)
+    seconds = max(0.0, (at - started_at) / 1000)
+    left = (total - done) * seconds / done if done and state == "running" else None
+    counts: dict[str, int] = {}
+    for each in every:
+        counts[each.state] = counts.get(each.state, 0) + 1
+    return JobProgress(
+        run_id=run_id,
+        kind=kind,
+        flow=flow,
+        state=state,
+        phase=phase,
+        started_at=started_at,
+        at=at,
+        done=done,
+        total=total,
+        records=records,
+        bytes=sum(each.bytes for each in every),
+        records_per_second=records / seconds if seconds else 0.0,
+        seconds_left=left,
+        lanes=counts,
+        pid=pid,
+        error=error,
+        running=tuple(each for each in every if each.state in {"running", "stopped", "failed"}),
+    )

@@ -1,0 +1,1 @@
+"""Reports that people look at: one self-contained HTML page with tables and plots, from plain values."""

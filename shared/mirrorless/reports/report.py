@@ -1,0 +1,116 @@
+"""What does a report consist of? Figures, tables and plots: plain values, the same for a machine and for a page.
+
+A report is built once, as these values. `report.json` holds them with what the job found; `mirrorless.reports.page`
+draws them. Whoever builds a report writes no HTML.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Cell = str | int | float | None
+Tone = Literal["", "good", "bad", "quiet"]
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One number that a reader looks for first."""
+
+    name: str
+    value: Cell
+    unit: str = ""
+    tone: Tone = ""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows under headings. Numbers are set right and grouped by thousands; a `bad` row stands out."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    tones: tuple[Tone, ...] = ()
+    """Of the rows; none where all are plain."""
+    note: str = ""
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """One bar; `low` and `high` draw its spread."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    tone: Tone = ""
+
+
+class BarPlot(msgspec.Struct, frozen=True, kw_only=True, tag="bars"):
+    """Bars from zero, one below the other."""
+
+    title: str
+    unit: str
+    bars: tuple[Bar, ...]
+    note: str = ""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A line through points (x, y), x growing."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+
+
+class LinePlot(msgspec.Struct, frozen=True, kw_only=True, tag="lines"):
+    """Lines over one x axis."""
+
+    title: str
+    x_unit: str
+    y_unit: str
+    lines: tuple[Line, ...]
+    log_y: bool = False
+    log_x: bool = False
+    note: str = ""
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a lane's offsets, half-open, of one kind."""
+
+    first: int
+    next: int
+    kind: str
+
+
+class LanePlot(msgspec.Struct, frozen=True, kw_only=True, tag="lanes"):
+    """One strip per lane over its offsets, coloured by kind: what was copied, proved, missing, orphaned."""
+
+    title: str
+    lanes: tuple[tuple[str, tuple[Segment, ...]], ...]
+    tones: dict[str, Tone] = {}
+    """Of the kinds."""
+    note: str = ""
+
+
+Plot = BarPlot | LinePlot | LanePlot
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the page under one heading."""
+
+    heading: str
+    text: tuple[str, ...] = ()
+    """Paragraphs."""
+    tables: tuple[Table, ...] = ()
+    plots: tuple[Plot, ...] = ()
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole report."""
+
+    title: str
+    verdict: str
+    """One sentence that says how it went."""
+    tone: Tone
+    figures: tuple[Figure, ...] = ()
+    sections: tuple[Section, ...] = ()
+    made_at: int = 0
+    """ms since the epoch."""

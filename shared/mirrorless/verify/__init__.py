@@ -1,0 +1,1 @@
+"""Verification: is the copy what the offset map says, and what the source holds?"""

@@ -1,0 +1,11 @@
+"""EMR Serverless job: backfill. Its one argument is the run's folder, see mirrorless.adapters.jobs.driver."""
+
+from __future__ import annotations
+
+import sys
+
+from mirrorless.adapters.jobs.driver import drive
+from mirrorless.adapters.jobs.backfill import backfill
+
+if __name__ == "__main__":
+    sys.exit(drive(backfill))
