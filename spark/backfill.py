@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from mirrorless.adapters.jobs.driver import drive
 from mirrorless.adapters.jobs.backfill import backfill
+from mirrorless.adapters.jobs.driver import drive
 
 if __name__ == "__main__":
     sys.exit(drive(backfill))

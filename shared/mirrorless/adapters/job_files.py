@@ -118,7 +118,7 @@ class _Translated:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 -- see above
 
         if isinstance(error, BotoCoreError | ClientError):

@@ -3,7 +3,7 @@
     read a chunk  ->  Replicator.replicate(batch)  ->  note how far  ->  renew the lease  ->  read on
 
 The lane's chain says where to go on, so a task that is tried again, a job that runs again and a twin of this task
-(Spark's speculation) change nothing: what is below the position is not read, and what two of them read is written by one.
+(Spark's speculation) change nothing: what is below the position is not read, what two of them read is written by one.
 """
 
 from __future__ import annotations
