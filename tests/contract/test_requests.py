@@ -24,7 +24,7 @@ from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.lane_index import lanes_in
 from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
-from mirrorless.chain import Stop
+from mirrorless.chain import Lease, Stop
 from mirrorless.errors import Retriable
 from mirrorless.ledger import GapSummary, Loss
 from tests.aws_calls import OPERATOR, calls_from, calls_of, needs
@@ -34,6 +34,7 @@ from tests.iam import dynamodb_calls
 LOSS = Loss(lane=LANE, generation=0, first=3, next=5, cause="retention", detail="gone", at=7)
 KNOWN = GapSummary(lane=LANE, generation=0, until=9, at=7)
 RUN = run(0, 3, (0, 0, 3), quarantined=(1,))
+LEASE = Lease(holder="job-1", until=9)
 STOP = Stop(reason="refused", upstream_offset=3, detail="too large", at=7)
 
 METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
@@ -57,6 +58,9 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     DynamoDbLaneOrders: {
         "read": lambda store: store.read([LANE]),
         "stop": lambda store: store.stop(LANE, STOP),
+        "wait": lambda store: store.wait(LANE, 3),
+        "take": lambda store: store.take(LANE, LEASE, now=7),
+        "let_go": lambda store: store.let_go(LANE, "job-1"),
         "resume": lambda store: store.resume(LANE),
         "quarantine": lambda store: store.quarantine(LANE, 3),
         "stopped": lambda store: store.stopped(FLOW),
@@ -86,7 +90,7 @@ TABLES = {
 
 @dataclass
 class Answers:
-    """A DynamoDB that has nothing in it, and leaves something over each first time.
+    """A DynamoDB that has nothing in it, and each first time leaves something over, or sees no condition hold.
 
     Attributes:
         asked: every request's actions, and their tables.
@@ -101,6 +105,7 @@ class Answers:
         self.asked += dynamodb_calls(target, request.body)
         asked = json.loads(request.body)
         answer: dict[str, Any] = {}
+        status = 200
         match target.rpartition(".")[2]:
             case "Query" | "Scan":
                 answer = {"Items": []} | ({"LastEvaluatedKey": {"lane": {"S": "x"}}} if first else {})
@@ -110,7 +115,11 @@ class Answers:
                 answer = {"UnprocessedItems": asked["RequestItems"]} if first else {}
             case "BatchExecuteStatement":
                 answer = {"Responses": [{} for _ in asked["Statements"]]}
-        return AWSResponse(request.url, 200, {}, _Raw(json.dumps(answer).encode()))
+            case "UpdateItem" if first and "ConditionExpression" in asked:
+                status, answer = 400, {"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"}
+            case "UpdateItem" if asked.get("ReturnValues") == "ALL_NEW":
+                answer = {"Attributes": asked["Key"]}
+        return AWSResponse(request.url, status, {}, _Raw(json.dumps(answer).encode()))
 
 
 class _Raw(io.BytesIO):
