@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from mirrorless.adapters.s3 import bucket_and_key, s3_client, s3_translated
 from mirrorless.errors import Retriable
 from mirrorless.jobs.files import JobFiles
 
@@ -16,8 +17,8 @@ TYPES = {".json": "application/json", ".html": "text/html; charset=utf-8"}
 def open_job_files(place: str, *, kms_key_arn: str | None = None) -> JobFiles:
     """The folder at an `s3://bucket/prefix` URI or at a path."""
     if place.startswith("s3://"):
-        bucket, _, prefix = place.removeprefix("s3://").partition("/")
-        return S3JobFiles(bucket, prefix.rstrip("/"), kms_key_arn=kms_key_arn)
+        bucket, prefix = bucket_and_key(place)
+        return S3JobFiles(bucket, prefix, kms_key_arn=kms_key_arn)
     return LocalJobFiles(Path(place))
 
 
@@ -64,11 +65,10 @@ class S3JobFiles:
     """Implements `JobFiles` in S3."""
 
     def __init__(self, bucket: str, prefix: str, *, kms_key_arn: str | None = None, client: Any = None) -> None:
-        """Args: client: a boto3 S3 client; the usual one where none is given."""
-        import boto3  # noqa: PLC0415 -- a run on this machine needs none
-
-        self._client = client or boto3.client("s3")
+        """Args: client: of `s3_client`, made where none is given; kms_key_arn: where the bucket's own is not to be."""
+        self._client = client or s3_client()
         self._bucket, self._prefix = bucket, prefix
+        self._under = f"{prefix}/" if prefix else ""
         self._encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key_arn} if kms_key_arn else {}
 
     @property
@@ -79,16 +79,16 @@ class S3JobFiles:
     def write(self, name: str, content: bytes) -> None:
         """See `JobFiles.write`."""
         kind = TYPES.get(Path(name).suffix, "application/octet-stream")
-        with self._translated(f"write {name}"):
+        with s3_translated(f"write {name}", self.place):
             self._client.put_object(
-                Bucket=self._bucket, Key=f"{self._prefix}/{name}", Body=content, ContentType=kind, **self._encryption
+                Bucket=self._bucket, Key=f"{self._under}{name}", Body=content, ContentType=kind, **self._encryption
             )
 
     def read(self, name: str) -> bytes | None:
         """See `JobFiles.read`."""
-        with self._translated(f"read {name}"):
+        with s3_translated(f"read {name}", self.place):
             try:
-                answer = self._client.get_object(Bucket=self._bucket, Key=f"{self._prefix}/{name}")
+                answer = self._client.get_object(Bucket=self._bucket, Key=f"{self._under}{name}")
             except self._client.exceptions.NoSuchKey:
                 return None
             content: bytes = answer["Body"].read()
@@ -97,33 +97,10 @@ class S3JobFiles:
     def names(self, under: str = "") -> list[str]:
         """See `JobFiles.names`."""
         found = []
-        with self._translated("list its files"):
+        with s3_translated("list the files", self.place):
             pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=f"{self._prefix}/{under}"
+                Bucket=self._bucket, Prefix=f"{self._under}{under}"
             )
             for page in pages:
-                found += [each["Key"].removeprefix(f"{self._prefix}/") for each in page.get("Contents", [])]
+                found += [each["Key"].removeprefix(self._under) for each in page.get("Contents", [])]
         return sorted(found)
-
-    def _translated(self, what: str) -> _Translated:
-        return _Translated(what, self.place)
-
-
-class _Translated:
-    """Turns botocore's errors into `Retriable`."""
-
-    def __init__(self, what: str, where: str) -> None:
-        self._what, self._where = what, where
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 -- see above
-
-        if isinstance(error, BotoCoreError | ClientError):
-            raise Retriable(
-                f"S3 did not {self._what}: {error}",
-                where=self._where,
-                hint="check that the bucket is there, and that these credentials may use it",
-            ) from error

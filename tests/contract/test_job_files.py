@@ -1,0 +1,169 @@
+"""A job's folder behaves alike on disk and in S3, and a reader never sees half a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from mirrorless.adapters.job_files import S3JobFiles, open_job_files
+from mirrorless.adapters.s3 import s3_client
+from mirrorless.errors import ConfigurationError, MirrorlessError, Retriable
+from mirrorless.jobs.files import PROGRESS, REQUEST, JobFiles, lane_file
+
+BUCKET = "place-of-jobs"
+KEY = "arn:aws:kms:eu-west-1:123456789012:key/11111111-2222-3333-4444-555555555555"
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "k",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_DEFAULT_REGION": "eu-west-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        client = boto3.client("s3")
+        client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        yield client
+        client.close()
+
+
+@pytest.fixture(params=["disk", "s3", "the bucket's root"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> JobFiles:
+    if request.param == "disk":
+        return open_job_files(str(tmp_path / "jobs" / "run-1"))
+    request.getfixturevalue("s3")
+    return open_job_files(f"s3://{BUCKET}/flows/a_b/jobs/run-1/" if request.param == "s3" else f"s3://{BUCKET}")
+
+
+def test_a_file_comes_back_as_it_was_written(files: JobFiles) -> None:
+    files.write(REQUEST, b"{}")
+    files.write("empty.json", b"")
+    files.write(lane_file("orders.eu", 12), bytes(range(256)))
+
+    assert files.read(REQUEST) == b"{}"
+    assert files.read("empty.json") == b""
+    assert files.read("lanes/orders.eu-12.json") == bytes(range(256))
+
+
+def test_a_file_that_is_not_there_is_none(files: JobFiles) -> None:
+    assert files.read(REQUEST) is None
+    assert files.names() == []
+    assert files.names("lanes/") == []
+
+
+def test_what_is_written_again_is_replaced(files: JobFiles) -> None:
+    files.write(PROGRESS, b"a longer one")
+    files.write(PROGRESS, b"new")
+
+    assert files.read(PROGRESS) == b"new"
+    assert files.names() == [PROGRESS]
+
+
+def test_names_are_those_under_a_prefix_in_order(files: JobFiles) -> None:
+    for name in ("lanes/b-0.json", "lanes/a-1.json", "lanes/a-0.json", "lanes-of-others.json", REQUEST):
+        files.write(name, b"x")
+
+    assert files.names("lanes/") == ["lanes/a-0.json", "lanes/a-1.json", "lanes/b-0.json"]
+    assert files.names("lanes/a") == ["lanes/a-0.json", "lanes/a-1.json"]
+    assert files.names() == sorted([REQUEST, "lanes-of-others.json", *files.names("lanes/")])
+
+
+def test_a_folder_is_opened_again_by_its_place(files: JobFiles) -> None:
+    files.write(REQUEST, b"{}")
+
+    assert open_job_files(files.place).read(REQUEST) == b"{}"
+
+
+def test_more_lanes_than_one_page_of_s3_holds_are_all_found(s3: Any) -> None:
+    files = S3JobFiles(BUCKET, "jobs/run-1", client=s3)
+    for number in range(1_050):
+        s3.put_object(Bucket=BUCKET, Key=f"jobs/run-1/{lane_file('orders', number)}", Body=b"")
+
+    assert len(files.names("lanes/")) == 1_050
+
+
+def test_a_reader_on_disk_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    files, over = open_job_files(str(tmp_path)), Event()
+    old, new = b"a" * 500_000, b"b" * 400_000
+    files.write(PROGRESS, old)
+    seen = []
+
+    def look() -> None:
+        while not over.is_set():
+            seen.append(files.read(PROGRESS))
+
+    reader = Thread(target=look)
+    reader.start()
+    for _ in range(100):
+        files.write(PROGRESS, new)
+        files.write(PROGRESS, old)
+    over.set()
+    reader.join()
+
+    assert set(seen) <= {old, new}
+    assert files.names() == [PROGRESS]  # nothing is left beside it
+
+
+def test_a_folder_on_disk_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+
+    with pytest.raises(Retriable, match=r"file/jobs/progress\.json: the file cannot be written"):
+        open_job_files(str(tmp_path / "file" / "jobs")).write(PROGRESS, b"")
+
+
+def test_files_in_s3_say_what_they_are_and_are_encrypted_with_the_key_of_their_place(s3: Any) -> None:
+    files = open_job_files(f"s3://{BUCKET}/jobs/run-1", kms_key_arn=KEY)
+    for name in ("report.json", "report.html"):
+        files.write(name, b"x")
+
+    heads = [s3.head_object(Bucket=BUCKET, Key=f"jobs/run-1/{name}") for name in ("report.json", "report.html")]
+    assert [head["ContentType"] for head in heads] == ["application/json", "text/html; charset=utf-8"]
+    assert {(head["ServerSideEncryption"], head["SSEKMSKeyId"]) for head in heads} == {("aws:kms", KEY)}
+
+
+def test_without_a_key_the_bucket_decides_how_files_are_encrypted(s3: Any) -> None:
+    sent: list[Any] = []
+    client = s3_client()
+    client.meta.events.register("provide-client-params.s3.PutObject", lambda params, **_: sent.append(params))
+    S3JobFiles(BUCKET, "jobs/run-1", client=client).write(PROGRESS, b"x")
+
+    assert sent
+    assert "ServerSideEncryption" not in sent[0]
+
+
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize("ask", [lambda files: files.read("x"), lambda files: files.names()])
+def test_a_bucket_that_is_not_there_is_said_to_be_missing(ask: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"s3://not-there-at-all/jobs: there is no such bucket"):
+        ask(open_job_files("s3://not-there-at-all/jobs"))
+
+
+@pytest.mark.usefixtures("s3")
+def test_s3_that_does_not_answer_can_be_asked_again() -> None:
+    client = s3_client()
+    client.meta.events.register("before-send.s3", _unreachable)
+    files = S3JobFiles(BUCKET, "jobs/run-1", client=client)
+
+    for ask in (lambda: files.read("x"), files.names, lambda: files.write("x", b"")):
+        with pytest.raises(Retriable, match=r"S3 did not answer to .* \(a retry may help\)"):
+            ask()
+
+
+@pytest.mark.parametrize("place", ["s3://", "s3:///jobs"])
+def test_a_place_without_a_bucket_is_refused(place: str) -> None:
+    with pytest.raises(MirrorlessError, match="no place in S3"):
+        open_job_files(place)
+
+
+def _unreachable(**_: Any) -> None:
+    from botocore.exceptions import ReadTimeoutError  # noqa: PLC0415  used here only
+
+    raise ReadTimeoutError(endpoint_url="https://s3")
