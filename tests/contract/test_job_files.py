@@ -129,7 +129,8 @@ def test_files_in_s3_say_what_they_are_and_are_encrypted_with_the_key_of_their_p
     assert {(head["ServerSideEncryption"], head["SSEKMSKeyId"]) for head in heads} == {("aws:kms", KEY)}
 
 
-def test_without_a_key_the_bucket_decides_how_files_are_encrypted(s3: Any) -> None:
+@pytest.mark.usefixtures("s3")
+def test_without_a_key_the_bucket_decides_how_files_are_encrypted() -> None:
     sent: list[Any] = []
     client = s3_client()
     client.meta.events.register("provide-client-params.s3.PutObject", lambda params, **_: sent.append(params))
