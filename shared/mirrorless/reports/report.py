@@ -30,8 +30,18 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     tones: tuple[Tone, ...] = ()
-    """Of the rows; none where all are plain."""
+    """Of the rows, from the first on; those that none is said of are plain."""
     note: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a table that nobody could draw.
+
+        Raises:
+            ValueError: a row has more or fewer cells than there are columns.
+        """
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.title!r}: {len(row)} cells in {len(self.columns)} columns: {row}")
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,99 @@
+"""How are lines drawn? Over one x axis, each with its name where it ends, so that no legend has to be matched."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from mirrorless.reports import svg
+from mirrorless.reports.report import LinePlot
+from mirrorless.reports.scale import LEAST, Scale, scale
+from mirrorless.reports.writing import number, short
+
+TOP, HEIGHT = 26, 240
+LEFT = 62
+NAMES = (30, 200)
+"""The least and the most room behind the lines for their names, in pixels."""
+
+APART = 15
+"""Between two names."""
+
+COLOURS = 6
+"""The page has that many; then they begin again."""
+
+DOTS = 40
+"""A line of more points is drawn without marks: they would touch."""
+
+Points = list[tuple[float, float]]
+
+
+def draw_lines(plot: LinePlot, name: str) -> str:
+    """The plot as SVG. Args: name: an id that is unique on the page."""
+    shown = [_shown(plot, index) for index in range(len(plot.lines))]
+    right = svg.WIDTH - min(max((len(each.label) for each in plot.lines), default=0) * svg.LETTER + 16, NAMES[1])
+    right = min(right, svg.WIDTH - NAMES[0])
+    across = scale((x for points in shown for x, _ in points), LEFT, right, log=plot.log_x)
+    up = scale((y for points in shown for _, y in points), TOP + HEIGHT, TOP, log=plot.log_y, zero=not plot.log_y)
+    parts = _axes(plot, across, up)
+    for index, (line, points) in enumerate(zip(plot.lines, shown, strict=True)):
+        colour = f"line-{index % COLOURS}"
+        placed = [(across.at(x), up.at(y)) for x, y in points]
+        parts.append(svg.path(placed, colour))
+        if len(points) <= DOTS:
+            parts += [
+                svg.dot(at_x, at_y, f"dot-{index % COLOURS}", tip=f"{line.label}: {number(y)} at {number(x)}")
+                for (at_x, at_y), (x, y) in zip(placed, points, strict=True)
+            ]
+    parts += _names(plot, shown, up, right)
+    return svg.picture(TOP + HEIGHT + 46, parts, title=plot.title, told=_told(plot, shown), name=name)
+
+
+def not_shown(plot: LinePlot) -> str:
+    """What a logarithmic axis has no place for, in words; empty where all is shown."""
+    count = sum(len(line.points) - len(_shown(plot, index)) for index, line in enumerate(plot.lines))
+    return (
+        f"{number(count)} of the points are zero or less, which a logarithmic axis has no place for." if count else ""
+    )
+
+
+def _shown(plot: LinePlot, index: int) -> Points:
+    found = ((x, y) for x, y in plot.lines[index].points if isfinite(x) and isfinite(y))
+    return [(x, y) for x, y in found if (x >= LEAST or not plot.log_x) and (y >= LEAST or not plot.log_y)]
+
+
+def _axes(plot: LinePlot, across: Scale, up: Scale) -> list[str]:
+    bottom = TOP + HEIGHT
+    parts = [svg.words(0, 12, plot.y_unit, "unit")]
+    for tick in up.ticks():
+        parts.append(svg.line(across.begin, up.at(tick), across.end, up.at(tick), "zero" if tick == 0 else "grid"))
+        parts.append(svg.words(LEFT - 8, up.at(tick) + 4, short(tick), "tick", anchor="end"))
+    for tick in across.ticks():
+        parts.append(svg.line(across.at(tick), bottom, across.at(tick), bottom + 4, "axis"))
+        parts.append(svg.words(across.at(tick), bottom + 18, short(tick), "tick", anchor="middle"))
+    parts.append(svg.line(across.begin, bottom, across.end, bottom, "axis"))
+    parts.append(svg.words(across.end, bottom + 38, plot.x_unit, "unit", anchor="end"))
+    return parts
+
+
+def _names(plot: LinePlot, shown: list[Points], up: Scale, right: float) -> list[str]:
+    """Each where its line ends; those that would touch are moved apart, downwards."""
+    ends = sorted((up.at(points[-1][1]), index) for index, points in enumerate(shown) if points)
+    parts, lowest = [], float(TOP - APART)
+    room = TOP + HEIGHT - APART * len(ends)
+    for order, (at, index) in enumerate(ends):
+        lowest = max(lowest + APART, min(at, room + APART * (order + 1)))
+        kind = f"name-{index % COLOURS}"
+        parts.append(svg.words(right + 8, lowest + 4, plot.lines[index].label, kind, fit=svg.WIDTH - right - 8))
+    return parts
+
+
+def _told(plot: LinePlot, shown: list[Points]) -> str:
+    said = []
+    for line, points in zip(plot.lines, shown, strict=True):
+        if points:
+            (x, y), (last_x, last_y) = points[0], points[-1]
+            highest = max(each for _, each in points)
+            said.append(
+                f"{line.label} from {number(y)} at {number(x)} to {number(last_y)} at {number(last_x)}, "
+                f"at most {number(highest)}"
+            )
+    return f"{plot.y_unit} by {plot.x_unit}: {'; '.join(said)}."
