@@ -8,6 +8,7 @@ MirrorlessError
 │   ├── InDoubt             a run's fate cannot be known yet (an open transaction hides it)
 │   └── LeaseHeld           a job has this lane to itself; it lets go, or its lease ends
 ├── LaneStopped             one lane waits for the operator; the other lanes go on
+├── RecordsGone             a log begins above what a job wanted to read of it
 └── ChainBroken             an invariant of the offset map does not hold; nothing may be guessed
 """
 
@@ -66,6 +67,10 @@ class LeaseHeld(Retriable):
 
 class LaneStopped(MirrorlessError):
     """This lane waits for the operator. `where` names the lane and the upstream offset."""
+
+
+class RecordsGone(MirrorlessError):
+    """What was to be read is not in the log any more. `where` names the partition and the offsets."""
 
 
 class ChainBroken(MirrorlessError):

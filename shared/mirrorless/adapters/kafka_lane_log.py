@@ -1,0 +1,175 @@
+"""A partition's log, read whole by one warm consumer. See `mirrorless.jobs.copying.LaneLog`.
+
+Measured on librdkafka 2.16: `consume(n, seconds)` waits all of its seconds for n messages, also at the end of a log;
+a fetch at the end of one partition delays that of the next by `fetch.wait.max.ms`; and a consumer whose queue was full
+once looks at it again only after `fetch.queue.backoff.ms`, a second by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from mirrorless.adapters.kafka_client import client_config, seconds_left, translated
+from mirrorless.adapters.kafka_records import KafkaRecords
+from mirrorless.errors import RecordsGone, Retriable
+from mirrorless.jobs.copying import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
+from mirrorless.record import Record
+from mirrorless.settings import ClusterSettings
+from mirrorless.target import Deadline
+
+AT_ONCE = 2_000
+"""Records taken from the client in one call, at most."""
+
+WAIT_SECONDS = 0.05
+"""For the call to fill up; the end of a log is noticed after this long."""
+
+SILENCE_SECONDS = 30.0
+"""Without a record or an end, until the cluster counts as not answering."""
+
+_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 -- the constants' names
+
+_FETCH = {
+    "group.id": "mirrorless-job",  # the client wants one; nothing is ever committed to it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",  # below the log's start nothing is to be read in its place
+    "fetch.wait.max.ms": 20,
+    "fetch.queue.backoff.ms": 5,
+    "max.partition.fetch.bytes": 4 * 1024 * 1024,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 32 * 1024,
+}
+
+
+class KafkaLaneLog:
+    """Implements `LaneLog` on one consumer and one admin client: one for each cluster and process."""
+
+    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
+        """Args: flow: part of what the clients call themselves in the brokers' logs."""
+        self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
+        self._config = client_config(cluster, f"{flow}|job") | _FETCH
+        self._ends = KafkaRecords(cluster, flow=flow, client_role="job-admin")
+        self._consumer: Consumer | None = None
+
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:
+        """See `LaneLog.bounds`."""
+        found = self._ends.ends([(topic, partition)], deadline).get((topic, partition))
+        if found is None:
+            raise Retriable(
+                f"there is no {topic}-{partition}, or it has no leader now",
+                where=self._where,
+                hint="check the topic's name, and that the job may Describe and Read it",
+            )
+        start, stable, _ = found
+        return Range(start, stable)
+
+    def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:
+        """See `LaneLog.read`. The deadline is for each chunk anew, as far as a silent cluster is concerned."""
+        if wanted.first >= wanted.next:
+            return
+        consumer = self._consumer or self._open()
+        # Until the range has been read, another reading must not find this consumer warm.
+        self._consumer = None
+        with translated(f"show {topic}-{partition}", self._where):
+            consumer.assign([TopicPartition(topic, partition, wanted.first)])
+            at = wanted.first
+            while at < wanted.next:
+                records, at = self._chunk(consumer, (topic, partition), Range(at, wanted.next), deadline)
+                yield Chunk(records, at)
+            consumer.unassign()
+        self._consumer = consumer
+
+    def _open(self) -> Consumer:
+        with translated("take a consumer", self._where):
+            return Consumer(self._config)
+
+    def _chunk(
+        self, consumer: Consumer, place: tuple[str, int], wanted: Range, deadline: Deadline
+    ) -> tuple[list[Record], int]:
+        """The next records of the range, and the upstream offset below which everything was read."""
+        records: list[Record] = []
+        at, size, silent = wanted.first, 0, 0.0
+        room = AT_ONCE
+        while len(records) < CHUNK_RECORDS and size < CHUNK_BYTES and at < wanted.next:
+            # Never more than can come: asked for one record too many, the client waits for it.
+            messages = consumer.consume(
+                max(1, min(room, CHUNK_RECORDS - len(records), wanted.next - at)), timeout=WAIT_SECONDS
+            )
+            if not messages:
+                silent += WAIT_SECONDS
+                if silent >= min(SILENCE_SECONDS, seconds_left(deadline)):
+                    raise Retriable(f"{place[0]}-{place[1]} @ {at} showed nothing in time", where=self._where)
+                if silent >= 10 * WAIT_SECONDS and records:
+                    return records, at
+                continue
+            silent = 0.0
+            plain = _records(messages)
+            if plain is None:
+                plain, at = self._with_events(messages, place, wanted)
+            elif plain[-1].offset >= wanted.next:
+                plain, at = [each for each in plain if each.offset < wanted.next], wanted.next
+            else:
+                at = plain[-1].offset + 1
+            records += plain
+            size += sum(map(len, messages))
+            if records:
+                room = max(1, min(AT_ONCE, (CHUNK_BYTES - size) * len(records) // max(1, size)))
+        return records, at
+
+    def _with_events(self, messages: list[Message], place: tuple[str, int], wanted: Range) -> tuple[list[Record], int]:
+        """The same where ends and errors stand among the records."""
+        records: list[Record] = []
+        at = wanted.first
+        for message in messages:
+            error, offset = message.error(), message.offset() or 0
+            if error is None:
+                if offset >= wanted.next:
+                    return records, wanted.next
+                records.append(_record(message))
+                at = offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
+                at = max(at, min(offset, wanted.next))
+            elif error.code() in _OUT_OF_RANGE:
+                raise RecordsGone(
+                    f"the log does not hold upstream offset {max(at, offset)} any more: {error.str()}",
+                    where=f"{self._where} {place[0]}-{place[1]}",
+                    hint="the source's retention has overtaken the job: start it again from what is left, or from an "
+                    "archive; what is passed over is listed as lost",
+                )
+            elif error.fatal() or not error.retriable():
+                raise KafkaException(error)
+        return records, at
+
+
+def _records(messages: list[Message]) -> list[Record] | None:
+    """The records of messages; None where one of them is an event of the client's instead."""
+    try:
+        return [
+            Record(each.offset(), each.timestamp()[1], each.headers() or [], each.key(), each.value())  # type: ignore[arg-type]  # read back as bytes or None
+            for each in messages
+            if each.error() is None or _raise()
+        ]
+    except _EventAmongThem:
+        return None
+
+
+class _EventAmongThem(Exception):
+    pass
+
+
+def _raise() -> bool:
+    raise _EventAmongThem
+
+
+def _record(message: Message) -> Record:
+    return Record(
+        offset=message.offset() or 0,
+        timestamp=message.timestamp()[1],
+        headers=list(message.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
+        key=message.key(),
+        value=message.value(),
+    )

@@ -1,0 +1,305 @@
+"""How is one lane copied by a job? Chunk by chunk from where its chain stands, for as long as the lane is ours.
+
+A try that fails reads the position again and goes on there: what the try had committed is in the chain by then, and so
+is what a twin of this task wrote meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import msgspec
+
+from mirrorless.chain import Lease, Leases
+from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, Retriable
+from mirrorless.event import Batch
+from mirrorless.jobs.copying import Chunk, CopyResult, CopyTask, LaneLog, Range
+from mirrorless.jobs.files import JobFiles, lane_file
+from mirrorless.jobs.pace import Pace
+from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
+from mirrorless.lane import Lane
+from mirrorless.replicate import Replicator
+from mirrorless.run import Run
+from mirrorless.target import Deadline
+
+CHUNK_SECONDS = 60.0
+"""For everything that one chunk needs."""
+
+TRIES = 8
+"""In a row without progress, until Spark's own retry takes over. They span longer than a transaction stays open."""
+
+PAUSE_SECONDS = 0.25
+"""Before the second try; it doubles with each."""
+
+LONGEST_PAUSE_SECONDS = 5.0
+
+LINKS = 500
+"""Read of the chain in one call, to add up what stands in it."""
+
+HandedOver = Literal["", "waiting", "committed", "pinned", "idle"]
+
+
+class Ending(Protocol):
+    """What becomes of a lane once its ranges are copied."""
+
+    def end(self, copy: LaneCopy) -> HandedOver:
+        """Bring the lane to its end, and let go of it.
+
+        Raises:
+            Retriable: a store or a cluster does not answer.
+            LaneStopped: the lane waits for the operator.
+        """
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneCopy:
+    """One task under way."""
+
+    task: CopyTask
+    replicator: Replicator
+    """Of this lane alone as far as positions go; its `examined` is set by us."""
+    log: LaneLog
+    leases: Leases | None = None
+    """None where the task has no holder."""
+    files: JobFiles | None = None
+    """Where progress is noted; None for nowhere."""
+    ending: Ending | None = None
+    attempt: int = 0
+    clock: Callable[[], int]
+    """ms since the epoch."""
+    sleep: Callable[[float], None] = time.sleep
+    phase: str = "copy"
+    written: int = 0
+    written_bytes: int = 0
+    runs: int = 0
+    races: int = 0
+    _pace: Pace | None = None
+    _began: float = field(default_factory=time.monotonic)
+    _began_cpu: float = field(default_factory=time.process_time)
+    _renew_at: int = 0
+    _noted_at: int = 0
+
+    @property
+    def lane(self) -> Lane:
+        """Whose chain it is."""
+        return self.task.lane
+
+    def run(self) -> CopyResult:
+        """Copy the task's ranges, and end the lane.
+
+        Raises:
+            Retriable: nothing is lost; the same task goes on where this one failed.
+            RecordsGone: retention has overtaken the job.
+            ChainBroken: the offset map contradicts the target.
+        """
+        if self.task.max_bytes_per_second:
+            self._pace = Pace(self.task.max_bytes_per_second, sleep=self.sleep)
+        try:
+            self.hold()
+            self.note("running", force=True)
+            for each in self.task.ranges:
+                self.copy(each)
+            handed = self.ending.end(self) if self.ending is not None else ""
+            if self.ending is None:
+                self.let_go()
+        except LaneStopped as exc:
+            return self.result("stopped", error=str(exc))
+        return self.result("done", handed_over=handed)
+
+    def position(self) -> int:
+        """Where the lane's chain stands; doubts are settled.
+
+        Raises:
+            Retriable: a store or the target does not answer.
+        """
+        positions = self.replicator.positions
+        positions.load([self.lane], self.task.write_topic, deadline_in(CHUNK_SECONDS))
+        return positions.head(self.lane).position
+
+    def copy(self, wanted: Range) -> None:
+        """Bring the chain over a range; see `run` for what it raises."""
+        failures = 0
+        while True:
+            try:
+                at = self.position()
+                if at < wanted.first:
+                    self._pass_over(wanted.first)
+                elif at < wanted.next:
+                    for chunk in self.log.read(
+                        self.task.read_topic, self.task.partition, Range(at, wanted.next), deadline_in(CHUNK_SECONDS)
+                    ):
+                        self._replicate(chunk)
+                        failures = 0
+                        if self.position() > chunk.covered:
+                            break  # a twin is ahead: read on from where it stands
+                else:
+                    return
+            except LeaseHeld:
+                raise  # somebody else has the lane now
+            except Retriable as exc:
+                failures += 1
+                self.races += isinstance(exc, LostRace)
+                if failures >= TRIES:
+                    raise
+                self.replicator.forget()
+                self.note("running", str(exc), force=True)
+                self.sleep(min(PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS))
+
+    # The lease
+
+    def hold(self) -> None:
+        """Take the lane, or keep it for longer, where a third of the lease's term is gone."""
+        now = self.clock()
+        if self.leases is None or not self.task.holder or now < self._renew_at:
+            return
+        term = self.task.lease_seconds * 1000
+        self.leases.take(self.lane, Lease(holder=self.task.holder, until=now + term), now=now)
+        self._renew_at = now + term // 3
+
+    def let_go(self) -> None:
+        """Give the lane back."""
+        if self.leases is not None and self.task.holder:
+            self.leases.let_go(self.lane, self.task.holder)
+
+    # What was done
+
+    def note(self, state: LaneStateName, text: str = "", *, force: bool = False) -> None:
+        """Say how far the lane is, every few seconds, or now."""
+        now = self.clock()
+        if self.files is None or (not force and now - self._noted_at < EVERY_MS):
+            return
+        self._noted_at = now
+        ranges = self.task.ranges
+        position = self._position_or(ranges[0].first if ranges else 0)
+        progress = LaneProgress(
+            lane=str(self.lane),
+            state=state,
+            phase=self.phase,
+            done=sum(max(0, min(position, each.next) - each.first) for each in ranges),
+            total=sum(each.next - each.first for each in ranges),
+            records=self.written,
+            bytes=self.written_bytes,
+            position=position,
+            note=text,
+            at=now,
+        )
+        self.files.write(lane_file(self.task.lane_topic, self.task.partition), msgspec.json.encode(progress))
+
+    def result(
+        self, state: Literal["done", "stopped", "failed"], *, handed_over: HandedOver = "", error: str = ""
+    ) -> CopyResult:
+        """What became of the lane, with what stands in its chain of the task's ranges."""
+        self.note(state, error, force=True)
+        copied = self._copied()
+        return CopyResult(
+            lane=str(self.lane),
+            partition=self.task.partition,
+            state=state,
+            records=copied.records,
+            bytes=copied.bytes,
+            written=self.written,
+            runs=self.runs,
+            first=self.task.ranges[0].first if self.task.ranges else 0,
+            position=self._position_or(0),
+            first_downstream=copied.first_downstream,
+            last_downstream=copied.last_downstream,
+            handed_over=handed_over,
+            attempts=self.attempt + 1,
+            races=self.races,
+            seconds=time.monotonic() - self._began,
+            cpu_seconds=time.process_time() - self._began_cpu,
+            error=error,
+        )
+
+    def _replicate(self, chunk: Chunk, *, examined: bool = True) -> None:
+        self.hold()
+        self.replicator.examined = examined
+        batch = Batch(
+            topic=self.task.lane_topic,
+            records={self.task.partition: chunk.records},
+            covered={self.task.partition: chunk.covered},
+        )
+        outcome = self.replicator.replicate(batch, request=self.task.run_id, deadline=deadline_in(CHUNK_SECONDS))
+        size = sum(run.bytes for run in outcome.runs)
+        self.written += sum(run.records for run in outcome.runs)
+        self.written_bytes += size
+        self.runs += len(outcome.runs)
+        if (stop := outcome.stopped.get(self.task.partition)) is not None:
+            raise LaneStopped(
+                f"the lane stopped ({stop.reason}): {stop.detail}",
+                where=self.lane.at(stop.upstream_offset),
+                hint="look at it with `mirrorless lanes`; resume it, or order to leave the record out, and start again",
+            )
+        self.note("running")
+        if self._pace is not None:
+            self._pace.spend(size, self.hold)
+
+    def _pass_over(self, first: int) -> None:
+        """Let the chain stand where a range begins.
+
+        What lies before the first record of a lane was never the lane's, and a lane beside the flow's has its records
+        where its job puts them. Anything else that is passed over is left to the gap check to explain, as a loss if it
+        is one.
+        """
+        never_its = self.position() == 0 or "#" in self.task.lane_topic
+        self._replicate(Chunk([], first), examined=never_its)
+
+    def _position_or(self, unknown: int) -> int:
+        try:
+            return self.position()
+        except Retriable:
+            return unknown
+
+    def _copied(self) -> _Copied:
+        copied = _Copied()
+        try:
+            self.position()
+            chains, generation = self.replicator.chains, self.replicator.positions.head(self.lane).generation
+            for wanted in self.task.ranges:
+                link = chains.at_or_before(self.lane, generation, wanted.first)
+                links = [link] if link is not None else []
+                while links:
+                    for each in links:
+                        if isinstance(each, Run):
+                            copied.add(each, wanted)
+                    if links[-1].next >= wanted.next:
+                        break
+                    links = chains.after(self.lane, generation, links[-1].position, limit=LINKS)
+        except Retriable:
+            return _Copied()  # a store that does not answer says nothing; the chain is read again by the next run
+        return copied
+
+
+@dataclass(slots=True)
+class _Copied:
+    """What the chain says about a task's ranges."""
+
+    records: int = 0
+    bytes: int = 0
+    first_downstream: int | None = None
+    last_downstream: int | None = None
+
+    def add(self, run: Run, wanted: Range) -> None:
+        inside = 0
+        for span in run.spans:
+            first, following = max(span.upstream, wanted.first), min(span.upstream + span.length, wanted.next)
+            if first >= following:
+                continue
+            inside += following - first
+            if self.first_downstream is None:
+                self.first_downstream = span.downstream + first - span.upstream
+            self.last_downstream = span.downstream + following - 1 - span.upstream
+        if inside:
+            self.records += inside
+            # A run that reaches beyond the range tells its bytes as a whole: its records count alike.
+            self.bytes += run.bytes if inside == run.records else run.bytes * inside // run.records
+
+
+def deadline_in(seconds: float) -> Deadline:
+    """A deadline that many seconds from now."""
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()

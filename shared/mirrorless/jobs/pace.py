@@ -1,0 +1,34 @@
+"""How is a rate cap kept? By a pause after each chunk, as long as the chunk should have taken and did not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+BIT_SECONDS = 5.0
+"""The longest pause in one piece: in between the lease is renewed."""
+
+CREDIT_SECONDS = 1.0
+"""What a lane that was slower than its cap may catch up at most."""
+
+
+class Pace:
+    """Keeps one lane's average at or below its share of the cap."""
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rate = bytes_per_second
+        self._sleep, self._clock = sleep, clock
+        self._free_at = clock()
+
+    def spend(self, size: int, meanwhile: Callable[[], None]) -> None:
+        """Account for bytes that were written, and wait until the next may be; `meanwhile` is called between waits."""
+        self._free_at = max(self._free_at, self._clock() - CREDIT_SECONDS) + size / self._rate
+        while (left := self._free_at - self._clock()) > 0:
+            self._sleep(min(left, BIT_SECONDS))
+            meanwhile()

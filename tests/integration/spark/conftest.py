@@ -1,0 +1,33 @@
+"""One Spark for all tests of jobs: two tasks at a time, four tries of each, workers that find the lab's DynamoDB."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lab.dynamodb import DynamoDbLocal
+from mirrorless.adapters.spark_lanes import MASTER, spark_session
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def spark(dynamodb: DynamoDbLocal) -> Iterator[SparkSession]:
+    """The session. Workers take their environment from the moment of its start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MASTER, "local[2,4]")
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "shared"), str(ROOT))))
+        patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
+        patch.setenv("AWS_ACCESS_KEY_ID", "lab")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        session = spark_session("tests")
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()

@@ -1,0 +1,89 @@
+"""What does a copy by a job leave behind? The same as the forwarder: every record once, in order, and an exact map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from mirrorless.adapters.jobs.lane_worker import copy_lane, wire_copy
+from mirrorless.adapters.kafka_lane_log import KafkaLaneLog
+from mirrorless.adapters.spark_lanes import TaskAttempt, run_lanes
+from mirrorless.chain import Lease, Stop
+from mirrorless.errors import LeaseHeld, RecordsGone
+from mirrorless.jobs.copying import CopyResult, CopyTask, Range
+from mirrorless.jobs.lane_copy import deadline_in
+from mirrorless.jobs.progress import LaneProgress
+from tests.lane_stage import LaneStage
+
+pytestmark = pytest.mark.integration
+
+ONLY = TaskAttempt(number=0, last=True)
+
+
+def task_of(stage: LaneStage, *ranges: tuple[int, int], **changes: object) -> CopyTask:
+    """A copy of ranges of the stage's topic."""
+    task = CopyTask(
+        settings=stage.settings,
+        lane_topic=stage.topic,
+        read_topic=stage.topic,
+        write_topic=stage.remote_topic,
+        partition=0,
+        ranges=tuple(Range(*each) for each in ranges),
+        run_id="backfill-test",
+    )
+    return msgspec.structs.replace(task, **changes)
+
+
+def copied(task: CopyTask) -> CopyResult:
+    """Done in this process, as a worker does it."""
+    return msgspec.json.decode(copy_lane(msgspec.json.encode(task), ONLY), type=CopyResult)
+
+
+def fill(stage: LaneStage, partition: int = 0) -> None:
+    """Nulls, empties, headers and an aborted transaction; ten visible records in thirteen offsets."""
+    write_all = [b"0", None, b"", b"3"]
+    stage.write(*write_all, partition=partition, headers=[("h", b"\xff\x00"), ("h", None), ("", b"")])
+    stage.write(b"4", key=None, partition=partition, timestamp=1_600_000_000_000)
+    write_transaction(stage, b"never", partition=partition, commit=False)
+    stage.write(b"5", b"6", b"7", b"8", partition=partition)
+    write_transaction(stage, b"9", partition=partition, commit=True)
+
+
+def write_transaction(stage: LaneStage, value: bytes, *, partition: int = 0, commit: bool) -> None:
+    """One record and a marker behind it."""
+    producer = Producer({"bootstrap.servers": stage.source.bootstrap, "transactional.id": uuid4().hex, "log_level": 0})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(stage.topic, value, b"k", partition)
+    producer.flush(20)  # what is aborted must have been written, to leave its gap
+    (producer.commit_transaction if commit else producer.abort_transaction)(20)
+
+
+def test_spark_copies_each_lane_once_in_order_and_byte_for_byte(stage: LaneStage, spark: SparkSession) -> None:
+    stage.create(stage.source, stage.topic, 3)
+    for partition in range(3):
+        fill(stage, partition)
+    log = KafkaLaneLog(stage.settings.source, flow=stage.settings.flow)
+    tasks = []
+    for partition in range(3):
+        bounds = log.bounds(stage.topic, partition, deadline_in(20))
+        tasks.append(task_of(stage, (bounds.first, bounds.next), partition=partition, holder="backfill-test"))
+    found = run_lanes(spark, copy_lane, [msgspec.json.encode(each) for each in tasks])
+    results = [msgspec.json.decode(each, type=CopyResult) for each in found]
+    assert [(each.state, each.error, each.records, each.position) for each in results] == [("done", "", 10, 13)] * 3
+    stage.assert_mirrored()
+
+
+def test_a_copy_that_runs_again_writes_nothing(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    fill(stage)
+    first = copied(task_of(stage, (0, 13)))
+    again = copied(task_of(stage, (0, 13)))
+    assert (first.records, first.written) == (again.records, 10) == (10, 10)
+    assert (again.written, again.first_downstream, again.last_downstream) == (0, first.first_downstream, 9)
+    stage.assert_mirrored()
