@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from uuid import uuid4
 
 import msgspec
@@ -10,14 +9,11 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.jobs.lane_worker import copy_lane, wire_copy
+from mirrorless.adapters.jobs.lane_worker import copy_lane
 from mirrorless.adapters.kafka_lane_log import KafkaLaneLog
 from mirrorless.adapters.spark_lanes import TaskAttempt, run_lanes
-from mirrorless.chain import Lease, Stop
-from mirrorless.errors import LeaseHeld, RecordsGone
 from mirrorless.jobs.copying import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
-from mirrorless.jobs.progress import LaneProgress
 from tests.lane_stage import LaneStage
 
 pytestmark = pytest.mark.integration
