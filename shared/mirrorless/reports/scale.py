@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 MOST_STEPS = 6
 
+SAME = 1e-9
+"""Values that differ by so small a part of them are one place on an axis."""
+
 LEAST = 1e-300
 """On a logarithmic axis: below it, powers of ten are no numbers of the machine."""
 
@@ -49,10 +52,11 @@ def scale(values: Iterable[float], begin: float, end: float, *, log: bool = Fals
         low, high = 10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high))
         return Scale(low, high if high > low else low * 10, begin, end, log=True)
     low = min(0.0, low) if zero else low
-    if high <= low:
-        high = low + (abs(low) or 1.0)
+    if high - low <= max(LEAST, abs(low) * SAME, abs(high) * SAME):
+        high = low + max(abs(low), 1.0)
     step = _step(low, high)
-    return Scale(math.floor(low / step) * step, math.ceil(high / step) * step, begin, end)
+    low, high = min(low, math.floor(low / step) * step), max(high, math.ceil(high / step) * step)
+    return Scale(low, high, begin, end)
 
 
 def _step(low: float, high: float) -> float:
