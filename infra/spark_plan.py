@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infra.spark_archive import PYTHON
+from mirrorless.jobs.cost import DRIVER, EXECUTOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,12 +25,6 @@ IDLE_MINUTES = 15
 QUEUE_MINUTES = 360
 MOST_RUNS = 15
 
-DRIVER = {"cores": 2, "memory": 3, "overhead": 1}
-"""vCPU and GB. It plans, and asks Kafka for offsets."""
-
-EXECUTOR = {"cores": 2, "memory": 3, "overhead": 3}
-"""vCPU and GB. Two lanes at a time: the Python workers hold the records, outside of the JVM's heap."""
-
 UNPACKED = "environment"
 """The folder, beside the job's, that Spark unpacks the archive into."""
 
@@ -37,11 +32,6 @@ UNPACKED = "environment"
 def application_name(flow: FlowDeployment) -> str:
     """The name of the application that a flow's jobs run on."""
     return f"mirrorless-{flow.flow.target.alias}"
-
-
-def parameter_name(flow: FlowDeployment) -> str:
-    """The name of the SSM parameter that says how a flow's jobs are submitted, with the target."""
-    return f"/mirrorless/{flow.id}/jobs"
 
 
 def log_group(application: str) -> str:
@@ -61,15 +51,15 @@ def prefix(flow: FlowDeployment) -> str:
 
 def most_executors(spark: SparkSection) -> int:
     """How many executors one job may have, beside its driver, within what the application may have."""
-    by_cores = (spark.maximum_vcpu - DRIVER["cores"]) // EXECUTOR["cores"]
-    by_memory = (spark.maximum_memory_gb - _gb(DRIVER)) // _gb(EXECUTOR)
+    by_cores = (spark.maximum_vcpu - DRIVER.cores) // EXECUTOR.cores
+    by_memory = (spark.maximum_memory_gb - DRIVER.gb) // EXECUTOR.gb
     return max(1, min(by_cores, by_memory))
 
 
 def most_runs(spark: SparkSection) -> int:
     """How many jobs may run at once: each with a driver and at least one executor, so that none waits for the other."""
-    by_cores = spark.maximum_vcpu // (DRIVER["cores"] + EXECUTOR["cores"])
-    by_memory = spark.maximum_memory_gb // (_gb(DRIVER) + _gb(EXECUTOR))
+    by_cores = spark.maximum_vcpu // (DRIVER.cores + EXECUTOR.cores)
+    by_memory = spark.maximum_memory_gb // (DRIVER.gb + EXECUTOR.gb)
     return max(1, min(MOST_RUNS, by_cores, by_memory))
 
 
@@ -80,12 +70,12 @@ def spark_defaults(spark: SparkSection) -> dict[str, str]:
         "spark.speculation": "false",
         "spark.task.maxFailures": "8",
         "spark.sql.session.timeZone": "UTC",
-        "spark.driver.cores": str(DRIVER["cores"]),
-        "spark.driver.memory": f"{DRIVER['memory']}g",
-        "spark.driver.memoryOverhead": f"{DRIVER['overhead']}g",
-        "spark.executor.cores": str(EXECUTOR["cores"]),
-        "spark.executor.memory": f"{EXECUTOR['memory']}g",
-        "spark.executor.memoryOverhead": f"{EXECUTOR['overhead']}g",
+        "spark.driver.cores": str(DRIVER.cores),
+        "spark.driver.memory": f"{DRIVER.memory}g",
+        "spark.driver.memoryOverhead": f"{DRIVER.overhead}g",
+        "spark.executor.cores": str(EXECUTOR.cores),
+        "spark.executor.memory": f"{EXECUTOR.memory}g",
+        "spark.executor.memoryOverhead": f"{EXECUTOR.overhead}g",
         # Without a bound, EMR's is infinite; without a start, it is three, which a small maximum has no room for.
         "spark.dynamicAllocation.maxExecutors": str(most_executors(spark)),
         "spark.dynamicAllocation.initialExecutors": "1",
@@ -108,7 +98,3 @@ def submit_confs(*, package: str, environment: str) -> Mapping[str, str]:
         **{f"spark.emr-serverless.driverEnv.{name}": value for name, value in driver.items()},
         **{f"spark.executorEnv.{name}": value for name, value in python.items()},
     }
-
-
-def _gb(worker: Mapping[str, int]) -> int:
-    return worker["memory"] + worker["overhead"]

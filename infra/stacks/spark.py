@@ -21,6 +21,7 @@ from infra.exceptions import acknowledge
 from infra.log_group import add_log_group
 from infra.rights import storage, together
 from infra.stacks import PlacedStack
+from mirrorless.jobs.submission import parameter_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,13 +168,16 @@ class FlowJobs(Construct):
             "bucket": place.bucket_name,
             "prefix": spark_plan.prefix(flow),
             "kms_key_arn": key,
+            "log_group": spark_plan.log_group(application.name),
+            "most_executors": spark_plan.most_executors(deployment.settings.spark),
+            "architecture": deployment.settings.spark.architecture,
             "jobs": uris,
             "confs": spark_plan.submit_confs(package=package, environment=environment),
         }
         parameter = ssm.StringParameter(
             self,
             "Submission",
-            parameter_name=spark_plan.parameter_name(flow),
+            parameter_name=parameter_name(flow.flow.name),
             description=f"How jobs of {flow.id} are submitted",
             string_value=Stack.of(self).to_json_string(submission),
         )

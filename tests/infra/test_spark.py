@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -17,6 +17,9 @@ from infra.guard.stateful import Resource
 from mirrorless.configuration import load
 from mirrorless.configuration.deployment_section import SparkSection
 from mirrorless.configuration.problems import InvalidConfiguration
+from mirrorless.jobs.cost import DRIVER, EXECUTOR
+from mirrorless.jobs.request import Kind
+from mirrorless.jobs.submission import decode_submission, parameter_name
 from tests.assembly import EXAMPLES, Assembly, assemble
 from tests.changed_examples import without_networks
 
@@ -104,14 +107,12 @@ def test_flows_towards_one_cluster_share_its_application_and_its_network(assembl
     ],
 )
 def test_every_job_that_runs_has_room_for_an_executor_and_none_asks_for_more_than_there_is(spark: SparkSection) -> None:
-    driver, executor = spark_plan.DRIVER, spark_plan.EXECUTOR
     runs, executors = spark_plan.most_runs(spark), spark_plan.most_executors(spark)
-    driver_gb, executor_gb = driver["memory"] + driver["overhead"], executor["memory"] + executor["overhead"]
 
-    assert runs * (driver["cores"] + executor["cores"]) <= spark.maximum_vcpu
-    assert runs * (driver_gb + executor_gb) <= spark.maximum_memory_gb
-    assert driver["cores"] + executors * executor["cores"] <= spark.maximum_vcpu
-    assert driver_gb + executors * executor_gb <= spark.maximum_memory_gb
+    assert runs * (DRIVER.cores + EXECUTOR.cores) <= spark.maximum_vcpu
+    assert runs * (DRIVER.gb + EXECUTOR.gb) <= spark.maximum_memory_gb
+    assert DRIVER.cores + executors * EXECUTOR.cores <= spark.maximum_vcpu
+    assert DRIVER.gb + executors * EXECUTOR.gb <= spark.maximum_memory_gb
     assert runs >= 1
     assert executors >= 1
 
@@ -188,6 +189,19 @@ def test_what_a_job_is_submitted_with_is_what_its_role_may_read(assembled: Assem
     assert said["application_id"] == "application"
     assert said["role_arn"] == "arn:aws:iam::444455556666:role/mirrorless-jobs-production_vault"
     assert (said["bucket"], said["prefix"]) == ("mirrorless-444455556666-us-west-2", "flows/production_vault/")
+
+
+@pytest.mark.parametrize("example", [name for name in EXAMPLES if name != "aggregation"])
+def test_whoever_starts_a_job_can_read_what_the_deployment_says(example: str, assembled: Assembled) -> None:
+    assembly = assembled(example)
+    for flow in assembly.deployment.flows:
+        name = parameter_name(flow.flow.name)
+        said = decode_submission(json.dumps(submission(assembly, flow.id)), where=name)
+
+        assert name == f"/mirrorless/{flow.id}/jobs"
+        assert said.folder("verify-1") == f"s3://{said.bucket}/flows/{flow.id}/jobs/verify-1"
+        assert set(said.jobs) == set(get_args(Kind))
+        assert said.most_executors == 31
 
 
 def test_artifacts_are_uploaded_to_the_place_of_the_jobs_by_names_that_spark_unpacks(assembled: Assembled) -> None:
