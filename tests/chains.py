@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from mirrorless.chain import Head, LaneState, Lease, Stop, head_of
+from mirrorless.chain import Chains, Head, LaneState, Lease, Stop, head_of
 from mirrorless.errors import ChainBroken, LeaseHeld, LostRace
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ledger import GapSummary, Loss
@@ -214,3 +214,14 @@ def _place(link: Link) -> tuple[int, int]:
 
 def _key(link: Link) -> tuple[Lane, int, int]:
     return link.lane, link.generation, link.position
+
+
+def every_run(chains: Chains, lane: Lane) -> list[Run]:
+    """Every run of a lane's chain, of whatever state, across resets, in order."""
+    found: list[Run] = []
+    for generation in range(chains.heads([lane])[lane].generation + 1):
+        at = -1
+        while links := chains.after(lane, generation, at, limit=100):
+            found += [link for link in links if isinstance(link, Run)]
+            at = links[-1].position
+    return found

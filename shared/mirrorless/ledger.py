@@ -14,9 +14,10 @@ from typing import Literal, Protocol, cast
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import LOSSES, Harmless, Lost, Piece
 
-Cause = Literal["quarantined", "reset"] | Lost
-"""`quarantined`: left out on the operator's order. `reset`: skipped when the operator reset the lane. The others are
-what the scheduled check found in a gap: see `mirrorless.lanes.gaps.Cause`."""
+Cause = Literal["quarantined", "reset", "orphaned"] | Lost
+"""`quarantined`: left out on the operator's order. `reset`: skipped when the operator reset the lane. `orphaned`: on
+the source alone when the flow was reconciled; the detail says what became of it. The others are what the scheduled
+check found in a gap: see `mirrorless.lanes.gaps.Cause`."""
 
 DETAILS: Mapping[str, str] = {
     "retention": "the source's retention had removed it when the gap was looked at",

@@ -46,6 +46,8 @@ class CopyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     ranges: tuple[Range, ...]
     """Growing and apart; what lies between them is not copied, and is passed over by the chain."""
     run_id: str
+    tables_region: str = ""
+    """Where the tables are, if that is not the written cluster's region: a flow that is turned around keeps them."""
     files: str = ""
     """URI or path of the run's folder, for notes of progress; empty for none."""
     holder: str = ""

@@ -64,7 +64,7 @@ def finished(copy: LaneCopy, attempt: TaskAttempt) -> Any:
 def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None) -> LaneCopy:
     """A task with everything that it touches."""
     settings = msgspec.structs.replace(task.settings, delivery="exactly_once")
-    dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
+    dynamodb = dynamodb_client(task.tables_region or settings.target.region, settings.tables_role)
     tables = settings.tables
     chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days)
     states = DynamoDbLaneStates(dynamodb, tables.lanes)

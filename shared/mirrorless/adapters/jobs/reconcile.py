@@ -1,10 +1,348 @@
-"""The reconcile job, wired."""
+"""The reconcile job, wired: look, copy back, find orphans, join, carry out their policy, bring groups back, let go.
+
+Each step can die and be done again: what was copied is in the back lanes' chains, what was joined in the forward ones,
+what is to become of orphans in the loss ledger.
+"""
 
 from __future__ import annotations
 
-from mirrorless.adapters.jobs.driver import JobRun, Outcome
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast
+
+import msgspec
+
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
+from mirrorless.adapters.jobs.kept_leases import KeptLeases
+from mirrorless.adapters.jobs.lane_worker import copy_lane
+from mirrorless.adapters.jobs.reconcile_lanes import find_orphans, look_at_lane
+from mirrorless.adapters.jobs.reconcile_topics import Topics
+from mirrorless.adapters.kafka_groups import KafkaGroups
+from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.spark_lanes import run_lanes
+from mirrorless.chain import LaneState, Stop
+from mirrorless.errors import Retriable
+from mirrorless.jobs.copying import CopyResult, CopyTask
+from mirrorless.jobs.request import Policy, ReconcileOptions
+from mirrorless.lane import Lane
+from mirrorless.positions import STATES_MS
+from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task
+from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
+from mirrorless.reconcile.groups_back import GroupsBack
+from mirrorless.reconcile.joining import Joining
+from mirrorless.reconcile.lane_names import ReconciledLane
+from mirrorless.reconcile.look import HELD, orphans_ahead
+from mirrorless.reconcile.orphans import Stretch, lane_of, to_do
+from mirrorless.reconcile.outcome import LaneOutcome, is_clean, totals_of
+from mirrorless.reconcile.report import report_of
+from mirrorless.reconcile.returning_groups import ReturningGroup
+from mirrorless.reconcile.tally import Tally
+from mirrorless.settings import FlowSettings
+
+Step = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
+"""What a run has behind it."""
+
+ANSWER_SECONDS: Final = 60.0
+"""For one question of the driver's to a cluster."""
 
 
 def reconcile(run: JobRun) -> Outcome:
     """Run it."""
-    raise NotImplementedError(run.request.kind)
+    return Reconciliation(run).act()
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One lane on its way through the job."""
+
+    look: LaneLook
+    lane: ReconciledLane
+    policy: Policy
+    error: str = ""
+    waits: str = ""
+    orphans: tuple[Stretch, ...] = ()
+    until: int = 0
+    position: int = 0
+
+    @property
+    def going(self) -> bool:
+        return not self.look.differs and not self.error
+
+
+@dataclass(slots=True)
+class Reconciliation:
+    """One run of the job."""
+
+    run: JobRun
+    on_step: Callable[[Step], None] = lambda _: None
+    """Told after each step's effect."""
+    settle_ms: int = STATES_MS
+    """For how long a warm forwarder may not have seen that its lane is held."""
+    troubles: list[str] = field(default_factory=list)
+    _states: DynamoDbLaneStates = field(init=False)
+    _chains: DynamoDbChains = field(init=False)
+    _ledger: DynamoDbLossLedger = field(init=False)
+    _topics: Topics = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Wire the stores."""
+        flow = self.run.request.flow
+        client = dynamodb_client(flow.target.region, flow.tables_role)
+        self._states = DynamoDbLaneStates(client, flow.tables.lanes)
+        self._chains = DynamoDbChains(client, flow.tables.offset_map, retention_days=flow.map_retention_days)
+        self._ledger = DynamoDbLossLedger(client, flow.tables.loss_ledger)
+        self._topics = Topics(self.run.request)
+
+    @property
+    def options(self) -> ReconcileOptions:
+        """What becomes of the difference."""
+        return cast("ReconcileOptions", self.run.request.options)
+
+    def act(self) -> Outcome:
+        """Do everything.
+
+        Raises:
+            LeaseHeld: another job has one of the lanes.
+            Retriable: a cluster or a store does not answer.
+        """
+        tasks, left_alone = self._topics.tasks(count=self.options.look_only)
+        forward = [task.lane for task in tasks]
+        request = self.run.request
+        leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds)
+        with nullcontext() if self.options.look_only else leases.of(forward):
+            held_at = self._hold(forward)
+            lanes = [self._lane(each) for each in [*self._look(tasks), *left_alone]]
+            self.on_step("looked")
+            if self.options.look_only:
+                self._find(lanes)
+                groups: list[ReturningGroup] = []
+            else:
+                self._copy_back(lanes)
+                self.on_step("copied")
+                self._find(lanes)
+                self.on_step("found")
+                leases.check()
+                self._join(lanes)
+                self.on_step("joined")
+                self._carry_out(lanes)
+                self.on_step("carried out")
+                groups = self._groups(lanes)
+                self.on_step("groups")
+                self._release(lanes)
+        return self._outcome(lanes, groups, held_at)
+
+    # Held lanes
+
+    def _hold(self, lanes: Sequence[Lane]) -> int | None:
+        """Make sure that the forwarder stands still, also when this run dies; since when, ms since the epoch."""
+        states = self._states.read(lanes)
+        held = [states.get(lane, LaneState()).stop for lane in lanes]
+        first = min((stop.at for stop in held if stop is not None and stop.reason == HELD), default=None)
+        if self.options.look_only:
+            return first
+        loose = [lane for lane, stop in zip(lanes, held, strict=True) if stop is None]
+        if loose:
+            self.troubles.append(
+                f"{len(loose)} lanes were not held: what the forwarder brought over since the source came back counts "
+                "as replicated; hold the flow's lanes as soon as its source is lost"
+            )
+        for lane in loose:
+            detail = f"held by job run {self.run.request.run_id}"
+            self._states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=now()))
+        newest = max((stop.at for stop in held if stop is not None and stop.reason == HELD), default=0)
+        seen_at = (now() if loose else newest) + self.settle_ms
+        if seen_at > now():
+            self.run.phase = "wait until every environment has seen that its lanes are held"
+            time.sleep((seen_at - now()) / 1000)
+        return first
+
+    def _release(self, lanes: Sequence[_Lane]) -> None:
+        """Let the flow run live again where everything is done."""
+        for each in lanes:
+            state = self._states.read([each.lane.forward]).get(each.lane.forward)
+            if each.going and not each.waits and state is not None and state.stop and state.stop.reason == HELD:
+                self._states.resume(each.lane.forward)
+
+    # On Spark
+
+    def _look(self, tasks: Sequence[LookTask]) -> list[LaneLook]:
+        self.run.phase = "look"
+        found = run_lanes(self.run.spark, look_at_lane, [msgspec.json.encode(task) for task in tasks])
+        return [msgspec.json.decode(each, type=LaneLook) for each in found]
+
+    def _copy_back(self, lanes: Sequence[_Lane]) -> None:
+        self.run.phase = "copy back"
+        rounds: list[list[tuple[_Lane, CopyTask]]] = [[], []]
+        for each in lanes:
+            if not each.going:
+                continue
+            late = each.look.late
+            tasks = back_tasks(self._flow, each.lane, late, each.look.tail, run_id=self._run_id, files=self._files)
+            for task in tasks:
+                rounds[0 if late and task is tasks[0] else 1].append((each, task))
+        for work in rounds:
+            self._copy([(each, task) for each, task in work if each.going])
+
+    def _copy(self, work: Sequence[tuple[_Lane, CopyTask]]) -> None:
+        found = run_lanes(self.run.spark, copy_lane, [msgspec.json.encode(task) for _, task in work])
+        for (each, task), text in zip(work, found, strict=True):
+            result = msgspec.json.decode(text, type=CopyResult)
+            if result.state != "done":
+                each.error = f"{task.lane_topic}-{task.partition}: {result.error}"
+
+    def _find(self, lanes: Sequence[_Lane]) -> None:
+        self.run.phase = "find orphans"
+        going = [each for each in lanes if each.going]
+        tasks = [
+            OrphanTask(
+                settings=self._flow,
+                names=each.look.names,
+                position=each.look.position,
+                until=orphans_ahead(each.look),
+            )
+            for each in going
+        ]
+        found = run_lanes(self.run.spark, find_orphans, [msgspec.json.encode(task) for task in tasks])
+        for each, text in zip(going, found, strict=True):
+            answer = msgspec.json.decode(text, type=OrphanLook)
+            each.error, each.until, each.orphans = answer.error, answer.until, answer.stretches
+            if not self.options.look_only:
+                self._remember(each)
+
+    def _remember(self, each: _Lane) -> None:
+        """Keep what was found for the report of a run that takes over after the join."""
+        name = f"orphans/{each.look.topic}-{each.look.partition}.json"
+        known = self.run.files.read(name)
+        before = msgspec.json.decode(known, type=tuple[Stretch, ...]) if known else ()
+        merged = {stretch.first: stretch for stretch in (*before, *each.orphans)}
+        self.run.files.write(name, msgspec.json.encode(tuple(merged[first] for first in sorted(merged))))
+
+    # On the driver
+
+    def _join(self, lanes: Sequence[_Lane]) -> None:
+        self.run.phase = "join"
+        joining = Joining(chains=self._chains, ledger=self._ledger, clock=now, request=self._run_id)
+        for each in lanes:
+            if not each.going:
+                continue
+            found = OrphanLook(names=each.look.names, until=each.until, stretches=each.orphans)
+            try:
+                each.position = joining.join(each.lane, each.look, found, each.policy)
+            except Retriable as exc:
+                each.error = str(exc)
+
+    def _carry_out(self, lanes: Sequence[_Lane]) -> None:
+        self.run.phase = "orphans"
+        work = []
+        for each in lanes:
+            if not each.going:
+                continue
+            beside = lane_of(each.lane, each.policy)
+            position = self._chains.heads([beside])[beside].position
+            ranges = to_do(each.lane, each.policy, self._ledger.read(each.lane.forward), position=position)
+            if ranges and each.policy == "replay" and self._topics.grew(each.look):
+                each.waits = (
+                    "orphans wait to be written again: the target was still written to. Stop its producers, and start "
+                    "the reconcile again"
+                )
+            elif ranges:
+                task = orphan_task(self._flow, each.lane, each.policy, ranges, run_id=self._run_id, files=self._files)
+                work.append((each, task))
+        self._copy(work)
+
+    def _groups(self, lanes: Sequence[_Lane]) -> list[ReturningGroup]:
+        self.run.phase = "groups"
+        flow = self._flow
+        back = GroupsBack(
+            chains=self._chains,
+            source=KafkaGroups(flow.source, flow=flow.flow),
+            target=KafkaGroups(flow.target, flow=flow.flow),
+            include=self.options.groups,
+            exclude=self.options.groups_exclude,
+        )
+        covered = {each.lane.forward: each.look.target.next for each in lanes if each.going}
+        remote = {(each.look.remote_topic, each.look.partition): each.lane.forward for each in lanes if each.going}
+        end = time.monotonic() + ANSWER_SECONDS
+        groups, troubles = back.bring(remote, covered, lambda: end - time.monotonic())
+        self.troubles += troubles
+        return groups
+
+    # The report
+
+    def _outcome(self, lanes: Sequence[_Lane], groups: Sequence[ReturningGroup], held_at: int | None) -> Outcome:
+        tally = Tally(chains=self._chains, request=self._run_id)
+        found = [self._told(each, tally) for each in lanes]
+        local = self._topics.local(held_at)
+        totals = totals_of(found, groups)
+        clean = is_clean(found, groups, self.troubles)
+        report = report_of(
+            f"Reconcile {self._flow.flow}",
+            lanes=found,
+            groups=groups,
+            local=local,
+            troubles=self.troubles,
+            totals=totals,
+            look_only=self.options.look_only,
+            clean=clean,
+            made_at=now(),
+        )
+        return Outcome(
+            clean=clean,
+            found={
+                "totals": totals,
+                "lanes": msgspec.to_builtins(found),
+                "groups": msgspec.to_builtins(groups),
+                "local_topics": msgspec.to_builtins(local),
+                "troubles": list(self.troubles),
+            },
+            report=report,
+        )
+
+    def _told(self, each: _Lane, tally: Tally) -> LaneOutcome:
+        look = each.look
+        plain = LaneOutcome(
+            topic=look.topic,
+            partition=look.partition,
+            remote_topic=look.remote_topic,
+            policy=each.policy,
+            differs=look.differs,
+            error=each.error,
+            position_before=look.position,
+            position=each.position or look.position,
+            claimed_until=look.chain_end,
+            on_target=look.claimed_records + look.late_records + look.tail_records,
+            bytes_on_target=look.claimed_bytes + look.late_bytes + look.tail_bytes,
+            new=look.late_records + look.tail_records,
+            new_bytes=look.late_bytes + look.tail_bytes,
+            new_ranges=look.to_copy,
+            orphans=each.orphans,
+            waits=each.waits,
+        )
+        if self.options.look_only or look.differs:
+            return plain
+        known = self.run.files.read(f"orphans/{look.topic}-{look.partition}.json")
+        orphans = msgspec.json.decode(known, type=tuple[Stretch, ...]) if known else each.orphans
+        return tally.added(plain, each.lane, orphans, look)
+
+    # What it is about
+
+    def _lane(self, look: LaneLook) -> _Lane:
+        policy = self.options.policies.get(look.topic, self.options.policy)
+        return _Lane(look, look.names.of(self._flow.name), policy)
+
+    @property
+    def _flow(self) -> FlowSettings:
+        return self.run.request.flow
+
+    @property
+    def _run_id(self) -> str:
+        return self.run.request.run_id
+
+    @property
+    def _files(self) -> str:
+        return self.run.files.place

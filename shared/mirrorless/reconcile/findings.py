@@ -1,0 +1,109 @@
+"""What is one lane's part of a reconcile, and what was found in it? Small values: Spark's tasks get and give them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mirrorless.jobs.copying import Range
+from mirrorless.lane import FlowName, Lane
+from mirrorless.reconcile.lane_names import ReconciledLane
+from mirrorless.reconcile.orphans import Stretch
+from mirrorless.settings import FlowSettings
+
+
+class LookTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Look at one partition, on both sides."""
+
+    settings: FlowSettings
+    """Of the flow that is reconciled, as its functions know it."""
+    topic: str
+    partition: int
+    remote_topic: str
+    compacts: bool = False
+    """Whether the source topic is compacted: then a replicated record may be missing there."""
+    count: bool = False
+    """Whether everything new is counted; otherwise it is known to be there, and the copy counts it."""
+
+    @property
+    def lane(self) -> Lane:
+        """The forward lane."""
+        return Lane(FlowName.parse(self.settings.flow), self.topic, self.partition)
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Which lanes a task is about."""
+
+    topic: str
+    partition: int
+    remote: str
+    generation: int
+
+    def of(self, flow: FlowName) -> ReconciledLane:
+        """The lanes themselves."""
+        forward = Lane(flow, self.topic, self.partition)
+        return ReconciledLane(forward=forward, remote_topic=self.remote, generation=self.generation)
+
+
+class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
+    """What one lane looks like before anything is changed."""
+
+    topic: str
+    partition: int
+    remote_topic: str
+    differs: str = ""
+    """Why the lane is left alone, and what to do; empty where it can be reconciled."""
+    generation: int = 0
+    position: int = 0
+    """Of the forward lane: the first upstream offset that was never replicated."""
+    reconciled: bool = False
+    """Whether a reconcile joined the chain's last link: then what follows on the source is the flow's to take."""
+    chain_end: int = 0
+    """Downstream: behind the last record that the chain knows."""
+    claimed_records: int = 0
+    claimed_bytes: int = 0
+    source: Range = Range(0, 0)
+    """Upstream: first offset, and the end as it was found."""
+    target: Range = Range(0, 0)
+    """Downstream: first offset and stable end."""
+    late: tuple[Range, ...] = ()
+    """Downstream offsets of records that stand between runs."""
+    late_records: int = 0
+    late_bytes: int = 0
+    tail: Range | None = None
+    """Downstream offsets behind the chain's end, where there is a record among them."""
+    tail_records: int = 0
+    """Counted where that was asked for."""
+    tail_bytes: int = 0
+    orphans: tuple[Stretch, ...] = ()
+    """As far as they were looked for."""
+
+    @property
+    def names(self) -> Names:
+        """Its names, as plain values."""
+        return Names(topic=self.topic, partition=self.partition, remote=self.remote_topic, generation=self.generation)
+
+    @property
+    def to_copy(self) -> tuple[Range, ...]:
+        """What goes back to the source."""
+        return self.late + ((self.tail,) if self.tail else ())
+
+
+class OrphanTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Find a lane's orphans, once everything new has been copied back."""
+
+    settings: FlowSettings
+    names: Names
+    position: int
+    """Of the forward lane."""
+    until: int
+    """The upstream offset up to which orphans are looked for, at least; where copies stand beyond it, up to them."""
+
+
+class OrphanLook(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane's orphans below the position that it will have."""
+
+    names: Names
+    until: int
+    """The lane's next position."""
+    stretches: tuple[Stretch, ...] = ()
+    error: str = ""

@@ -1,0 +1,130 @@
+"""How does the flow come to know what was brought back? Its chain takes the back lane's runs, turned around.
+
+A record that was copied from the target to the source is the same record on both sides: the back lane's run says where.
+Read the other way, that is a link of the forward chain:
+
+    back lane      upstream = target [40 .. 49]   downstream = source [107 .. 116]
+    forward chain  ... next 100 | position 100, next 117: (107, 40, 10), and [100, 107) is a gap: orphans
+
+So the forwarder finds the copies below its position when the mapping delivers them, and drops them: no echo. And
+offsets translate exactly across the failback, both ways: the chain stays one chain with one order (invariant D).
+
+What stands on the target *before* the chain's end cannot be put into that order: its copies follow on the source what
+they precede on the target. Such a run covers its copies as a gap, and the report tells how many there are.
+
+Pure: a head and runs come in, runs come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mirrorless.chain import Head
+from mirrorless.jobs.copying import Range
+from mirrorless.lane import Lane
+from mirrorless.run import Run, Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """What is to be appended to a lane's chain."""
+
+    runs: tuple[Run, ...]
+    """Committed, each from where the one before it ends; the first begins at the head's position."""
+    unmapped: int
+    """Records that came back and whose offsets do not translate."""
+
+    @property
+    def end(self) -> int | None:
+        """The lane's position afterwards; None when nothing is appended."""
+        return self.runs[-1].next if self.runs else None
+
+
+def copies_above(back: Iterable[Run], position: int) -> list[Run]:
+    """The runs of a back lane whose copies stand on the source at or above a position: those not joined yet."""
+    return [run for run in back if run.last_downstream is not None and run.last_downstream >= position]
+
+
+def places_of(back: Iterable[Run]) -> list[Range]:
+    """Where the copies stand on the source, growing and apart."""
+    return [Range(span.downstream, span.downstream + span.length) for run in back for span in run.spans]
+
+
+def joined(
+    lane: Lane, head: Head, back: Sequence[Run], *, mapped_from: int, until: int, request: str, now: int
+) -> Join:
+    """The links that bring a lane's chain over everything that was brought back, and over the orphans in between.
+
+    Args:
+        lane: the forward lane.
+        head: of its chain, not in doubt.
+        back: the committed runs of the back lane whose copies are not joined yet.
+        mapped_from: the chain's end on the target: what stands below cannot be mapped.
+        until: the lane's position afterwards, at least.
+        request: the job run.
+        now: ms since the epoch.
+    """
+    runs: list[Run] = []
+    at, end, unmapped = head.position, mapped_from, 0
+    for each in back:
+        last = each.last_downstream
+        if last is None or last < at:
+            continue
+        spans = turned_around(each.spans)
+        link = replace(
+            each,
+            lane=lane,
+            generation=head.generation,
+            position=at,
+            next=last + 1,
+            spans=spans,
+            quarantined=(),
+            request=request,
+            settled_at=now,
+            examined=True,
+        )
+        if spans[0].downstream < end or spans[0].upstream < at:
+            unmapped += each.records
+            link = _gap(link)
+        else:
+            end = spans[-1].downstream + spans[-1].length
+        runs.append(link)
+        at = last + 1
+    if until > at:
+        runs.append(
+            _gap(
+                Run(
+                    lane=lane,
+                    generation=head.generation,
+                    position=at,
+                    next=until,
+                    spans=(),
+                    state="committed",
+                    writer="",
+                    attempt=f"{request}.{at}",
+                    fingerprint=b"",
+                    digest=b"",
+                    oldest_timestamp=-1,
+                    newest_timestamp=-1,
+                    records=0,
+                    bytes=0,
+                    request=request,
+                    settled_at=now,
+                    examined=True,
+                )
+            )
+        )
+    return Join(runs=tuple(runs), unmapped=unmapped)
+
+
+def turned_around(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """The same records, seen from the other side."""
+    return tuple(Span(span.downstream, span.upstream, span.length) for span in spans)
+
+
+def _gap(run: Run) -> Run:
+    """The same upstream offsets without a record."""
+    return replace(
+        run, spans=(), fingerprint=b"", digest=b"", oldest_timestamp=-1, newest_timestamp=-1, records=0, bytes=0
+    )

@@ -1,0 +1,249 @@
+"""How does one lane look on both sides? Read as little as the chain does not already prove.
+
+    the chain      its runs, whole: what they claim of the target's log
+    the target     holes between runs, and what follows the last one
+    the source     the records of the last run, to see that it is still the same source; and, for orphans, what follows
+
+The source was down, and may have come back without its last records, or as another topic. Then its offsets do not mean
+what the chain says they mean, and the lane is left alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from mirrorless.chain import Chains, Head, LaneStates
+from mirrorless.doubt import settle_doubt
+from mirrorless.errors import ChainBroken, Retriable
+from mirrorless.history import contradiction
+from mirrorless.jobs.copying import LaneLog, Range
+from mirrorless.reconcile.difference import Claims, claims_of, narrowed, runs_of, unclaimed
+from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
+from mirrorless.reconcile.join import copies_above, places_of
+from mirrorless.reconcile.lane_names import ReconciledLane
+from mirrorless.reconcile.orphans import Stretch, stretches_of
+from mirrorless.record import Record
+from mirrorless.run import Run
+from mirrorless.target import Deadline, Target
+
+HELD = "held"
+"""Why an operator's held lane stands still."""
+
+BY_RECONCILE = "reconcile-"
+"""How the ids of such job runs begin: so is the request of the links that they join."""
+
+HIDDEN_SECONDS = 960.0
+"""How long an open transaction is waited for: brokers let one live for 15 minutes at most."""
+
+LOOK_EVERY_SECONDS = 0.5
+
+SECONDS = 60.0
+"""For one chunk or one answer."""
+
+Ends = Callable[[str, int], "tuple[int, int, int] | None"]
+"""First offset, stable end and high watermark of a partition; None when it is not there."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneView:
+    """One lane, and everything that shows it."""
+
+    chains: Chains
+    states: LaneStates
+    target: Target
+    """Only asked what became of a run in doubt."""
+    source_log: LaneLog
+    target_log: LaneLog
+    source_ends: Ends
+    target_ends: Ends
+    transactional: bool
+    """Whether runs are written in transactions, and so have markers behind them."""
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    def look(self, task: LookTask) -> LaneLook:
+        """Find out what is new on the target, and whether the source is the one that the chain knows.
+
+        Raises:
+            Retriable: a cluster or a store does not answer.
+        """
+        found = LaneLook(topic=task.topic, partition=task.partition, remote_topic=task.remote_topic)
+        stop = self.states.read([task.lane]).get(task.lane)
+        if stop is not None and stop.stop is not None and stop.stop.reason != HELD:
+            return _leave(
+                found, f"the lane is stopped ({stop.stop.reason}): {stop.stop.detail}; see `mirrorless lanes`"
+            )
+        try:
+            head = self._head(task)
+        except ChainBroken as exc:
+            return _leave(found, str(exc))
+        runs = list(runs_of(self.chains, task.lane))
+        claims = claims_of(runs, markers=self.transactional)
+        found = replace(
+            found,
+            generation=head.generation,
+            position=head.position,
+            reconciled=head.run is not None and head.run.request.startswith(BY_RECONCILE),
+            chain_end=claims.end,
+            claimed_records=claims.records,
+            claimed_bytes=claims.bytes,
+        )
+        ends = self.source_ends(task.topic, task.partition)
+        if reason := self._differs(task, head, runs, ends):
+            return _leave(found, reason)
+        if ends is not None:
+            # What an open transaction still hides is decided before orphans are counted: it is waited for.
+            found = replace(found, source=Range(ends[0], ends[2]))
+        return self._new(task, found, claims)
+
+    def orphans(self, task: OrphanTask) -> OrphanLook:
+        """Find the records of the source that are neither replicated nor copies.
+
+        Raises:
+            Retriable: a cluster or a store does not answer, or an open transaction hides records.
+        """
+        lane = task.names.of(task.settings.name)
+        back = copies_above(runs_of(self.chains, lane.back), task.position)
+        copies = places_of(back)
+        until = max(task.until, copies[-1].next if copies else 0)
+        wanted = Range(task.position, until)
+        if wanted.first >= wanted.next:
+            return OrphanLook(names=task.names, until=task.position)
+        self._await_stable(task.names.topic, task.names.partition, until)
+        records = self._records(self.source_log, task.names.topic, task.names.partition, wanted)
+        stretches = stretches_of(((each.offset, _size(each)) for each in records), copies)
+        return OrphanLook(names=task.names, until=until, stretches=tuple(stretches))
+
+    # The chain
+
+    def _head(self, task: LookTask) -> Head:
+        head = self.chains.heads([task.lane])[task.lane]
+        if head.run is not None and head.in_doubt:
+            settle_doubt(
+                head.run, task.remote_topic, chains=self.chains, target=self.target, deadline=_in_seconds(SECONDS)
+            )
+            head = self.chains.heads([task.lane])[task.lane]
+        if head.in_doubt:
+            raise Retriable("somebody prepared the lane anew: is it held?", where=str(task.lane))
+        return head
+
+    # The target
+
+    def _new(self, task: LookTask, found: LaneLook, claims: Claims) -> LaneLook:
+        ends = self.target_ends(task.remote_topic, task.partition)
+        if ends is None:
+            if claims.end:
+                return _leave(found, f"the target has no {task.remote_topic}-{task.partition}, which the chain knows")
+            return found
+        log = Range(ends[0], ends[1])
+        holes, tail = unclaimed(claims, log, since=self._brought_back(task, found.generation))
+        seen = [record for hole in holes for record in self._records(self.target_log, *_remote(task), hole)]
+        records = size = 0
+        if tail is not None:
+            first = 0
+            for record in self._records(self.target_log, *_remote(task), tail):
+                first = first if records else record.offset
+                records, size = records + 1, size + _size(record)
+                if not task.count:
+                    break
+            tail = Range(first, tail.next) if records else None
+        return replace(
+            found,
+            target=log,
+            late=narrowed(holes, [record.offset for record in seen]),
+            late_records=len(seen),
+            late_bytes=sum(map(_size, seen)),
+            tail=tail,
+            tail_records=records if task.count else 0,
+            tail_bytes=size if task.count else 0,
+        )
+
+    def _brought_back(self, task: LookTask, generation: int) -> int:
+        """Below which downstream offset everything was brought back before, whatever the source was then."""
+        lanes = [
+            ReconciledLane(forward=task.lane, remote_topic=task.remote_topic, generation=each).back
+            for each in range(generation + 1)
+        ]
+        return max(head.position for head in self.chains.heads(lanes).values())
+
+    # The source
+
+    def _differs(self, task: LookTask, head: Head, runs: Sequence[Run], ends: tuple[int, int, int] | None) -> str:
+        """Why the source is not what the chain knows; empty when it is."""
+        if ends is None:
+            return (
+                f"the source has no {task.topic}-{task.partition}: create the topic as it was, or let it grow; where "
+                f"the chain knows records of it, `lanes reset --to earliest` comes before another reconcile"
+            )
+        start, _, high = ends
+        if high < head.position:
+            return (
+                f"the source ends at {high}, and upstream offsets up to {head.position - 1} were replicated: it lost "
+                f"its end, or the topic was created anew. The target has what the source lost: compare them, then "
+                f"`lanes reset --to {high}`, and start again"
+            )
+        last = next((run for run in reversed(runs) if run.spans and run.generation == head.generation), None)
+        if last is None or last.next <= start:
+            return ""
+        return self._contradicts(task, last, start)
+
+    def _contradicts(self, task: LookTask, last: Run, start: int) -> str:
+        """Hold the records of the last run against the source's."""
+        self._await_stable(task.topic, task.partition, last.next)
+        wanted = Range(max(start, last.position), last.next)
+        seen = list(self._records(self.source_log, task.topic, task.partition, wanted))
+        if found := contradiction(seen, [last]):
+            offset, reason = found
+            return f"upstream offset {offset}: {reason}; it is another source: see `lanes reset`"
+        end = last.spans[-1].upstream + last.spans[-1].length - 1
+        if not task.compacts and end >= start and (not seen or seen[-1].offset < end):
+            return f"the record at upstream offset {end} was replicated, and the source does not have it any more"
+        return ""
+
+    def _await_stable(self, topic: str, partition: int, until: int) -> None:
+        """Wait until no transaction hides anything below an offset of the source."""
+        deadline = self.clock() + HIDDEN_SECONDS
+        while (stable := self.source_log.bounds(topic, partition, _in_seconds(SECONDS)).next) < until:
+            if self.clock() > deadline:
+                raise Retriable(
+                    f"an open transaction hides what stands from {stable} on",
+                    where=f"{topic}-{partition}",
+                    hint="find it with kafka-transactions.sh find-hanging, and abort it",
+                )
+            self.sleep(LOOK_EVERY_SECONDS)
+
+    @staticmethod
+    def _records(log: LaneLog, topic: str, partition: int, wanted: Range) -> Iterator[Record]:
+        for chunk in log.read(topic, partition, wanted, _in_seconds(SECONDS)):
+            yield from chunk.records
+
+
+def orphans_ahead(look: LaneLook) -> int:
+    """Up to which upstream offset a lane's orphans are looked for, when nothing is copied beyond it."""
+    return look.position if look.reconciled else max(look.position, look.source.next)
+
+
+def summed(stretches: Sequence[Stretch]) -> tuple[int, int]:
+    """Records and bytes."""
+    return sum(each.records for each in stretches), sum(each.bytes for each in stretches)
+
+
+def _leave(found: LaneLook, reason: str) -> LaneLook:
+    return replace(found, differs=reason)
+
+
+def _remote(task: LookTask) -> tuple[str, int]:
+    return task.remote_topic, task.partition
+
+
+def _size(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"")
+
+
+def _in_seconds(seconds: float) -> Deadline:
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()

@@ -1,0 +1,110 @@
+"""Which records of the source were never replicated, and what becomes of them?
+
+An orphan is a visible record of the source at or above the lane's position that is not a copy from the target. Orphans
+are kept as stretches: what lies between two copies. A stretch has the orphans' offsets, and may hold markers as well.
+
+    report       stays where it is; the loss ledger names it
+    quarantine   copied to `<remote topic>.orphans` on the target, once
+    replay       written again at the source topic's end, once: the flow brings it to the target, groups meet it
+
+The ledger is the list of what is to be done. It is written before the chain passes the orphans, so a run that died is
+made up for by the next one; what was done before is in the chains of the lanes beside the flow's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from mirrorless.jobs.copying import Range
+from mirrorless.jobs.request import Policy
+from mirrorless.lane import Lane
+from mirrorless.ledger import Loss
+from mirrorless.reconcile.lane_names import ReconciledLane
+
+_DONE: Final[dict[Policy, str]] = {
+    "report": "never replicated before the source was lost; it is on the source alone",
+    "quarantine": "never replicated before the source was lost; copied to {topic} on the target",
+    "replay": "never replicated before the source was lost; written again behind what came back from the target",
+}
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """Orphans with no copy between them: upstream offsets [first, next)."""
+
+    first: int
+    next: int
+    records: int
+    bytes: int
+    """Key and value bytes."""
+
+
+def stretches_of(records: Iterable[tuple[int, int]], copies: Sequence[Range]) -> list[Stretch]:
+    """The orphans among a lane's records.
+
+    Args:
+        records: upstream offset and size of each visible record from the lane's position on, growing.
+        copies: where records stand that came from the target, growing and apart.
+    """
+    found: list[Stretch] = []
+    which, parted = 0, True
+    for offset, size in records:
+        while which < len(copies) and copies[which].next <= offset:
+            which, parted = which + 1, True
+        if which < len(copies) and copies[which].first <= offset:
+            parted = True
+            continue
+        if parted:
+            found.append(Stretch(offset, offset + 1, 1, size))
+        else:
+            last = found.pop()
+            found.append(Stretch(last.first, offset + 1, last.records + 1, last.bytes + size))
+        parted = False
+    return found
+
+
+def orphaned(lane: ReconciledLane, policy: Policy, stretches: Iterable[Stretch], *, at: int) -> Iterator[Loss]:
+    """What the ledger keeps of a lane's orphans; `at` is in ms since the epoch."""
+    for stretch in stretches:
+        yield Loss(
+            lane=lane.forward,
+            generation=lane.generation,
+            first=stretch.first,
+            next=stretch.next,
+            cause="orphaned",
+            detail=what_is_done(lane, policy),
+            at=at,
+        )
+
+
+def what_is_done(lane: ReconciledLane, policy: Policy) -> str:
+    """The ledger's words for a policy."""
+    return _DONE[policy].format(topic=lane.orphans_topic)
+
+
+def to_do(lane: ReconciledLane, policy: Policy, losses: Iterable[Loss], *, position: int) -> tuple[Range, ...]:
+    """The orphans that wait for their policy to be carried out.
+
+    Args:
+        lane: whose.
+        policy: `quarantine` or `replay`; with `report` nothing is to be done.
+        losses: of the forward lane, by upstream offset.
+        position: of the lane beside the flow's that carries it out: what lies below is done.
+    """
+    if policy == "report":
+        return ()
+    return tuple(
+        Range(max(loss.first, position), loss.next)
+        for loss in losses
+        if loss.cause == "orphaned"
+        and loss.generation == lane.generation
+        and loss.detail == what_is_done(lane, policy)
+        and loss.next > position
+    )
+
+
+def lane_of(lane: ReconciledLane, policy: Policy) -> Lane:
+    """The lane beside the flow's that carries a policy out."""
+    return lane.replay if policy == "replay" else lane.orphans

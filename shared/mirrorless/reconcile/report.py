@@ -1,0 +1,205 @@
+"""What does a reconcile's report show? Figures, the lanes, what stands where, the groups, and what is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from mirrorless.reconcile.outcome import READY, LaneOutcome, LocalTopic
+from mirrorless.reconcile.returning_groups import ReturningGroup
+from mirrorless.reports.report import Figure, LanePlot, Report, Section, Segment, Table, Tone
+
+REPLICATED, NEW, ORPHANED = "replicated", "new on the target", "orphaned"
+
+
+def report_of(
+    title: str,
+    *,
+    lanes: Sequence[LaneOutcome],
+    groups: Sequence[ReturningGroup],
+    local: Sequence[LocalTopic],
+    troubles: Sequence[str],
+    totals: Mapping[str, Any],
+    look_only: bool,
+    clean: bool,
+    made_at: int,
+) -> Report:
+    """The whole report; `made_at` is in ms since the epoch."""
+    return Report(
+        title=title,
+        verdict=_verdict(totals, look_only=look_only, clean=clean),
+        tone="good" if clean else "bad",
+        figures=tuple(_figures(totals)),
+        sections=tuple(_sections(lanes, groups, local, troubles)),
+        made_at=made_at,
+    )
+
+
+def _verdict(totals: Mapping[str, Any], *, look_only: bool, clean: bool) -> str:
+    if look_only:
+        return (
+            f"{totals['new']:,} records stand on the target alone and {totals['orphans']:,} on the source alone; "
+            "nothing was changed."
+        )
+    done = (
+        f"{totals['copied_back']:,} records were copied back, {totals['copied_back_ratio']:.1%} of the target's bytes; "
+        f"{totals['orphans']:,} orphans."
+    )
+    return f"{done} The flow runs live again." if clean else f"{done} Not everything is settled: read what waits."
+
+
+def _figures(totals: Mapping[str, Any]) -> Iterator[Figure]:
+    yield Figure(name="copied back", value=totals["copied_back"], unit="records")
+    yield Figure(name="of the target's bytes", value=round(100 * totals["copied_back_ratio"], 2), unit="%")
+    yield Figure(name="orphans", value=totals["orphans"], unit="records")
+    yield Figure(name="differing", value=totals["differing"], unit="lanes", tone=_bad(totals["differing"]))
+    yield Figure(name="unmapped", value=totals["unmapped"], unit="records", tone=_bad(totals["unmapped"]))
+    yield Figure(name="groups not ready", value=totals["groups_not_ready"], tone=_bad(totals["groups_not_ready"]))
+    yield Figure(name="read again", value=totals["reread"], unit="records", tone=_bad(totals["reread"]))
+
+
+def _sections(
+    lanes: Sequence[LaneOutcome],
+    groups: Sequence[ReturningGroup],
+    local: Sequence[LocalTopic],
+    troubles: Sequence[str],
+) -> Iterator[Section]:
+    waits = [*troubles, *(f"{each.topic}-{each.partition}: {text}" for each in lanes if (text := _waits(each)))]
+    if waits:
+        yield Section(heading="What is left to do", text=tuple(waits))
+    yield Section(
+        heading="Lanes",
+        text=(
+            "New is what stands on the target, and no run of the flow's chain claims it.",
+            "An orphan stands on the source, and was never replicated before the source was lost.",
+        ),
+        tables=(_lane_table(lanes), _orphan_table(lanes)),
+        plots=(_downstream_plot(lanes), _upstream_plot(lanes)),
+    )
+    yield Section(heading="Consumer groups", tables=(_group_table(groups),))
+    if local:
+        yield Section(
+            heading="Topics of the target's own",
+            text=(
+                "Who wrote to these under the source's names wrote topics of the target's own, not this flow's.",
+                "A flow the other way brings them to the source, or a backfill of that flow.",
+            ),
+            tables=(
+                Table(
+                    title="Topics",
+                    columns=("topic", "offsets in its log", "since the lanes were held"),
+                    rows=tuple((each.topic, each.offsets, each.since) for each in local),
+                ),
+            ),
+        )
+
+
+def _waits(lane: LaneOutcome) -> str:
+    unmapped = (
+        f"{lane.unmapped:,} records that came back stand between replicated ones on the target: their offsets do not "
+        "translate, and groups that stand there go on at the next record that does"
+    )
+    return "; ".join(each for each in (lane.differs, lane.error, lane.waits, unmapped if lane.unmapped else "") if each)
+
+
+def _lane_table(lanes: Sequence[LaneOutcome]) -> Table:
+    return Table(
+        title="Records by lane",
+        columns=(
+            "lane",
+            "on the target",
+            "new there",
+            "copied back",
+            "bytes",
+            "orphans",
+            "policy",
+            "moved",
+            "position",
+        ),
+        rows=tuple(
+            (
+                f"{each.topic}-{each.partition}",
+                each.on_target,
+                each.new,
+                each.copied_back,
+                each.copied_back_bytes,
+                each.orphan_records,
+                each.policy,
+                each.orphans_moved,
+                each.position,
+            )
+            for each in lanes
+        ),
+        tones=tuple(_bad(not each.clean) for each in lanes),
+    )
+
+
+def _orphan_table(lanes: Sequence[LaneOutcome]) -> Table:
+    return Table(
+        title="Orphans, by upstream offset",
+        columns=("lane", "first", "last", "records", "bytes", "policy"),
+        rows=tuple(
+            (f"{each.topic}-{each.partition}", found.first, found.next - 1, found.records, found.bytes, each.policy)
+            for each in lanes
+            for found in each.orphans
+        ),
+        note="Each is in the loss ledger, too: `mirrorless losses`.",
+    )
+
+
+def _downstream_plot(lanes: Sequence[LaneOutcome]) -> LanePlot:
+    return LanePlot(
+        title="The target, by downstream offset",
+        lanes=tuple(
+            (
+                f"{each.remote_topic}-{each.partition}",
+                (
+                    *((Segment(first=0, next=each.claimed_until, kind=REPLICATED),) if each.claimed_until else ()),
+                    *(Segment(first=new.first, next=new.next, kind=NEW) for new in each.new_ranges),
+                ),
+            )
+            for each in lanes
+        ),
+        tones={REPLICATED: "quiet", NEW: "good"},
+    )
+
+
+def _upstream_plot(lanes: Sequence[LaneOutcome]) -> LanePlot:
+    return LanePlot(
+        title="The source, by upstream offset",
+        lanes=tuple(
+            (
+                f"{each.topic}-{each.partition}",
+                (
+                    *((Segment(first=0, next=each.position_before, kind=REPLICATED),) if each.position_before else ()),
+                    *(Segment(first=found.first, next=found.next, kind=ORPHANED) for found in each.orphans),
+                ),
+            )
+            for each in lanes
+        ),
+        tones={REPLICATED: "quiet", ORPHANED: "bad"},
+    )
+
+
+def _group_table(groups: Sequence[ReturningGroup]) -> Table:
+    return Table(
+        title="Where each group goes on on the source",
+        columns=("group", "readiness", "read again", "kept", "places", "committed"),
+        rows=tuple(
+            (
+                each.group,
+                each.readiness,
+                each.reread,
+                each.kept,
+                len(each.lanes),
+                sum(lane.written for lane in each.lanes),
+            )
+            for each in groups
+        ),
+        tones=tuple(_bad(each.readiness not in READY) for each in groups),
+        note="Kept: read on the source before the outage, and not again, although the group stands before it there.",
+    )
+
+
+def _bad(wrong: object) -> Tone:
+    return "bad" if wrong else ""
