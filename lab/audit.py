@@ -3,7 +3,7 @@
 Per topic-partition, and in total:
 
     source, target   visible records (read_committed) on either side
-    lost, duplicated, reordered, different   see `lab.comparison`: each fault is of exactly one kind
+    lost, duplicated, reordered, different   see `verify.comparison`: each fault is of exactly one kind
     mistranslated    upstream offsets that the map places wrongly or does not find back, see `lab.translations`
 
 Records are equal when their key, value, headers (in order) and timestamp are, as bytes; null is not empty. The
@@ -24,13 +24,13 @@ from confluent_kafka import KafkaException
 from rich.table import Table
 
 from lab.cloud import FlowMapping, Lab
-from lab.comparison import compare
 from lab.readout import read_topic, stable_ends
 from lab.translations import count_mistranslated
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.chain import Chains
 from mirrorless.configuration.flow import Flow
 from mirrorless.lane import Lane
+from mirrorless.verify.comparison import compare
 
 FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")
 LOOK_EVERY_SECONDS = 0.1

@@ -9,31 +9,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
-import msgspec
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from lab.comparison import Seen
 from mirrorless.errors import Retriable
+from mirrorless.verify.comparison import Seen, content
 
-CONTENT_BYTES = 16
 SETTLED_WITHIN_SECONDS = 60.0
 """Longer than any transaction of the lab may stay open, its coordinator's own interval included."""
 SILENT_FOR_SECONDS = 60.0
 ANSWER_SECONDS = 10.0
 LOOK_EVERY_SECONDS = 0.1
-
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def content(
-    timestamp: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]] | None
-) -> bytes:
-    """16 bytes that change with any byte of the record, any null, and the order of its headers."""
-    return sha256(_encode((timestamp, key, value, headers or []))).digest()[:CONTENT_BYTES]
 
 
 def stable_ends(bootstrap: str, topic: str) -> dict[int, int]:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lab.comparison import Seen, compare
-from lab.readout import content
+from mirrorless.verify.comparison import Seen, compare, content
 
 Counts = tuple[int, int, int, int]
 CLEAN: Counts = (0, 0, 0, 0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab.comparison import Seen, compare
 from lab.translations import LoadedChains, count_mistranslated, expectations
+from mirrorless.verify.comparison import Seen, compare
 from tests.chains import LANE, MemoryChains, run
 
 END = 13

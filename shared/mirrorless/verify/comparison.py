@@ -1,0 +1,240 @@
+"""Is the copy of a partition the original? Two readings, record by record, and what kind of fault each difference is.
+
+The two sequences are laid side by side so that as many records as possible pair up in order (their longest common
+subsequence). Whatever is left unpaired is a fault of exactly one kind:
+
+    reordered   left over on both sides with the same content: it arrived, but not where it belongs
+    duplicated  left over on the target, though the source has this content: it arrived once more than it should
+    different   left over on the target, and the source has no such content: a changed byte, or a stranger
+    lost        left over on the source, unless a `different` record stands in its place
+
+So one record removed, repeated, changed or moved counts as 1 of that kind and 0 of the others. Both sequences are equal
+if and only if all four counts are 0. Where several records have the same content nobody can tell them apart: which
+of them was lost is undefined, how many is not.
+
+A long partition is laid side by side in parts (`align`) and what is left over of all of them is judged together
+(`sort_out`): a record may have moved from one part to another.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from mirrorless.record import Headers, Record
+
+CONTENT_BYTES = 16
+
+_encode = msgspec.msgpack.Encoder().encode
+
+CANDIDATES = 2_000_000
+"""Pairs of equal contents that are tried at most; beyond, the n-th of a content pairs with the n-th only."""
+
+
+def content(timestamp: int, key: bytes | None, value: bytes | None, headers: Headers | None) -> bytes:
+    """16 bytes that change with any byte of the record, any null, and the order of its headers."""
+    return sha256(_encode((timestamp, key, value, headers or []))).digest()[:CONTENT_BYTES]
+
+
+class Seen(NamedTuple):
+    """A record where it stands: its offset, and a hash of its key, value, headers and timestamp."""
+
+    offset: int
+    content: bytes
+
+    @classmethod
+    def of(cls, record: Record) -> Seen:
+        """What is kept of a record."""
+        return cls(record.offset, content(record.timestamp, record.key, record.value, record.headers))
+
+
+class LeftOver(NamedTuple):
+    """A record without a partner. Two of one place stand between the same two pairs."""
+
+    place: int
+    seen: Seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """Two sequences side by side."""
+
+    pairs: Sequence[tuple[Seen, Seen]]
+    """(source, target) of each record that arrived in order, in order."""
+    missing: Sequence[LeftOver]
+    """Of the source."""
+    surplus: Sequence[LeftOver]
+    """Of the target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What is left over, by kind."""
+
+    lost: Sequence[Seen]
+    """On the source."""
+    duplicated: Sequence[Seen]
+    """On the target."""
+    reordered: Sequence[tuple[Seen, Seen]]
+    """(source, target)."""
+    different: Sequence[tuple[Seen | None, Seen]]
+    """(source, target); None for a stranger in nobody's place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """How many records are wrong in which way, and which are right."""
+
+    lost: int
+    duplicated: int
+    reordered: int
+    different: int
+    pairs: Sequence[tuple[Seen, Seen]]
+    """(source, target) of each record that arrived in order, in order."""
+
+
+def compare(source: Sequence[Seen], target: Sequence[Seen]) -> Comparison:
+    """Compare all visible records of a partition with all of its remote partition, each in offset order."""
+    found = align(source, target)
+    faults = sort_out(found.missing, found.surplus, {each.content for each in source})
+    return Comparison(
+        lost=len(faults.lost),
+        duplicated=len(faults.duplicated),
+        reordered=len(faults.reordered),
+        different=len(faults.different),
+        pairs=found.pairs,
+    )
+
+
+def align(source: Sequence[Seen], target: Sequence[Seen], *, first_place: int = 0) -> Alignment:
+    """Pair up as many records as possible, in order.
+
+    Args:
+        source: records in offset order.
+        target: the same.
+        first_place: from which on places are counted: as many as there are pairs, and one more.
+    """
+    pairs = _pair_up([each.content for each in source], [each.content for each in target])
+    missing: list[LeftOver] = []
+    surplus: list[LeftOver] = []
+    i = j = 0
+    for place, (next_i, next_j) in enumerate([*pairs, (len(source), len(target))], first_place):
+        missing += [LeftOver(place, each) for each in source[i:next_i]]
+        surplus += [LeftOver(place, each) for each in target[j:next_j]]
+        i, j = next_i + 1, next_j + 1
+    return Alignment(pairs=[(source[i], target[j]) for i, j in pairs], missing=missing, surplus=surplus)
+
+
+def sort_out(missing: Sequence[LeftOver], surplus: Sequence[LeftOver], known: Collection[bytes]) -> Faults:
+    """Say of each record without a partner what it is.
+
+    Args:
+        missing: of the source.
+        surplus: of the target.
+        known: contents that the source has, among them those of `surplus` that it has.
+    """
+    # The same content on both sides: it moved.
+    moved = _contents(missing) & _contents(surplus)
+    gone, missing = _taken(missing, moved)
+    arrived, surplus = _taken(surplus, moved)
+    partners: defaultdict[bytes, list[Seen]] = defaultdict(list)
+    for each in reversed(gone):
+        partners[each.seen.content].append(each.seen)
+    reordered = [(partners[each.seen.content].pop(), each.seen) for each in arrived]
+
+    # What the source has was written once more; what it does not have stands for what is missing in its place.
+    strangers = [each for each in surplus if each.seen.content not in known]
+    in_place: defaultdict[int, list[Seen]] = defaultdict(list)
+    for each in reversed(missing):
+        in_place[each.place].append(each.seen)
+    different: list[tuple[Seen | None, Seen]] = []
+    replaced: set[int] = set()
+    for each in strangers:
+        instead = in_place[each.place].pop() if in_place[each.place] else None
+        if instead is not None:
+            replaced.add(instead.offset)
+        different.append((instead, each.seen))
+    return Faults(
+        lost=[each.seen for each in missing if each.seen.offset not in replaced],
+        duplicated=[each.seen for each in surplus if each.seen.content in known],
+        reordered=reordered,
+        different=different,
+    )
+
+
+def _contents(left_over: Sequence[LeftOver]) -> Counter[bytes]:
+    return Counter(each.seen.content for each in left_over)
+
+
+def _taken(left_over: Sequence[LeftOver], wanted: Counter[bytes]) -> tuple[list[LeftOver], list[LeftOver]]:
+    """Those that are wanted, as many of each content as are, and the others."""
+    left = Counter(wanted)
+    taken: list[LeftOver] = []
+    kept: list[LeftOver] = []
+    for each in left_over:
+        if left[each.seen.content]:
+            left[each.seen.content] -= 1
+            taken.append(each)
+        else:
+            kept.append(each)
+    return taken, kept
+
+
+def _pair_up(source: Sequence[bytes], target: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Index pairs of a longest common subsequence, in order."""
+    # A faultless copy ends here: everything is common prefix.
+    shorter = min(len(source), len(target))
+    start = next((i for i in range(shorter) if source[i] != target[i]), shorter)
+    end = next((i for i in range(shorter - start) if source[-1 - i] != target[-1 - i]), shorter - start)
+    middle = _longest_common(source[start : len(source) - end], target[start : len(target) - end])
+    return [
+        *((i, i) for i in range(start)),
+        *((start + i, start + j) for i, j in middle),
+        *((len(source) - i, len(target) - i) for i in range(end, 0, -1)),
+    ]
+
+
+def _longest_common(source: Sequence[bytes], target: Sequence[bytes]) -> list[tuple[int, int]]:
+    """The algorithm of Hunt and Szymanski (1977): fast where few records have the same content."""
+    # ends[k] is the least target index at which a common subsequence of k + 1 records ends; chains[k] is that one.
+    ends: list[int] = []
+    chains: list[_Chain] = []
+    for i, places in enumerate(_candidates(source, target)):
+        for j in places:
+            k = bisect_left(ends, j)
+            chain = _Chain(i, j, chains[k - 1] if k else None)
+            if k == len(ends):
+                ends.append(j)
+                chains.append(chain)
+            elif j < ends[k]:
+                ends[k], chains[k] = j, chain
+    pairs = []
+    link = chains[-1] if chains else None
+    while link is not None:
+        pairs.append((link.source, link.target))
+        link = link.before
+    return pairs[::-1]
+
+
+class _Chain(NamedTuple):
+    source: int
+    target: int
+    before: _Chain | None
+
+
+def _candidates(source: Sequence[bytes], target: Sequence[bytes]) -> list[Sequence[int]]:
+    """For each source record the target indices with its content, greatest first, so that it takes one of them."""
+    places: defaultdict[bytes, list[int]] = defaultdict(list)
+    for j in range(len(target) - 1, -1, -1):
+        places[target[j]].append(j)
+    wanted = Counter(source)
+    if sum(count * len(places.get(content, ())) for content, count in wanted.items()) <= CANDIDATES:
+        return [places.get(content, ()) for content in source]
+    # `places` is in descending order: the n-th occurrence is the last one left.
+    return [(places[content].pop(),) if places.get(content) else () for content in source]

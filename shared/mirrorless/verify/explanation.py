@@ -1,0 +1,198 @@
+"""What exactly is wrong where a run is not proved? It is laid beside the source's records.
+
+A window that does not hold is compared at once, together with its neighbours that do not hold either; what is left over
+is kept until the lane has been read, because a record may have moved, or stand twice, far from where it belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mirrorless.jobs.copying import Range
+from mirrorless.record import Record
+from mirrorless.verify.comparison import Alignment, LeftOver, Seen, align, sort_out
+from mirrorless.verify.difference import differs, suspicion
+from mirrorless.verify.findings import Finding, Kind, LaneVerdict
+from mirrorless.verify.proof import Judged
+from mirrorless.verify.windows import Window
+
+LEFT_OVERS: Final = 20_000
+"""Records without a partner that are kept; beyond, those so far are sorted out among themselves."""
+
+STRANGER: Final = "no run claims it, and nothing of this lane is equal to it"
+
+
+@dataclass(slots=True)
+class Explanation:
+    """Gathers what is wrong with a lane, and says it in findings."""
+
+    verdict: LaneVerdict
+    explained: set[int] = field(default_factory=set)
+    """Positions of runs of the newest generation that were laid beside the source's records."""
+    _missing: list[LeftOver] = field(default_factory=list)
+    _surplus: list[LeftOver] = field(default_factory=list)
+    _originals: dict[int, Record] = field(default_factory=dict)
+    """The source's records that are left over, by upstream offset."""
+    _copies: dict[int, Record] = field(default_factory=dict)
+    """The target's, by downstream offset."""
+    _place: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room to keep more."""
+        return len(self._missing) + len(self._surplus) >= LEFT_OVERS
+
+    def strangers(self) -> tuple[set[bytes], set[int]]:
+        """What has to be looked for in the lane: contents of records that nobody claims, and where those stand."""
+        missing = {each.seen.content for each in self._missing}
+        surplus = [each.seen for each in self._surplus if each.seen.content not in missing]
+        return {each.content for each in surplus}, {each.offset for each in surplus}
+
+    def strange(self, judged: Judged) -> None:
+        """Keep what no run claims, where the run itself holds, or is judged in another way."""
+        surplus = [LeftOver(self._place, Seen.of(each)) for each in judged.unclaimed]
+        self._keep(Alignment(pairs=(), missing=(), surplus=surplus), (), judged.unclaimed)
+
+    def beside_source(self, group: Sequence[Judged], originals: Sequence[Record]) -> int:
+        """Compare windows in a row with the source's records of their runs; how many records are right.
+
+        Args:
+            group: of the newest generation.
+            originals: what the source has at the upstream offsets that their runs claim, in order.
+        """
+        copies = sorted(
+            (each for one in group for each in (*one.records, *one.unclaimed)), key=lambda each: each.offset
+        )
+        source, target = [Seen.of(each) for each in originals], [Seen.of(each) for each in copies]
+        found = align(source, target, first_place=self._place)
+        self._keep(found, originals, copies)
+        self.explained.update(one.window.run.position for one in group if one.window.run is not None)
+        if not found.missing and not found.surplus:
+            self._misplaced(group, found)
+        return len(found.pairs)
+
+    def alone(self, judged: Judged) -> None:
+        """Say what can be said of a window without the source's records."""
+        run = judged.window.run
+        if run is None:
+            return
+        counts = self.verdict.counts
+        for first, following in _rows(judged.absent):
+            self.verdict.find(
+                Finding(
+                    kind="missing",
+                    generation=run.generation,
+                    upstream=upstream_of(judged.window, first, following),
+                    downstream=Range(first, following),
+                    records=following - first,
+                    what="the map says that it stands here, and no reader sees it",
+                )
+            )
+        counts.not_provable += len(judged.records)
+        if judged.state == "wrong":
+            counts.not_provable -= 1
+            self.verdict.find(
+                Finding(
+                    kind="different",
+                    generation=run.generation,
+                    upstream=Range(run.spans[0].upstream, run.spans[-1].upstream + run.spans[-1].length),
+                    downstream=Range(judged.window.claims[0][0], judged.window.next),
+                    records=1,
+                    what="at least one of these: " + suspicion(run, list(judged.records)),
+                )
+            )
+        if judged.unclaimed:
+            self.strange(judged)
+
+    def sort_out(self, known: Mapping[bytes, int], *, stranger: str = STRANGER) -> None:
+        """Say of everything that was kept what it is.
+
+        Args:
+            known: the downstream offset of each content of `strangers` that the lane has elsewhere.
+            stranger: what is said of a record in nobody's place.
+        """
+        contents = known.keys() | {each.seen.content for each in self._missing}
+        faults = sort_out(self._missing, self._surplus, contents)
+        generation, find = self.verdict.generation, self.verdict.find
+        for lost in faults.lost:
+            find(_finding("missing", generation, lost, None, "the source has it, and the target does not"))
+        for twice in faults.duplicated:
+            where = known.get(twice.content)
+            what = "it stands here once more" + ("" if where is None else f" than at downstream offset {where}")
+            find(_finding("duplicated", generation, None, twice, what))
+        for original, copy in faults.reordered:
+            find(_finding("reordered", generation, original, copy, "it stands among other records than on the source"))
+        for instead, copy in faults.different:
+            what = stranger
+            if instead is not None:
+                what = differs(self._originals[instead.offset], self._copies[copy.offset])
+            find(_finding("different", generation, instead, copy, what))
+        for kept in (self._missing, self._surplus, self._originals, self._copies):
+            kept.clear()
+
+    def _keep(self, found: Alignment, originals: Sequence[Record], copies: Sequence[Record]) -> None:
+        self._place += len(found.pairs) + 1
+        self._missing += found.missing
+        self._surplus += found.surplus
+        missing = {each.seen.offset for each in found.missing}
+        surplus = {each.seen.offset for each in found.surplus}
+        self._originals.update((each.offset, each) for each in originals if each.offset in missing)
+        self._copies.update((each.offset, each) for each in copies if each.offset in surplus)
+
+    def _misplaced(self, group: Sequence[Judged], found: Alignment) -> None:
+        """Every record is right, and yet a digest is not: then the map is wrong, in its places or in itself."""
+        places = {
+            span.upstream + i: span.downstream + i
+            for one in group
+            if one.window.run is not None
+            for span in one.window.run.spans
+            for i in range(span.length)
+        }
+        wrong = [(source, target) for source, target in found.pairs if places.get(source.offset) != target.offset]
+        for source, target in wrong:
+            what = f"the map says downstream offset {places.get(source.offset)}"
+            self.verdict.find(_finding("misplaced", self.verdict.generation, source, target, what))
+        run = group[0].window.run
+        if not wrong and run is not None:
+            self.verdict.find(
+                Finding(
+                    kind="different",
+                    generation=run.generation,
+                    upstream=Range(run.position, run.next),
+                    downstream=Range(group[0].window.claims[0][0], group[-1].window.next),
+                    records=1,
+                    what="both clusters have the same records, and the map has a digest of others",
+                )
+            )
+
+
+def upstream_of(window: Window, first: int, following: int) -> Range | None:
+    """Where the map says that a row of downstream offsets comes from."""
+    for span in window.run.spans if window.run is not None else ():
+        if span.downstream <= first < span.downstream + span.length:
+            at = span.upstream + first - span.downstream
+            return Range(at, at + following - first)
+    return None
+
+
+def _finding(kind: Kind, generation: int, source: Seen | None, target: Seen | None, what: str) -> Finding:
+    return Finding(
+        kind=kind,
+        generation=generation,
+        upstream=None if source is None else Range(source.offset, source.offset + 1),
+        downstream=None if target is None else Range(target.offset, target.offset + 1),
+        records=1,
+        what=what,
+    )
+
+
+def _rows(offsets: Sequence[int]) -> list[tuple[int, int]]:
+    rows: list[tuple[int, int]] = []
+    for offset in offsets:
+        if rows and rows[-1][1] == offset:
+            rows[-1] = (rows[-1][0], offset + 1)
+        else:
+            rows.append((offset, offset + 1))
+    return rows

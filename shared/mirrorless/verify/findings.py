@@ -1,0 +1,166 @@
+"""What does verification tell of a lane? Findings, each of one kind; counts; and which part of the lane is proved.
+
+A finding is wrong, and somebody has to look. Everything else that is not proved has a category of its own: what
+retention took, what is in doubt, what nobody can prove. None of that is called missing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from mirrorless.jobs.copying import Range
+from mirrorless.reports.report import Segment
+
+Kind = Literal["missing", "duplicated", "reordered", "different", "misplaced"]
+"""
+missing     the map says that it stands on the target, or the source has it: and it is not there
+duplicated  on the target once more than it should be
+reordered   on the target, and not where it belongs
+different   on the target with another content, or of somebody else
+misplaced   on the target and right, but the map tells another offset
+"""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+SHOWN = 50
+"""Findings of one lane that are kept one by one; beyond, they are counted."""
+
+SEGMENTS = 500
+"""Parts of one lane that a plot shows; beyond, the rest is one part."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong: a record, or several in a row."""
+
+    kind: Kind
+    generation: int
+    upstream: Range | None
+    """None for a record that the source never had."""
+    downstream: Range | None
+    """None where there is nothing on the target."""
+    records: int
+    what: str
+    """What differs, in words; never a record's content."""
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """Of records, where nothing else is said."""
+
+    records: int = 0
+    """That the chosen part of the map says are on the target."""
+    runs: int = 0
+    proved: int = 0
+    """By their run's digest, or each beside the source's."""
+    missing: int = 0
+    duplicated: int = 0
+    reordered: int = 0
+    different: int = 0
+    misplaced: int = 0
+    expired: int = 0
+    """The target's log begins above them: retention, or an order to delete."""
+    in_doubt: int = 0
+    """Of a run that is only prepared: nobody knows yet."""
+    not_provable: int = 0
+    compacted: int = 0
+    """Of runs that compaction has thinned out: judged by the latest value of each key."""
+    before_map: int = 0
+    """On the target, between runs whose links have expired."""
+    compared: int = 0
+    """Of runs that were proved against the source as well."""
+    source_gone: int = 0
+    """Of runs that the source does not have any more, so that only the digest speaks for them."""
+    known_losses: int = 0
+    """On the source, not on the target, and in the loss ledger."""
+    keys: int = 0
+    """Of a compacted topic, whose latest values were compared."""
+    keys_pending: int = 0
+    """Whose latest value is not replicated yet."""
+
+    def add(self, other: Counts) -> None:
+        """Add another lane's."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @property
+    def found(self) -> int:
+        """How many records are wrong."""
+        return sum(getattr(self, kind) for kind in KINDS)
+
+
+class LaneVerdict(msgspec.Struct, kw_only=True):
+    """What became of one lane."""
+
+    lane: str
+    topic: str
+    partition: int
+    state: Literal["done", "failed"] = "done"
+    error: str = ""
+    counts: Counts = msgspec.field(default_factory=Counts)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    left_out: int = 0
+    """Findings that are counted and not kept."""
+    segments: list[Segment] = msgspec.field(default_factory=list)
+    """Of the newest generation, by upstream offset."""
+    notes: list[str] = msgspec.field(default_factory=list)
+    generation: int = 0
+    position: int = 0
+    """Upstream: the end of what was looked at."""
+    bytes: int = 0
+    """Of keys and values that were read."""
+    read: int = 0
+    """Records that were read, on both sides."""
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+
+    def find(self, finding: Finding) -> None:
+        """Count a finding; keep it, or let it grow the one before, while there is room."""
+        kind = finding.kind
+        setattr(self.counts, kind, getattr(self.counts, kind) + finding.records)
+        if self.findings and (joined := _joined(self.findings[-1], finding)):
+            self.findings[-1] = joined
+        elif len(self.findings) < SHOWN:
+            self.findings.append(finding)
+        else:
+            self.left_out += 1
+
+    def mark(self, first: int, following: int, kind: str) -> None:
+        """Say of which kind a part of the lane is; parts come in order."""
+        if first >= following:
+            return
+        if self.segments and self.segments[-1].kind == kind and self.segments[-1].next == first:
+            first = self.segments.pop().first
+        elif len(self.segments) >= SEGMENTS:
+            first, kind = self.segments.pop().first, "more"
+        self.segments.append(Segment(first=first, next=following, kind=kind))
+
+    def note(self, text: str) -> None:
+        """Something that a reader should know, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def _joined(one: Finding, other: Finding) -> Finding | None:
+    """Both as one, where they are the same fault of records in a row."""
+    if (one.kind, one.generation, one.what) != (other.kind, other.generation, other.what):
+        return None
+    upstream, downstream = _row(one.upstream, other.upstream), _row(one.downstream, other.downstream)
+    if (upstream is None) != (one.upstream is None) or (downstream is None) != (one.downstream is None):
+        return None
+    if upstream is None and downstream is None:
+        return None
+    return Finding(
+        kind=one.kind,
+        generation=one.generation,
+        upstream=upstream,
+        downstream=downstream,
+        records=one.records + other.records,
+        what=one.what,
+    )
+
+
+def _row(one: Range | None, other: Range | None) -> Range | None:
+    if one is None or other is None or one.next != other.first:
+        return None
+    return Range(one.first, other.next)

@@ -1,0 +1,292 @@
+"""How is one lane verified? Read the target once, in order; then the source, where that is asked for.
+
+    1 where the target's log begins, and its stable end
+    2 the head of the chain: whatever was visible below that end had been prepared before
+    3 wait until the stable end has passed what the head claims, or say that a transaction hides it
+    4 the target, window by window: digests; what does not hold is laid beside the source's records at once
+    5 the target once more, only if records stand there that nobody claims: are they equal to others of this lane?
+    6 the source, window by window: digests again, and records that no run covers
+
+Nothing is changed: no doubt is settled, no writer is fenced. A lane may be live meanwhile: what arrives after step 2 is
+not looked at. Pure but for its ports.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain as chained
+from typing import Final
+
+from mirrorless.chain import Chains, Head
+from mirrorless.errors import RecordsGone
+from mirrorless.jobs.copying import Chunk, LaneLog, Range
+from mirrorless.ledger import LossLedger
+from mirrorless.run import Link, Run
+from mirrorless.verify.comparison import Seen
+from mirrorless.verify.explanation import Explanation
+from mirrorless.verify.findings import LaneVerdict
+from mirrorless.verify.proof import Judged, cut, judge
+from mirrorless.verify.source_side import SourceSide
+from mirrorless.verify.task import Note, Side, VerifyTask
+from mirrorless.verify.windows import Window, first_claims, runs_of, target_windows
+
+TOGETHER: Final = 60_000
+"""Records of neighbouring windows that are compared as one."""
+
+HIDDEN_SECONDS: Final = 30.0
+"""How long an open transaction is waited for: longer than its own timeout and the coordinator's interval."""
+
+GONE: Final = "the source does not have it any more, or has another record instead"
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneVerification:
+    """One lane, with everything that it is held against."""
+
+    task: VerifyTask
+    chains: Chains
+    ledger: LossLedger
+    target: LaneLog
+    source: LaneLog
+    note: Note
+    pause: Callable[[float], None] = time.sleep
+    verdict: LaneVerdict = field(init=False)
+    _target: Side = field(init=False)
+    _head: Head = field(init=False)
+    _found: Explanation = field(init=False)
+    _beside: SourceSide = field(init=False)
+    _group: list[Judged] = field(default_factory=list)
+    """Windows in a row that do not hold."""
+    _log_start: int = 0
+    """Where the target's log began when it was last asked."""
+    _done: int = 0
+    _total: int = 0
+
+    def verify(self) -> LaneVerdict:
+        """Read both sides, as far as asked, and judge.
+
+        Raises:
+            Retriable: the target or the store does not answer; or the source, where it was asked for.
+        """
+        task, lane = self.task, self.task.lane
+        self.verdict = LaneVerdict(lane=str(lane), topic=task.topic, partition=task.partition)
+        self._target = Side(self.target, task.settings.remote_topic(task.topic), task.partition)
+
+        # 1. and 2. In this order.
+        bounds = self._target.bounds()
+        self._log_start = bounds.first
+        self._head = self.chains.heads([lane])[lane]
+        self.verdict.generation, self.verdict.position = self._head.generation, self._head.position
+        if self._head.run is None and self._head.generation == 0:
+            self.verdict.note("nothing of this lane has been replicated")
+            return self.verdict
+        self._found = Explanation(self.verdict)
+        self._beside = SourceSide(
+            task=task,
+            source=Side(self.source, task.topic, task.partition),
+            target=self._target,
+            chains=self.chains,
+            ledger=self.ledger,
+            head=self._head,
+            verdict=self.verdict,
+            found=self._found,
+        )
+
+        # 3.
+        claimed = self._last_claimed()
+        if claimed >= bounds.next:
+            bounds = Range(bounds.first, min(claimed + 1, self._settled_end(claimed)))
+        compared = self._beside.span() if task.against_source else Range(0, 0)
+        read = max(0, bounds.next - bounds.first)
+        self._total = read + compared.next - compared.first
+
+        # 4. and 5.
+        for judged in self._read_target(bounds):
+            self._take(judged)
+        self._explain()
+        self._found.sort_out(self._elsewhere(bounds))
+
+        # 6.
+        if task.against_source:
+            self._beside.compare(lambda phase, chunk, offsets: self._count(phase, chunk, read + offsets))
+            self._found.sort_out({}, stranger=GONE)
+        self._done = self._total
+        self._tell("done")
+        return self.verdict
+
+    # Reading
+
+    def _last_claimed(self) -> int:
+        """The last downstream offset of the newest run that is committed; -1 where that has no record."""
+        newest: Link | None = self._head.run
+        if self._head.in_doubt:
+            newest = self.chains.at_or_before(self.task.lane, self._head.generation, self._head.position - 1)
+        last = newest.last_downstream if isinstance(newest, Run) else None
+        return -1 if last is None else last
+
+    def _settled_end(self, claimed: int) -> int:
+        """The stable end, once it has passed an offset, or as far as it came."""
+        end = time.monotonic() + HIDDEN_SECONDS
+        while (stable := self._target.bounds().next) <= claimed and time.monotonic() < end:
+            self.pause(0.2)
+        if stable <= claimed:
+            self.verdict.note(
+                f"readers of {self._target.topic}-{self._target.partition} do not get beyond downstream offset "
+                f"{stable}: an open transaction hides what follows, or it is not the topic that the map speaks of"
+            )
+        return stable
+
+    def _read_target(self, bounds: Range) -> Iterator[Judged]:
+        """Every window of the target, judged."""
+        lane, newest = self.task.lane, self._head.generation
+        windows = target_windows(
+            runs_of(self.chains, lane, self._head),
+            lambda run: self.task.wants(run, newest),
+            start=bounds.first,
+            end=bounds.next,
+            lowest=first_claims(self.chains, lane, self._head),
+        )
+        # Reading begins with the first window that is not expired; behind a hole, with its first record.
+        ahead: list[Window] = []
+        begin = bounds.next
+        for window in windows:
+            ahead.append(window)
+            if window.next > bounds.first and not window.superseded:
+                begin = max(bounds.first, window.claims[0][0]) if window.hole and window.claims else bounds.first
+                break
+        for window, records, read in cut(chained(ahead, windows), self._chunks(begin, bounds.next)):
+            yield judge(window, records, read=read, log_start=self._log_start, compacts=self.task.target_compacts)
+
+    def _chunks(self, first: int, following: int) -> Iterator[Chunk]:
+        """The target's records. Where retention is faster than we, what it took is expired, and reading goes on."""
+        at = first
+        while at < following:
+            try:
+                for chunk in self._target.read(Range(at, following)):
+                    at = chunk.covered
+                    self._count("read target", chunk, at - first)
+                    yield chunk
+            except RecordsGone:
+                start = self._target.bounds().first
+                if start <= at:
+                    raise
+                self._log_start, at = start, start
+                yield Chunk([], min(start, following))
+            else:
+                return
+
+    def _elsewhere(self, bounds: Range | None) -> dict[bytes, int]:
+        """Where the lane has contents that stand somewhere without a run."""
+        contents, surplus = self._found.strangers()
+        found: dict[bytes, int] = {}
+        if not contents:
+            return found
+        now = self._target.bounds()
+        for chunk in self._target.read(Range(now.first, now.next if bounds is None else bounds.next)):
+            for record in chunk.records:
+                seen = Seen.of(record)
+                if seen.content in contents and record.offset not in surplus:
+                    found.setdefault(seen.content, record.offset)
+            self._tell("look for originals")
+            if len(found) == len(contents):
+                break
+        return found
+
+    # Judging
+
+    def _take(self, judged: Judged) -> None:
+        """Count a window; what has to be explained waits for its neighbours."""
+        run, counts = judged.window.run, self.verdict.counts
+        counts.before_map += judged.unknown
+        if run is not None:
+            counts.runs += 1
+            counts.records += run.records
+            self._mark(run, judged)
+            if self._group and not _same_generation(self._group[-1], run):
+                self._explain()
+        broken = judged.state in {"wrong", "incomplete"} and not self.task.target_compacts
+        if broken or (judged.unclaimed and self._group):
+            # What stands behind a broken window without a run may belong into it.
+            self._group.append(judged)
+        if not broken or sum(len(each.records) for each in self._group) > TOGETHER:
+            joined = judged in self._group[-1:]
+            self._explain()
+            if not joined:
+                self._count_held(judged)
+
+    def _count_held(self, judged: Judged) -> None:
+        """A window that needs no comparison."""
+        run, counts = judged.window.run, self.verdict.counts
+        records = 0 if run is None else run.records
+        match judged.state:
+            case "proved":
+                counts.proved += records
+            case "expired":
+                counts.expired += records
+            case "in_doubt":
+                counts.in_doubt += records
+            case "superseded" | "unread":
+                counts.not_provable += records
+            case "incomplete":
+                counts.compacted += records
+            case "cut":
+                # What is left of the run has no digest of its own.
+                left = len(judged.records) + len(judged.absent)
+                counts.expired += records - left
+                counts.not_provable += left
+            case "wrong":
+                self._found.alone(judged)
+                return
+        if judged.unclaimed and run is None and self.task.settings.delivery == "at_least_once":
+            counts.in_doubt += len(judged.unclaimed)  # of a delivery under way: its run follows
+        elif judged.unclaimed:
+            self._found.strange(judged)
+
+    def _explain(self) -> None:
+        """Lay the windows that wait beside the source's records, or say what can be said without."""
+        group, self._group = self._group, []
+        if not group:
+            return
+        originals = self._beside.originals(group)
+        if originals is not None:
+            self.verdict.counts.proved += self._found.beside_source(group, originals)
+        else:
+            for judged in group:
+                if judged.state in {"wrong", "incomplete"}:
+                    self._found.alone(judged)
+                else:
+                    self._count_held(judged)
+        if self._found.full:
+            self._found.sort_out(self._elsewhere(None))
+
+    def _mark(self, run: Run, judged: Judged) -> None:
+        """For the plot."""
+        if run.generation != self._head.generation:
+            return
+        if self.verdict.segments and self.verdict.segments[-1].next < run.position:
+            self.verdict.mark(self.verdict.segments[-1].next, run.position, "not in the map")
+        thinned = "thinned out" if self.task.target_compacts else "wrong"
+        shown = {"incomplete": thinned, "cut": "expired", "nothing": "proved", "in_doubt": "in doubt"}
+        unproved = {"superseded": "not provable", "unread": "not provable"}
+        self.verdict.mark(run.position, run.next, (shown | unproved).get(judged.state, judged.state))
+
+    # Telling
+
+    def _count(self, phase: str, chunk: Chunk, offsets: int) -> None:
+        records = chunk.records
+        self.verdict.read += len(records)
+        self.verdict.bytes += sum([len(each.value) for each in records if each.value])
+        self.verdict.bytes += sum([len(each.key) for each in records if each.key])
+        self._done = max(self._done, offsets)
+        self._tell(phase)
+
+    def _tell(self, phase: str) -> None:
+        proved = self.verdict.counts.proved
+        self.note(phase, done=self._done, total=self._total, records=proved, bytes=self.verdict.bytes)
+
+
+def _same_generation(judged: Judged, run: Run) -> bool:
+    other = judged.window.run
+    return other is not None and other.generation == run.generation

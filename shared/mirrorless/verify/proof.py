@@ -1,0 +1,142 @@
+"""Do a run's records stand where the map says, every byte of them? The digest tells, without asking the source.
+
+Pure: windows and what was read come in, a judgement of each comes out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Literal
+
+from mirrorless.digest import digest
+from mirrorless.jobs.copying import Chunk
+from mirrorless.record import Record
+from mirrorless.run import Run
+from mirrorless.verify.windows import Window
+
+State = Literal["proved", "wrong", "incomplete", "expired", "cut", "in_doubt", "superseded", "nothing", "unread"]
+"""
+proved      every record is there, and the digest holds
+wrong       every record is there, and the digest does not hold
+incomplete  a record is not there
+expired     the log begins above all of them
+cut         the log begins above some of them
+in_doubt    the run is only prepared
+superseded  a newer chain claims these offsets: the topic is another one now
+nothing     the run has no record, or there is no run
+unread      the log did not show all of the window
+"""
+
+_offset = attrgetter("offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What was found in a window."""
+
+    window: Window
+    state: State
+    records: Sequence[Record] = ()
+    """Those that the run claims, in order, where there is more to say about them."""
+    absent: Sequence[int] = ()
+    """Claimed offsets without a record."""
+    unclaimed: Sequence[Record] = ()
+    """Records that no run claims."""
+    unknown: int = 0
+    """Records of links that have expired."""
+
+
+def cut(windows: Iterable[Window], chunks: Iterable[Chunk]) -> Iterator[tuple[Window, list[Record], bool]]:
+    """Each window with its records, and whether all of it was read. Windows and chunks come in order."""
+    coming = iter(chunks)
+    held: list[Record] = []
+    taken, covered = 0, -1
+    for window in windows:
+        while covered < window.next:
+            chunk = next(coming, None)
+            if chunk is None:
+                break
+            if taken:
+                del held[:taken]
+                taken = 0
+            held += chunk.records
+            covered = chunk.covered
+        end = bisect_left(held, window.next, taken, key=_offset)
+        begin = bisect_left(held, window.first, taken, end, key=_offset)
+        yield window, held[begin:end], covered >= window.next
+        taken = end
+
+
+def judge(window: Window, records: Sequence[Record], *, read: bool, log_start: int, compacts: bool) -> Judged:
+    """Judge one window.
+
+    Args:
+        window: which offsets.
+        records: what readers see there.
+        read: whether all of the window was read.
+        log_start: where the log began when it was read.
+        compacts: whether records of this topic may be compacted away.
+    """
+    run = window.run
+    if run is None:
+        return Judged(window=window, state="nothing" if read else "unread", unclaimed=records)
+    unreadable: State | None = None
+    if window.superseded:
+        unreadable = "superseded"
+    elif window.claims and window.claims[-1][0] + window.claims[-1][1] <= log_start:
+        unreadable = "expired"
+    elif run.state == "prepared":
+        unreadable = "in_doubt"
+    if unreadable is not None:
+        claimed = set(window.claimed()) if records else set()
+        unclaimed = [record for record in records if record.offset not in claimed]
+        return Judged(window=window, state=unreadable, unclaimed=unclaimed)
+    if not _whole(window, records):
+        return _looked_into(window, run, records, read=read, log_start=log_start, compacts=compacts)
+    holds = digest(records) == run.digest
+    return Judged(window=window, state="proved" if holds else "wrong", records=() if holds else records)
+
+
+def _whole(window: Window, records: Sequence[Record]) -> bool:
+    """Whether there is exactly what the run claims: of offsets that grow, both ends of a row tell."""
+    if not window.claims or not records:
+        return False
+    if len(window.claims) == 1:
+        first, length = window.claims[0]
+        return len(records) == length and records[0].offset == first and records[-1].offset == first + length - 1
+    return [record.offset for record in records] == window.claimed()
+
+
+def _looked_into(
+    window: Window, run: Run, records: Sequence[Record], *, read: bool, log_start: int, compacts: bool
+) -> Judged:
+    """The same where there is more than the run claims, or less."""
+    claimed = window.claimed()
+    wanted = set(claimed)
+    present = [record for record in records if record.offset in wanted]
+    unclaimed = [record for record in records if record.offset not in wanted]
+    unknown = sum(record.offset < claimed[0] for record in unclaimed) if window.hole and claimed else 0
+    there = {record.offset for record in present}
+    absent = [offset for offset in claimed if offset not in there]
+    state: State
+    if not claimed:
+        state = "nothing"
+    elif not read:
+        state = "unread"
+    elif absent:
+        state = "cut" if absent[0] < log_start else "incomplete"
+        absent = [offset for offset in absent if offset >= log_start]
+    else:
+        state = "proved" if digest(present) == run.digest else "wrong"
+    thinned = compacts and state == "incomplete"
+    return Judged(
+        window=window,
+        state=state,
+        records=() if thinned else present,
+        absent=absent,
+        unclaimed=unclaimed[unknown:],
+        unknown=unknown,
+    )

@@ -1,0 +1,155 @@
+"""What does the source say? The originals of what does not hold, and, where it is asked for, every record of the lane.
+
+The source's own records must have the digest that their run has: then both clusters have the same. Records that no run
+covers are missing on the target, unless the loss ledger knows them or the operator left them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain as chained
+
+from mirrorless.chain import Chains, Head
+from mirrorless.errors import RecordsGone, Retriable
+from mirrorless.jobs.copying import Chunk, Range
+from mirrorless.ledger import Loss, LossLedger
+from mirrorless.record import Record
+from mirrorless.run import Run
+from mirrorless.verify.explanation import Explanation
+from mirrorless.verify.findings import Finding, LaneVerdict
+from mirrorless.verify.proof import Judged, cut, judge
+from mirrorless.verify.task import Side, VerifyTask
+from mirrorless.verify.windows import Window, runs_of, source_windows
+
+
+@dataclass(slots=True, kw_only=True)
+class SourceSide:
+    """The source's part of one lane's verification."""
+
+    task: VerifyTask
+    source: Side
+    target: Side
+    chains: Chains
+    ledger: LossLedger
+    head: Head
+    verdict: LaneVerdict
+    found: Explanation
+    _bounds: Range | None = field(default=None)
+    _silent: bool = field(default=False)
+
+    def span(self) -> Range:
+        """The source's log as it was when it was first asked for.
+
+        Raises:
+            Retriable: the source does not answer.
+        """
+        if self._bounds is None:
+            self._bounds = self.source.bounds()
+        return self._bounds
+
+    def originals(self, group: Sequence[Judged]) -> list[Record] | None:
+        """The source's records of some runs; None where it does not have them all, or not any more.
+
+        Raises:
+            Retriable: the source does not answer, and the comparison was asked for.
+        """
+        runs = [judged.window.run for judged in group if judged.window.run is not None and judged.window.run.spans]
+        newest = all(run.generation == self.head.generation for run in runs)
+        if not runs or self._silent or not newest or self.task.source_compacts:
+            return None
+        last = runs[-1].spans[-1]
+        wanted = Range(runs[0].spans[0].upstream, last.upstream + last.length)
+        claimed = {at for run in runs for span in run.spans for at in range(span.upstream, span.upstream + span.length)}
+        try:
+            log = self.span()
+            if wanted.first < log.first or wanted.next > log.next:
+                return None
+            return self.source.records(wanted, claimed)
+        except RecordsGone:
+            return None
+        except Retriable as exc:
+            if self.task.against_source:
+                raise
+            self._silent = True
+            self.verdict.note(f"the source could not be asked: {exc.what}")
+            return None
+
+    def compare(self, count: Callable[[str, Chunk, int], None]) -> None:
+        """Hold the source's records against the same digests, and look for records that no run covers.
+
+        Args:
+            count: told of the phase, each chunk that was read, and how many offsets are behind it.
+
+        Raises:
+            Retriable: the source or the target does not answer.
+        """
+        log, newest, position = self.span(), self.head.generation, self.head.position
+        if log.next < position:
+            self.verdict.note(
+                f"the source ends at {log.next}, below the lane's position {position}: it was re-created or "
+                "truncated, and nothing was compared with it"
+            )
+            return
+        losses = [loss for loss in self.ledger.read(self.task.lane) if loss.generation == newest]
+        runs = runs_of(self.chains, self.task.lane, self.head, since=newest)
+        windows = source_windows(runs, lambda run: self.task.wants(run, newest))
+        first = next(windows, None)
+        if first is None:
+            return
+        begin = max(first.first, log.first)
+
+        def chunks() -> Iterator[Chunk]:
+            for chunk in self.source.read(Range(begin, min(log.next, position))):
+                count("read source", chunk, chunk.covered - begin)
+                yield chunk
+
+        for window, records, read in cut(chained([first], windows), chunks()):
+            run = window.run
+            if run is not None and run.state == "committed":
+                judged = judge(window, records, read=read, log_start=log.first, compacts=self.task.source_compacts)
+                self._look_for_uncovered(run, judged, losses)
+                self._compare(run, judged)
+
+    def _compare(self, run: Run, judged: Judged) -> None:
+        counts = self.verdict.counts
+        if judged.state == "proved":
+            counts.compared += run.records
+        elif judged.state in {"expired", "cut", "unread"} or (judged.absent and self.task.source_compacts):
+            counts.source_gone += run.records
+        elif judged.state in {"wrong", "incomplete"} and run.position not in self.found.explained:
+            self._beside_target(run, judged)
+
+    def _beside_target(self, run: Run, judged: Judged) -> None:
+        """The source has other records than the digest speaks of: compare them with what the target has."""
+        first, last = run.spans[0].downstream, run.last_downstream or 0
+        if first < self.target.bounds().first:
+            self.verdict.counts.source_gone += run.records
+            return
+        claims = tuple((span.downstream, span.length) for span in run.spans)
+        window = Window(first=first, next=last + 1, run=run, claims=claims)
+        claimed = set(window.claimed())
+        copies = self.target.records(Range(first, last + 1), claimed)
+        there = Judged(window=window, state="wrong", records=copies)
+        self.verdict.counts.compared += self.found.beside_source([there], judged.records)
+        self.verdict.note("the source has other records now than the map speaks of: see what differs")
+
+    def _look_for_uncovered(self, run: Run, judged: Judged, losses: Sequence[Loss]) -> None:
+        """Records of the source in a gap of a run. What lies before a lane's first record is not the lane's."""
+        begin = run.spans[0].upstream if run.spans else run.next
+        at_birth = run.generation == run.position == 0
+        uncovered = (each.offset for each in judged.unclaimed)
+        for offset in (each for each in uncovered if not at_birth or each >= begin):
+            if offset in run.quarantined or any(loss.first <= offset < loss.next for loss in losses):
+                self.verdict.counts.known_losses += 1
+                continue
+            self.verdict.find(
+                Finding(
+                    kind="missing",
+                    generation=run.generation,
+                    upstream=Range(offset, offset + 1),
+                    downstream=None,
+                    records=1,
+                    what="the source has it, no run covers it, and the loss ledger does not know it",
+                )
+            )

@@ -1,0 +1,78 @@
+"""What is one lane's part of a verification, and what does it read?"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from mirrorless.jobs.copying import Chunk, LaneLog, Range
+from mirrorless.jobs.request import Bound
+from mirrorless.lane import FlowName, Lane
+from mirrorless.record import Record
+from mirrorless.run import Run
+from mirrorless.settings import FlowSettings
+from mirrorless.verify.windows import chosen
+
+READ_SECONDS: Final = 60.0
+"""Within which a cluster has to show something."""
+
+
+class VerifyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One lane's part of a job, as it is sent to a task."""
+
+    settings: FlowSettings
+    topic: str
+    partition: int
+    run_id: str
+    start: Bound = Bound("earliest")
+    end: Bound = Bound("latest")
+    against_source: bool = False
+    target_compacts: bool = False
+    source_compacts: bool = False
+    files: str = ""
+    """URI or path of the run's folder, for notes of progress; empty for none."""
+
+    @property
+    def lane(self) -> Lane:
+        """Whose chain it is."""
+        return Lane(FlowName.parse(self.settings.flow), self.topic, self.partition)
+
+    def wants(self, run: Run, newest: int) -> bool:
+        """Whether a run is to be looked at."""
+        return chosen(run, self.start, self.end, newest=newest)
+
+
+class Note(Protocol):
+    """Tells how far a lane is."""
+
+    def __call__(self, phase: str, *, done: int, total: int, records: int, bytes: int) -> None:  # noqa: A002 -- as in LaneProgress
+        """Offsets behind it, of all; records proved; bytes read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A partition on one of the two clusters."""
+
+    log: LaneLog
+    topic: str
+    partition: int
+
+    def bounds(self) -> Range:
+        """See `LaneLog.bounds`."""
+        return self.log.bounds(self.topic, self.partition, _patience)
+
+    def read(self, wanted: Range) -> Iterator[Chunk]:
+        """See `LaneLog.read`."""
+        return self.log.read(self.topic, self.partition, wanted, _patience)
+
+    def records(self, wanted: Range, at: Container[int]) -> list[Record]:
+        """The records at some offsets of a range."""
+        return [each for chunk in self.read(wanted) for each in chunk.records if each.offset in at]
+
+
+def _patience() -> float:
+    return READ_SECONDS

@@ -1,0 +1,159 @@
+"""Where should a lane's records stand? One window of offsets for each run, on the target or on the source.
+
+    runs         |   A    |  B  | expired |   C   |
+    downstream   0 1 2 3 m 5 6 m 8 9 ...   20 21 m| 23 24
+                 |   A    |  B   |    hole + C    |  tail           m: a commit marker, no record
+
+A window reaches from the end of the one before it to its run's last record. So each offset is in one window, and a
+record in a window is claimed by its run or by nobody. Where links have expired nobody can tell whose a record was: such
+a window begins with a hole. Behind the last run is the tail, in which there should be nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from mirrorless.chain import Chains, Head
+from mirrorless.jobs.request import Bound
+from mirrorless.lane import Lane
+from mirrorless.run import Reset, Run
+
+PAGE: Final = 500
+"""Links of one read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Offsets [first, next) of one side."""
+
+    first: int
+    next: int
+    run: Run | None
+    """None for the tail."""
+    claims: tuple[tuple[int, int], ...] = ()
+    """(first offset, length) of each row of records that the run says are here."""
+    hole: bool = False
+    """Whether records before the first claim may have been of links that are gone."""
+    superseded: bool = False
+    """Whether a newer chain claims the same offsets, so that this one speaks of a topic that is no more."""
+
+    def claimed(self) -> list[int]:
+        """Every offset that is claimed."""
+        return list(chain.from_iterable(range(first, first + length) for first, length in self.claims))
+
+
+def chosen(run: Run, start: Bound, end: Bound, *, newest: int) -> bool:
+    """Whether a run reaches into the asked part of a lane. Runs are proved whole, so the part grows to their ends.
+
+    Args:
+        run: of any generation.
+        start: inclusive.
+        end: exclusive.
+        newest: the lane's generation; offsets speak of that one only.
+    """
+    if "offset" in (start.kind, end.kind) and run.generation != newest:
+        return False
+    if start.kind == "timestamp" and run.newest_timestamp < start.value:
+        return False
+    if end.kind == "timestamp" and not 0 <= run.oldest_timestamp < end.value:
+        return False
+    return not (
+        (start.kind == "offset" and run.next <= start.value) or (end.kind == "offset" and run.position >= end.value)
+    )
+
+
+def runs_of(chains: Chains, lane: Lane, head: Head, *, since: int = 0) -> Iterator[Run | None]:
+    """Every run of a lane in order, generation by generation, up to the head as it was read.
+
+    A None stands where links have expired: at the beginning, or between two runs.
+
+    Args:
+        chains: the store.
+        lane: whose.
+        head: read before; what is added meanwhile does not count.
+        since: the generation to begin with.
+    """
+    last = head.run.position if head.run is not None else -1
+    expected = (0, 0)
+    for generation in range(since, head.generation + 1):
+        for link in _links(chains, lane, generation):
+            if generation == head.generation and link.position > last:
+                return
+            if (generation, link.position) != expected:
+                yield None
+            if isinstance(link, Run):
+                expected = (generation, link.next)
+                yield link
+            else:
+                expected = (link.to_generation, link.next)
+
+
+def _links(chains: Chains, lane: Lane, generation: int) -> Iterator[Run | Reset]:
+    at = -1
+    # A page may hold less than was asked for, where its links are large: only an empty one is the last.
+    while page := chains.after(lane, generation, at, limit=PAGE):
+        yield from page
+        at = page[-1].position
+
+
+def first_claims(chains: Chains, lane: Lane, head: Head) -> dict[int, int]:
+    """By generation: the lowest downstream offset that it or a later one claims; none where none claims any."""
+    found: dict[int, int] = {}
+    lowest: int | None = None
+    for generation in range(head.generation, -1, -1):
+        runs = (link for link in _links(chains, lane, generation) if isinstance(link, Run) and link.spans)
+        first = next(runs, None)
+        if first is not None:
+            lowest = first.spans[0].downstream if lowest is None else min(lowest, first.spans[0].downstream)
+        if lowest is not None:
+            found[generation] = lowest
+    return found
+
+
+def target_windows(
+    runs: Iterable[Run | None],
+    wanted: Callable[[Run], bool],
+    *,
+    start: int,
+    end: int,
+    lowest: dict[int, int],
+) -> Iterator[Window]:
+    """Windows of downstream offsets.
+
+    Args:
+        runs: see `runs_of`.
+        wanted: whether a run is to be looked at.
+        start: where the target's log begins.
+        end: below which the target is read.
+        lowest: see `first_claims`.
+    """
+    at, hole = start, False
+    for run in runs:
+        if run is None or not wanted(run):
+            hole = True
+            continue
+        claims = tuple((span.downstream, span.length) for span in run.spans)
+        if not claims:
+            yield Window(first=at, next=at, run=run)
+            continue
+        first, following = claims[0][0], claims[-1][0] + claims[-1][1]
+        later = lowest.get(run.generation + 1)
+        # An earlier run may lie below the log's start; a run that lies below an earlier run's end contradicts it.
+        if (later is not None and following > later) or (first < at and at > start):
+            yield Window(first=at, next=at, run=run, claims=claims, superseded=True)
+            continue
+        yield Window(first=min(at, following), next=following, run=run, claims=claims, hole=hole)
+        at, hole = max(at, following), False
+    if not hole and at < end:
+        yield Window(first=at, next=end, run=None)
+
+
+def source_windows(runs: Iterable[Run | None], wanted: Callable[[Run], bool]) -> Iterator[Window]:
+    """Windows of upstream offsets: what each run covers, gaps and all."""
+    for run in runs:
+        if run is not None and wanted(run):
+            claims = tuple((span.upstream, span.length) for span in run.spans)
+            yield Window(first=run.position, next=run.next, run=run, claims=claims)
