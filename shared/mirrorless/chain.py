@@ -145,6 +145,14 @@ class Leases(Protocol):
         """
         ...
 
+    def keep(self, lane: Lane, lease: Lease) -> bool:
+        """Keep a lane for longer, if the lease is the holder's still: one that was ended is not taken again.
+
+        Returns:
+            whether it is.
+        """
+        ...
+
     def let_go(self, lane: Lane, holder: str) -> None:
         """End a lease of `holder`; one that somebody else has stays."""
         ...

@@ -80,6 +80,10 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
         return policy.remote_topic(self.source.alias, topic)
 
+    def consumer_group(self, topic: str) -> str:
+        """The consumer group of a topic's mapping."""
+        return f"mirrorless.{self.name.slug}.{topic}"
+
 
 def decode_settings(text: str | None) -> FlowSettings:
     """Read the variable's text.

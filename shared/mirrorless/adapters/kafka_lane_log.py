@@ -79,7 +79,10 @@ class KafkaLaneLog:
             at = wanted.first
             while at < wanted.next:
                 records, at = self._chunk(consumer, (topic, partition), Range(at, wanted.next), deadline)
-                yield Chunk(records, at)
+                try:
+                    yield Chunk(records, at)
+                except GeneratorExit:  # the reader has seen enough
+                    break
             consumer.unassign()
         self._consumer = consumer
 

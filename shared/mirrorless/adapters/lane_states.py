@@ -65,17 +65,14 @@ class DynamoDbLaneStates:
 
     def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
         """See `Leases.take`."""
-        stored = {"M": {"holder": {"S": lease.holder}, "until": {"N": str(lease.until)}}}
-        kept = self._conditionally(
-            lane, "SET lease = :lease", "lease.holder = :me", {":lease": stored, ":me": {"S": lease.holder}}
-        )
+        kept = self._keep(lane, lease)
         if kept is not None:
             return kept
         taken = self._conditionally(
             lane,
             "SET lease = :lease REMOVE waiting",
             "attribute_not_exists(lease) OR lease.#until <= :now",
-            {":lease": stored, ":now": {"N": str(now)}},
+            {":lease": _stored(lease), ":now": {"N": str(now)}},
             names={"#until": "until"},
         )
         if taken is not None:
@@ -86,6 +83,10 @@ class DynamoDbLaneStates:
             where=str(lane),
             hint="wait for that job, or `mirrorless lanes release` if it is dead",
         )
+
+    def keep(self, lane: Lane, lease: Lease) -> bool:
+        """See `Leases.keep`."""
+        return self._keep(lane, lease) is not None
 
     def let_go(self, lane: Lane, holder: str) -> None:
         """See `Leases.let_go`."""
@@ -110,6 +111,10 @@ class DynamoDbLaneStates:
             if "LastEvaluatedKey" not in answer:
                 return {lane: state for lane, state in states.items() if lane.flow == flow and state.stop is not None}
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    def _keep(self, lane: Lane, lease: Lease) -> LaneState | None:
+        values = {":lease": _stored(lease), ":me": {"S": lease.holder}}
+        return self._conditionally(lane, "SET lease = :lease", "lease.holder = :me", values)
 
     def _conditionally(
         self,
@@ -143,6 +148,10 @@ class DynamoDbLaneStates:
             request["ExpressionAttributeValues"] = values
         with translated("update a lane's state", str(lane)):
             self._client.update_item(**request)
+
+
+def _stored(lease: Lease) -> dict[str, Any]:
+    return {"M": {"holder": {"S": lease.holder}, "until": {"N": str(lease.until)}}}
 
 
 def _key(lane: Lane) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from mirrorless.chain import Lease, Leases
-from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, Retriable
+from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, RecordsGone, Retriable
 from mirrorless.event import Batch
+from mirrorless.jobs.beginning import beginning
 from mirrorless.jobs.copying import Chunk, CopyResult, CopyTask, LaneLog, Range
 from mirrorless.jobs.files import JobFiles, lane_file
 from mirrorless.jobs.pace import Pace
@@ -103,6 +104,7 @@ class LaneCopy:
             self.note("running", force=True)
             for each in self.task.ranges:
                 self.copy(each)
+            self._refuse_a_live_beginning()
             handed = self.ending.end(self) if self.ending is not None else ""
             if self.ending is None:
                 self.let_go()
@@ -157,7 +159,15 @@ class LaneCopy:
         if self.leases is None or not self.task.holder or now < self._renew_at:
             return
         term = self.task.lease_seconds * 1000
-        self.leases.take(self.lane, Lease(holder=self.task.holder, until=now + term), now=now)
+        lease = Lease(holder=self.task.holder, until=now + term)
+        if not self._renew_at:
+            self.leases.take(self.lane, lease, now=now)
+        elif not self.leases.keep(self.lane, lease):
+            raise LeaseHeld(
+                "the lease was ended while the lane was being copied",
+                where=str(self.lane),
+                hint="if nobody cancelled the job, start it again: it goes on where it was",
+            )
         self._renew_at = now + term // 3
 
     def let_go(self) -> None:
@@ -247,6 +257,22 @@ class LaneCopy:
         """
         never_its = self.position() == 0 or "#" in self.task.lane_topic
         self._replicate(Chunk([], first), examined=never_its)
+
+    def _refuse_a_live_beginning(self) -> None:
+        """The lane was new when the job was planned; its mapping may have been faster than the lease."""
+        if not self.task.ranges or "#" in self.task.lane_topic:
+            return
+        first, head = self.task.ranges[0].first, self.replicator.positions.head(self.lane)
+        found = beginning(
+            self.lane, head.generation, Range(first, self.task.ranges[-1].next), self.replicator.chains, self.log
+        )
+        if head.generation == 0 and found.before:
+            raise RecordsGone(
+                f"the lane went live at upstream offset {found.begins} before the job had it, and older records cannot "
+                "be put before that in order",
+                where=self.lane.at(first),
+                hint="give the job a topic of its own for them (`into`)",
+            )
 
     def _position_or(self, unknown: int) -> int:
         try:

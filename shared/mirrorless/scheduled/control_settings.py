@@ -87,7 +87,7 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def consumer_group(self, topic: str) -> str:
         """The consumer group of a topic's mapping."""
-        return f"mirrorless.{self.name.slug}.{topic}"
+        return self.flow.consumer_group(topic)
 
 
 def control_settings(event: Any) -> ControlSettings:

@@ -56,6 +56,8 @@ class JobRun:
     phase: str = ""
     state: RunState = "starting"
     error: str = ""
+    samples: list[tuple[int, int]] = field(default_factory=list)
+    """Of the whole: ms since the run began, and records copied by then."""
     _spark: SparkSession | None = None
     _over: threading.Event = field(default_factory=threading.Event)
 
@@ -85,6 +87,7 @@ class JobRun:
             pid=os.getpid(),
             error=self.error,
         )
+        self.samples.append((progress.at - self.started_at, progress.records))
         self.files.write(PROGRESS, msgspec.json.encode(progress))
 
     def watch(self) -> threading.Thread:

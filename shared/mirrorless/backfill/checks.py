@@ -1,0 +1,310 @@
+"""What would make a backfill pointless or harmful? Looked for before anything is written.
+
+Pure: facts about lanes and topics come in, findings come out. `force` passes over warnings; what would lose records or
+put them out of order is refused, whatever is ordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from mirrorless.backfill.plan import Finding, Severity
+from mirrorless.backfill.ranges import Asked
+from mirrorless.chain import Lease, Stop
+from mirrorless.jobs.copying import Range
+from mirrorless.jobs.request import BackfillOptions
+
+BACKFILLED = "backfilled"
+"""The reason of a stop that a backfill leaves where a lane is not joined to its mapping; the next backfill ends it."""
+
+Configs = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneFacts:
+    """One partition, before the job begins."""
+
+    topic: str
+    partition: int
+    asked: Asked
+    extent: Range
+    """What the log holds, to its stable end."""
+    position: int = 0
+    begins: int | None = None
+    """The first upstream offset that the chain has a record of; None where it has none."""
+    before: bool = False
+    """Whether a record that was asked for stands below `begins`."""
+    generation: int = 0
+    stop: Stop | None = None
+    lease: Lease | None = None
+    oldest: int | None = None
+    """The timestamp of the first record that was asked for, ms since the epoch."""
+    bytes: int = 0
+    """Left to copy."""
+
+    @property
+    def where(self) -> str:
+        """As an operator would say it."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """One topic on both sides."""
+
+    topic: str
+    write_topic: str
+    source: Configs
+    target: Configs | None
+    """None where it is not there yet: then it gets what the source sets."""
+    is_remote: bool = False
+    """Whether `write_topic` is the remote topic of some topic of this flow."""
+
+
+def check_all(
+    lanes: Sequence[LaneFacts],
+    topics: Sequence[TopicFacts],
+    options: BackfillOptions,
+    *,
+    replication_factor: int,
+    holder: str,
+    now: int,
+) -> list[Finding]:
+    """Every finding, refusals first."""
+    found = [*_options(topics, options)]
+    for topic in topics:
+        its = [lane for lane in lanes if lane.topic == topic.topic]
+        found += _retention(topic, its, now)
+        found += _sizes(topic)
+        found += _timestamps(topic, its, options, now)
+    found += _space(lanes, options, replication_factor)
+    for lane in lanes:
+        found += _history(lane, options)
+        if options.into is None:
+            found += _live(lane)
+        found += _held(lane, holder, now)
+    order = {"refuse": 0, "warn": 1, "info": 2}
+    return sorted(found, key=lambda each: order[each.severity])
+
+
+def _options(topics: Sequence[TopicFacts], options: BackfillOptions) -> Iterator[Finding]:
+    if options.into is None:
+        return
+    if len(topics) > 1:
+        yield _finding(
+            "refuse",
+            "into",
+            options.into,
+            "several topics cannot go into one topic: their records would mix. Start a job for each",
+        )
+    for topic in topics:
+        if topic.is_remote:
+            yield _finding(
+                "refuse",
+                "into",
+                options.into,
+                "this is a remote topic of the flow, and the forwarder writes to it: name a topic of its own",
+            )
+
+
+def _retention(topic: TopicFacts, lanes: Sequence[LaneFacts], now: int) -> Iterator[Finding]:
+    """The broker would delete the copy, within minutes."""
+    target, source = _effective(topic), topic.source
+    if "compact" in _policy(target) and "compact" not in _policy(source):
+        yield _finding(
+            "refuse",
+            "cleanup.policy",
+            topic.write_topic,
+            "the target compacts this topic and the source does not: all but the last record of each key would "
+            "go. Set cleanup.policy on the target as it is on the source",
+        )
+    if "delete" not in _policy(target):
+        return
+    ages = [now - lane.oldest for lane in lanes if lane.oldest is not None and lane.oldest > 0]
+    keeps, kept = _limit(target.get("retention.ms")), _limit(source.get("retention.ms"))
+    if keeps is not None and ages and max(ages) > keeps:
+        also = kept is not None and kept <= keeps and "delete" in _policy(source)
+        yield _finding(
+            "info" if also else "refuse",
+            "retention.ms",
+            topic.write_topic,
+            f"the oldest record is {_time(max(ages))} old and the target keeps {_time(keeps)}: "
+            + (
+                "the source is about to delete such records too"
+                if also
+                else "the broker would delete the copy within minutes. Raise retention.ms on the target"
+            ),
+        )
+    room, had = _limit(target.get("retention.bytes")), _limit(source.get("retention.bytes"))
+    most = max((lane.bytes for lane in lanes), default=0)
+    if room is not None and most > room and not (had is not None and had <= room):
+        yield _finding(
+            "refuse",
+            "retention.bytes",
+            topic.write_topic,
+            f"a partition would get {_size(most)} and the target keeps {_size(room)} of it: the broker would "
+            "delete the beginning. Raise retention.bytes on the target",
+        )
+
+
+def _sizes(topic: TopicFacts) -> Iterator[Finding]:
+    target, source = _number(_effective(topic), "max.message.bytes"), _number(topic.source, "max.message.bytes")
+    if target is not None and source is not None and target < source:
+        yield _finding(
+            "warn",
+            "max.message.bytes",
+            topic.write_topic,
+            f"the target takes batches up to {_size(target)} and the source up to {_size(source)}: a record in between "
+            "stops its lane. Raise max.message.bytes on the target",
+        )
+
+
+def _timestamps(topic: TopicFacts, lanes: Sequence[LaneFacts], options: BackfillOptions, now: int) -> Iterator[Finding]:
+    target = _effective(topic)
+    ages = [now - lane.oldest for lane in lanes if lane.oldest is not None and lane.oldest > 0]
+    allowed = _limit(target.get("message.timestamp.before.max.ms"))
+    if allowed is not None and ages and max(ages) > allowed:
+        yield _finding(
+            "refuse",
+            "message.timestamp.before.max.ms",
+            topic.write_topic,
+            f"the oldest record is {_time(max(ages))} old and the target refuses records older than {_time(allowed)}. "
+            "Raise message.timestamp.before.max.ms on the target",
+        )
+    if target.get("message.timestamp.type") == "LogAppendTime":
+        by_time = "timestamp" in {options.start.kind, options.end.kind}
+        yield _finding(
+            "warn",
+            "message.timestamp.type",
+            topic.write_topic,
+            "the target replaces timestamps by its own (LogAppendTime): the copy does not keep them"
+            + (", so the bounds of this job mean nothing there" if by_time else "")
+            + ". Set message.timestamp.type=CreateTime on the target",
+        )
+
+
+def _space(lanes: Sequence[LaneFacts], options: BackfillOptions, replication_factor: int) -> Iterator[Finding]:
+    if options.free_gb is None:
+        return
+    needed = sum(lane.bytes for lane in lanes) * max(1, replication_factor)
+    if needed > options.free_gb * 1e9:
+        yield _finding(
+            "refuse",
+            "free space",
+            "the target",
+            f"{_size(needed)} would be written with all copies, and {options.free_gb:g} GB are free. Copy less, or "
+            "give the brokers more",
+        )
+
+
+def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[Finding]:
+    """What was asked for and is not there."""
+    if lane.asked.first < lane.extent.first and lane.asked.first >= lane.position:
+        yield _finding(
+            "refuse",
+            "start",
+            lane.where,
+            f"upstream offset {lane.asked.first} was asked for, and the log begins at {lane.extent.first}. Start at "
+            "earliest, or read the rest from an archive first",
+        )
+    if options.start.kind == "earliest" and 0 < lane.position < lane.extent.first:
+        yield _finding(
+            "warn",
+            "retention",
+            lane.where,
+            f"the lane stands at {lane.position} and the source begins at {lane.extent.first}: what lies between is "
+            "gone from the source, and will be listed as lost. Read it from an archive first, if there is one",
+        )
+
+
+def _live(lane: LaneFacts) -> Iterator[Finding]:
+    """Nothing can be put before what a lane has copied, and nothing may be left out behind it."""
+    wanted = lane.asked.range
+    if wanted.first >= wanted.next:
+        return
+    if lane.generation > 0 and lane.begins is not None and lane.begins > wanted.first:
+        yield _finding(
+            "info",
+            "live lane",
+            lane.where,
+            f"the lane was reset; what lies below its position {lane.position} stays as it is on the target",
+        )
+    elif lane.before:
+        yield _finding(
+            "refuse",
+            "live lane",
+            lane.where,
+            f"the lane is live since upstream offset {lane.begins}, and older records cannot be put before it in "
+            "order. Give the job a topic of its own for them (`into`)",
+        )
+    start = max(lane.position, lane.extent.first)
+    if lane.position > 0 and wanted.first > start:
+        yield _finding(
+            "refuse",
+            "start",
+            lane.where,
+            f"the lane stands at {lane.position} and the job would begin at {wanted.first}: what lies between would be "
+            f"left out. Start at or below {start}",
+        )
+
+
+def _held(lane: LaneFacts, holder: str, now: int) -> Iterator[Finding]:
+    if lane.stop is not None and lane.stop.reason != BACKFILLED:
+        yield _finding(
+            "refuse",
+            "stopped",
+            lane.where,
+            f"the lane is stopped at {lane.stop.upstream_offset} ({lane.stop.reason}): {lane.stop.detail}. Settle that "
+            "with `mirrorless lanes` first",
+        )
+    if lane.lease is not None and lane.lease.keeps_out(holder, now):
+        yield _finding(
+            "refuse",
+            "lease",
+            lane.where,
+            f"job run {lane.lease.holder} has the lane for another {_time(lane.lease.until - now)}. Wait for it, or "
+            "`mirrorless lanes release` if it is dead",
+        )
+
+
+def _finding(severity: Severity, check: str, where: str, text: str) -> Finding:
+    return Finding(severity=severity, check=check, where=where, text=text)
+
+
+def _effective(topic: TopicFacts) -> Configs:
+    """What the target's topic has, or will have."""
+    return topic.source if topic.target is None else topic.target
+
+
+def _policy(configs: Configs) -> set[str]:
+    return {each.strip() for each in (configs.get("cleanup.policy") or "delete").split(",")}
+
+
+def _limit(value: str | None) -> int | None:
+    """A limit; None where there is none."""
+    return None if value is None or int(value) < 0 else int(value)
+
+
+def _number(configs: Configs, name: str) -> int | None:
+    value = configs.get(name)
+    return int(value) if value else None
+
+
+def _time(ms: int) -> str:
+    for unit, length in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000)):
+        if ms >= 2 * length:
+            return f"{ms / length:,.0f} {unit}"
+    return f"{ms / 1000:,.0f} s"
+
+
+def _size(size: float) -> str:
+    for unit, length in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= length:
+            return f"{size / length:,.1f} {unit}"
+    return f"{size:,.0f} bytes"
+
+
+def worst(findings: Iterable[Finding]) -> str:
+    """All of them as one text for an error."""
+    return "; ".join(f"{each.where}: {each.text}" for each in findings)

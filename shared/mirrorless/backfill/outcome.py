@@ -1,0 +1,119 @@
+"""What came of a backfill? Sums for machines, and a report for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from mirrorless.backfill.plan import BackfillPlan
+from mirrorless.jobs.copying import CopyResult
+from mirrorless.reports.report import Figure, Line, LinePlot, Report, Section, Table, Tone
+
+Sample = tuple[int, int]
+"""ms since the run began, and records copied by then."""
+
+_TONES: dict[str, Tone] = {"refuse": "bad", "warn": "bad", "info": "quiet"}
+
+
+def totals_of(results: Sequence[CopyResult], seconds: float) -> dict[str, Any]:
+    """Of all lanes together. Rates are of what this run wrote itself."""
+    written = sum(each.written for each in results)
+    cpu = sum(each.cpu_seconds for each in results)
+    return {
+        "records": sum(each.records for each in results),
+        "bytes": sum(each.bytes for each in results),
+        "written": written,
+        "lanes": len(results),
+        "done": sum(each.state == "done" for each in results),
+        "stopped": sum(each.state == "stopped" for each in results),
+        "failed": sum(each.state == "failed" for each in results),
+        "attempts": sum(each.attempts for each in results),
+        "seconds": round(seconds, 3),
+        "records_per_second": round(written / seconds, 1) if seconds > 0 else 0.0,
+        "cpu_seconds": round(cpu, 3),
+        "cpu_seconds_per_million": round(cpu * 1e6 / written, 2) if written else None,
+    }
+
+
+def report_of(
+    plan: BackfillPlan,
+    results: Sequence[CopyResult],
+    totals: dict[str, Any],
+    samples: Sequence[Sample],
+    *,
+    made_at: int,
+) -> Report:
+    """The page: how it went, figures, lanes, throughput, what the checks said."""
+    clean = totals["done"] == totals["lanes"]
+    verdict = (
+        f"{totals['records']:,} records of {totals['lanes']} lanes are on the target, each once and in order"
+        if clean
+        else f"{totals['lanes'] - totals['done']} of {totals['lanes']} lanes want attention: see the table"
+    )
+    return Report(
+        title=f"Backfill {plan.flow}",
+        verdict=verdict,
+        tone="good" if clean else "bad",
+        figures=(
+            Figure(name="records", value=totals["records"]),
+            Figure(name="bytes", value=totals["bytes"], unit="of keys and values"),
+            Figure(name="lanes done", value=f"{totals['done']} of {totals['lanes']}", tone="" if clean else "bad"),
+            Figure(name="records per second", value=round(totals["records_per_second"])),
+            Figure(name="CPU", value=totals["cpu_seconds_per_million"], unit="s per million records"),
+            Figure(name="took", value=totals["seconds"], unit="s"),
+        ),
+        sections=(
+            Section(heading="Lanes", tables=(_lanes(results),)),
+            *((Section(heading="Throughput", plots=(_throughput(samples),)),) if len(samples) > 2 else ()),  # noqa: PLR2004 -- two points make one line
+            Section(
+                heading="Checks",
+                text=() if plan.findings else ("Nothing stood against it.",),
+                tables=(_checks(plan),) if plan.findings else (),
+            ),
+        ),
+        made_at=made_at,
+    )
+
+
+def _lanes(results: Sequence[CopyResult]) -> Table:
+    return Table(
+        title="What became of each lane",
+        columns=(
+            "lane", "state", "records", "bytes", "written now", "from", "position", "first on target", "last on target",
+            "joined by", "tries", "s",
+        ),
+        rows=tuple(
+            (
+                each.lane, each.state if not each.error else f"{each.state}: {each.error}", each.records, each.bytes,
+                each.written, each.first, each.position, each.first_downstream, each.last_downstream,
+                each.handed_over or None, each.attempts, round(each.seconds, 1),
+            )
+            for each in results
+        ),
+        tones=tuple("" if each.state == "done" else "bad" for each in results),
+        note="`from` and `position` are upstream offsets. `joined by` says how the lane was known to meet its mapping.",
+    )  # fmt: skip
+
+
+def _throughput(samples: Sequence[Sample]) -> LinePlot:
+    points = tuple(
+        (following[0] / 1000, (following[1] - before[1]) * 1000 / (following[0] - before[0]))
+        for before, following in pairwise(samples)
+        if following[0] > before[0]
+    )
+    return LinePlot(
+        title="Records copied per second",
+        x_unit="s",
+        y_unit="records/s",
+        lines=(Line(label="all lanes", points=points),),
+    )
+
+
+def _checks(plan: BackfillPlan) -> Table:
+    return Table(
+        title="What the checks said before it began",
+        columns=("weight", "check", "where", "what"),
+        rows=tuple((each.severity, each.check, each.where, each.text) for each in plan.findings),
+        tones=tuple(_TONES[each.severity] for each in plan.findings),
+    )

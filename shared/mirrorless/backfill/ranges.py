@@ -1,0 +1,49 @@
+"""Which upstream offsets does a bound mean in one partition? Pure: what its log holds comes in, a range comes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirrorless.jobs.copying import Range
+from mirrorless.jobs.request import Bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A range as the operator meant it, and as it can be read."""
+
+    first: int
+    """The offset that was asked for, also where the log begins above it."""
+    range: Range
+    """Clipped to the log's extent, and to what a read_committed reader sees; may be empty."""
+
+
+def resolve(
+    start: Bound, end: Bound, extent: Range, *, start_at: int | None = None, end_at: int | None = None
+) -> Asked:
+    """The range between two bounds.
+
+    Args:
+        start: inclusive.
+        end: exclusive.
+        extent: the log's first offset and its stable end.
+        start_at: what the cluster answers for a start by timestamp: the first record at or after it; None or negative
+            where there is none.
+        end_at: the same for an end by timestamp.
+    """
+    first = _offset(start, extent, start_at)
+    following = min(_offset(end, extent, end_at), extent.next)
+    readable = max(first, extent.first)
+    return Asked(first=first, range=Range(readable, max(readable, following)))
+
+
+def _offset(bound: Bound, extent: Range, at: int | None) -> int:
+    match bound.kind:
+        case "earliest":
+            return extent.first
+        case "latest":
+            return extent.next
+        case "offset":
+            return bound.value
+        case "timestamp":
+            return extent.next if at is None or at < 0 else at

@@ -1,0 +1,59 @@
+"""Where does a lane's copy begin, and does anything that a job wants stand before it?
+
+A mapping that reads from the end makes a lane begin there: its first run passes over what lies before. What a job has
+examined is no question any more; otherwise the log itself says whether a record stands there.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from mirrorless.chain import Chains
+from mirrorless.errors import RecordsGone
+from mirrorless.jobs.copying import LaneLog, Range
+from mirrorless.lane import Lane
+from mirrorless.run import Run
+
+LOOK = 20
+"""Links read to find the first that has a record."""
+
+LOOK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """The beginning of a lane's chain, as far as it is kept."""
+
+    begins: int | None
+    """The first upstream offset that the chain has a record of; None where it has none."""
+    before: bool
+    """Whether a record of what is wanted stands below it."""
+
+
+def beginning(lane: Lane, generation: int, wanted: Range, chains: Chains, log: LaneLog) -> Beginning:
+    """Look at the first links of a generation, and at the log where they leave a question.
+
+    Raises:
+        Retriable: the store or the cluster does not answer.
+    """
+    links = chains.after(lane, generation, -1, limit=LOOK)
+    found = next((link for link in links if isinstance(link, Run) and link.spans), None)
+    if found is None:
+        return Beginning(begins=None, before=False)
+    begins = found.spans[0].upstream
+    passed_by = [link for link in links if isinstance(link, Run) and link.position <= found.position]
+    unread = [link for link in passed_by if not link.examined]
+    if begins <= wanted.first or not unread:
+        return Beginning(begins=begins, before=False)
+    first = max(wanted.first, unread[0].position)
+    return Beginning(begins=begins, before=_holds_a_record(lane, Range(first, min(begins, wanted.next)), log))
+
+
+def _holds_a_record(lane: Lane, between: Range, log: LaneLog) -> bool:
+    end = time.monotonic() + LOOK_SECONDS
+    try:
+        chunks = log.read(lane.topic, lane.partition, between, lambda: end - time.monotonic())
+        return any(chunk.records for chunk in chunks)
+    except RecordsGone:
+        return False  # nor can anybody put them there

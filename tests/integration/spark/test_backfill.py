@@ -1,0 +1,144 @@
+"""Does a backfill bring a topic's history over, and let go of each lane where its mapping goes on?"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrorless.adapters.jobs.backfill import backfill
+from mirrorless.adapters.jobs.backfill_plan import plan_backfill
+from mirrorless.adapters.jobs.driver import drive
+from mirrorless.adapters.kafka_groups import KafkaGroups
+from mirrorless.chain import Lease
+from mirrorless.event import Batch
+from mirrorless.groups.ports import Committed
+from mirrorless.jobs.lane_copy import deadline_in
+from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest, encode_request
+from mirrorless.record import Record
+from tests.lane_stage import LaneStage
+from tests.readback import read_topic
+
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("signals")]
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """A driver takes the process's signals; the next test wants them back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def request_of(stage: LaneStage, run: str = "backfill-1", **options: Any) -> JobRequest:
+    """A backfill of the stage's topic."""
+    return JobRequest(
+        run_id=run,
+        flow=stage.settings,
+        topics=(stage.topic,),
+        options=BackfillOptions(**{"handover_seconds": 2} | options),
+    )
+
+
+def driven(folder: Path, request: JobRequest) -> tuple[int, dict[str, Any]]:
+    """Exit code and report of a whole job run."""
+    run = folder / request.run_id
+    run.mkdir()
+    (run / "request.json").write_bytes(encode_request(request))
+    code = drive(backfill, [str(run)])
+    report = run / "report.json"
+    return code, json.loads(report.read_bytes()) if report.exists() else json.loads(
+        (run / "progress.json").read_bytes()
+    )
+
+
+def groups(stage: LaneStage) -> KafkaGroups:
+    """Of the source."""
+    return KafkaGroups(stage.settings.source, flow=stage.settings.flow)
+
+
+def went_live_at(stage: LaneStage, offset: int) -> None:
+    """What a mapping that reads from the end leaves: a chain whose first record stands there."""
+    record = Record(offset=offset, timestamp=1_700_000_000_000, headers=[], key=b"k", value=b"live")
+    batch = Batch(topic=stage.topic, records={0: [record]})
+    stage.environment().replicate(batch, request="test", deadline=deadline_in(20))
+
+
+@pytest.mark.usefixtures("spark")
+def test_history_is_copied_once_and_a_sleeping_group_goes_on_behind_it(stage: LaneStage, tmp_path: Path) -> None:
+    stage.create(stage.source, stage.topic, 2)
+    stage.write(*(b"%d" % n for n in range(50)), partition=0)
+    stage.write(*(b"%d" % n for n in range(30)), partition=1, headers=[("h", None)])
+    code, report = driven(tmp_path, request_of(stage))
+    assert code == 0
+    assert report["totals"] | {"records": 80, "lanes": 2, "done": 2, "written": 80} == report["totals"]
+    assert [lane["handed_over"] for lane in report["lanes"]] == ["pinned", "pinned"]
+    stage.assert_mirrored()
+    group = stage.settings.consumer_group(stage.topic)
+    committed = groups(stage).committed([group], deadline_in(20))[group]
+    assert {partition: each.offset for (_, partition), each in committed.items()} == {0: 50, 1: 30}
+    assert all(state.lease is None for state in stage.orders.read([stage.lane(0), stage.lane(1)]).values())
+    assert (tmp_path / "backfill-1" / "report.html").exists()
+
+    code, again = driven(tmp_path, request_of(stage, "backfill-2"))
+    assert (code, again["totals"]["records"], again["totals"]["written"]) == (0, 80, 0)
+    stage.assert_mirrored()
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_lane_that_ends_below_where_its_mapping_goes_on_is_stopped_there(stage: LaneStage, tmp_path: Path) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(*(b"%d" % n for n in range(20)))
+    group = stage.settings.consumer_group(stage.topic)
+    groups(stage).commit(group, {(stage.topic, 0): Committed(15)}, deadline_in(20))
+    code, report = driven(tmp_path, request_of(stage, end=Bound("offset", 10)))
+    assert (code, report["totals"]["stopped"], report["totals"]["records"]) == (3, 1, 10)
+    state = stage.orders.read([stage.lane()])[stage.lane()]
+    assert state.lease is None
+    assert state.stop is not None
+    assert (state.stop.reason, state.stop.upstream_offset) == ("backfilled", 10)
+
+    code, report = driven(tmp_path, request_of(stage, "backfill-2"))
+    assert (code, report["lanes"][0]["handed_over"]) == (0, "committed")
+    assert stage.orders.read([stage.lane()])[stage.lane()].stop is None
+    stage.assert_mirrored()
+
+
+@pytest.mark.usefixtures("spark")
+def test_history_older_than_a_live_lane_goes_into_a_topic_of_its_own(stage: LaneStage, tmp_path: Path) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(*(b"%d" % n for n in range(20)))
+    went_live_at(stage, 12)
+    code, progress = driven(tmp_path, request_of(stage))
+    assert code == 1
+    assert "live since upstream offset 12" in progress["error"]
+    code, report = driven(tmp_path, request_of(stage, "backfill-2", into=f"{stage.topic}.history"))
+    assert (code, report["totals"]["records"]) == (0, 12)
+    assert stage.values() == [b"live"]
+    history = read_topic(stage.target.bootstrap, f"{stage.topic}.history")[0]
+    assert [each.content.value for each in history] == [b"%d" % n for n in range(12)]
+
+
+def test_a_plan_refuses_what_would_be_pointless_or_harmful_and_changes_nothing(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, retention_ms="-1", max_message_bytes="2000000")
+    stage.create(stage.target, stage.remote_topic, retention_ms="60000", max_message_bytes="1000000")
+    stage.write(b"old", timestamp=1_600_000_000_000)
+    stage.write(b"x" * 1000)
+    stage.orders.take(stage.lane(), Lease(holder="another", until=2**62), now=0)
+    plan = plan_backfill(request_of(stage, free_gb=1e-7))
+    found = [(each.severity, each.check) for each in plan.findings]
+    assert found == [
+        ("refuse", "retention.ms"),
+        ("refuse", "free space"),
+        ("refuse", "lease"),
+        ("warn", "max.message.bytes"),
+    ]
+    assert (plan.records, plan.lanes[0].range.next) == (2, 2)
+    assert 1000 <= plan.bytes <= 1010
+    assert plan.dollars > 0
+    assert stage.chains.heads([stage.lane()])[stage.lane()].run is None
