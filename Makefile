@@ -18,7 +18,7 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab translate test check lint types imports unit integration sample soak bench docs lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo lab translate test check lint types imports unit integration sample soak bench bench-parts docs lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,7 +58,10 @@ sample: $(READY)
 soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED),--report docs/soak.md)
 
-bench: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups follow; what lagging ones read again, beside MM2
+bench: $(READY) ## measure beside real MirrorMaker 2, about 40 minutes; BENCH=quick for a few; RESUME=1 goes on where it was ended
+	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))
+
+bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups follow; what lagging ones read again, beside MM2
 	@$(BIN)/python -m tests.benchmarks.forwarder_cpu
 	@$(BIN)/python -m tests.benchmarks.group_sync
 	@$(BIN)/python -m tests.benchmarks.translation --report docs/translation.md

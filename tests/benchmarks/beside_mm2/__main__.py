@@ -1,0 +1,100 @@
+"""How do Mirrorless and MirrorMaker 2 compare on this machine? One command measures both and writes the report.
+
+    python -m tests.benchmarks.beside_mm2 [--profile quick] [--resume] [--only throughput latency]
+
+Both replicate between the same two real Kafka clusters, the same records, in rounds that alternate. What is measured so
+far is in the report at any moment; after Ctrl-C, --resume goes on. It exits with 1 if something could not be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mirrorless.reports.page import render
+from tests.benchmarks.beside_mm2 import throughput
+from tests.benchmarks.beside_mm2.clusters import Ground
+from tests.benchmarks.beside_mm2.pages import markdown, report_of
+from tests.benchmarks.beside_mm2.profiles import PROFILES, Profile
+from tests.benchmarks.beside_mm2.ratios import conclude
+from tests.benchmarks.beside_mm2.results import Results, Run, open_results
+
+JSON, PAGE = "bench-report.json", "bench-report.html"
+
+Part = Callable[[Ground, Results, Profile], None]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command."""
+    profiles = "\n".join(f"  {each.name:<6} {each.about}" for each in PROFILES.values())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.beside_mm2",
+        description=f"{__doc__}\nprofiles:\n{profiles}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--profile", choices=sorted(PROFILES), default="full")
+    parser.add_argument("--only", nargs="+", choices=sorted(PARTS), metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--resume", action="store_true", help="go on with a run that was interrupted")
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help=f"of {JSON} and {PAGE}")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave a page for the documentation there")
+    chosen = parser.parse_args(arguments)
+    profile = PROFILES[chosen.profile]
+    results = open_results(chosen.out / JSON, profile=profile.name, say=_clock(), finish=conclude, resume=chosen.resume)
+    results.say(f"{profile.name}: {profile.about}")
+    interrupted = False
+    try:
+        with tempfile.TemporaryDirectory(prefix="beside-mm2-") as folder, Ground(Path(folder)).running() as ground:
+            for name in chosen.only or PARTS:
+                with results.attempting(name):
+                    PARTS[name](ground, results, profile)
+    except KeyboardInterrupt:
+        interrupted = True
+        results.say("interrupted: --resume goes on from here")
+    finally:
+        results.write()
+        (chosen.out / PAGE).write_text(render(report_of(results.run)))
+    if chosen.keep is not None and not interrupted:
+        keep(results.run, chosen.keep)
+    for name, value in results.run.summary.items():
+        results.say(f"{name}: {'not measured' if value is None else f'{value:.2f}'}")
+    results.say(f"the report is in {chosen.out / JSON} and {chosen.out / PAGE}")
+    failed = sum(bool(each.failed) for each in results.run.measurements)
+    return int(interrupted or failed > 0 or any(each.what in PARTS for each in results.run.unmeasured))
+
+
+def keep(run: Run, folder: Path) -> None:
+    """Leave a run for the documentation: `benchmarks.md`, and its raw figures and page in a folder beside it."""
+    beside = folder / "benchmarks"
+    beside.mkdir(parents=True, exist_ok=True)
+    report = report_of(run)
+    (folder / "benchmarks.md").write_text(markdown(report, raw=f"benchmarks/{JSON}", page=f"benchmarks/{PAGE}"))
+    (beside / JSON).write_bytes(Results(beside / JSON, run, print, conclude).encoded())
+    (beside / PAGE).write_text(render(report))
+
+
+def _throughput(ground: Ground, results: Results, profile: Profile) -> None:
+    for number, plan in enumerate(profile.throughput, 1):
+        with results.attempting(f"throughput beside MM2 {plan.mode.name}"):
+            throughput.measure(ground, results, plan, number=number)
+
+
+PARTS: dict[str, Part] = {"throughput": _throughput}
+"""In the order in which they are measured."""
+
+
+def _clock() -> Callable[[str], None]:
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - began), 60)
+        print(f"bench {minutes:3}:{seconds:02}  {text}", file=sys.stderr, flush=True)
+
+    return say
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""When has everything arrived? When a read_committed reader of the target finds the last record of every partition.
+
+Asking for the stable ends costs next to nothing. Markers make an end larger than the number of records, so ends
+only say when to look; the record that stands last says whether it is the last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from tests.benchmarks.beside_mm2.clusters import Ground
+from tests.benchmarks.beside_mm2.records import Shape
+
+LOOK_EVERY_S = 0.02
+BEFORE_THE_END = 10
+"""How far before an end to begin to look for the last record: markers and nothing else may stand behind it."""
+READ_S = 10.0
+
+
+class NotArrivedError(Exception):
+    """The records did not arrive in time, or who was to bring them is dead."""
+
+
+def await_arrival(
+    ground: Ground, topic: str, records: Shape, before: Mapping[int, int], *, seconds: float, alive: Callable[[], str]
+) -> float:
+    """Wait until the records stand on a topic of the target; the moment, on the clock of `time.perf_counter`.
+
+    Args:
+        ground: the clusters.
+        topic: its name on the target.
+        records: what was written to its source.
+        before: the ends of the topic before anything of it arrived.
+        seconds: how long to wait.
+        alive: why nobody brings them any more; empty while somebody does.
+
+    Raises:
+        NotArrivedError: saying how far they came.
+    """
+    deadline = time.perf_counter() + seconds
+    waiting = set(range(records.partitions))
+    looked: dict[int, int] = {}
+    while True:
+        ends = ground.ends(topic)
+        moment = time.perf_counter()
+        there = {each for each in waiting if ends.get(each, 0) - before.get(each, 0) >= records.per_partition}
+        fresh = {each: ends[each] for each in there if looked.get(each) != ends[each]}
+        if fresh:
+            looked |= fresh
+            numbers = _last_numbers(ground, topic, fresh)
+            waiting -= {each for each, last in numbers.items() if last == records.per_partition - 1}
+        if not waiting:
+            return moment
+        if reason := alive():
+            raise NotArrivedError(f"{topic}: {reason}")
+        if moment > deadline:
+            came = sum(ends.get(each, 0) - before.get(each, 0) for each in range(records.partitions))
+            raise NotArrivedError(f"{topic}: {came:,} of {records.count:,} records came within {seconds:.0f} s")
+        time.sleep(LOOK_EVERY_S)  # between two looks at a condition with a deadline
+
+
+def _last_numbers(ground: Ground, topic: str, ends: Mapping[int, int]) -> dict[int, int]:
+    """The number of the last visible record before each end; a partition without any is absent."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": ground.target.bootstrap,
+            "group.id": "arrival",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    found: dict[int, int] = {}
+    unread = set(ends)
+    deadline = time.perf_counter() + READ_S
+    try:
+        consumer.assign([TopicPartition(topic, each, max(0, end - BEFORE_THE_END)) for each, end in ends.items()])
+        while unread and time.perf_counter() < deadline:
+            for message in consumer.consume(1000, timeout=0.05):
+                partition, error, value = message.partition(), message.error(), message.value()
+                if partition is None:
+                    continue
+                if error is None and value is not None:
+                    found[partition] = int.from_bytes(value[:8], "big")
+                elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard(partition)
+    finally:
+        consumer.close()
+    return found

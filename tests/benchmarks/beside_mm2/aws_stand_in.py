@@ -1,0 +1,99 @@
+"""What does AWS run for a flow? Its event source mappings and its function, in a process of their own.
+
+    python -m tests.benchmarks.beside_mm2.aws_stand_in request.json
+
+One process, so that the poller's CPU (Amazon's, at AWS) is counted apart from the functions' (the operator's), and so
+that no thread of it competes with those that measure. The function is the bundle that is deployed, under the real
+runtime client; the mappings are the lab's. It runs until SIGTERM.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+
+from infra import bundle
+from lab.behaviour import LabBehaviour
+from lab.cloud import function_name
+from lab.function import LambdaFunction
+from lab.mappings import EventSourceMappings
+from mirrorless.configuration.flow import Flow
+from mirrorless.configuration.loading import load
+
+READY = "ready"
+SESSION_TIMEOUT_S = 120.0
+"""It is stopped (SIGSTOP) while others are measured; the cluster must not take that for its death."""
+ENABLED_WITHIN_S = 60.0
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What to run."""
+
+    configuration: str
+    """Path of the configuration, with one flow."""
+    source: str
+    target: str
+    """Addresses of the clusters, by their aliases' names here."""
+    source_alias: str
+    dynamodb: str
+    """Endpoint."""
+    folder: str
+    topics: tuple[str, ...]
+
+
+def main() -> int:
+    """Start, say that it is ready, wait for SIGTERM."""
+    over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: over.set())
+    request = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Request)
+    folder = Path(request.folder)
+    addresses = {request.source_alias: request.source, "target": request.target}
+    (flow,) = load(Path(request.configuration)).with_clusters_at(addresses).enabled_flows
+    function = forwarder(flow, request, folder)
+    mappings = EventSourceMappings(
+        functions={function_name(flow): function},
+        folder=folder / "mappings",
+        behaviour=LabBehaviour(session_timeout_s=SESSION_TIMEOUT_S),
+    )
+    try:
+        function.initialise()
+        made = [
+            mappings.create(FunctionName=function_name(flow), **flow.mapping_request(topic)) for topic in request.topics
+        ]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda each: mappings.wait_enabled(each["UUID"], timeout_s=ENABLED_WITHIN_S), made))
+        (folder / READY).touch()
+        over.wait()
+    finally:
+        mappings.stop()
+        function.stop()
+    return 0
+
+
+def forwarder(flow: Flow, request: Request, folder: Path) -> LambdaFunction:
+    """The flow's function, with the variables that the deployment gives it."""
+    settings = flow.settings.function
+    return LambdaFunction(
+        name=function_name(flow),
+        bundle=bundle.build("forward"),
+        handler="forward.handler",
+        variables={
+            "MIRRORLESS_FLOW": flow.function_settings_json(),
+            "MIRRORLESS_PARTIAL_RESPONSES": str(flow.partial_responses).lower(),
+            "AWS_ENDPOINT_URL_DYNAMODB": request.dynamodb,
+        },
+        timeout_seconds=settings.timeout_seconds,
+        memory_mb=settings.memory_mb,
+        concurrency=settings.reserved_concurrency or 100,
+        folder=folder / "functions",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

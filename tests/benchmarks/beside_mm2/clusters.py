@@ -1,0 +1,135 @@
+"""Between which clusters is everything measured? Two real single-node Kafkas with the same properties, for all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from lab.dynamodb import DynamoDbLocal
+from lab.kafka import KafkaCluster
+from mirrorless.settings import Tables
+from mirrorless.tables import definitions
+
+PROPERTIES = {
+    # What was measured is thrown away after each measurement, so that no disk and no page cache fills.
+    "log.segment.delete.delay.ms": "1000",
+    "log.retention.check.interval.ms": "1000",
+}
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client declares no types here
+
+HEAP_MB = 1024
+ANSWER_S = 20.0
+TOPIC = {"segment.bytes": str(64 * 2**20)}
+
+ISOLATION = {True: IsolationLevel.READ_COMMITTED, False: IsolationLevel.READ_UNCOMMITTED}
+
+NOT_YET = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+}
+"""What a broker says of a partition that was created, or that it got back, a moment ago."""
+
+
+class BenchKafka(KafkaCluster):
+    """A broker that is compiled and collected as in production: a lab's is tuned for a quick start."""
+
+    def _java_options(self) -> list[str]:
+        lab = super()._java_options()
+        return [option for option in lab if option not in {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}]
+
+
+@dataclass(slots=True)
+class Ground:
+    """What all sides stand on. DynamoDB Local is there for Mirrorless alone."""
+
+    folder: Path
+    source: KafkaCluster = field(init=False)
+    target: KafkaCluster = field(init=False)
+    dynamodb: DynamoDbLocal = field(init=False)
+    source_admin: AdminClient = field(init=False)
+    target_admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Choose addresses; nothing starts yet."""
+        self.source, self.target = (
+            BenchKafka(alias=alias, folder=self.folder / alias, properties=PROPERTIES, heap_mb=HEAP_MB)
+            for alias in ("source", "target")
+        )
+        self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb")
+        self.source_admin, self.target_admin = (_admin(cluster) for cluster in (self.source, self.target))
+
+    @contextmanager
+    def running(self) -> Iterator[Ground]:
+        """Everything started, and stopped at the end.
+
+        Raises:
+            MissingTool: Java or Maven is not there.
+            ServerFailed: a server does not become ready.
+        """
+        servers = (self.source, self.target, self.dynamodb)
+        try:
+            for server in servers:
+                server.begin_start()
+            for server in servers:
+                server.wait_ready()
+            client = self.dynamodb.client()
+            for table in definitions(Tables()):
+                client.create_table(**table.create_request())
+            yield self
+        finally:
+            for server in servers:
+                server.stop()
+
+    def create(self, topics: Mapping[str, int]) -> None:
+        """Create the source topics that are not there, with so many partitions."""
+        there = self.source_admin.list_topics(timeout=ANSWER_S).topics
+        wanted = [NewTopic(name, count, 1, config=TOPIC) for name, count in topics.items() if name not in there]
+        if wanted:
+            for future in self.source_admin.create_topics(wanted).values():
+                future.result(ANSWER_S)
+
+    def ends(self, topic: str, *, committed: bool = True) -> dict[int, int]:
+        """The end of each partition of a topic of the target, as a reader sees it; one that is not there is absent."""
+        return _ends(self.target_admin, topic, committed=committed)
+
+    def clear(self, topic: str, remote_topics: Iterable[str]) -> None:
+        """Throw the records of a topic away, on both sides."""
+        for admin, names in ((self.source_admin, [topic]), (self.target_admin, list(remote_topics))):
+            whole = [
+                TopicPartition(name, partition, end)
+                for name in names
+                for partition, end in _ends(admin, name, committed=False).items()
+                if end
+            ]
+            if whole:
+                for future in admin.delete_records(whole).values():
+                    future.result(ANSWER_S)
+
+
+def _ends(admin: AdminClient, topic: str, *, committed: bool) -> dict[int, int]:
+    known = admin.list_topics(timeout=ANSWER_S).topics.get(topic)
+    if known is None or not known.partitions:
+        return {}
+    asked = {TopicPartition(topic, partition): LATEST for partition in known.partitions}
+    told = admin.list_offsets(asked, isolation_level=ISOLATION[committed], request_timeout=ANSWER_S)
+    ends = {}
+    for place, future in told.items():
+        try:
+            ends[place.partition] = future.result(ANSWER_S).offset
+        except KafkaException as exc:
+            if exc.args[0].code() not in NOT_YET:
+                raise
+    return ends
+
+
+def _admin(cluster: KafkaCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap, "reconnect.backoff.max.ms": 500, "log_level": 0})

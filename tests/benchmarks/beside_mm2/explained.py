@@ -1,0 +1,69 @@
+"""What does a reader of the report have to know about each kind of measurement? Headings and paragraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+HEADINGS: Mapping[str, str] = {
+    "throughput": "Throughput and CPU",
+    "latency": "Latency, end to end",
+    "catch-up": "Catch-up of a backlog",
+    "recovery": "Recovery",
+    "pipe": "The limit: a pipe in C",
+    "translation": "Translation of lagging groups",
+}
+
+CONDITIONS = """
+Two single-node Kafka clusters, DynamoDB Local (for Mirrorless alone), the replicators and the measuring program share
+the machine. No round is left out, and nothing was set for Mirrorless that a flow's configuration does not offer.
+"""
+
+RATIOS = """
+Ours over MM2's, formed in each round between two measurements of the same kind and case, one after the other.
+"""
+
+TEXTS: Mapping[str, str] = {
+    "throughput": """
+A topic is filled while both sides are frozen (SIGSTOP). One side copies it, then the other copies the very same
+records; who begins changes from round to round. Seconds end when the last record is visible to a read_committed reader
+of the target. CPU is that of the replicating processes: MM2's Java process, with its checkpoints, heartbeats and
+discovery, and the function's processes, without the two functions that a schedule starts once a minute.
+
+The poller of the event source mapping, which AWS runs and which is a Python program here, is counted apart. It also
+limits how many records a second we copy on this machine: for Mirrorless, seconds say little.
+
+Before the first round both sides have copied 300,000 records of 100 B and 50,000 of 1 KB, which are not counted.
+A quick run warms up with less.
+""",
+    "latency": """
+A producer writes at a fixed rate to six partitions, 100 B each. Every value carries the moment at which it was handed
+to the producer's client, on the clock on which the read_committed reader of the target notes its arrival. Some seconds
+of warm-up at the rate are not counted.
+
+Mirrorless delivers at once (`maximum.batching.window.seconds: 0`). “Mirrorless, default window” gathers for half a
+second, as Lambda does where a mapping says nothing. MM2's tuning waits as well: for 64 KiB, or half a second.
+""",
+    "catch-up": """
+A backlog lies on the source when the side is started, cold. Seconds are from the start of its process until the last
+record is visible; CPU is all that its processes take, from their start.
+""",
+    "recovery": """
+While records flow, the replicator is killed with SIGKILL, or the target's broker is killed and started again at once.
+MM2 is started again at once, as a supervisor would do; of our function one busy process is killed, and nothing is
+started: Lambda takes another one for the next event. Seconds are from the fault until a read_committed reader has
+everything that was written up to one second before. Duplicates are records that a reader saw again.
+""",
+    "pipe": """
+kcat reads the topic and kcat writes it to the target: no order of partitions, no offsets, no transaction, no headers,
+no timestamps. Whatever keeps promises costs more.
+""",
+    "translation": """
+Records that a group reads again after a move, by how far it lags on the source. Counted, not timed: MM2's algorithm,
+held to MM2's own tests, beside our offset map. See translation.md.
+""",
+}
+
+
+def paragraphs(text: str) -> tuple[str, ...]:
+    """Each paragraph as one line."""
+    return tuple(" ".join(each.split()) for each in text.split("\n\n") if each.strip())

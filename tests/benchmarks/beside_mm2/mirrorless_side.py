@@ -1,0 +1,128 @@
+"""How does Mirrorless run here? As deployed: the bundle under the real runtime client, fed by event source mappings.
+
+Everything is on: exactly once, digests, metrics. The forwarder is measured, as MM2's source connector is; the two
+functions that a schedule starts once a minute are not running.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from lab.server import Server
+from tests.benchmarks.beside_mm2 import cpu
+from tests.benchmarks.beside_mm2.aws_stand_in import READY, Request
+from tests.benchmarks.beside_mm2.clusters import Ground
+from tests.lab_process import running
+
+REPOSITORY = Path(__file__).parents[3]
+
+CONFIGURATION = """
+clusters:
+  {alias}: {{bootstrap.servers: source.example.com:9092, region: us-east-1}}
+  target: {{bootstrap.servers: target.example.com:9092, region: us-east-1}}
+flows:
+  {alias}->target:
+    topics: [{topics}]
+{options}
+"""
+
+AT_ONCE = "    mapping: {maximum.batching.window.seconds: 0}"
+"""For latency: deliver what is there. Left out, a mapping gathers for Lambda's own half a second."""
+
+
+class Mirrorless(Server):
+    """One flow with a mapping per topic. Ready means that the mappings poll every partition.
+
+    The source cluster has an alias of this flow alone, so that each starts without a chain and without remote topics.
+    """
+
+    def __init__(
+        self, ground: Ground, *, alias: str, topics: Sequence[str], options: str = "", name: str = "Mirrorless"
+    ) -> None:
+        """Describe it.
+
+        Args:
+            ground: the clusters and the tables.
+            alias: of the source, the prefix of its remote topics.
+            topics: the literal topics that it replicates; they are there.
+            options: more lines of the flow's configuration, at its indentation.
+            name: in the report.
+        """
+        super().__init__(title=f"{name} ({alias})", folder=ground.folder / alias, log="aws.log")
+        self.name = name
+        self._ground = ground
+        self._alias = alias
+        self._topics = tuple(topics)
+        self._options = options
+
+    def remote_topic(self, topic: str) -> str:
+        """The name of a source topic on the target."""
+        return f"{self._alias}.{topic}"
+
+    def cpu(self) -> cpu.Cpu:
+        """CPU so far; a cold start's is in it."""
+        if self.pid is None:
+            return cpu.Cpu(replicator=0.0)
+        return cpu.Cpu(replicator=cpu.children(self.pid), poller=cpu.own(self.pid))
+
+    def resident_mb(self) -> float:
+        """Memory of all function processes now."""
+        return sum(map(cpu.resident_mb, self.environments()))
+
+    def environments(self) -> list[int]:
+        """The pids of the function's execution environments."""
+        return sorted(child for (child, _), parent in running().items() if parent == self.pid)
+
+    def freeze(self) -> None:
+        """Stop polling where it is (SIGSTOP); idle functions are frozen anyway."""
+        if self._process:
+            self._process.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        if self._process:
+            self._process.signal(signal.SIGCONT)
+
+    def obstacle(self) -> str:
+        """Why it does not replicate any more; empty while it may."""
+        return "" if self.alive else f"the mappings' process is dead; see {self.log}"
+
+    def discard(self) -> None:
+        """Stop it, and remove its folder."""
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _command(self) -> list[str]:
+        (self._folder / READY).unlink(missing_ok=True)
+        text = CONFIGURATION.format(alias=self._alias, topics=", ".join(self._topics), options=self._options)
+        configuration = self._folder / "replication.yaml"
+        configuration.write_text(text)
+        request = self._folder / "request.json"
+        request.write_bytes(
+            msgspec.json.encode(
+                Request(
+                    configuration=str(configuration),
+                    source=self._ground.source.bootstrap,
+                    target=self._ground.target.bootstrap,
+                    source_alias=self._alias,
+                    dynamodb=self._ground.dynamodb.endpoint,
+                    folder=str(self._folder),
+                    topics=self._topics,
+                )
+            )
+        )
+        # It runs in a folder of its own, and is to find this repository's code, not an installed one's.
+        path = os.pathsep.join(str(each) for each in (REPOSITORY, REPOSITORY / "shared"))
+        module = "tests.benchmarks.beside_mm2.aws_stand_in"
+        return ["env", f"PYTHONPATH={path}", sys.executable, "-m", module, str(request)]
+
+    def _probe(self) -> Callable[[], str]:
+        ready = self._folder / READY
+        return lambda: "" if ready.exists() else "its mappings do not poll yet"

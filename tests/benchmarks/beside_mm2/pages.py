@@ -1,0 +1,241 @@
+"""How is a run shown? As a report of plain values: all rounds, the ratios with their spread, and what is missing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+
+import msgspec
+
+from mirrorless.reports.report import Bar, BarPlot, Cell, Figure, Report, Section, Table, Tone
+from tests.benchmarks.beside_mm2.explained import CONDITIONS, HEADINGS, RATIOS, TEXTS, paragraphs
+from tests.benchmarks.beside_mm2.ratios import SUMMARY, Ratio
+from tests.benchmarks.beside_mm2.results import Measurement, Run
+from tests.benchmarks.beside_mm2.side import OURS
+
+NAMES = {
+    "cpu_ratio_100B": "records per CPU-second, 100 B, over MM2 exactly once, tuned",
+    "cpu_ratio_1KB": "records per CPU-second, 1 KB, over MM2 exactly once, tuned",
+    "cpu_ratio_100B_default": "records per CPU-second, 100 B, over MM2 exactly once",
+    "cpu_ratio_1KB_default": "records per CPU-second, 1 KB, over MM2 exactly once",
+    "p99_ratio_1000rps": "p99 latency at 1,000 records/s, over MM2 exactly once, tuned",
+    "p99_ratio_1000rps_default": "p99 latency at 1,000 records/s, over MM2 exactly once",
+}
+
+
+def report_of(run: Run) -> Report:
+    """The report of a run, finished or not."""
+    found = msgspec.convert(run.ratios, list[Ratio])
+    kinds = list(dict.fromkeys(each.kind for each in run.measurements))
+    verdict, tone = _verdict(run)
+    sections = [_ratio_section(found)] if found else []
+    sections += [_section(run, kind, found) for kind in kinds]
+    sections.append(_conditions(run))
+    return Report(
+        title="Mirrorless beside MirrorMaker 2",
+        verdict=verdict,
+        tone=tone,
+        figures=tuple(_summary(run)),
+        sections=tuple(sections),
+        made_at=run.ended_at,
+    )
+
+
+def _verdict(run: Run) -> tuple[str, Tone]:
+    missing = [name for name, value in run.summary.items() if value is None]
+    behind = [NAMES[name] for name, value in run.summary.items() if value is not None and not _ahead(name, value)]
+    failed = sum(bool(each.failed) for each in run.measurements)
+    said = f"{len(run.measurements)} measurements, {failed} of them failed ({run.profile} run)."
+    if run.profile != "full":
+        return f"This run shows that the comparison works; its figures are too short to mean anything. {said}", "quiet"
+    if behind:
+        return f"Behind MM2 in: {'; '.join(behind)}. {said}", "bad"
+    if missing:
+        return f"Not everything was measured. {said}", "quiet"
+    return f"Ahead of MM2 in all of the first figures. {said}", "good"
+
+
+def _ahead(name: str, value: float) -> bool:
+    return value <= 1 if name.startswith("p99") else value >= 1
+
+
+def _summary(run: Run) -> Iterator[Figure]:
+    for name in SUMMARY:
+        value = run.summary.get(name)
+        tone: Tone = "quiet" if value is None else "good" if _ahead(name, value) else "bad"
+        yield Figure(
+            name=NAMES[name], value="not measured" if value is None else round(value, 2), unit="times", tone=tone
+        )
+
+
+def _ratio_section(found: Sequence[Ratio]) -> Section:
+    shown = [each for each in found if each.figure == "records_per_cpu_s"]
+    shown += [each for each in found if each.figure == "p99_ms" and each.side == OURS]
+    plots = []
+    for kind, title, note in (
+        ("throughput", "Records per CPU-second, ours over MM2's", "More is better; 1 is even."),
+        ("latency", "p99 latency, ours over MM2's", "Less is better; 1 is even."),
+    ):
+        bars = tuple(
+            Bar(
+                label=f"{each.case}, {each.against}",
+                value=each.median,
+                low=each.low,
+                high=each.high,
+                tone="good" if each.ahead else "bad",
+            )
+            for each in shown
+            if each.kind == kind
+        )
+        if bars:
+            plots.append(BarPlot(title=title, unit="times", bars=bars, note=f"{note} Lines span all rounds."))
+    return Section(
+        heading="Ratios",
+        text=paragraphs(RATIOS),
+        plots=tuple(plots),
+        tables=(
+            Table(
+                title="All ratios",
+                columns=("what", "case", "ours", "over", "figure", "better", "median", "lowest", "highest", "rounds"),
+                rows=tuple(
+                    (
+                        each.kind,
+                        each.case,
+                        each.side,
+                        each.against,
+                        each.figure,
+                        each.better,
+                        round(each.median, 2),
+                        round(each.low, 2),
+                        round(each.high, 2),
+                        len(each.per_round),
+                    )
+                    for each in found
+                ),
+                tones=tuple("" if each.ahead else "bad" for each in found),
+            ),
+        ),
+    )
+
+
+def _section(run: Run, kind: str, found: Sequence[Ratio]) -> Section:
+    mine = [each for each in run.measurements if each.kind == kind]
+    return Section(
+        heading=HEADINGS.get(kind, kind),
+        text=paragraphs(TEXTS.get(kind, "")),
+        tables=(_medians(mine), _raw(mine)),
+        plots=tuple(_plots(kind, mine)) if found else (),
+    )
+
+
+def _medians(measurements: Sequence[Measurement]) -> Table:
+    groups: dict[tuple[str, str, str], list[Measurement]] = defaultdict(list)
+    for each in measurements:
+        if not each.failed:
+            groups[each.case, each.against, each.side].append(each)
+    names = _figure_names(measurements)
+    rows = [
+        (case, side, against if against != side else "", len(group), *(_median(group, name) for name in names))
+        for (case, against, side), group in groups.items()
+    ]
+    return Table(title="Medians", columns=("case", "side", "in turns with", "rounds", *names), rows=tuple(rows))
+
+
+def _median(group: Iterable[Measurement], name: str) -> Cell:
+    values = [each.figures[name] for each in group if name in each.figures]
+    return _rounded(median(values)) if values else None
+
+
+def _raw(measurements: Sequence[Measurement]) -> Table:
+    names = _figure_names(measurements)
+    rows = [
+        (
+            each.case,
+            each.side,
+            each.against if each.against != each.side else "",
+            each.round,
+            *(_rounded(each.figures[name]) if name in each.figures else None for name in names),
+            each.failed,
+        )
+        for each in measurements
+    ]
+    return Table(
+        title="Every round",
+        columns=("case", "side", "in turns with", "round", *names, "failed"),
+        rows=tuple(rows),
+        tones=tuple("bad" if each.failed else "" for each in measurements),
+    )
+
+
+def _figure_names(measurements: Iterable[Measurement]) -> list[str]:
+    return list(dict.fromkeys(name for each in measurements for name in each.figures))
+
+
+def _plots(kind: str, measurements: Sequence[Measurement]) -> Iterator[BarPlot]:
+    figure, unit = {"throughput": ("records_per_cpu_s", "records"), "latency": ("p99_ms", "ms")}.get(
+        kind, ("seconds", "s")
+    )
+    for case in dict.fromkeys(each.case for each in measurements):
+        bars = []
+        sides: dict[str, list[float]] = defaultdict(list)
+        for each in measurements:
+            if each.case == case and figure in each.figures:
+                sides[each.side].append(each.figures[figure])
+        for side, values in sides.items():
+            tone: Tone = "good" if side.startswith(OURS) else ""
+            bars.append(Bar(label=side, value=median(values), low=min(values), high=max(values), tone=tone))
+        if bars:
+            yield BarPlot(title=f"{case}: {figure}", unit=unit, bars=tuple(bars), note="Median; lines span all rounds.")
+
+
+def _conditions(run: Run) -> Section:
+    seconds = max(0, run.ended_at - run.began_at) / 1000
+    tables = [
+        Table(
+            title="The machine",
+            columns=("what", "is"),
+            rows=(*run.machine.items(), ("duration", f"{seconds / 60:.0f} min")),
+        )
+    ]
+    if run.unmeasured:
+        rows = tuple((each.what, each.why) for each in run.unmeasured)
+        tables.append(Table(title="Not measured", columns=("what", "why"), rows=rows))
+    return Section(
+        heading="Conditions",
+        text=paragraphs(CONDITIONS),
+        tables=tuple(tables),
+    )
+
+
+def _rounded(value: float) -> float | int:
+    """Four digits that mean something; a count as it is."""
+    if value == int(value):
+        return int(value)
+    return float(f"{value:.4g}") if abs(value) < 1000 else round(value)
+
+
+def markdown(report: Report, *, raw: str, page: str) -> str:
+    """The report as a page of the documentation, without the tables of every round, which the other files have."""
+    parts = [
+        f"# {report.title}",
+        f"{report.verdict} Made by `make bench`; every round is in [{raw}]({raw}), with plots in [{page}]({page}).",
+        _markdown_table(("figure", "times"), [(each.name, each.value) for each in report.figures]),
+    ]
+    for section in report.sections:
+        parts += [f"## {section.heading}", *section.text]
+        for table in section.tables:
+            if table.title != "Every round":
+                parts += [f"### {table.title}", _markdown_table(table.columns, table.rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    lines = [columns, ["---"] * len(columns), *([_cell(each) for each in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int | float) else value.replace("|", "/").replace("\n", " ")

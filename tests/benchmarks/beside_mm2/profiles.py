@@ -1,0 +1,87 @@
+"""How much is measured? Two sizes of a run: the full one, and one that only shows that everything works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.benchmarks.beside_mm2.mm2 import DEFAULT, EXACTLY_ONCE_MODE, EXACTLY_ONCE_TUNED, TUNED_MODE
+from tests.benchmarks.beside_mm2.records import Shape, shape
+from tests.benchmarks.beside_mm2.throughput import Plan
+
+SIZES = {100: 400_000, 1_000: 120_000, 10_000: 16_000}
+"""Bytes of a value, and the records of one measurement: some seconds each on two cores."""
+PARTITIONS = (1, 6, 24)
+MAIN_PARTITIONS = 6
+"""Of the cases that the summary speaks of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What one run measures."""
+
+    name: str
+    about: str
+    throughput: tuple[Plan, ...] = ()
+    latency: Mapping[int, int] = field(default_factory=dict)
+    """Rounds by records a second."""
+    latency_seconds: float = 10.0
+    catch_up: int = 0
+    """Rounds."""
+    catch_up_records: Shape = field(default_factory=lambda: shape(1_000, 6, 400_000))
+    recovery: int = 0
+    """Rounds of each fault."""
+    pipe: int = 0
+    """Rounds."""
+    translation: int = 0
+    """Records of the partition on which groups lag; 0 for none."""
+
+
+def _full() -> Profile:
+    everything = {shape(size, count, about): 5 for size, about in SIZES.items() for count in PARTITIONS}
+    # The other modes: five rounds of what the summary compares, one of the rest.
+    main = {each: 5 if each.partitions == MAIN_PARTITIONS else 1 for each in everything}
+    return Profile(
+        name="full",
+        about="five alternating rounds of everything, about 40 minutes on two cores that do nothing else",
+        throughput=(
+            Plan(mode=EXACTLY_ONCE_TUNED, rounds=everything),
+            Plan(mode=EXACTLY_ONCE_MODE, rounds=main),
+            Plan(mode=TUNED_MODE, rounds=main),
+            Plan(mode=DEFAULT, rounds=main),
+        ),
+        latency={100: 5, 1_000: 5, 10_000: 5},
+        catch_up=3,
+        recovery=3,
+        pipe=5,
+        translation=1_000_000,
+    )
+
+
+def _quick() -> Profile:
+    return Profile(
+        name="quick",
+        about="two small rounds of everything, about six minutes: shows that it works, not how fast",
+        throughput=(
+            Plan(mode=EXACTLY_ONCE_TUNED, rounds={shape(100, 6, 100_000): 2, shape(1_000, 6, 30_000): 2}, warm_up=0.3),
+            Plan(mode=EXACTLY_ONCE_MODE, rounds={shape(100, 6, 100_000): 1, shape(1_000, 6, 30_000): 1}, warm_up=0.3),
+        ),
+        latency={1_000: 2},
+        latency_seconds=5.0,
+        catch_up=1,
+        catch_up_records=shape(1_000, 6, 60_000),
+        recovery=1,
+        pipe=1,
+        translation=100_000,
+    )
+
+
+def _smoke() -> Profile:
+    return Profile(
+        name="smoke",
+        about="one tiny measurement: for the test of this harness",
+        throughput=(Plan(mode=EXACTLY_ONCE_TUNED, rounds={shape(100, 6, 6_000): 1}, warm_up=0.02),),
+    )
+
+
+PROFILES: Mapping[str, Profile] = {each.name: each for each in (_full(), _quick(), _smoke())}

@@ -1,0 +1,118 @@
+"""How do we stand beside MM2? Ours over MM2's, round by round, and then the median with its spread. Pure.
+
+A ratio is formed only within a pair: the same round, the same records, one right after the other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import Any, Literal
+
+import msgspec
+
+from tests.benchmarks.beside_mm2.results import Measurement, Run
+from tests.benchmarks.beside_mm2.side import OURS
+
+Better = Literal["more", "less"]
+
+COMPARED: Mapping[str, tuple[tuple[str, Better], ...]] = {
+    "throughput": (
+        ("records_per_cpu_s", "more"),
+        ("records_per_s", "more"),
+        ("cpu_s_per_million_with_poller", "less"),
+        ("resident_mb", "less"),
+    ),
+    "latency": (("p50_ms", "less"), ("p99_ms", "less"), ("p999_ms", "less"), ("cpu_s_per_million", "less")),
+    "catch-up": (("seconds", "less"), ("cpu_s", "less")),
+    "recovery": (("seconds", "less"),),
+}
+"""By kind of measurement: which figures are compared, and whether more or less of it is better."""
+
+EXACTLY_ONCE_TUNED, EXACTLY_ONCE = "MM2 exactly once, tuned", "MM2 exactly once"
+
+SUMMARY: Mapping[str, tuple[str, str, str, str]] = {
+    "cpu_ratio_100B": ("throughput", EXACTLY_ONCE_TUNED, "100B-x6", "records_per_cpu_s"),
+    "cpu_ratio_1KB": ("throughput", EXACTLY_ONCE_TUNED, "1000B-x6", "records_per_cpu_s"),
+    "cpu_ratio_100B_default": ("throughput", EXACTLY_ONCE, "100B-x6", "records_per_cpu_s"),
+    "cpu_ratio_1KB_default": ("throughput", EXACTLY_ONCE, "1000B-x6", "records_per_cpu_s"),
+    "p99_ratio_1000rps": ("latency", EXACTLY_ONCE_TUNED, "1000/s", "p99_ms"),
+    "p99_ratio_1000rps_default": ("latency", EXACTLY_ONCE, "1000/s", "p99_ms"),
+}
+"""The figures that a reader asks for first: kind, other side, case, figure."""
+
+
+class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+    """Ours over theirs, of one figure in one case."""
+
+    kind: str
+    side: str
+    """Ours, where there is more than one way to run it."""
+    against: str
+    case: str
+    figure: str
+    better: Better
+    per_round: tuple[float, ...]
+    median: float
+    low: float
+    high: float
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the median is in our favour, or even."""
+        return self.median >= 1 if self.better == "more" else self.median <= 1
+
+
+def ratios(measurements: Iterable[Measurement]) -> list[Ratio]:
+    """Every ratio that the measurements allow, in their order."""
+    rounds: dict[tuple[str, str, str, int], dict[str, Measurement]] = defaultdict(dict)
+    for each in measurements:
+        if not each.failed:
+            rounds[each.kind, each.against, each.case, each.round][each.side] = each
+    found: dict[tuple[str, str, str, str, str, Better], list[float]] = defaultdict(list)
+    for (kind, against, case, _), sides in rounds.items():
+        theirs = sides.get(against)
+        if theirs is None:
+            continue
+        for name, ours in sides.items():
+            if not name.startswith(OURS):
+                continue
+            for figure, better in COMPARED.get(kind, ()):
+                if ours.figures.get(figure) is not None and theirs.figures.get(figure):
+                    ratio = ours.figures[figure] / theirs.figures[figure]
+                    found[kind, name, against, case, figure, better].append(ratio)
+    return [
+        Ratio(
+            kind=kind,
+            side=side,
+            against=against,
+            case=case,
+            figure=figure,
+            better=better,
+            per_round=tuple(each),
+            median=median(each),
+            low=min(each),
+            high=max(each),
+        )
+        for (kind, side, against, case, figure, better), each in found.items()
+    ]
+
+
+def summary(found: Iterable[Ratio]) -> dict[str, float | None]:
+    """The first figures; None where a measurement is missing."""
+    medians = {(each.kind, each.against, each.case, each.figure): each.median for each in found if each.side == OURS}
+    return {name: medians.get(place) for name, place in SUMMARY.items()}
+
+
+def conclude(run: Run) -> None:
+    """Write into a run what follows from its measurements."""
+    found = ratios(run.measurements)
+    run.ratios = [_plain(each) for each in found]
+    run.summary = summary(found)
+
+
+def _plain(ratio: Ratio) -> dict[str, Any]:
+    plain = msgspec.to_builtins(ratio)
+    assert isinstance(plain, dict)
+    return plain

@@ -1,0 +1,173 @@
+"""What does it cost to copy? A backlog is copied by one side, then the very same records by the other, in turns.
+
+Both sides run and are warm; whoever is not measured is frozen. While the source topic is filled both are. The figures:
+
+    seconds        from the moment that the side goes on until its last record is visible to a read_committed reader
+    cpu_s          CPU of the replicating processes from then until half a second after it: late confirmations count
+    poller_cpu_s   CPU of the event source mapping's poller, which AWS runs
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.benchmarks.beside_mm2.arrival import await_arrival
+from tests.benchmarks.beside_mm2.clusters import Ground
+from tests.benchmarks.beside_mm2.cpu import Cpu
+from tests.benchmarks.beside_mm2.mirrorless_side import Mirrorless
+from tests.benchmarks.beside_mm2.mm2 import MirrorMaker, Mode
+from tests.benchmarks.beside_mm2.records import Shape, fill, shape
+from tests.benchmarks.beside_mm2.results import Measurement, Results, now
+from tests.benchmarks.beside_mm2.side import OURS, Side
+
+WARM_UP = ((100, 300_000), (1_000, 50_000))
+"""Bytes and records: MM2's first 300,000 records cost up to twice what later ones do."""
+SETTLED_AFTER_S = 0.5
+ARRIVED_WITHIN_S = 120.0
+PRIMING = 50
+"""Records of each partition that make a topic known to both sides before it is measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is measured against one mode of MM2."""
+
+    mode: Mode
+    rounds: dict[Shape, int]
+    """How often each shape is copied by each side."""
+    warm_up: float = 1.0
+    """Part of the warm-up that is copied."""
+
+
+def measure(ground: Ground, results: Results, plan: Plan, *, number: int) -> None:
+    """Measure one mode of MM2 beside Mirrorless. What fails is in the results as failed.
+
+    Args:
+        ground: the clusters.
+        results: where the measurements go; what is there already is left out.
+        plan: what to measure.
+        number: of this session, for names of its own.
+
+    Raises:
+        MirrorlessError: a side does not start.
+    """
+    against = f"MM2 {plan.mode.name}"
+    warm = [shape(size, 6, int(count * plan.warm_up)) for size, count in WARM_UP]
+    topics = {each: f"s{number}-{each.name}" for each in plan.rounds}
+    topics |= {each: f"s{number}-warm{each.size}" for each in warm}
+    due = [
+        (turn, each)
+        for turn in range(1, max(plan.rounds.values()) + 1)
+        for each, rounds in plan.rounds.items()
+        if turn <= rounds and not results.has("throughput", against, each.name, turn, (OURS, against))
+    ]
+    if not due:
+        return
+    ground.create({topic: each.partitions for each, topic in topics.items()} | {"ready": 1})
+    pattern = f"s{number}-.*"
+    ours = Mirrorless(ground, alias=f"ours{number}", topics=list(topics.values()))
+    theirs = MirrorMaker(ground, plan.mode, alias=f"mm2x{number}", topics=[pattern], frozen=True)
+    sides: tuple[Side, Side] = (ours, theirs)
+    try:
+        for side in sides:
+            results.say(f"starting {side.name}")
+            side.start()
+            side.freeze()
+        for each, topic in topics.items():
+            few = Shape(size=each.size, partitions=each.partitions, count=PRIMING * each.partitions)
+            for side in sides:
+                side.thaw()
+            _copy_all(ground, topic, few, sides)
+            for side in sides:
+                side.freeze()
+        for each in warm:
+            results.say(f"warming up with {each.count:,} records of {each.size} B")
+            _copy(ground, topics[each], each, sides)
+        for turn, each in due:
+            # Who begins changes from round to round, so that neither always finds the page cache as the other left it.
+            order = sides if turn % 2 else sides[::-1]
+            _round(ground, results, each, topics[each], order, turn=turn, against=against)
+    finally:
+        for side in sides:
+            side.discard()
+
+
+def _copy_all(ground: Ground, topic: str, records: Shape, sides: Sequence[Side]) -> None:
+    before = {side.name: ground.ends(side.remote_topic(topic)) for side in sides}
+    fill(ground.source.bootstrap, topic, records)
+    for side in sides:
+        await_arrival(
+            ground,
+            side.remote_topic(topic),
+            records,
+            before[side.name],
+            seconds=ARRIVED_WITHIN_S,
+            alive=side.obstacle,
+        )
+
+
+def _copy(ground: Ground, topic: str, records: Shape, sides: Sequence[Side]) -> dict[str, dict[str, float]]:
+    """Fill, let one side after the other copy, and clear; the figures by side."""
+    before = {side.name: ground.ends(side.remote_topic(topic)) for side in sides}
+    fill(ground.source.bootstrap, topic, records)
+    found = {}
+    try:
+        for side in sides:
+            found[side.name] = _measured(ground, side, topic, records, before[side.name])
+    finally:
+        ground.clear(topic, [side.remote_topic(topic) for side in sides])
+    return found
+
+
+def _measured(ground: Ground, side: Side, topic: str, records: Shape, before: dict[int, int]) -> dict[str, float]:
+    earlier, began = side.cpu(), time.perf_counter()
+    side.thaw()
+    try:
+        ended = await_arrival(
+            ground, side.remote_topic(topic), records, before, seconds=ARRIVED_WITHIN_S, alive=side.obstacle
+        )
+        time.sleep(SETTLED_AFTER_S)  # late confirmations are part of the work
+        return figures(records, ended - began, side.cpu() - earlier) | {"resident_mb": side.resident_mb()}
+    finally:
+        side.freeze()
+
+
+def figures(records: Shape, seconds: float, spent: Cpu) -> dict[str, float]:
+    """What the report shows of one copy."""
+    return {
+        "records": records.count,
+        "megabytes": records.megabytes,
+        "seconds": seconds,
+        "cpu_s": spent.replicator,
+        "poller_cpu_s": spent.poller,
+        "records_per_s": records.count / seconds,
+        "megabytes_per_s": records.megabytes / seconds,
+        "records_per_cpu_s": records.count / max(spent.replicator, 0.01),
+        "cpu_s_per_million": spent.replicator / records.count * 1e6,
+        "cpu_s_per_million_with_poller": (spent.replicator + spent.poller) / records.count * 1e6,
+    }
+
+
+def _round(
+    ground: Ground, results: Results, records: Shape, topic: str, sides: Sequence[Side], *, turn: int, against: str
+) -> None:
+    failed, found = "", dict[str, dict[str, float]]()
+    try:
+        found = _copy(ground, topic, records, sides)
+    except Exception as exc:  # noqa: BLE001 -- the next round may succeed; this one is kept as failed
+        failed = f"{type(exc).__name__}: {exc}"
+    for side in sides:
+        results.add(
+            Measurement(
+                kind="throughput",
+                against=against,
+                case=records.name,
+                round=turn,
+                side=side.name,
+                figures=found.get(side.name, {}),
+                failed="" if side.name in found else failed,
+                at=now(),
+            )
+        )
