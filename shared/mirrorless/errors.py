@@ -9,6 +9,7 @@ MirrorlessError
 │   └── LeaseHeld           a job has this lane to itself; it lets go, or its lease ends
 ├── LaneStopped             one lane waits for the operator; the other lanes go on
 ├── RecordsGone             a log begins above what a job wanted to read of it
+├── ArchiveBroken           an archive contradicts itself, or is none
 └── ChainBroken             an invariant of the offset map does not hold; nothing may be guessed
 """
 
@@ -71,6 +72,10 @@ class LaneStopped(MirrorlessError):
 
 class RecordsGone(MirrorlessError):
     """What was to be read is not in the log any more. `where` names the partition and the offsets."""
+
+
+class ArchiveBroken(MirrorlessError):
+    """An archive contradicts itself, or is not what an archive looks like. `where` names it."""
 
 
 class ChainBroken(MirrorlessError):

@@ -134,7 +134,8 @@ class LaneCopy:
                     for chunk in self.log.read(
                         self.task.read_topic, self.task.partition, Range(at, wanted.next), deadline_in(CHUNK_SECONDS)
                     ):
-                        self._replicate(chunk)
+                        # What an archive does not hold may have been a record: the gap check has to say so.
+                        self._replicate(chunk, examined=self.task.archive is None)
                         failures = 0
                         if self.position() > chunk.covered:
                             break  # a twin is ahead: read on from where it stands

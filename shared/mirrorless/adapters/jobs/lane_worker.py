@@ -96,6 +96,11 @@ def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTas
 
 def lane_log(task: CopyTask) -> LaneLog:
     """Where a task reads."""
+    if task.archive is not None:
+        # Its dependencies stay away from jobs that read clusters.
+        from mirrorless.adapters.archive import open_archive  # noqa: PLC0415
+
+        return open_archive(task.archive)
     return warm_log(msgspec.json.encode(task.settings.source), task.settings.flow)
 
 

@@ -1,0 +1,144 @@
+"""What does an archive have of each lane, and what is missing? Its offsets, counted before anything is copied.
+
+Only offsets and timestamps are read, lane by lane, each lane as a task of Spark's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from pyspark.sql import SparkSession
+
+from mirrorless.adapters.archive import ParquetArchive, open_archive
+from mirrorless.adapters.spark_lanes import TaskAttempt, run_lanes
+from mirrorless.errors import ArchiveBroken, Retriable
+from mirrorless.jobs.archive import HOLES, LaneSurvey, Piece
+from mirrorless.jobs.copying import Range
+
+Offsets = npt.NDArray[np.int64]
+
+
+class _Question(msgspec.Struct, frozen=True):
+    archive: str
+    topic: str
+    partition: int
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    survey: LaneSurvey | None = None
+    error: str = ""
+    where: str = ""
+    hint: str = ""
+    retriable: bool = False
+
+
+def survey_archive(
+    spark: SparkSession, archive: str, lanes: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], LaneSurvey]:
+    """What an archive has of each of these lanes.
+
+    Raises:
+        ArchiveBroken: a file is not what an archive consists of.
+        Retriable: the store did not answer, in any of Spark's tries.
+    """
+    wanted = list(lanes)
+    tasks = [msgspec.json.encode(_Question(archive, topic, partition)) for topic, partition in wanted]
+    answers = [msgspec.json.decode(each, type=_Answer) for each in run_lanes(spark, survey_work, tasks)]
+    found = {}
+    for lane, answer in zip(wanted, answers, strict=True):
+        if answer.survey is None:
+            kind = Retriable if answer.retriable else ArchiveBroken
+            raise kind(answer.error, where=answer.where, hint=answer.hint)
+        found[lane] = answer.survey
+    return found
+
+
+def survey_work(task: bytes, attempt: TaskAttempt) -> bytes:
+    """One lane's survey, from JSON to JSON: the work that `run_lanes` sends."""
+    asked = msgspec.json.decode(task, type=_Question)
+    try:
+        answer = _Answer(survey_lane(open_archive(asked.archive), asked.topic, asked.partition))
+    except (ArchiveBroken, Retriable) as exc:
+        if exc.retriable and not attempt.last:
+            raise
+        answer = _Answer(error=exc.what, where=exc.where, hint=exc.hint, retriable=exc.retriable)
+    return msgspec.json.encode(answer)
+
+
+def survey_lane(archive: ParquetArchive, topic: str, partition: int) -> LaneSurvey:
+    """Count a lane's offsets, piece after piece; in memory are those of the pieces that overlap here.
+
+    Raises:
+        ArchiveBroken: a file is not what an archive consists of.
+        Retriable: the store does not answer.
+    """
+    pieces = sorted(archive.pieces(topic, partition), key=lambda piece: piece.first)
+    if not pieces:
+        return LaneSurvey(topic=topic, partition=partition)
+    count = _Count()
+    waiting = np.empty(0, np.int64)
+    size, clusters = 0, set[str]()
+    oldest: list[int] = []
+    newest: list[int] = []
+    for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
+        offsets, times = _read(archive, piece, topic, partition)
+        count.rows += len(offsets)
+        if len(times):
+            oldest.append(int(times.min()))
+            newest.append(int(times.max()))
+        waiting = np.union1d(waiting, offsets)
+        cut = len(waiting) if following is None else int(np.searchsorted(waiting, following.first))
+        count.add(waiting[:cut])
+        waiting = waiting[cut:]
+        added, named = archive.footprint(piece)
+        size, clusters = size + added, clusters | named
+    return LaneSurvey(
+        topic=topic,
+        partition=partition,
+        first=count.first,
+        next=count.next,
+        records=count.records,
+        copies=count.rows - count.records,
+        missing=count.next - count.first - count.records,
+        holes=tuple(count.holes),
+        hole_count=count.hole_count,
+        oldest=min(oldest, default=-1),
+        newest=max(newest, default=-1),
+        bytes=size * count.records // max(1, count.rows),
+        clusters=tuple(sorted(clusters)),
+    )
+
+
+def _read(archive: ParquetArchive, piece: Piece, topic: str, partition: int) -> tuple[Offsets, Offsets]:
+    """Offsets, and the timestamps that records have."""
+    table = archive.rows(piece, topic, partition, ("timestamp_ms",))
+    offsets: Offsets = table["offset"].to_numpy().astype(np.int64)
+    times: Offsets = table["timestamp_ms"].drop_null().to_numpy().astype(np.int64)
+    return offsets, times[times >= 0]
+
+
+class _Count:
+    """Distinct offsets, told in growing slices, and the holes between them."""
+
+    def __init__(self) -> None:
+        self.rows = self.records = self.hole_count = 0
+        self.first = self.next = 0
+        self.holes: list[Range] = []
+
+    def add(self, offsets: Offsets) -> None:
+        """Count the next slice."""
+        if not len(offsets):
+            return
+        if not self.records:
+            self.first = self.next = int(offsets[0])
+        before: Offsets = np.concatenate((np.array([self.next - 1], np.int64), offsets[:-1]))
+        steps = offsets - before
+        at = np.flatnonzero(steps > 1)
+        self.hole_count += len(at)
+        for index in at[: HOLES - len(self.holes)]:
+            self.holes.append(Range(int(before[index]) + 1, int(offsets[index])))
+        self.records += len(offsets)
+        self.next = int(offsets[-1]) + 1
