@@ -49,7 +49,7 @@ def test_an_archive_fills_what_retention_has_taken_and_the_log_goes_on(
     stage.create(stage.source, stage.topic, 2)
     producer = Producer({"bootstrap.servers": stage.source.bootstrap, "log_level": 0})
     for number in range(6_000):
-        headers = [("h", b"\xff"), ("h", None)] if number % 3 == 0 else []
+        headers: list[tuple[str, str | bytes | None]] = [("h", b"\xff"), ("h", None)] if number % 3 == 0 else []
         value, key = (None, b"", b"v%d" % number)[number % 3], (None, b"", b"k")[number % 5 % 3]
         producer.produce(stage.topic, value, key, number % 2, timestamp=1_600_000_000_000 + number, headers=headers)
     assert producer.flush(20) == 0
