@@ -99,7 +99,9 @@ def handler(event: Any, context: Any) -> dict[str, Any] | None:
     )
     emit(settings.name, batch, outcome, received_at=received_at, now=now())
     if profile is not None:
-        print(json.dumps({"profile_ms": profile.milliseconds(), "records": sum(map(len, batch.records.values()))}))
+        profile("reported")
+        took = {"profile_ms": profile.milliseconds(), "cpu_ms": profile.cpu_milliseconds()}
+        print(json.dumps(took | {"records": sum(map(len, batch.records.values()))}))
     if not outcome.stopped:
         return None
     if partial_responses:

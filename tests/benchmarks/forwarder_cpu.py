@@ -36,6 +36,8 @@ from mirrorless.tables import definitions
 
 LIMIT = 1.4
 EVENT_BYTES = 6_000_000
+MAX_RECORDS = 10_000
+"""Of an event: what a mapping takes at most, in bytes and in number."""
 CASES = ((100, 1), (100, 6), (1_000, 1), (1_000, 6), (10_000, 1))
 """Bytes of a value, lanes of an event."""
 
@@ -114,7 +116,7 @@ class Events:
         self._topic, self._lanes = topic, lanes
         self._value = base64.b64encode(os.urandom(size)).decode()
         one = len(json.dumps(self._record(0, 1_000_000)))
-        self.records_per_lane = min(EVENT_BYTES // (one + 2), 20_000) // lanes
+        self.records_per_lane = min(EVENT_BYTES // (one + 2), MAX_RECORDS) // lanes
         self._next = 0
 
     def _record(self, partition: int, offset: int) -> dict[str, Any]:

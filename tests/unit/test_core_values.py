@@ -170,6 +170,16 @@ def test_a_profile_tells_the_milliseconds_between_steps_in_the_protocols_order()
     assert list(profile.milliseconds()) == ["decoded", "position", "planned"]
 
 
+def test_a_profile_tells_the_processor_time_of_each_step_beside_its_duration() -> None:
+    cpu = iter([1.0, 1.002, 1.002])
+    profile = StageProfile(clock=lambda: 0.0, cpu_clock=lambda: next(cpu))
+
+    profile("decoded")
+    profile("position")
+
+    assert profile.cpu_milliseconds() == {"decoded": 2.0, "position": 0.0}
+
+
 def test_each_event_has_a_profile_of_its_own() -> None:
     ticks = iter([10.0, 11.0, 20.0, 20.5])
     profile = StageProfile(clock=lambda: next(ticks))
