@@ -34,6 +34,8 @@ class MemoryCluster:
     refuses: Callable[[str, int, Record], bool] = lambda _topic, _partition, _record: False
     on_commit: Callable[[str, list[tuple[int, int]]], None] = lambda _writer, _places: None
     """Called before a transaction commits, with its writer and its (partition, downstream offset) pairs."""
+    blurs: Callable[[str, int], bool] = lambda _topic, _partition: False
+    """Whether a writer cannot tell what became of what it wrote to a partition; see `Delivery.unclear`."""
 
     def begin_epoch(self, transactional_id: str) -> int:
         """What init_transactions does: end the open transaction of this id, and shut its older writers out."""
@@ -124,6 +126,8 @@ class MemoryWriter:
                 return Delivery(downstream=offsets, refusal=Refusal(index=len(offsets), detail="too large"))
             offsets.append(len(log))
             log.append(Entry(record, "open" if self.transactional_id else "committed", self.transactional_id))
+        if self.transactional_id and self.cluster.blurs(topic, partition):
+            return Delivery(downstream=(), unclear=True)
         return Delivery(downstream=offsets)
 
     def _assert_not_fenced(self) -> None:

@@ -195,6 +195,9 @@ class Replicator:
         while rest:
             writer = self.target.writer(deadline)
             deliveries = self._produce(writer, remote_topic, rest, deadline)
+            if any(delivery.unclear for delivery in deliveries.values()):
+                writer.abort(deadline)
+                continue
             spoilt = [plan for plan in rest if deliveries[plan.lane.partition].refusal is not None]
             refused += spoilt
             rest = [plan for plan in rest if plan not in spoilt]

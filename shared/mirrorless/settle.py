@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mirrorless.digest import Columns, fingerprint
 from mirrorless.errors import ChainBroken
 from mirrorless.plan import LanePlan
+from mirrorless.record import Record
 from mirrorless.run import Run, spans_of
 
 
@@ -51,7 +52,7 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
         generation=plan.head.generation,
         position=plan.head.position,
         next=plan.next,
-        spans=spans_of([record.offset for record in records], downstream),
+        spans=spans_of(_upstream(records), downstream),
         state="prepared",
         writer=attempt.writer,
         attempt=attempt.attempt,
@@ -68,8 +69,16 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
     )
 
 
+def _upstream(records: Sequence[Record]) -> Sequence[int]:
+    """The records' offsets. They grow, so ends as far apart as their number are the usual case, and all there is."""
+    if records and records[-1].offset - records[0].offset == len(records) - 1:
+        return range(records[0].offset, records[-1].offset + 1)
+    return [record.offset for record in records]
+
+
 def _grow(offsets: Sequence[int]) -> bool:
     if not offsets:
         return True
-    contiguous = offsets == list(range(offsets[0], offsets[-1] + 1))  # the usual case, settled by one comparison
+    # The usual cases first, each settled by one comparison.
+    contiguous = isinstance(offsets, range) or offsets == list(range(offsets[0], offsets[-1] + 1))
     return offsets[0] >= 0 and (contiguous or all(map(int.__lt__, offsets, offsets[1:])))

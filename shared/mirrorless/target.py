@@ -17,7 +17,7 @@ class Refusal:
     """The target's answer to a record that it will never take as it is."""
 
     index: int
-    """Of the record, in the sequence that was written."""
+    """Of the record, in the sequence that was written; only a careful writer looks closely enough to tell."""
     detail: str
 
 
@@ -28,6 +28,8 @@ class Delivery:
     downstream: Sequence[int]
     """The downstream offset of each acknowledged record, in order."""
     refusal: Refusal | None = None
+    unclear: bool = False
+    """The writer did not watch closely enough to tell. It does so from now on: abort, and write the same again."""
 
 
 class Writer(Protocol):
@@ -40,6 +42,8 @@ class Writer(Protocol):
 
     def write(self, topic: str, lanes: Mapping[int, Sequence[Record]], deadline: Deadline) -> dict[int, Delivery]:
         """Begin a transaction where the writer has them, write all lanes and wait for every acknowledgement.
+
+        Only a writer with transactions may leave a delivery unclear, and no lane twice in a row.
 
         Raises:
             Retriable: when not every record was either acknowledged or refused before the deadline.

@@ -356,6 +356,20 @@ def test_a_warm_environment_with_a_stale_position_finds_out_and_goes_on() -> Non
 # Refusals and orders
 
 
+@pytest.mark.parametrize("refused", [(), (5,)])
+def test_what_a_writer_cannot_tell_is_aborted_and_written_again(refused: tuple[int, ...]) -> None:
+    there = world([1, 2, 5, 6], [0, 3])
+    refuse(there, *refused)
+    answers = iter([True])
+    there.cluster.blurs = lambda _, partition: partition == 1 and next(answers, False)
+
+    outcome = replicate(there.environment(), there.whole())
+
+    assert set(outcome.stopped) == ({0} if refused else set())
+    assert (there.visible(0), there.visible(1)) == ([1, 2] if refused else [1, 2, 5, 6], [0, 3])
+    there.assert_invariants()
+
+
 def refuse(there: World, *offsets: int) -> None:
     there.cluster.refuses = lambda _, partition, record: partition == 0 and record.offset in offsets
 

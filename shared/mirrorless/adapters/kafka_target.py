@@ -9,6 +9,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left
+from mirrorless.adapters.kafka_reports import Watch
 from mirrorless.adapters.kafka_writer import KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.record import Record
@@ -28,12 +29,14 @@ class KafkaTarget:
         self._environment = environment
         self._writer: KafkaWriter | None = None
         self._careful: KafkaWriter | None = None
+        # Outlives its writers: a lane whose reports told nothing is looked at closely by the next one.
+        self._watch = Watch()
 
     # Writers
 
     def writer(self, deadline: Deadline) -> KafkaWriter:
         """See `Target.writer`."""
-        self._writer = self._warm(self._writer, deadline) or self._open(self._id(""), {}, deadline)
+        self._writer = self._warm(self._writer, deadline) or self._open(self._id(""), {}, deadline, self._watch)
         return self._writer
 
     def careful_writer(self, deadline: Deadline) -> KafkaWriter:
@@ -68,9 +71,14 @@ class KafkaTarget:
             return None
         return writer
 
-    def _open(self, transactional_id: str, extra: Mapping[str, Any], deadline: Deadline) -> KafkaWriter:
+    def _open(
+        self, transactional_id: str, extra: Mapping[str, Any], deadline: Deadline, watch: Watch | None = None
+    ) -> KafkaWriter:
         return KafkaWriter(
-            producer_config(self._settings) | dict(extra), transactional_id=transactional_id, deadline=deadline
+            producer_config(self._settings) | dict(extra),
+            transactional_id=transactional_id,
+            deadline=deadline,
+            watch=watch,
         )
 
     # The witness

@@ -2,7 +2,7 @@
 
 Traps of confluent-kafka 2.16 and librdkafka 2.16 that this module is built around, all measured:
 `produce_batch` drops headers and partitions; keyword arguments cost a microsecond a record; `flush() == 0` does
-not mean success, so every delivery is looked at; delivery reports may carry made-up offsets, so none below 0 or
+not mean success, so deliveries are looked at; delivery reports may carry made-up offsets, so none below 0 or
 out of order is believed (settle.py); after any timeout the instance may hang or answer `_CONFLICT`, so it is
 thrown away; `close()` waits without bound, so it is never called.
 """
@@ -10,45 +10,42 @@ thrown away; `close()` waits without bound, so it is never called.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from mirrorless.adapters.kafka_client import seconds_left, translated
+from mirrorless.adapters.kafka_reports import REFUSALS, Reports, Watch
 from mirrorless.errors import Retriable
 from mirrorless.record import Record
-from mirrorless.target import Deadline, Delivery, Refusal
-
-_REFUSALS = frozenset(
-    (
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_RECORD,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001 -- the constant's name: another record of the batch
-    )
-)
-"""A retry of the same record gets the same answer."""
+from mirrorless.target import Deadline, Delivery
 
 
 class KafkaWriter:
     """Implements `mirrorless.target.Writer` on one confluent-kafka producer."""
 
-    def __init__(self, config: Mapping[str, Any], *, transactional_id: str, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        transactional_id: str,
+        deadline: Deadline,
+        watch: Watch | None = None,
+    ) -> None:
         """Open the producer, and settle whatever an earlier one of the same id left open.
 
         Args:
             config: librdkafka's settings.
             transactional_id: empty for a writer without transactions.
             deadline: seconds left.
+            watch: the lanes that need all reports; None: all lanes do. Without transactions it is not used.
 
         Raises:
             Retriable: when the cluster does not answer.
         """
         self.transactional_id = transactional_id
+        self._watch = watch if transactional_id else None
         self._health = _Health()
         self.used_at = time.monotonic()
         self._bootstrap = str(config["bootstrap.servers"])
@@ -103,24 +100,25 @@ class KafkaWriter:
     def write(self, topic: str, lanes: Mapping[int, Sequence[Record]], deadline: Deadline) -> dict[int, Delivery]:
         """See `Writer.write`."""
         self.used_at = time.monotonic()
-        collected = {partition: _Collected() for partition in lanes}
+        reports = {
+            partition: Reports(len(records), by_ends=self._by_ends((topic, partition)))
+            for partition, records in lanes.items()
+        }
         with translated("write", f"{self._bootstrap} {topic}"):
             if self.transactional_id:
                 self._producer.begin_transaction()
             for partition, records in lanes.items():
-                self._enqueue(topic, partition, records, collected[partition], deadline)
-            self._producer.flush(seconds_left(deadline))
-        if any(each.refusal for each in collected.values()):
+                self._enqueue(topic, partition, records, reports[partition], deadline)
+            late = self._producer.flush(seconds_left(deadline))
+        if any(each.refusal for each in reports.values()):
             # Sequence numbers were skipped: what this producer writes next was seen to be purged or out of order.
             self._health.suspect = True
             if self.transactional_id:
                 # The whole transaction is spoilt, so what the other lanes lack of it was not refused: they go again.
-                return {
-                    partition: Delivery(downstream=c.offsets, refusal=c.refusal) for partition, c in collected.items()
-                }
-        return {
-            partition: self._delivery(topic, partition, lanes[partition], collected[partition]) for partition in lanes
-        }
+                return {p: Delivery(downstream=each.offsets, refusal=each.refusal) for p, each in reports.items()}
+        if any(each.unclear for each in reports.values()):
+            return self._look_closer(topic, reports, late)
+        return {partition: self._delivery(topic, partition, each) for partition, each in reports.items()}
 
     def commit(self, deadline: Deadline) -> None:
         """See `Writer.commit`."""
@@ -134,13 +132,27 @@ class KafkaWriter:
             with translated("abort", self._bootstrap):
                 self._producer.abort_transaction(seconds_left(deadline))
 
+    def _by_ends(self, lane: tuple[str, int]) -> bool:
+        return self._watch is not None and lane not in self._watch
+
+    def _look_closer(self, topic: str, reports: Mapping[int, Reports], late: int) -> dict[int, Delivery]:
+        """The ends of some lane did not tell: let every report of it be looked at the next time."""
+        if late:
+            raise Retriable(f"{late} records were not acknowledged in time", where=f"{self._bootstrap} {topic}")
+        for partition, each in reports.items():
+            if each.unclear and self._watch is not None:
+                self._watch.begin((topic, partition))
+            if each.failed is not None:
+                self._health.suspect = True
+        return {partition: Delivery(downstream=(), unclear=each.unclear) for partition, each in reports.items()}
+
     def _enqueue(
-        self, topic: str, partition: int, records: Sequence[Record], collected: _Collected, deadline: Deadline
+        self, topic: str, partition: int, records: Sequence[Record], reports: Reports, deadline: Deadline
     ) -> None:
-        produce, on_delivery = self._producer.produce, collected.callback()
+        produce = self._producer.produce
         # Arguments by position: topic, value, key, partition, callback, its other name, timestamp, headers. The
         # callback must stand first: a None there hides an on_delivery behind it, and no report comes at all.
-        for record in records:
+        for record, on_delivery in zip(records, reports.callbacks(), strict=True):
             headers: Any = record.headers or None
             try:
                 produce(topic, record.value, record.key, partition, on_delivery, None, record.timestamp, headers)
@@ -149,12 +161,12 @@ class KafkaWriter:
                 produce(topic, record.value, record.key, partition, on_delivery, None, record.timestamp, headers)
             except KafkaException as exc:
                 # Nothing after it may overtake it.
-                if exc.args[0].code() in _REFUSALS:
+                if exc.args[0].code() in REFUSALS:
                     # The client itself refuses it.
-                    collected.refuse(exc.args[0], next(i for i, each in enumerate(records) if each is record))
+                    reports.refuse(exc.args[0], next(i for i, each in enumerate(records) if each is record))
                 else:
                     # Among the reasons: the broker's refusal of another record, whose report is yet to be served.
-                    collected.failed = collected.failed or exc.args[0]
+                    reports.failed = reports.failed or exc.args[0]
                 return
 
     def _make_room(self, deadline: Deadline) -> None:
@@ -162,16 +174,16 @@ class KafkaWriter:
         if self._producer.flush(seconds_left(deadline)):
             raise Retriable("the target takes records too slowly for this batch's deadline", where=self._bootstrap)
 
-    def _delivery(self, topic: str, partition: int, records: Sequence[Record], collected: _Collected) -> Delivery:
-        if collected.refusal is not None:
-            return Delivery(downstream=collected.offsets, refusal=collected.refusal)
-        if len(collected.offsets) != len(records):
-            reason = collected.failed.str() if collected.failed else "no answer in time"
+    def _delivery(self, topic: str, partition: int, reports: Reports) -> Delivery:
+        if reports.refusal is None and reports.missing:
+            reason = reports.failed.str() if reports.failed else "no answer in time"
             raise Retriable(
-                f"{len(collected.offsets)} of {len(records)} records were acknowledged: {reason}",
+                f"{reports.missing} records were not acknowledged: {reason}",
                 where=f"{self._bootstrap} {topic}-{partition}",
             )
-        return Delivery(downstream=collected.offsets)
+        if self._watch is not None and not reports.by_ends:
+            self._watch.seen((topic, partition), reports.offsets)
+        return reports.delivery()
 
 
 class _Health:
@@ -186,33 +198,3 @@ class _Health:
             self.turned_away = error.str()
         if error.fatal() or error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 -- the constant's name
             self.suspect = True
-
-
-class _Collected:
-    """The delivery reports of one partition, in the order in which they came: that of the records."""
-
-    __slots__ = ("failed", "offsets", "refusal")
-
-    def __init__(self) -> None:
-        self.offsets: list[int] = []
-        self.refusal: Refusal | None = None
-        self.failed: KafkaError | None = None
-
-    def callback(self) -> Callable[[KafkaError | None, Message], None]:
-        """What the client calls once per record. It runs ten thousand times an event, hence the local name."""
-        acknowledge = self.offsets.append
-
-        def on_delivery(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                # None is librdkafka's "unknown"; -1 lets settle.py refuse it.
-                acknowledge(-1 if (offset := message.offset()) is None else offset)
-            elif error.code() in _REFUSALS:
-                self.refuse(error, len(self.offsets))
-            else:
-                self.failed = self.failed or error
-
-        return on_delivery
-
-    def refuse(self, error: KafkaError, index: int) -> None:
-        """Only the first refusal counts: what follows it is refused for its sake."""
-        self.refusal = self.refusal or Refusal(index=index, detail=error.str())

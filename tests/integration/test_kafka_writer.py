@@ -1,0 +1,126 @@
+"""The writer on a real cluster, where somebody else writes to the same partition."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from msgspec.structs import replace
+
+from lab.kafka import KafkaCluster
+from mirrorless.adapters.kafka_target import KafkaTarget
+from mirrorless.errors import Retriable
+from mirrorless.record import Record
+from mirrorless.settings import FlowSettings
+from mirrorless.target import Delivery
+from tests.readback import read_topic
+
+pytestmark = pytest.mark.integration
+
+RECORDS = [Record(offset=i, timestamp=1_700_000_000_000 + i, headers=[], value=b"ours %d" % i) for i in range(5_000)]
+
+
+def deadline() -> float:
+    return 30.0
+
+
+@pytest.fixture
+def topic(clusters: tuple[KafkaCluster, KafkaCluster]) -> str:
+    name = f"shared-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": clusters[1].bootstrap})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
+    return name
+
+
+@contextmanager
+def stranger(cluster: KafkaCluster, topic: str, partition: int) -> Iterator[None]:
+    """Somebody who writes one record after the other to a partition."""
+    over = threading.Event()
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+
+    def write() -> None:
+        while not over.is_set():
+            producer.produce(topic, b"theirs", partition=partition)
+            producer.flush(10)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def places(cluster: KafkaCluster, topic: str, partition: int) -> dict[bytes | None, int]:
+    """Where each of our records stands that a read_committed consumer finds."""
+    seen = read_topic(cluster.bootstrap, topic)[partition]
+    return {each.content.value: each.offset for each in seen if each.content.value != b"theirs"}
+
+
+def test_a_lane_that_a_stranger_writes_to_is_looked_at_closely_and_its_places_are_true(
+    clusters: tuple[KafkaCluster, KafkaCluster], flow_settings: FlowSettings, topic: str
+) -> None:
+    # Small batches let the stranger's records in between ours.
+    settings = replace(flow_settings, producer={"batch.num.messages": "100"})
+    target, target_cluster = KafkaTarget(settings, environment=uuid4().hex), clusters[1]
+    lanes = {0: RECORDS, 1: RECORDS}
+    end = time.monotonic() + 60
+
+    with stranger(target_cluster, topic, 0):
+        while True:
+            writer = target.writer(deadline)
+            found = writer.write(topic, lanes, deadline)
+            if found[0].unclear:
+                break
+            writer.abort(deadline)
+            assert time.monotonic() < end, "the stranger never came in between"
+        assert not found[1].unclear
+        writer.abort(deadline)
+        written = write_whole(target, topic, lanes)
+
+    for partition in lanes:
+        true = places(target_cluster, topic, partition)
+        assert list(written[partition].downstream) == [true[record.value] for record in RECORDS]
+    assert isinstance(written[1].downstream, range)
+
+
+def write_whole(target: KafkaTarget, topic: str, lanes: dict[int, list[Record]]) -> dict[int, Delivery]:
+    """Write and commit as the protocol does it: again after what was unclear."""
+    for _ in range(3):
+        writer = target.writer(deadline)
+        found = writer.write(topic, lanes, deadline)
+        if not any(each.unclear for each in found.values()):
+            writer.commit(deadline)
+            return found
+        writer.abort(deadline)
+    raise AssertionError("it stays unclear")
+
+
+def test_a_refusal_that_no_report_tells_keeps_the_transaction_from_committing_and_is_told_the_second_time(
+    clusters: tuple[KafkaCluster, KafkaCluster], flow_settings: FlowSettings
+) -> None:
+    topic = f"small-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": clusters[1].bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "20000"})])[topic].result(10)
+    # A batch per record, and as many in flight: the ones before and behind the refused one are taken.
+    target = KafkaTarget(replace(flow_settings, producer={"batch.num.messages": "1"}), environment=uuid4().hex)
+    records = [*RECORDS[:10], Record(offset=10, timestamp=1, headers=[], value=os.urandom(40_000)), *RECORDS[11:20]]
+
+    writer = target.writer(deadline)
+    found = writer.write(topic, {0: records}, deadline)[0]
+    assert found.unclear or found.refusal
+    with pytest.raises(Retriable):
+        writer.commit(deadline)
+    target.discard_writers()
+
+    again = target.writer(deadline).write(topic, {0: records}, deadline)[0]
+    assert again.refusal is not None
