@@ -25,7 +25,7 @@ from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.metrics import emit
 from mirrorless.adapters.runtime import hand_events_over_undecoded
-from mirrorless.answer import lanes_stopped, partial_batch_response
+from mirrorless.answer import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.event import decode_event
 from mirrorless.positions import Positions
 from mirrorless.profile import StageProfile
@@ -62,6 +62,7 @@ def wire(settings: FlowSettings) -> Replicator:
         source=KafkaSource(settings),
         clock=now,
         new_id=lambda: uuid4().hex,
+        history_first=settings.begins_with_history,
     )
 
 
@@ -102,8 +103,10 @@ def handler(event: Any, context: Any) -> dict[str, Any] | None:
         profile("reported")
         took = {"profile_ms": profile.milliseconds(), "cpu_ms": profile.cpu_milliseconds()}
         print(json.dumps(took | {"records": sum(map(len, batch.records.values()))}))
-    if not outcome.stopped:
+    if not outcome.stopped and not outcome.waiting:
         return None
     if partial_responses:
         return partial_batch_response(batch, outcome)
+    if not outcome.stopped:
+        raise lanes_wait(settings.name, batch, outcome)
     raise lanes_stopped(settings.name, batch, outcome)

@@ -149,7 +149,7 @@ class MemoryLaneStates:
         """See `LaneStates.stop`."""
         self.states[lane] = replace(self.states.get(lane, LaneState()), stop=stop)
 
-    def wait(self, lane: Lane, upstream_offset: int) -> None:
+    def wait(self, lane: Lane, upstream_offset: int | None) -> None:
         """See `LaneStates.wait`."""
         self.states[lane] = replace(self.states.get(lane, LaneState()), waiting=upstream_offset)
 
@@ -162,15 +162,19 @@ class MemoryLaneStates:
         self.states[lane] = replace(known, lease=lease, waiting=known.waiting if same else None)
         return self.states[lane]
 
-    def let_go(self, lane: Lane, holder: str) -> None:
+    def let_go(self, lane: Lane, holder: str, *, position: int | None = None) -> bool:
         """See `Leases.let_go`."""
         known = self.states.get(lane, LaneState())
-        if known.lease is not None and known.lease.holder == holder:
-            self.states[lane] = replace(known, lease=None, waiting=None)
+        if known.lease is None or known.lease.holder != holder:
+            return True
+        if position is not None and known.waiting is not None and known.waiting > position:
+            return False
+        self.states[lane] = replace(known, lease=None)
+        return True
 
     def resume(self, lane: Lane) -> None:
-        """Let the lane try again from where it stopped."""
-        self.states[lane] = replace(self.states.get(lane, LaneState()), stop=None)
+        """Let the lane try again from where it stopped, or go on from where its mapping is."""
+        self.states[lane] = replace(self.states.get(lane, LaneState()), stop=None, waiting=None)
 
     def quarantine(self, lane: Lane, upstream_offset: int) -> None:
         """Order to leave out exactly this record, and let the lane go on."""

@@ -200,7 +200,7 @@ def _refresh_topics(flow: Flow) -> _Uses:
         look = ("AdminClient", "list_topics", "describe_topics", "list_offsets", "describe_configs")
         on_source.append(Use(calls=look, topics=topics))
         on_target.append(Use(calls=("AdminClient", "list_topics", "create_topics", "create_partitions"), topics=there))
-        if settings.start not in {"earliest", "backfill"}:
+        if settings.start != "earliest":
             # Where found topics begin elsewhere than at their first record, their mappings' groups are told so.
             on_source.append(Use(calls=_GROUP_OFFSETS, topics=topics, groups=_mapping_groups(flow)))
     if settings.sync_topic_configs_enabled:

@@ -1,6 +1,6 @@
 """What do we answer to Lambda? Nothing, a partial batch response, or an error.
 
-The rule of an ordered replicator: where a lane stands still, that record and every later one of its
+The rule of an ordered replicator: where a lane stands still or waits, that record and every later one of its
 topic-partition is reported, so that none of them is redelivered out of order. The identifier is an object of the
 event's own `topic-partition` key and the offset
 (https://docs.aws.amazon.com/lambda/latest/dg/kafka-retry-configurations.html).
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirrorless.errors import LaneStopped
+from mirrorless.errors import LaneStopped, LaneWaits
 from mirrorless.event import Batch
 from mirrorless.lane import FlowName, Lane
 from mirrorless.replicate import Outcome
@@ -18,12 +18,14 @@ from mirrorless.replicate import Outcome
 
 def partial_batch_response(batch: Batch, outcome: Outcome) -> dict[str, list[dict[str, Any]]]:
     """The records that were not delivered, in the shape that `ReportBatchItemFailures` wants."""
+    held = {partition: stop.upstream_offset for partition, stop in outcome.stopped.items()}
+    held |= {partition: batch.records[partition][0].offset for partition in outcome.waiting}
     return {
         "batchItemFailures": [
             {"itemIdentifier": {"partition": f"{batch.topic}-{partition}", "offset": record.offset}}
-            for partition, stop in outcome.stopped.items()
+            for partition, upstream_offset in held.items()
             for record in batch.records[partition]
-            if record.offset >= stop.upstream_offset
+            if record.offset >= upstream_offset
         ]
     }
 
@@ -36,4 +38,15 @@ def lanes_stopped(flow: FlowName, batch: Batch, outcome: Outcome) -> LaneStopped
         f"{stop.reason}: {stop.detail}{more}",
         where=Lane(flow, batch.topic, partition).at(stop.upstream_offset),
         hint="see `mirrorless status`; every other lane of the batch was delivered",
+    )
+
+
+def lanes_wait(flow: FlowName, batch: Batch, outcome: Outcome) -> LaneWaits:
+    """The error of the same kind where no lane is stopped, and some wait for a job."""
+    partition, waiting = min(outcome.waiting.items(), key=lambda each: each[0])
+    more = f", and {len(outcome.waiting) - 1} other lanes wait" if len(outcome.waiting) > 1 else ""
+    return LaneWaits(
+        f"{waiting.detail}{more}",
+        where=Lane(flow, batch.topic, partition).at(waiting.upstream_offset),
+        hint=f"{waiting.hint}. Every other lane of the batch was delivered",
     )

@@ -121,8 +121,8 @@ class LaneStates(Protocol):
         """Note that a lane waits for the operator."""
         ...
 
-    def wait(self, lane: Lane, upstream_offset: int) -> None:
-        """Note from which upstream offset on a batch waits for a lease to end: the job must come that far."""
+    def wait(self, lane: Lane, upstream_offset: int | None) -> None:
+        """Note from which upstream offset on a batch waits for a job, which must come that far; None for no longer."""
         ...
 
 
@@ -153,8 +153,17 @@ class Leases(Protocol):
         """
         ...
 
-    def let_go(self, lane: Lane, holder: str) -> None:
-        """End a lease of `holder`; one that somebody else has stays."""
+    def let_go(self, lane: Lane, holder: str, *, position: int | None = None) -> bool:
+        """End a lease of `holder`; one that somebody else has stays. Who waited is kept: see `waits_for_history`.
+
+        Args:
+            lane: whose lease.
+            holder: the job run's id.
+            position: where the lane stands; where somebody waits further on, the lease stays. None ends it anyhow.
+
+        Returns:
+            whether the holder has the lane no more. Where not, it must come further: see `LaneState.waiting`.
+        """
         ...
 
 
@@ -197,7 +206,7 @@ class LaneState:
     lease: Lease | None = None
     """Of a job, ended or not."""
     waiting: int | None = None
-    """The first upstream offset of the batch that waits for a lease to end; None when none has had to."""
+    """The first upstream offset of the batch that waits for a job, until it has come through; None when none does."""
 
 
 RUNNING = LaneState()

@@ -6,7 +6,8 @@ MirrorlessError
 ├── Retriable               the same call may succeed later; Lambda's own retry is the right answer
 │   ├── LostRace            a rival prepared this lane first; read the positions again
 │   ├── InDoubt             a run's fate cannot be known yet (an open transaction hides it)
-│   └── LeaseHeld           a job has this lane to itself; it lets go, or its lease ends
+│   ├── LeaseHeld           another job has this lane to itself; it lets go, or its lease ends
+│   └── LaneWaits           nothing of this lane is written before a job has come to its end; the other lanes go on
 ├── LaneStopped             one lane waits for the operator; the other lanes go on
 ├── RecordsGone             a log begins above what a job wanted to read of it
 ├── ArchiveBroken           an archive contradicts itself, or is none
@@ -63,7 +64,11 @@ class InDoubt(Retriable):
 
 
 class LeaseHeld(Retriable):
-    """A job has this lane to itself, and somebody else must wait."""
+    """A job has this lane to itself, and another job must wait."""
+
+
+class LaneWaits(Retriable):
+    """This lane waits for a job. `where` names the lane and the upstream offset."""
 
 
 class LaneStopped(MirrorlessError):

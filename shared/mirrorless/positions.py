@@ -4,7 +4,7 @@ A remembered position may be stale: then preparing a run at it fails, which is s
 run of the lane is in doubt.
 
 Positions are remembered for as long as they serve. Stops and orders are read again once a minute: a scheduled function
-or the operator may have written one.
+or the operator may have written one, or a job may have taken a lane. Until then the chain decides between the two.
 """
 
 from __future__ import annotations
@@ -35,13 +35,18 @@ class Positions:
     target: Target
     clock: Callable[[], int]
     """ms since the epoch."""
+    holder: str = ""
+    """The job run that asks; empty for a function."""
     _heads: dict[Lane, Head] = field(default_factory=dict)
     _states: dict[Lane, LaneState] = field(default_factory=dict)
     _read_at: dict[Lane, int] = field(default_factory=dict)
     """When each state was read, ms since the epoch."""
 
-    def load(self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline) -> None:
-        """Know the head and the state of every lane; settle what is in doubt.
+    def load(self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline) -> frozenset[Lane]:
+        """Know the state of every lane, and the head of those that nobody else has; settle what is in doubt.
+
+        Returns:
+            the lanes that somebody else has. Their heads are not asked for: to settle a job's run would fence the job.
 
         Raises:
             LostRace: when a rival was faster to prepare a lane anew.
@@ -54,8 +59,14 @@ class Positions:
         if outdated:
             self._states.update(dict.fromkeys(outdated, RUNNING) | dict(self.states.read(outdated)))
             self._read_at.update(dict.fromkeys(outdated, now))
+        leased = frozenset(
+            lane
+            for lane in wanted
+            if (lease := self._states[lane].lease) is not None and lease.keeps_out(self.holder, now)
+        )
+        unknown = [lane for lane in unknown if lane not in leased]
         if not unknown:
-            return
+            return leased
         heads = self.chains.heads(unknown)
         doubtful = [head.run for head in heads.values() if head.run is not None and head.in_doubt]
         settled = [run.lane for run in doubtful if self._settle_doubt(run, remote_topic, deadline)]
@@ -63,6 +74,7 @@ class Positions:
         if any(heads[lane].in_doubt for lane in settled):
             raise LostRace("a rival prepared the lane anew while a run in doubt was settled", where=str(settled[0]))
         self._heads.update(heads)
+        return leased
 
     def head(self, lane: Lane) -> Head:
         """The head of a loaded lane."""
@@ -81,6 +93,12 @@ class Positions:
         """Put a stop where the operator finds it, and read the operator's answer at the next delivery."""
         if stop != self._states[lane].stop:
             self.states.stop(lane, stop)
+        self.forget([lane])
+
+    def wait(self, lane: Lane, upstream_offset: int | None) -> None:
+        """Let the job know how far it must come, or that its end was met; see its doings at the next delivery."""
+        if upstream_offset != self._states[lane].waiting:
+            self.states.wait(lane, upstream_offset)
         self.forget([lane])
 
     def forget(self, lanes: Iterable[Lane] | None = None) -> None:

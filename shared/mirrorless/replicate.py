@@ -8,6 +8,8 @@
     6 commit      the target's transaction
     7 confirm     mark the runs as committed
 
+A lane that waits for a job (waiting.py) is left out of all that, and its records come again.
+
 If a rival prepared a lane first, step 5 fails: abort, withdraw our own runs, begin again. If anything fails
 after step 5, the chain names the transaction, and whoever comes next settles it. An environment that stays warm
 trusts the positions it remembers: a stale one fails in step 5, and that is safe. After any exception it forgets
@@ -36,6 +38,7 @@ from mirrorless.run import Run
 from mirrorless.settle import Attempt, settle_lane
 from mirrorless.steps import reached
 from mirrorless.target import Deadline, Delivery, Source, Target, Writer
+from mirrorless.waiting import Waiting, waits_for_history, waits_for_lease
 
 RIVALS = 5
 """How often a batch begins again because a rival was faster, before Lambda's retry takes over."""
@@ -50,6 +53,8 @@ class Outcome:
     """The links that this batch added, all committed."""
     stopped: Mapping[int, Stop]
     """Per partition: the lane stands still from this upstream offset on."""
+    waiting: Mapping[int, Waiting] = field(default_factory=dict)
+    """Per partition: nothing was written, for the lane waits for a job."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,7 +77,13 @@ class Replicator:
     """The job run that replicates, whose leases do not keep it out; empty for a function."""
     examined: bool = False
     """Whether batches hold all that the source's log has in their range, see `Run.examined`."""
+    history_first: Callable[[str], bool] = field(default=lambda _: False)
+    """Whether lanes of this source topic wait for a job before they have a chain, see `waits_for_history`."""
     _partitions: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Let the positions know whose they are."""
+        self.positions.holder = self.holder
 
     def replicate(self, batch: Batch, *, request: str, deadline: Deadline) -> Outcome:
         """Bring every record of `batch` to the target, or say of which lane and why not.
@@ -126,13 +137,19 @@ class Replicator:
         lanes = {partition: Lane(self.flow, batch.topic, partition) for partition in batch.records}
 
         # 1. Position.
-        self.positions.load(lanes.values(), remote_topic, deadline)
+        leased = self.positions.load(lanes.values(), remote_topic, deadline)
+        waiting = {
+            partition: found
+            for partition, lane in lanes.items()
+            if (found := self._waiting(lane, batch.records[partition], leased=lane in leased)) is not None
+        }
         reached("position")
 
         # 2. Plan. Nothing below a position is dropped before it was held against the chain.
         plans = [
             self._plan(lane, batch.records[partition], batch.covered.get(partition, 0))
             for partition, lane in lanes.items()
+            if partition not in waiting and lane not in leased
         ]
         reached("planned")
 
@@ -151,7 +168,24 @@ class Replicator:
         stopped = {plan.lane.partition: plan.stop for plan in plans if plan.stop is not None}
         for partition, stop in stopped.items():
             self.positions.stop(lanes[partition], stop)
-        return Outcome(remote_topic=remote_topic, runs=runs, stopped=stopped)
+        for partition, found in waiting.items():
+            self.positions.wait(lanes[partition], found.upstream_offset)
+        for plan in plans:
+            delivered = plan.stop is None and batch.records[plan.lane.partition] and not self.holder
+            if delivered and self.positions.state(plan.lane).waiting is not None:
+                self.positions.wait(plan.lane, None)  # what waited has come through
+        return Outcome(remote_topic=remote_topic, runs=runs, stopped=stopped, waiting=waiting)
+
+    def _waiting(self, lane: Lane, records: Sequence[Record], *, leased: bool) -> Waiting | None:
+        if not records:
+            return None
+        state = self.positions.state(lane)
+        if leased and state.lease is not None:
+            return waits_for_lease(state.lease, records, now=self.clock())
+        head = self.positions.head(lane)
+        if self.holder or (head.run is not None and not head.run.examined):
+            return None  # a job is what others wait for; and where we have written, nothing is awaited any more
+        return waits_for_history(head, state, records, history_first=self.history_first(lane.topic))
 
     def _plan(self, lane: Lane, records: Sequence[Record], covered: int) -> LanePlan:
         head, state = self.positions.head(lane), self.positions.state(lane)

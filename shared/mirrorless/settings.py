@@ -13,7 +13,7 @@ import msgspec
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE
 from mirrorless.lane import FlowName
-from mirrorless.policy import DefaultPolicy, IdentityPolicy
+from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
 VARIABLE = "MIRRORLESS_FLOW"
 
@@ -65,6 +65,8 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tables: Tables = Tables()
     tables_role: str | None = None
     """ARN of the role that reaches the tables, where they are in another account than the functions."""
+    history_first: bool = False
+    """Whether a lane begins with a backfill: without a chain it waits, unless it is met at its very first record."""
 
     @property
     def name(self) -> FlowName:
@@ -73,12 +75,17 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def remote_topic(self, topic: str) -> str:
         """The topic's name on the target."""
-        policy = (
-            IdentityPolicy(source_alias=self.source.alias)
-            if self.policy == "identity"
-            else DefaultPolicy(separator=self.separator)
-        )
-        return policy.remote_topic(self.source.alias, topic)
+        return self._policy.remote_topic(self.source.alias, topic)
+
+    def begins_with_history(self, topic: str) -> bool:
+        """Whether a backfill comes before a source topic's first batch. Nobody needs the history of heartbeats."""
+        return self.history_first and not self._policy.is_heartbeats_topic(topic)
+
+    @property
+    def _policy(self) -> ReplicationPolicy:
+        if self.policy == "identity":
+            return IdentityPolicy(source_alias=self.source.alias)
+        return DefaultPolicy(separator=self.separator)
 
     def consumer_group(self, topic: str) -> str:
         """The consumer group of a topic's mapping."""

@@ -58,9 +58,10 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     DynamoDbLaneOrders: {
         "read": lambda store: store.read([LANE]),
         "stop": lambda store: store.stop(LANE, STOP),
-        "wait": lambda store: store.wait(LANE, 3),
+        "wait": lambda store: (store.wait(LANE, 3), store.wait(LANE, None)),
         "take": lambda store: store.take(LANE, LEASE, now=7),
-        "let_go": lambda store: store.let_go(LANE, "job-1"),
+        "keep": lambda store: store.keep(LANE, LEASE),
+        "let_go": lambda store: store.let_go(LANE, "job-1", position=3),
         "resume": lambda store: store.resume(LANE),
         "quarantine": lambda store: store.quarantine(LANE, 3),
         "stopped": lambda store: store.stopped(FLOW),

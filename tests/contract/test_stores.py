@@ -13,8 +13,8 @@ from mirrorless.adapters.chains import DynamoDbChains, parse_lane
 from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
-from mirrorless.chain import NEW_LANE, RUNNING, Chains, Head, LaneState, LaneStates, Stop
-from mirrorless.errors import ChainBroken, LostRace
+from mirrorless.chain import NEW_LANE, RUNNING, Chains, Head, LaneState, LaneStates, Lease, Stop
+from mirrorless.errors import ChainBroken, LeaseHeld, LostRace
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import Cause, Piece
 from mirrorless.ledger import GapSummary, Loss, LossLedger
@@ -283,6 +283,71 @@ def test_a_stop_and_the_operators_orders_are_read_back(states: tuple[LaneStates,
     store.stop(LANE, replace(stop, upstream_offset=9))
     operator.resume(LANE)
     assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}))
+
+
+def test_a_lane_is_one_jobs_until_it_lets_go(states: tuple[LaneStates, Any]) -> None:
+    store, leases = states
+    stop = Stop(reason="held", upstream_offset=5, detail="", at=7)
+    store.stop(LANE, stop)
+    store.wait(LANE, 3)
+
+    taken = leases.take(LANE, Lease(holder="job-1", until=100), now=10)
+
+    assert taken == store.read([LANE])[LANE] == LaneState(stop=stop, lease=Lease(holder="job-1", until=100))
+    with pytest.raises(LeaseHeld, match=r"orders-0: .*job-1.*a retry may help"):
+        leases.take(LANE, Lease(holder="job-2", until=200), now=99)
+    assert leases.let_go(LANE, "job-2")
+    assert store.read([LANE])[LANE].lease == Lease(holder="job-1", until=100)
+
+    assert leases.let_go(LANE, "job-1")
+    assert store.read([LANE])[LANE] == LaneState(stop=stop)
+    assert leases.take(LANE, Lease(holder="job-2", until=200), now=99).lease == Lease(holder="job-2", until=200)
+
+
+def test_a_job_keeps_its_lane_for_longer_and_knows_who_waits(states: tuple[LaneStates, Any]) -> None:
+    store, leases = states
+    leases.take(LANE, Lease(holder="job-1", until=100), now=10)
+    store.wait(LANE, 42)
+
+    assert leases.take(LANE, Lease(holder="job-1", until=300), now=250) == LaneState(
+        lease=Lease(holder="job-1", until=300), waiting=42
+    )
+    store.wait(LANE, None)
+    assert store.read([LANE])[LANE].waiting is None
+
+
+def test_a_lease_that_has_ended_is_anybodys_and_who_waited_for_it_is_forgotten(states: tuple[LaneStates, Any]) -> None:
+    store, leases = states
+    leases.take(LANE, Lease(holder="job-1", until=100), now=10)
+    store.wait(LANE, 42)
+
+    assert leases.take(LANE, Lease(holder="job-2", until=200), now=100) == LaneState(
+        lease=Lease(holder="job-2", until=200)
+    )
+
+
+def test_a_job_does_not_let_go_before_it_has_come_to_who_waits(states: tuple[LaneStates, Any]) -> None:
+    store, leases = states
+    leases.take(LANE, Lease(holder="job-1", until=100), now=10)
+    store.wait(LANE, 42)
+
+    assert not leases.let_go(LANE, "job-1", position=41)
+    assert store.read([LANE])[LANE].lease is not None
+    assert leases.let_go(LANE, "job-1", position=42)
+    assert store.read([LANE])[LANE] == LaneState(waiting=42)
+    assert leases.let_go(LANE, "job-1", position=0)  # it has not got it any more
+
+
+def test_an_operators_orders_leave_leases_alone(states: tuple[LaneStates, Any]) -> None:
+    store, operator = states
+    lease = Lease(holder="job-1", until=100)
+    operator.take(LANE, lease, now=10)
+    store.wait(LANE, 42)
+
+    operator.quarantine(LANE, 5)
+    assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}), lease=lease, waiting=42)
+    operator.resume(LANE)
+    assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}), lease=lease)
 
 
 def test_more_lanes_than_one_call_reads_are_read(states: tuple[LaneStates, Any]) -> None:

@@ -141,7 +141,7 @@ def test_topics_that_differ_in_case_and_punctuation_only_have_mappings_of_their_
     ("start", "expected"),
     [
         ("earliest", {"StartingPosition": "TRIM_HORIZON"}),
-        ("backfill", {"StartingPosition": "TRIM_HORIZON"}),
+        ("backfill", {"StartingPosition": "LATEST"}),
         ("latest", {"StartingPosition": "LATEST"}),
         ("2026-01-01T00:00:00Z", {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": 1_767_225_600}),
     ],

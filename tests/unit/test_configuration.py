@@ -134,7 +134,7 @@ def test_an_on_demand_mapping_has_no_option_that_lambda_refuses_there() -> None:
     ("start", "expected"),
     [
         ("earliest", {"StartingPosition": "TRIM_HORIZON"}),
-        ("backfill", {"StartingPosition": "TRIM_HORIZON"}),
+        ("backfill", {"StartingPosition": "LATEST"}),
         ("latest", {"StartingPosition": "LATEST"}),
         (
             "2026-01-01T01:00:00+01:00",

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mirrorless.answer import lanes_stopped, partial_batch_response
+from mirrorless.answer import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.chain import NEW_LANE, Head, Stop, head_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.event import Batch
@@ -16,6 +16,7 @@ from mirrorless.record import Record
 from mirrorless.replicate import Outcome
 from mirrorless.settings import VARIABLE, decode_settings
 from mirrorless.topics.remote_topic import ConfigEntry, configs_to_copy
+from mirrorless.waiting import Waiting
 from tests.chains import FLOW, reset, run
 
 # Where a lane stands
@@ -85,6 +86,29 @@ def test_without_partial_responses_the_error_names_lane_offset_and_reason() -> N
     assert not error.retriable
 
 
+WAITING = Waiting(upstream_offset=5, detail="job run backfill-7 has this lane", hint="wait")
+
+
+def test_every_record_of_a_lane_that_waits_comes_again() -> None:
+    found = Outcome(remote_topic="us-east.orders-eu", runs=(), stopped={}, waiting={1: WAITING})
+
+    assert partial_batch_response(batch(p0=[1], p1=[4, 5]), found) == {
+        "batchItemFailures": [
+            {"itemIdentifier": {"partition": "orders-eu-1", "offset": 4}},
+            {"itemIdentifier": {"partition": "orders-eu-1", "offset": 5}},
+        ]
+    }
+
+
+def test_without_partial_responses_the_error_says_that_waiting_is_all() -> None:
+    found = Outcome(remote_topic="us-east.orders-eu", runs=(), stopped={}, waiting={3: WAITING, 1: WAITING})
+
+    error = lanes_wait(FLOW, batch(p1=[5], p3=[5]), found)
+
+    assert error.retriable
+    assert str(error).startswith("us-east->eu-west orders-eu-1 @ 5: job run backfill-7 has this lane, and 1 other")
+
+
 # Settings
 
 SETTINGS = {
@@ -100,6 +124,15 @@ def test_the_least_settings_are_those_of_an_exactly_once_flow() -> None:
     assert settings.name == FlowName("us-east", "eu-west")
     assert (settings.delivery, settings.target.region) == ("exactly_once", "eu-west-1")
     assert settings.remote_topic("orders") == "us-east.orders"
+
+
+def test_a_backfill_comes_first_where_the_flow_says_so_and_never_for_heartbeats() -> None:
+    settings = decode_settings(json.dumps(SETTINGS | {"history_first": True}))
+
+    assert settings.begins_with_history("orders")
+    assert not settings.begins_with_history("heartbeats")
+    assert not settings.begins_with_history("ap-south.heartbeats")
+    assert not decode_settings(json.dumps(SETTINGS)).begins_with_history("orders")
 
 
 def test_remote_topics_follow_policy_and_separator() -> None:

@@ -214,3 +214,10 @@ def test_a_run_without_gaps_wants_nothing() -> None:
 
     assert gaps_of(whole, 0) == []
     assert gaps_of(replace(whole, generation=3), 15) == []
+
+
+def test_what_a_job_has_examined_needs_no_other_explanation() -> None:
+    with_gap = run(10, 20, (12, 0, 3))
+
+    assert gaps_of(with_gap, 0) != []
+    assert gaps_of(replace(with_gap, examined=True), 0) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -84,3 +86,13 @@ def test_an_offset_that_no_run_covers_any_more_is_not_taken_for_replicated(runs:
 
     assert found is not None
     assert "no longer says" in found[1]
+
+
+def test_a_record_in_a_gap_that_a_job_has_examined_is_passed_and_its_neighbours_are_still_held() -> None:
+    """A poller that reads uncommitted delivers aborted records too, which a job has left out."""
+    aborted = Record(offset=102, timestamp=T - 5, headers=[], key=None, value=b"aborted")
+    examined = dataclasses.replace(RUNS[0], examined=True)
+
+    assert contradiction([FIRST[1], aborted, FIRST[2]], [examined]) is None
+    found = contradiction([FIRST[1], aborted, replace(FIRST[2], value=b"other")], [examined])
+    assert found is not None

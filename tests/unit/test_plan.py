@@ -140,3 +140,22 @@ def test_deliveries_that_are_not_one_growing_offset_for_each_record_are_not_beli
     """The client makes offsets up when it does not know one; a map with a made-up offset would be wrong for ever."""
     with pytest.raises(ChainBroken, match=r"us-east->eu-west orders-0 @ 100"):
         settle_lane(plan(records(100, 101)), downstream, ATTEMPT)
+
+
+# What a job has read itself
+
+
+@pytest.mark.parametrize(("batch", "covered", "following"), [([100, 101], 105, 105), ([], 105, 105), ([], 90, 100)])
+def test_a_job_passes_what_it_has_seen_to_hold_no_record(batch: list[int], covered: int, following: int) -> None:
+    found = plan_lane(LANE, Head(generation=0, position=100), RUNNING, records(*batch), now=NOW, covered=covered)
+
+    assert found.next == following
+    assert found.moves == (following > 100)
+
+
+def test_a_job_that_is_stopped_covers_nothing_beyond_the_stop() -> None:
+    found = plan_lane(
+        LANE, Head(generation=0, position=100), LaneState(stop=STANDING), records(102, 103), now=NOW, covered=110
+    )
+
+    assert (offsets(found.write), found.next) == ([102], 103)

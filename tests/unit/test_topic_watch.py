@@ -111,7 +111,7 @@ def test_a_partition_is_finished_at_its_end() -> None:
 
 @pytest.mark.parametrize(
     ("text", "start"),
-    [("earliest", None), ("backfill", None), ("latest", "latest"), ("2026-01-01T00:00:00Z", 1_767_225_600_000)],
+    [("earliest", None), ("backfill", "latest"), ("latest", "latest"), ("2026-01-01T00:00:00Z", 1_767_225_600_000)],
 )
 def test_a_flow_begins_where_it_says(text: str, start: str | int | None) -> None:
     assert start_of(text) == start

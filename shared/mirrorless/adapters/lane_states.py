@@ -59,8 +59,11 @@ class DynamoDbLaneStates:
             },
         )
 
-    def wait(self, lane: Lane, upstream_offset: int) -> None:
+    def wait(self, lane: Lane, upstream_offset: int | None) -> None:
         """See `LaneStates.wait`."""
+        if upstream_offset is None:
+            self._update(lane, "REMOVE waiting", {})
+            return
         self._update(lane, "SET waiting = :offset", {":offset": {"N": str(upstream_offset)}})
 
     def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
@@ -88,13 +91,20 @@ class DynamoDbLaneStates:
         """See `Leases.keep`."""
         return self._keep(lane, lease) is not None
 
-    def let_go(self, lane: Lane, holder: str) -> None:
+    def let_go(self, lane: Lane, holder: str, *, position: int | None = None) -> bool:
         """See `Leases.let_go`."""
-        self._conditionally(lane, "REMOVE lease, waiting", "lease.holder = :me", {":me": {"S": holder}})
+        condition, values = "lease.holder = :me", {":me": {"S": holder}}
+        if position is not None:
+            condition += " AND (attribute_not_exists(waiting) OR waiting <= :position)"
+            values[":position"] = {"N": str(position)}
+        if self._conditionally(lane, "REMOVE lease", condition, values) is not None:
+            return True
+        lease = self.read([lane]).get(lane, LaneState()).lease
+        return lease is None or lease.holder != holder
 
     def resume(self, lane: Lane) -> None:
-        """Let the lane try again from where it stopped."""
-        self._update(lane, "REMOVE stopped", {})
+        """Let the lane try again from where it stopped, or go on from where its mapping is."""
+        self._update(lane, "REMOVE stopped, waiting", {})
 
     def quarantine(self, lane: Lane, upstream_offset: int) -> None:
         """Order to leave out exactly this record, and let the lane go on."""

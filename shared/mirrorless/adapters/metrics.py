@@ -34,6 +34,8 @@ def emit(flow: FlowName, batch: Batch, outcome: Outcome, *, received_at: int, no
     metrics.add_metric("record-count", MetricUnit.Count, sum(run.records for run in runs))
     metrics.add_metric("byte-count", MetricUnit.Bytes, sum(run.bytes for run in runs))
     metrics.add_metric("stopped-lanes", MetricUnit.Count, len(outcome.stopped))
+    if outcome.waiting:  # rare, and a metric is paid for by the topic and month in which it is told
+        metrics.add_metric("waiting-lanes", MetricUnit.Count, len(outcome.waiting))
     if runs:
         oldest = min(run.oldest_timestamp for run in runs)
         newest = max(run.newest_timestamp for run in runs)

@@ -63,7 +63,8 @@ class Joining:
                 continue
             if step == "pin" and not self._pin(copy, seen):
                 continue
-            copy.let_go()
+            if not copy.let_go(position=seen.position):
+                continue  # the mapping has shown itself further on in this very moment
             return _JOINED[step]
 
     def _look(self, copy: LaneCopy, end: int, moved_at: float) -> Seen:

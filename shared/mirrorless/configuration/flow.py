@@ -190,6 +190,7 @@ class Flow:
             "producer": self.target.producer,
             "tables": self.tables,
             **({"tables_role": self.tables_role} if self.tables_role else {}),
+            **({"history_first": True} if self.settings.start == "backfill" else {}),
         }
 
     def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
@@ -297,12 +298,13 @@ class Flow:
 def _starting_position(start: str) -> dict[str, Any]:
     """Return where a group without committed offsets begins.
 
-    A backfill begins at the horizon too: at the end, pollers that restart before their first commit would skip records.
-    The forwarder drops what the job has copied, and the job can commit the group's offsets to spare it the reading.
+    Where a backfill brings the history, the mapping begins at the end, so that nobody reads that history for nothing.
+    Pollers that restart before their first commit then go on further behind: the forwarder sees that a job has not come
+    so far, and waits for one that does.
     """
-    if start in {"earliest", "backfill"}:
+    if start == "earliest":
         return {"StartingPosition": "TRIM_HORIZON"}
-    if start == "latest":
+    if start in {"latest", "backfill"}:
         return {"StartingPosition": "LATEST"}
     moment = datetime.fromisoformat(start)
     return {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": int(moment.timestamp())}

@@ -171,10 +171,11 @@ class LaneCopy:
             )
         self._renew_at = now + term // 3
 
-    def let_go(self) -> None:
-        """Give the lane back."""
-        if self.leases is not None and self.task.holder:
-            self.leases.let_go(self.lane, self.task.holder)
+    def let_go(self, *, position: int | None = None) -> bool:
+        """Give the lane back; see `Leases.let_go`."""
+        if self.leases is None or not self.task.holder:
+            return True
+        return self.leases.let_go(self.lane, self.task.holder, position=position)
 
     # What was done
 

@@ -195,8 +195,10 @@ class Lookout:
         """
         ends = memory.ends.get(seen.topic, [])
         heads = self._heads(seen.topic, range(len(ends)))
+        # Where a mapping begins at the end, a backfill was to bring what lies before.
+        starts = () if self.settings.start == "backfill" else seen.start
         positions = [
-            max(head.position, seen.start[lane.partition] if lane.partition < len(seen.start) else 0)
+            max(head.position, starts[lane.partition] if lane.partition < len(starts) else 0)
             for lane, head in sorted(heads.items())
         ]
         unfinished = topic_watch.unfinished(positions, ends)

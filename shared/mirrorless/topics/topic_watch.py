@@ -114,12 +114,14 @@ class Memory(msgspec.Struct, frozen=True):
 def start_of(start: str) -> str | int | None:
     """Where topics begin that were there before the flow: None for their first record, `latest`, or ms since the epoch.
 
+    Where a backfill brings the history, the mapping begins at the end.
+
     Raises:
         ValueError: neither a word that is known nor a moment.
     """
-    if start in {"earliest", "backfill"}:
+    if start == "earliest":
         return None
-    return start if start == "latest" else int(datetime.fromisoformat(start).timestamp() * 1000)
+    return "latest" if start in {"latest", "backfill"} else int(datetime.fromisoformat(start).timestamp() * 1000)
 
 
 def look(seen: SeenTopic, *, partitions: int) -> SeenTopic:

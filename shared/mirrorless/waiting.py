@@ -1,0 +1,71 @@
+"""Must a lane of this batch wait for a job? While a job has it, until its history is there, until the two have met.
+
+Waiting is no stop: nobody has to decide anything, a job has to come to its end. What waits is delivered again.
+
+Pure: the head and the state of a lane come in, what it waits for comes out, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mirrorless.chain import NEW_LANE, Head, LaneState, Lease
+from mirrorless.record import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Why nothing of a lane was written, and from which upstream offset on it waits."""
+
+    upstream_offset: int
+    detail: str
+    hint: str
+
+
+def waits_for_lease(lease: Lease, records: Sequence[Record], *, now: int) -> Waiting:
+    """Why a lane waits that somebody else has to himself.
+
+    Args:
+        lease: of somebody else.
+        records: the batch's records of this lane; not empty.
+        now: ms since the epoch.
+    """
+    return Waiting(
+        upstream_offset=records[0].offset,
+        detail=f"job run {lease.holder} has this lane to itself, for {(lease.until - now) / 1000:.0f} s more at least",
+        hint="wait: the lane goes on when the job lets go of it, or its lease ends; "
+        "if the job is dead, `mirrorless lanes release` ends the lease now",
+    )
+
+
+def waits_for_history(
+    head: Head, state: LaneState, records: Sequence[Record], *, history_first: bool
+) -> Waiting | None:
+    """Whether a job has yet to bring what lies before this batch.
+
+    Args:
+        head: where the lane's chain ends; not in doubt.
+        state: of the lane.
+        records: the batch's records of this lane; not empty.
+        history_first: whether a lane of this flow begins with its history.
+    """
+    first = records[0].offset
+    if head == NEW_LANE:
+        if not history_first or first == 0:
+            return None
+        return Waiting(
+            upstream_offset=first,
+            detail="the flow starts with a backfill, and none has brought this lane's history yet",
+            hint="`mirrorless backfill start` brings it; the lane goes on by itself once that is done",
+        )
+    after_job = head.run is not None and head.run.examined
+    if after_job and state.waiting is not None and first > head.position:
+        # A batch waited while the job ran, so the job came as far as that batch. A mapping that was restarted since,
+        # without an offset of its own, has moved on: to go on with it would leave out what lies between.
+        return Waiting(
+            upstream_offset=first,
+            detail=f"a job copied up to {head.position}, and the mapping has moved on to {first} since",
+            hint="`mirrorless backfill start` copies what lies between; `mirrorless lanes resume` leaves it out",
+        )
+    return None
