@@ -162,6 +162,14 @@ class MemoryLaneStates:
         self.states[lane] = replace(known, lease=lease, waiting=known.waiting if same else None)
         return self.states[lane]
 
+    def keep(self, lane: Lane, lease: Lease) -> bool:
+        """See `Leases.keep`."""
+        known = self.states.get(lane, LaneState())
+        if known.lease is None or known.lease.holder != lease.holder:
+            return False
+        self.states[lane] = replace(known, lease=lease)
+        return True
+
     def let_go(self, lane: Lane, holder: str, *, position: int | None = None) -> bool:
         """See `Leases.let_go`."""
         known = self.states.get(lane, LaneState())

@@ -312,8 +312,13 @@ def test_a_job_keeps_its_lane_for_longer_and_knows_who_waits(states: tuple[LaneS
     assert leases.take(LANE, Lease(holder="job-1", until=300), now=250) == LaneState(
         lease=Lease(holder="job-1", until=300), waiting=42
     )
+    assert leases.keep(LANE, Lease(holder="job-1", until=400))
+    assert not leases.keep(LANE, Lease(holder="job-2", until=500))
+    assert store.read([LANE])[LANE] == LaneState(lease=Lease(holder="job-1", until=400), waiting=42)
     store.wait(LANE, None)
     assert store.read([LANE])[LANE].waiting is None
+    leases.let_go(LANE, "job-1")
+    assert not leases.keep(LANE, Lease(holder="job-1", until=500))  # what the operator ended stays ended
 
 
 def test_a_lease_that_has_ended_is_anybodys_and_who_waited_for_it_is_forgotten(states: tuple[LaneStates, Any]) -> None:
