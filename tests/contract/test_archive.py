@@ -24,6 +24,7 @@ from mirrorless.record import Record
 from tests.archives import rows_of, write_archive, write_file
 
 BUCKET = "archive-of-topics"
+ALL = Range(0, 10**9)
 
 ODD = [
     Record(0, 1_600_000_000_000, [], None, b"no key"),
@@ -128,7 +129,7 @@ def test_what_was_archived_twice_is_read_once(tmp_path: Path) -> None:
     archive = open_archive(str(tmp_path))
 
     assert read(archive, "orders", 0) == plain(100)
-    survey = survey_lane(archive, "orders", 0)
+    survey = survey_lane(archive, "orders", 0, ALL)
     assert (survey.records, survey.copies, survey.missing) == (100, 85, 0)
 
 
@@ -143,7 +144,7 @@ def test_two_contents_for_one_offset_are_refused_with_their_files(tmp_path: Path
 def test_a_survey_finds_every_hole(tmp_path: Path, opened: Callable[[], ParquetArchive]) -> None:
     kept = [record for record in plain(1_000, first=100) if record.offset not in {150, 151, 599, 600, 1_000}]
     write_archive(tmp_path, rows_of("orders", 0, kept), per_file=500, group=100)
-    survey = survey_lane(opened(), "orders", 0)
+    survey = survey_lane(opened(), "orders", 0, ALL)
 
     assert (survey.first, survey.next, survey.records, survey.missing) == (100, 1_100, 995, 5)
     assert survey.holes == (Range(150, 152), Range(599, 601), Range(1_000, 1_001))
@@ -152,11 +153,31 @@ def test_a_survey_finds_every_hole(tmp_path: Path, opened: Callable[[], ParquetA
     assert 5_000 < survey.bytes < 100_000
 
 
+def test_a_survey_of_a_range_tells_of_no_hole_beside_it(tmp_path: Path) -> None:
+    kept = [record for record in plain(100) if record.offset not in {10, 50, 90}]
+    write_archive(tmp_path, rows_of("orders", 0, kept), per_file=40, group=10)
+    survey = survey_lane(open_archive(str(tmp_path)), "orders", 0, Range(45, 60))
+
+    assert (survey.first, survey.next, survey.records, survey.holes) == (45, 60, 14, (Range(50, 51),))
+    assert (survey.oldest, survey.newest) == (1_600_000_000_045, 1_600_000_000_059)
+
+
+def test_a_survey_finds_holes_at_the_ends_of_a_range_too(tmp_path: Path) -> None:
+    kept = [record for record in plain(100) if not 40 <= record.offset < 50 and not 60 <= record.offset < 80]
+    write_archive(tmp_path, rows_of("orders", 0, kept), per_file=20)
+    archive = open_archive(str(tmp_path))
+
+    survey = survey_lane(archive, "orders", 0, Range(45, 70))
+    assert (survey.records, survey.missing, survey.holes) == (10, 15, (Range(45, 50), Range(60, 70)))
+    nothing = survey_lane(archive, "orders", 0, Range(60, 70))
+    assert (nothing.records, nothing.missing, nothing.holes) == (0, 10, (Range(60, 70),))
+
+
 def test_a_survey_of_a_lane_that_is_not_there_is_empty(tmp_path: Path) -> None:
     write_archive(tmp_path, rows_of("orders", 0, ODD))
-    survey = survey_lane(open_archive(str(tmp_path)), "orders", 7)
+    survey = survey_lane(open_archive(str(tmp_path)), "orders", 7, ALL)
 
-    assert (survey.first, survey.next, survey.records, survey.remarks()) == (0, 0, 0, [])
+    assert (survey.first, survey.next, survey.records, survey.what_is_missing) == (0, 0, 0, "")
 
 
 def test_a_time_is_found_by_its_first_record(tmp_path: Path) -> None:

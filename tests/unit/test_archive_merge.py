@@ -104,27 +104,14 @@ def test_a_chunk_ends_by_records_or_by_bytes() -> None:
     assert [(len(chunk.records), chunk.covered) for chunk in chunks] == [(3, 3), (2, 5)]
 
 
-def test_a_survey_without_holes_has_nothing_to_remark() -> None:
-    assert LaneSurvey(topic="orders", partition=3, first=5, next=9, records=4).remarks() == []
+def test_a_survey_without_holes_has_nothing_to_say() -> None:
+    assert not LaneSurvey(topic="orders", partition=3, first=5, next=9, records=4).what_is_missing
 
 
 def test_a_survey_says_what_is_missing_and_that_nobody_knows_why() -> None:
-    survey = LaneSurvey(
-        topic="orders",
-        partition=3,
-        first=0,
-        next=1_000,
-        records=990,
-        copies=7,
-        missing=10,
-        holes=tuple(Range(i * 10, i * 10 + 1) for i in range(10)),
-        hole_count=10,
-        clusters=("eu", "us"),
-    )
+    holes = tuple(Range(i * 10, i * 10 + 1) for i in range(10))
+    survey = LaneSurvey(topic="orders", partition=3, next=1_000, records=990, missing=10, holes=holes, hole_count=10)
 
-    holes, clusters, copies = survey.remarks()
-    assert holes.startswith("orders-3: 10 of 1,000 offsets are not in the archive: [0, 1), [10, 11), ")
-    assert "and 5 more" in holes
-    assert "cannot tell them apart" in holes
-    assert clusters.endswith("several clusters: eu, us")
-    assert copies.startswith("orders-3: 7 rows repeat")
+    assert survey.what_is_missing.startswith("10 of 1,000 offsets are not in the archive: [0, 1), [10, 11), ")
+    assert "and 5 more" in survey.what_is_missing
+    assert "cannot tell them apart" in survey.what_is_missing

@@ -66,7 +66,7 @@ class ParquetArchive:
             topics.setdefault(topic, []).append(partition)
         return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:  # noqa: ARG002 -- the port's
+    def bounds(self, topic: str, partition: int, deadline: Deadline | None = None) -> Range:  # noqa: ARG002 -- the port's
         """See `LaneLog.bounds`: from the least offset to behind the greatest; [0, 0) where there is none."""
         pieces = self.pieces(topic, partition)
         if not pieces:
@@ -77,9 +77,7 @@ class ParquetArchive:
         """See `LaneLog.read`. A hole is passed over: whether it may be is asked before anything is copied."""
         if wanted.first >= wanted.next:
             return iter(())
-        inside = (
-            each for each in self.pieces(topic, partition) if each.first < wanted.next and each.last >= wanted.first
-        )
+        inside = self.inside(topic, partition, wanted)
         where = f"{self.place} {topic}-{partition}"
         records = merged(inside, lambda piece: self._records(piece, topic, partition, wanted), where=where)
         return in_chunks(records, wanted)
@@ -115,6 +113,12 @@ class ParquetArchive:
                 if (piece := self._piece(file, group, topic, partition)) is not None
             ]
         return self._pieces[lane]
+
+    def inside(self, topic: str, partition: int, wanted: Range) -> list[Piece]:
+        """The pieces that reach into a range."""
+        return [
+            each for each in self.pieces(topic, partition) if each.first < wanted.next and each.last >= wanted.first
+        ]
 
     def rows(self, piece: Piece, topic: str, partition: int, columns: Iterable[str]) -> Any:
         """The lane's rows of a piece, `offset` and these columns, as they stand."""

@@ -5,7 +5,7 @@ Only offsets and timestamps are read, lane by lane, each lane as a task of Spark
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from mirrorless.adapters.archive import ParquetArchive, open_archive
 from mirrorless.adapters.spark_lanes import TaskAttempt, run_lanes
 from mirrorless.errors import ArchiveBroken, Retriable
-from mirrorless.jobs.archive import HOLES, LaneSurvey, Piece
+from mirrorless.jobs.archive import HOLES, LaneSurvey, Piece, Survey
 from mirrorless.jobs.copying import Range
 
 Offsets = npt.NDArray[np.int64]
@@ -25,6 +25,7 @@ class _Question(msgspec.Struct, frozen=True):
     archive: str
     topic: str
     partition: int
+    wanted: Range
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -36,16 +37,15 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def survey_archive(
-    spark: SparkSession, archive: str, lanes: Iterable[tuple[str, int]]
+    spark: SparkSession, archive: str, wanted: Mapping[tuple[str, int], Range]
 ) -> dict[tuple[str, int], LaneSurvey]:
-    """What an archive has of each of these lanes.
+    """What an archive has of ranges of lanes.
 
     Raises:
         ArchiveBroken: a file is not what an archive consists of.
         Retriable: the store did not answer, in any of Spark's tries.
     """
-    wanted = list(lanes)
-    tasks = [msgspec.json.encode(_Question(archive, topic, partition)) for topic, partition in wanted]
+    tasks = [msgspec.json.encode(_Question(archive, *lane, offsets)) for lane, offsets in wanted.items()]
     answers = [msgspec.json.decode(each, type=_Answer) for each in run_lanes(spark, survey_work, tasks)]
     found = {}
     for lane, answer in zip(wanted, answers, strict=True):
@@ -56,11 +56,24 @@ def survey_archive(
     return found
 
 
+def surveyor(spark: SparkSession, archive: str) -> Survey:
+    """Counts by Spark, and what it was asked already not again: a job plans twice."""
+    known: dict[tuple[tuple[str, int], Range], LaneSurvey] = {}
+
+    def survey(wanted: Mapping[tuple[str, int], Range]) -> Mapping[tuple[str, int], LaneSurvey]:
+        new = {lane: offsets for lane, offsets in wanted.items() if (lane, offsets) not in known}
+        found = survey_archive(spark, archive, new)
+        known.update({(lane, new[lane]): each for lane, each in found.items()})
+        return {lane: known[lane, offsets] for lane, offsets in wanted.items()}
+
+    return survey
+
+
 def survey_work(task: bytes, attempt: TaskAttempt) -> bytes:
     """One lane's survey, from JSON to JSON: the work that `run_lanes` sends."""
     asked = msgspec.json.decode(task, type=_Question)
     try:
-        answer = _Answer(survey_lane(open_archive(asked.archive), asked.topic, asked.partition))
+        answer = _Answer(survey_lane(open_archive(asked.archive), asked.topic, asked.partition, asked.wanted))
     except (ArchiveBroken, Retriable) as exc:
         if exc.retriable and not attempt.last:
             raise
@@ -68,23 +81,25 @@ def survey_work(task: bytes, attempt: TaskAttempt) -> bytes:
     return msgspec.json.encode(answer)
 
 
-def survey_lane(archive: ParquetArchive, topic: str, partition: int) -> LaneSurvey:
-    """Count a lane's offsets, piece after piece; in memory are those of the pieces that overlap here.
+def survey_lane(archive: ParquetArchive, topic: str, partition: int, wanted: Range) -> LaneSurvey:
+    """Count a lane's offsets in a range, piece after piece; in memory are those of the pieces that overlap here.
 
     Raises:
         ArchiveBroken: a file is not what an archive consists of.
         Retriable: the store does not answer.
     """
-    pieces = sorted(archive.pieces(topic, partition), key=lambda piece: piece.first)
-    if not pieces:
+    extent = archive.bounds(topic, partition)
+    asked = Range(max(wanted.first, extent.first), min(wanted.next, extent.next))
+    if asked.first >= asked.next:
         return LaneSurvey(topic=topic, partition=partition)
-    count = _Count()
+    pieces = sorted(archive.inside(topic, partition, asked), key=lambda piece: piece.first)
+    count = _Count(asked.first)
     waiting = np.empty(0, np.int64)
     size, clusters = 0, set[str]()
     oldest: list[int] = []
     newest: list[int] = []
     for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
-        offsets, times = _read(archive, piece, topic, partition)
+        offsets, times = _read(archive, piece, (topic, partition), asked)
         count.rows += len(offsets)
         if len(times):
             oldest.append(int(times.min()))
@@ -95,14 +110,15 @@ def survey_lane(archive: ParquetArchive, topic: str, partition: int) -> LaneSurv
         waiting = waiting[cut:]
         added, named = archive.footprint(piece)
         size, clusters = size + added, clusters | named
+    count.end(asked.next)
     return LaneSurvey(
         topic=topic,
         partition=partition,
-        first=count.first,
-        next=count.next,
+        first=asked.first,
+        next=asked.next,
         records=count.records,
         copies=count.rows - count.records,
-        missing=count.next - count.first - count.records,
+        missing=asked.next - asked.first - count.records,
         holes=tuple(count.holes),
         hole_count=count.hole_count,
         oldest=min(oldest, default=-1),
@@ -112,33 +128,37 @@ def survey_lane(archive: ParquetArchive, topic: str, partition: int) -> LaneSurv
     )
 
 
-def _read(archive: ParquetArchive, piece: Piece, topic: str, partition: int) -> tuple[Offsets, Offsets]:
+def _read(archive: ParquetArchive, piece: Piece, lane: tuple[str, int], wanted: Range) -> tuple[Offsets, Offsets]:
     """Offsets, and the timestamps that records have."""
-    table = archive.rows(piece, topic, partition, ("timestamp_ms",))
+    table = archive.rows(piece, *lane, ("timestamp_ms",))
     offsets: Offsets = table["offset"].to_numpy().astype(np.int64)
-    times: Offsets = table["timestamp_ms"].drop_null().to_numpy().astype(np.int64)
-    return offsets, times[times >= 0]
+    asked = (offsets >= wanted.first) & (offsets < wanted.next)
+    times: Offsets = table["timestamp_ms"].fill_null(-1).to_numpy().astype(np.int64)
+    return offsets[asked], times[asked & (times >= 0)]
 
 
 class _Count:
     """Distinct offsets, told in growing slices, and the holes between them."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
         self.rows = self.records = self.hole_count = 0
-        self.first = self.next = 0
         self.holes: list[Range] = []
+        self._next = first
 
     def add(self, offsets: Offsets) -> None:
         """Count the next slice."""
         if not len(offsets):
             return
-        if not self.records:
-            self.first = self.next = int(offsets[0])
-        before: Offsets = np.concatenate((np.array([self.next - 1], np.int64), offsets[:-1]))
-        steps = offsets - before
-        at = np.flatnonzero(steps > 1)
+        before: Offsets = np.concatenate((np.array([self._next - 1], np.int64), offsets[:-1]))
+        at = np.flatnonzero(offsets - before > 1)
         self.hole_count += len(at)
         for index in at[: HOLES - len(self.holes)]:
             self.holes.append(Range(int(before[index]) + 1, int(offsets[index])))
         self.records += len(offsets)
-        self.next = int(offsets[-1]) + 1
+        self._next = int(offsets[-1]) + 1
+
+    def end(self, following: int) -> None:
+        """Count what is missing behind the last one."""
+        if self._next < following:
+            self.hole_count += 1
+            self.holes = [*self.holes, Range(self._next, following)][:HOLES]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mirrorless.backfill.plan import Finding, Severity
 from mirrorless.backfill.ranges import Asked
 from mirrorless.chain import Lease, Stop
+from mirrorless.jobs.archive import LaneSurvey
 from mirrorless.jobs.copying import Range
 from mirrorless.jobs.request import BackfillOptions
 
@@ -42,6 +43,8 @@ class LaneFacts:
     """The timestamp of the first record that was asked for, ms since the epoch."""
     bytes: int = 0
     """Left to copy."""
+    survey: LaneSurvey | None = None
+    """Of the archive, where the records come from one."""
 
     @property
     def where(self) -> str:
@@ -81,6 +84,7 @@ def check_all(
     found += _space(lanes, options, replication_factor)
     for lane in lanes:
         found += _history(lane, options)
+        found += _archived(lane)
         if options.into is None:
             found += _live(lane)
         found += _held(lane, holder, now)
@@ -215,6 +219,28 @@ def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[Finding]:
             lane.where,
             f"the lane stands at {lane.position} and the source begins at {lane.extent.first}: what lies between is "
             "gone from the source, and will be listed as lost. Read it from an archive first, if there is one",
+        )
+
+
+def _archived(lane: LaneFacts) -> Iterator[Finding]:
+    """What an archive lacks, or has too often."""
+    survey = lane.survey
+    if survey is None:
+        return
+    if not survey.records:
+        yield _finding("info", "archive", lane.where, "the archive has no record of what was asked for")
+    if survey.missing:
+        yield _finding("warn", "archive", lane.where, survey.what_is_missing)
+    if len(survey.clusters) > 1:
+        yield _finding(
+            "warn",
+            "archive",
+            lane.where,
+            f"the archive has records of several clusters: {', '.join(survey.clusters)}. Read a folder of one of them",
+        )
+    if survey.copies:
+        yield _finding(
+            "info", "archive", lane.where, f"{survey.copies:,} rows repeat an offset; each record is copied once"
         )
 
 

@@ -15,7 +15,7 @@ does a record that was never archived: an archive cannot tell them apart, a log 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -26,6 +26,9 @@ from mirrorless.record import Record
 
 HOLES: Final = 20
 """Listed of a lane, at most; all are counted."""
+
+SHOWN: Final = 5
+"""Of the listed ones, in one sentence."""
 
 _HOLES_ARE: Final = (
     "Transaction markers, aborted and compacted records leave such holes, and so do records that were never archived; "
@@ -52,7 +55,7 @@ class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     first: int = 0
     next: int = 0
-    """Upstream offsets [first, next); both 0 where the archive has none of the lane's."""
+    """Upstream offsets [first, next): what was asked for, as far as the archive reaches, or [0, 0)."""
     records: int = 0
     """Each offset once."""
     copies: int = 0
@@ -70,21 +73,19 @@ class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
     clusters: tuple[str, ...] = ()
     """Every `src_cluster` that the footers name."""
 
-    def remarks(self) -> list[str]:
-        """What an operator should know of it; `holes` want his consent."""
-        lane, told = f"{self.topic}-{self.partition}", []
-        if self.missing:
-            places = ", ".join(f"[{each.first}, {each.next})" for each in self.holes[:5])
-            more = f" and {self.hole_count - 5:,} more" if self.hole_count > 5 else ""  # noqa: PLR2004 -- as above
-            told.append(
-                f"{lane}: {self.missing:,} of {self.next - self.first:,} offsets are not in the archive: "
-                f"{places}{more}. {_HOLES_ARE}"
-            )
-        if len(self.clusters) > 1:
-            told.append(f"{lane}: the archive has records of several clusters: {', '.join(self.clusters)}")
-        if self.copies:
-            told.append(f"{lane}: {self.copies:,} rows repeat an offset; each record is copied once")
-        return told
+    @property
+    def what_is_missing(self) -> str:
+        """For people: how many offsets, where, and what that may mean; empty where none is missing."""
+        if not self.missing:
+            return ""
+        places = ", ".join(f"[{each.first}, {each.next})" for each in self.holes[:SHOWN])
+        more = f" and {self.hole_count - SHOWN:,} more" if self.hole_count > SHOWN else ""
+        told = f"{self.missing:,} of {self.next - self.first:,} offsets are not in the archive: {places}{more}"
+        return f"{told}. {_HOLES_ARE}"
+
+
+Survey = Callable[[Mapping[tuple[str, int], Range]], Mapping[tuple[str, int], LaneSurvey]]
+"""Counts what an archive has of ranges, by topic and partition."""
 
 
 def merged(

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.archive import open_archive
 from mirrorless.adapters.archive_survey import survey_archive
+from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.jobs.backfill import backfill
+from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.lane_worker import copy_lane
 from mirrorless.adapters.spark_lanes import run_lanes
-from mirrorless.errors import ArchiveBroken
+from mirrorless.errors import ArchiveBroken, ConfigurationError
 from mirrorless.jobs.copying import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
+from mirrorless.jobs.request import BackfillOptions, JobRequest
 from mirrorless.lanes.gaps import gaps_of
 from mirrorless.record import Record
+from mirrorless.reports.page import render
 from tests.archives import archive_topic, rows_of, write_archive, write_file
 from tests.lane_stage import LaneStage
-from tests.readback import links
+from tests.readback import assert_mirrored, links, read_topic
 
 pytestmark = pytest.mark.integration
 
@@ -43,29 +50,55 @@ def task_of(stage: LaneStage, partition: int, wanted: Range, archive: Path | Non
     )
 
 
-def test_an_archive_fills_what_retention_has_taken_and_the_log_goes_on(
-    stage: LaneStage, spark: SparkSession, tmp_path: Path
-) -> None:
-    stage.create(stage.source, stage.topic, 2)
+def run_backfill(stage: LaneStage, folder: Path, run: str, **options: Any) -> Outcome:
+    """A whole job run, in this process."""
+    request = JobRequest(
+        run_id=run, flow=stage.settings, topics=(stage.topic,), options=BackfillOptions(handover_seconds=2, **options)
+    )
+    return backfill(JobRun(request, open_job_files(str(folder / run)), now()))
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_archive_fills_what_retention_has_taken_and_the_log_goes_on(stage: LaneStage, tmp_path: Path) -> None:
+    stage.create(stage.source, stage.topic, 2, retention_ms="-1")
     producer = Producer({"bootstrap.servers": stage.source.bootstrap, "log_level": 0})
-    for number in range(6_000):
+    for number in range(600):
         headers: list[tuple[str, str | bytes | None]] = [("h", b"\xff"), ("h", None)] if number % 3 == 0 else []
         value, key = (None, b"", b"v%d" % number)[number % 3], (None, b"", b"k")[number % 5 % 3]
         producer.produce(stage.topic, value, key, number % 2, timestamp=1_600_000_000_000 + number, headers=headers)
     assert producer.flush(20) == 0
-    archive_topic(stage.source.bootstrap, stage.topic, tmp_path, per_file=700)
-    stage.write(b"after the archive", partition=0)
-    stage.write(b"after the archive", partition=1)
+    archive = tmp_path / "archive"
+    archive_topic(stage.source.bootstrap, stage.topic, archive, per_file=70)
+    for partition in (0, 1):
+        stage.write(b"after the archive", partition=partition)
+    written = read_topic(stage.source.bootstrap, stage.topic)
+    admin = AdminClient({"bootstrap.servers": stage.source.bootstrap, "log_level": 0})
+    gone = admin.delete_records([TopicPartition(stage.topic, partition, 290) for partition in (0, 1)])
+    assert [future.result(20).low_watermark for future in gone.values()] == [290] * 2
 
-    surveys = survey_archive(spark, str(tmp_path), [(stage.topic, 0), (stage.topic, 1)])
-    assert [(each.first, each.next, each.missing) for each in surveys.values()] == [(0, 3_000, 0)] * 2
-    from_archive = [task_of(stage, each.partition, Range(each.first, each.next), tmp_path) for each in surveys.values()]
-    from_log = [task_of(stage, partition, Range(3_000, 3_001), None) for partition in (0, 1)]
+    from_archive = run_backfill(stage, tmp_path, "backfill-1", archive=str(archive))
+    from_log = run_backfill(stage, tmp_path, "backfill-2")
 
-    assert [(each.state, each.written) for each in copied(spark, from_archive)] == [("done", 3_000)] * 2
-    assert [(each.state, each.written) for each in copied(spark, from_archive)] == [("done", 0)] * 2
-    assert [(each.state, each.written) for each in copied(spark, from_log)] == [("done", 1)] * 2
-    stage.assert_mirrored()
+    assert (from_archive.clean, from_archive.found["totals"]["written"]) == (True, 600)
+    assert (from_log.clean, from_log.found["totals"]["written"]) == (True, 2)
+    for partition, seen in stage.on_target().items():
+        assert_mirrored(stage.lane(partition), stage.chains, written[partition], seen)
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_archive_with_holes_wants_force_and_its_holes_are_in_the_report(stage: LaneStage, tmp_path: Path) -> None:
+    stage.create(stage.source, stage.topic, retention_ms="-1")
+    records = [Record(n, 1_600_000_000_000, [], b"k", b"%d" % n) for n in range(100) if n not in {7, 8, 50}]
+    write_archive(tmp_path / "archive", rows_of(stage.topic, 0, records))
+    archive = str(tmp_path / "archive")
+
+    with pytest.raises(ConfigurationError, match=r"3 of 100 offsets are not in the archive: \[7, 9\), \[50, 51\)\. "):
+        run_backfill(stage, tmp_path, "backfill-1", archive=archive)
+    outcome = run_backfill(stage, tmp_path, "backfill-2", archive=archive, force=True)
+
+    assert outcome.found["totals"]["written"] == 97
+    assert "3 of 100 offsets are not in the archive" in render(outcome.report)
+    assert stage.values() == [record.value for record in records]
 
 
 def test_a_hole_of_an_archive_is_left_for_the_gap_check_to_explain(
@@ -103,4 +136,4 @@ def test_a_survey_tells_which_file_is_none(spark: SparkSession, tmp_path: Path) 
     (tmp_path / "x.parquet").write_bytes(b"no Parquet")
 
     with pytest.raises(ArchiveBroken, match=r"x\.parquet: this is no whole Parquet file"):
-        survey_archive(spark, str(tmp_path), [("orders", 0)])
+        survey_archive(spark, str(tmp_path), {("orders", 0): Range(0, 9)})

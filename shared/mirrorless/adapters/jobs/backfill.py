@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from mirrorless.adapters.archive_survey import surveyor
 from mirrorless.adapters.dynamodb import dynamodb_client
 from mirrorless.adapters.jobs.backfill_plan import plan_backfill
 from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
@@ -40,14 +41,15 @@ def backfill(run: JobRun) -> Outcome:
         raise ConfigurationError(f"this is a request for {run.request.kind}", where=run.request.run_id)
     run.phase = "plan"
     at_a_time = run.request.parallelism or run.spark.sparkContext.defaultParallelism
-    plan = plan_backfill(run.request, lanes_at_a_time=at_a_time)
+    survey = surveyor(run.spark, options.archive) if options.archive is not None else None
+    plan = plan_backfill(run.request, lanes_at_a_time=at_a_time, survey=survey)
     run.files.write(PLAN, msgspec.json.encode(plan))
     _refuse(plan, options)
     held = _HeldLanes(run, plan)
     try:
         held.take()
         # What a mapping wrote until the lanes were ours is seen now.
-        plan = plan_backfill(run.request, lanes_at_a_time=at_a_time)
+        plan = plan_backfill(run.request, lanes_at_a_time=at_a_time, survey=survey)
         run.files.write(PLAN, msgspec.json.encode(plan))
         _refuse(plan, options)
         tasks = [_task(run, plan, options, lane) for lane in plan.lanes]

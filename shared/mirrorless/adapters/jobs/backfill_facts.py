@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mirrorless.adapters.archive import ParquetArchive
+from mirrorless.adapters.archive_survey import survey_lane
 from mirrorless.adapters.kafka_peek import KafkaPeek
 from mirrorless.adapters.kafka_records import KafkaRecords
 from mirrorless.adapters.kafka_topics import KafkaTopics
@@ -13,6 +15,7 @@ from mirrorless.backfill.ranges import Asked, resolve
 from mirrorless.chain import RUNNING, Chains, LaneStates
 from mirrorless.errors import ConfigurationError
 from mirrorless.groups.ports import Place
+from mirrorless.jobs.archive import LaneSurvey, Survey
 from mirrorless.jobs.beginning import beginning
 from mirrorless.jobs.copying import LaneLog, Range
 from mirrorless.jobs.lane_copy import deadline_in
@@ -35,6 +38,10 @@ class BackfillFacts:
     """Where the records are read: the source, or an archive."""
     chains: Chains
     states: LaneStates
+    archive: ParquetArchive | None = None
+    """The archive, where the records come from one; `log` is the same one."""
+    survey: Survey | None = None
+    """Counts what the archive has; by itself the driver does it, lane after lane."""
 
     def lane_topic(self, topic: str) -> str:
         """The lanes' own name: with a topic of its own, history has lanes of its own."""
@@ -80,7 +87,8 @@ class BackfillFacts:
         }
         if self.options.into is not None and self.options.end.kind == "latest":
             asked = {place: self._until_live(place, each) for place, each in asked.items()}
-        sizes, oldest = self._sizes(asked), self._oldest(asked)
+        surveys = self._surveys(asked)
+        sizes, oldest = self._sizes(asked), self._oldest(asked, surveys)
         lanes = {place: Lane(self.request.flow.name, self.lane_topic(place[0]), place[1]) for place in places}
         heads, states = self.chains.heads(lanes.values()), self.states.read(lanes.values())
         found = []
@@ -101,6 +109,7 @@ class BackfillFacts:
                     stop=state.stop,
                     lease=state.lease,
                     oldest=oldest.get(place),
+                    survey=surveys.get(place),
                     bytes=int(left * sizes.get(place[0], 0.0)),
                 )
             )
@@ -124,7 +133,7 @@ class BackfillFacts:
         return places
 
     def _extents(self, places: Sequence[Place]) -> dict[Place, Range]:
-        if self.options.archive is not None:
+        if self.archive is not None:
             return {place: self.log.bounds(*place, deadline_in(ASK_SECONDS)) for place in places}
         flow = self.request.flow
         ends = KafkaRecords(flow.source, flow=flow.flow, client_role="job-admin").ends(places, deadline_in(ASK_SECONDS))
@@ -140,6 +149,9 @@ class BackfillFacts:
     def _at(self, bound: Bound, places: Sequence[Place]) -> Mapping[Place, int]:
         if bound.kind != "timestamp":
             return {}
+        if self.archive is not None:
+            told = {place: self.archive.offset_at(*place, bound.value) for place in places}
+            return {place: offset for place, offset in told.items() if offset is not None}
         flow = self.request.flow
         topics = KafkaTopics(flow.source, flow=flow.flow, role="job")
         return topics.offsets_at(places, bound.value, deadline_in(ASK_SECONDS))
@@ -152,11 +164,20 @@ class BackfillFacts:
         following = asked.range.next if begins is None else max(asked.range.first, min(begins, asked.range.next))
         return Asked(first=asked.first, range=Range(asked.range.first, following))
 
-    def _oldest(self, asked: Mapping[Place, Asked]) -> Mapping[Place, int | None]:
-        """When the first record of each range was written, ms since the epoch."""
+    def _surveys(self, asked: Mapping[Place, Asked]) -> Mapping[Place, LaneSurvey]:
+        """What the archive has of each range; nothing where a log is read."""
+        if self.archive is None:
+            return {}
+        ranges = {place: each.range for place, each in asked.items()}
+        if self.survey is not None:
+            return self.survey(ranges)
+        return {place: survey_lane(self.archive, *place, wanted) for place, wanted in ranges.items()}
+
+    def _oldest(self, asked: Mapping[Place, Asked], surveys: Mapping[Place, LaneSurvey]) -> Mapping[Place, int | None]:
+        """When the first record of each range was written, ms since the epoch; of an archive's, the oldest one."""
+        if self.archive is not None:
+            return {place: survey.oldest for place, survey in surveys.items() if survey.oldest >= 0}
         places = {place: each.range.first for place, each in asked.items() if each.range.first < each.range.next}
-        if self.options.archive is not None:
-            return {place: self._sample(place, asked[place].range)[1] for place in places}
         flow = self.request.flow
         return KafkaPeek(flow.source, flow=flow.flow, seconds=ASK_SECONDS).first_timestamps(places)
 
@@ -166,17 +187,16 @@ class BackfillFacts:
         for topic in self.request.topics:
             of_topic = [(place, each.range) for place, each in asked.items() if place[0] == topic]
             place, longest = max(of_topic, key=lambda each: each[1].next - each[1].first)
-            sizes[topic] = self._sample(place, longest)[0]
+            sizes[topic] = self._sample(place, longest)
         return sizes
 
-    def _sample(self, place: Place, wanted: Range) -> tuple[float, int | None]:
-        """Bytes per offset at the beginning of a range, and the first record's timestamp."""
+    def _sample(self, place: Place, wanted: Range) -> float:
+        """Bytes per offset at the beginning of a range."""
         some = Range(wanted.first, min(wanted.next, wanted.first + SAMPLE))
         for chunk in self.log.read(*place, some, deadline_in(ASK_SECONDS)):
             size = sum(len(each.key or b"") + len(each.value or b"") for each in chunk.records)
-            covered = max(1, chunk.covered - some.first)
-            return size / covered, chunk.records[0].timestamp if chunk.records else None
-        return 0.0, None
+            return size / max(1, chunk.covered - some.first)
+        return 0.0
 
 
 def _configs(topics: KafkaTopics, names: Iterable[str]) -> dict[str, Configs]:

@@ -7,20 +7,25 @@ import msgspec
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb import dynamodb_client
 from mirrorless.adapters.jobs.backfill_facts import BackfillFacts
-from mirrorless.adapters.jobs.lane_worker import now, warm_log
+from mirrorless.adapters.jobs.lane_worker import now, warm_archive, warm_log
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.backfill.checks import LaneFacts, check_all
 from mirrorless.backfill.plan import BackfillPlan, PlannedLane, make_plan
 from mirrorless.errors import ConfigurationError
-from mirrorless.jobs.copying import LaneLog
+from mirrorless.jobs.archive import Survey
 from mirrorless.jobs.request import BackfillOptions, JobRequest
 
 LANES_AT_A_TIME = 2
 """Where neither the request nor Spark says how many: the cores of the smallest worker."""
 
 
-def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0) -> BackfillPlan:
+def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Survey | None = None) -> BackfillPlan:
     """Look at everything and write nothing. Needs no Spark.
+
+    Args:
+        request: what is asked for.
+        lanes_at_a_time: 0 where nobody knows yet.
+        survey: counts what an archive has, lanes side by side; without it they are counted here, one after the other.
 
     Raises:
         ConfigurationError: this is no backfill's request, or a topic is not there.
@@ -31,10 +36,13 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0) -> BackfillP
         raise ConfigurationError(f"this is a request for {request.kind}", where=request.run_id)
     flow = request.flow
     dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
+    archive = warm_archive(options.archive) if options.archive is not None else None
     facts = BackfillFacts(
         request=request,
         options=options,
-        log=log_of(request, options),
+        log=archive or warm_log(msgspec.json.encode(flow.source), flow.flow),
+        archive=archive,
+        survey=survey,
         chains=DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days),
         states=DynamoDbLaneStates(dynamodb, flow.tables.lanes),
     )
@@ -57,13 +65,6 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0) -> BackfillP
         max_mb_per_second=options.max_mb_per_second,
         hands_over=hands_over,
     )
-
-
-def log_of(request: JobRequest, options: BackfillOptions) -> LaneLog:
-    """Where the records are read."""
-    if options.archive is not None:
-        raise ConfigurationError("archives cannot be read yet", where=options.archive)
-    return warm_log(msgspec.json.encode(request.flow.source), request.flow.flow)
 
 
 def _planned(facts: BackfillFacts, lane: LaneFacts) -> PlannedLane:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
+from mirrorless.adapters.archive import ParquetArchive, open_archive
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb import dynamodb_client
 from mirrorless.adapters.job_files import open_job_files
@@ -97,10 +98,7 @@ def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTas
 def lane_log(task: CopyTask) -> LaneLog:
     """Where a task reads."""
     if task.archive is not None:
-        # Its dependencies stay away from jobs that read clusters.
-        from mirrorless.adapters.archive import open_archive  # noqa: PLC0415
-
-        return open_archive(task.archive)
+        return warm_archive(task.archive)
     return warm_log(msgspec.json.encode(task.settings.source), task.settings.flow)
 
 
@@ -108,6 +106,12 @@ def lane_log(task: CopyTask) -> LaneLog:
 def warm_log(cluster: bytes, flow: str) -> KafkaLaneLog:
     """The process's consumer of a cluster, given as JSON."""
     return KafkaLaneLog(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
+
+
+@cache
+def warm_archive(place: str) -> ParquetArchive:
+    """The process's view of an archive: footers are read once, not once for each lane."""
+    return open_archive(place)
 
 
 @cache
