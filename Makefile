@@ -88,6 +88,7 @@ deploy: $(READY) ## deploy CONFIG=replication.yaml in order, asking before right
 
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.configuration
+	@$(BIN)/python -m infra.costs
 
 lock: $(READY) ## resolve all pinned versions anew
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header \

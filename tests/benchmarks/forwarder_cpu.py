@@ -112,11 +112,11 @@ class BareLoop:
 class Events:
     """Six-megabyte events of one topic, offsets growing from event to event."""
 
-    def __init__(self, topic: str, size: int, lanes: int) -> None:
+    def __init__(self, topic: str, size: int, lanes: int, most: int = MAX_RECORDS) -> None:
         self._topic, self._lanes = topic, lanes
         self._value = base64.b64encode(os.urandom(size)).decode()
         one = len(json.dumps(self._record(0, 1_000_000)))
-        self.records_per_lane = min(EVENT_BYTES // (one + 2), MAX_RECORDS) // lanes
+        self.records_per_lane = min(EVENT_BYTES // (one + 2), most) // lanes
         self._next = 0
 
     def _record(self, partition: int, offset: int) -> dict[str, Any]:

@@ -34,7 +34,8 @@ HERE = Path(__file__).parents[2]
 WARM_UP = 4
 OUTSIDE = "runtime client"
 """The stage of an event that the handler does not see."""
-SHAPES = {
+SHAPES: dict[str, tuple[int, ...]] = {
+    "few": (100, 1, 10),
     "100Bx1": (100, 1),
     "100Bx6": (100, 6),
     "100Bx24": (100, 24),
@@ -42,7 +43,7 @@ SHAPES = {
     "1KBx6": (1_000, 6),
     "10KBx1": (10_000, 1),
 }
-"""Bytes of a value, lanes of an event; every event has the 6 MB that a mapping gathers at most."""
+"""Bytes of a value, lanes of an event, records at most: where it does not say, as many as a mapping gathers."""
 
 
 @dataclass
@@ -161,11 +162,11 @@ def measure(
 
 
 def _shape(variants: list[Variant], shape: str, events: int, admin: AdminClient) -> None:
-    size, lanes = SHAPES[shape]
+    size, lanes, *most = SHAPES[shape]
     made = {}
     for variant in variants:
         topic = f"{shape}-{variant.name}"
-        made[variant.name] = Events(topic, size, lanes)
+        made[variant.name] = Events(topic, size, lanes, *most)
         for future in admin.create_topics([NewTopic(f"source.{topic}", lanes, 1)]).values():
             future.result()
     for number in range(events + WARM_UP):

@@ -1,0 +1,120 @@
+"""What does the model of costs take for granted? Everything that is neither a price nor the reader's workload.
+
+Measured figures come from measured.json, prices from `infra/monitoring/prices.json`. The rest stands here, with the
+reason, in one table: `TABLE`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+PRICES: Final[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "monitoring" / "prices.json").read_text())
+MEASURED: Final[dict[str, Any]] = json.loads((Path(__file__).parent / "measured.json").read_text())
+
+HOURS: Final = 730.0
+"""Of a month."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What is replicated, in one direction.
+
+    Attributes:
+        mb_per_second: key and value bytes, uncompressed, all day; 1 MB is 10^6 bytes.
+        record_bytes: of one record.
+        topics: that carry this evenly, each with a mapping of its own.
+        partitions: of one topic.
+        compression: uncompressed bytes to one byte in the source's log.
+    """
+
+    mb_per_second: float
+    record_bytes: int = 1_000
+    topics: int = 10
+    partitions: int = 6
+    compression: float = 1.0
+
+    def gb_month(self) -> float:
+        """Uncompressed GB a month."""
+        return self.mb_per_second * HOURS * 3600 / 1000
+
+    def at(self, mb_per_second: float) -> Workload:
+        """The same at another rate."""
+        return replace(self, mb_per_second=mb_per_second)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumptions:
+    """The model's numbers; `TABLE` says why."""
+
+    memory_gb: float = 1.0
+    vcpu_gb: float = 1.769
+    wait_ms: float = 60.0
+    window_seconds: float = 0.5
+    event_bytes: float = 6_000_000
+    event_records: float = 10_000
+    record_overhead_bytes: float = 170
+    poller_mb_per_second: float = 5.0
+    unit_pollers: float = 10
+    unit_mb_per_second: float = 20.0
+    writes_per_lane: float = 2
+    run_bytes: float = 700
+    retention_days: float = 30
+    log_bytes_per_event: float = 1_200
+    metrics_per_flow: float = 10
+    metrics_per_topic: float = 7
+    alarms: float = 12
+    dashboards: float = 1
+    control_gb_seconds: float = 60 * 24 * 30.4 * 0.25 * (55 + 5)
+    control_writes: float = 60 * 24 * 30.4 * 2 * 10
+    control_reads: float = 60 * 24 * 30.4 * 2 * 30
+    mm2_utilisation: float = 0.5
+    mm2_other_connectors: float = 2
+    backfill_mb_per_vcpu_second: float = 40.0
+    backfill_gb_per_vcpu: float = 4.0
+
+
+TABLE: Final[dict[str, tuple[str, str]]] = {
+    "memory_gb": ("GB", "`memory.mb`, its default"),
+    "vcpu_gb": (
+        "GB per vCPU",
+        "Lambda's documentation; a vCPU is taken to be as fast as a core of the machine that measured",
+    ),
+    "wait_ms": (
+        "ms an event",
+        "round trips to a near target: transaction and two writes to DynamoDB; 350 across an ocean",
+    ),
+    "window_seconds": ("s", "Lambda's own batching window, where the mapping sets none"),
+    "event_bytes": ("bytes", "of an event's JSON at most: Lambda's limit"),
+    "event_records": ("records", "of an event at most: `batch.size`, its default"),
+    "record_overhead_bytes": ("bytes", "of JSON around a record's base64, from events as Lambda writes them"),
+    "poller_mb_per_second": ("MB/s", "that one poller takes: Lambda's documentation"),
+    "unit_pollers": ("pollers", "of one event poller unit: Lambda's documentation"),
+    "unit_mb_per_second": ("MB/s", "of one event poller unit: Lambda's documentation"),
+    "writes_per_lane": ("write units", "of a lane in an event: prepared, confirmed; a run is below 1 KB"),
+    "run_bytes": ("bytes", "of a run as it is stored, with DynamoDB's own 100"),
+    "retention_days": ("days", "`offset.map.retention.days`, its default"),
+    "log_bytes_per_event": ("bytes", "one line of metrics, and Lambda's own three lines"),
+    "metrics_per_flow": ("metrics", "docs/operations.md: about $3 a month"),
+    "metrics_per_topic": ("metrics", "docs/operations.md: $2.10 a month for each topic that carries records"),
+    "alarms": ("alarms", "of a flow, about"),
+    "dashboards": ("dashboards", "of a flow; the account's first three are free, which is left out"),
+    "control_gb_seconds": (
+        "GB-s a month",
+        "heartbeats run 55 s of each minute, the look at topics about 5 s, at 256 MB",
+    ),
+    "control_writes": ("a month", "10 write units for each of two runs a minute: assumed"),
+    "control_reads": ("a month", "30 read units for each of two runs a minute: assumed"),
+    "mm2_utilisation": ("of a vCPU", "that a worker may be busy, so that it can catch up"),
+    "mm2_other_connectors": ("MCU", "for checkpoints and heartbeats: a connector each, one unit at least"),
+    "backfill_mb_per_vcpu_second": ("MB/s per vCPU", "of a backfill job, checks included: assumed"),
+    "backfill_gb_per_vcpu": ("GB per vCPU", "of a job's workers"),
+}
+"""Unit of each assumption, and where it is from."""
+
+
+def rows(assumptions: Assumptions) -> list[tuple[str, float, str, str]]:
+    """Name, value, unit and reason of each."""
+    return [(each.name, getattr(assumptions, each.name), *TABLE[each.name]) for each in fields(assumptions)]

@@ -1,0 +1,132 @@
+"""What does replication cost a month? Mirrorless, MSK Replicator, and MirrorMaker 2 on MSK Connect.
+
+Pure arithmetic on a workload, assumptions, prices and measured CPU. Not in it, because all pay it alike: the Kafka
+clusters and bytes between regions (`transfer`). No free tier, no savings plans, no discounts.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Final, Literal
+
+from infra.costs.assumptions import HOURS, MEASURED, PRICES, Assumptions, Workload
+
+Mode = Literal["on-demand", "provisioned"]
+"""Of the mappings. Provisioned: in one poller group, as topics of one network can be."""
+
+ARCHITECTURE: Final = "arm64"
+_SECONDS = HOURS * 3600
+_DEFAULTS = Assumptions()
+
+
+def event_cpu_ms(records: float, value_bytes: float) -> float:
+    """CPU of the function for one event: a share per event, per record and per byte, through three measured events."""
+    fixed, per_record, per_byte = _solve(
+        [
+            [1.0, each["records"], each["records"] * each["record_bytes"], each["cpu_ms"]]
+            for each in MEASURED["forwarder_event_cpu_ms"]
+        ]
+    )
+    return fixed + per_record * records + per_byte * value_bytes
+
+
+def events_per_second(workload: Workload, assumptions: Assumptions = _DEFAULTS) -> float:
+    """How often the function is invoked: when an event is full, or a poller's window ends with something in it."""
+    per_topic = workload.mb_per_second * 1e6 / workload.record_bytes / workload.topics
+    full = per_topic / records_per_event(workload, assumptions)
+    ended = min(per_topic, _pollers(workload, assumptions) / assumptions.window_seconds)
+    return workload.topics * max(full, ended)
+
+
+def records_per_event(workload: Workload, assumptions: Assumptions = _DEFAULTS) -> float:
+    """Records of a full event."""
+    wire = workload.record_bytes * 4 / 3 + assumptions.record_overhead_bytes
+    return min(assumptions.event_records, assumptions.event_bytes / wire)
+
+
+def mirrorless(workload: Workload, mode: Mode, assumptions: Assumptions = _DEFAULTS) -> dict[str, float]:
+    """Dollars a month by part."""
+    events = events_per_second(workload, assumptions)
+    records = workload.mb_per_second * 1e6 / workload.record_bytes
+    busy = 0.0
+    if events:
+        cpu = event_cpu_ms(records / events, workload.mb_per_second * 1e6 / events)
+        share = min(1.0, assumptions.memory_gb / assumptions.vcpu_gb)
+        busy = events * (cpu / share + assumptions.wait_ms) / 1000
+    lanes = min(workload.partitions / _pollers(workload, assumptions), records / events) if events else 0.0
+    runs = events * lanes * _SECONDS
+    stored_gb = events * lanes * assumptions.retention_days * 86_400 * assumptions.run_bytes / 1e9
+    gb_second = PRICES["lambda_gb_second"][ARCHITECTURE]
+    return {
+        "functions: time": busy * assumptions.memory_gb * _SECONDS * gb_second,
+        "functions: calls": events * _SECONDS * PRICES["lambda_request"],
+        "pollers": _units(workload, assumptions) * HOURS * PRICES["event_poller_unit_hour"]
+        if mode == "provisioned"
+        else 0.0,
+        "offset map: writes": runs * assumptions.writes_per_lane * PRICES["dynamodb_write_unit"],
+        "offset map: storage": stored_gb * (PRICES["dynamodb_storage_gb_month"] + PRICES["dynamodb_recovery_gb_month"]),
+        "scheduled functions": assumptions.control_gb_seconds * gb_second
+        + 2 * _SECONDS / 60 * (PRICES["lambda_request"] + PRICES["scheduler_call"])
+        + assumptions.control_writes * PRICES["dynamodb_write_unit"]
+        + assumptions.control_reads * PRICES["dynamodb_read_unit"],
+        "metrics, alarms, logs": (
+            assumptions.metrics_per_flow + (workload.topics * assumptions.metrics_per_topic if events else 0)
+        )
+        * PRICES["cloudwatch_metric_month"]
+        + assumptions.alarms * PRICES["cloudwatch_alarm_month"]
+        + assumptions.dashboards * PRICES["cloudwatch_dashboard_month"]
+        + events * _SECONDS * assumptions.log_bytes_per_event / 1e9 * PRICES["cloudwatch_logs_gb"],
+    }
+
+
+def msk_replicator(workload: Workload) -> float:
+    """Dollars a month. It charges for bytes as they stand in the log, hence compressed."""
+    gb = workload.gb_month() / workload.compression
+    return float(HOURS * PRICES["msk_replicator_hour"] + gb * PRICES["msk_replicator_gb"])
+
+
+def msk_connect(workload: Workload, mm2: str = "exactly once, tuned", assumptions: Assumptions = _DEFAULTS) -> float:
+    """Dollars a month of MirrorMaker 2's three connectors."""
+    rates = MEASURED["mm2_records_per_cpu_second"][mm2]
+    small, large = 1 / rates["100"], 1 / rates["1000"]
+    per_record = small + (large - small) * (workload.record_bytes - 100) / 900
+    vcpu = workload.mb_per_second * 1e6 / workload.record_bytes * per_record
+    units = max(1, ceil(vcpu / assumptions.mm2_utilisation)) + assumptions.mm2_other_connectors
+    return float(units * HOURS * PRICES["msk_connect_mcu_hour"])
+
+
+def transfer(workload: Workload) -> float:
+    """Dollars a month for bytes between two regions, which each of them pays."""
+    return float(workload.gb_month() / workload.compression * PRICES["transfer_between_regions_gb"])
+
+
+def backfill(gigabytes: float, assumptions: Assumptions = _DEFAULTS) -> float:
+    """Dollars of a job on EMR Serverless that copies so much once."""
+    vcpu_hours = gigabytes * 1000 / assumptions.backfill_mb_per_vcpu_second / 3600
+    per_hour = PRICES["emr_vcpu_hour"][ARCHITECTURE]
+    per_hour += assumptions.backfill_gb_per_vcpu * PRICES["emr_gb_hour"][ARCHITECTURE]
+    return float(vcpu_hours * per_hour)
+
+
+def _pollers(workload: Workload, assumptions: Assumptions) -> float:
+    """Of one topic that are busy."""
+    wanted = ceil(workload.mb_per_second / workload.topics / assumptions.poller_mb_per_second)
+    return float(min(max(1, wanted), workload.partitions))
+
+
+def _units(workload: Workload, assumptions: Assumptions) -> int:
+    by_number = workload.topics * _pollers(workload, assumptions) / assumptions.unit_pollers
+    return max(1, ceil(by_number), ceil(workload.mb_per_second / assumptions.unit_mb_per_second))
+
+
+def _solve(rows: list[list[float]]) -> list[float]:
+    """Three equations in three unknowns, each row its coefficients and its right side (Gauss)."""
+    rows = [list(row) for row in rows]
+    for i in range(len(rows)):
+        pivot = max(range(i, len(rows)), key=lambda k: abs(rows[k][i]))
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        for k in range(len(rows)):
+            if k != i:
+                factor = rows[k][i] / rows[i][i]
+                rows[k] = [a - factor * b for a, b in zip(rows[k], rows[i], strict=True)]
+    return [row[-1] / row[i] for i, row in enumerate(rows)]

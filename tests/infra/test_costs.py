@@ -1,0 +1,116 @@
+"""The model of costs, against examples that a hand computed."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from infra.costs.assumptions import MEASURED, PRICES, TABLE, Assumptions, Workload
+from infra.costs.model import backfill, event_cpu_ms, mirrorless, msk_connect, msk_replicator, transfer
+from infra.costs.page import cost_page, cost_section
+from mirrorless.reports.page import render
+from mirrorless.reports.report import Report
+
+ROOT = Path(__file__).parents[2]
+
+ONE_LANE = Workload(mb_per_second=1.0, record_bytes=1_000, topics=1, partitions=1)
+
+
+@pytest.fixture(autouse=True)
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 ms an event, 1 ms a thousand records, 4 ms a MB; and the rates of MM2 that the examples were computed with."""
+    events = [
+        {"record_bytes": 100, "records": 10, "cpu_ms": 5.014},
+        {"record_bytes": 100, "records": 10_000, "cpu_ms": 19.0},
+        {"record_bytes": 1_000, "records": 4_000, "cpu_ms": 25.0},
+    ]
+    monkeypatch.setitem(MEASURED, "forwarder_event_cpu_ms", events)
+    rates = {"exactly once, tuned": {"100": 275_000, "1000": 118_000}, "exactly once": {"100": 145_000, "1000": 37_000}}
+    monkeypatch.setitem(MEASURED, "mm2_records_per_cpu_second", rates)
+
+
+def test_the_cpu_of_an_event_lies_on_the_measured_ones() -> None:
+    assert event_cpu_ms(500, 500_000) == pytest.approx(5 + 0.5 + 2)
+
+
+def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
+    """Two events a second, of 500 records and 0.5 MB; a month of 730 hours has 2,628,000 s.
+
+    Time: 7.5 ms of CPU at 1/1.769 of a core and 60 ms of waiting are 73.2675 ms, twice a second: 385,094 GB-s.
+    Calls: 5.256 million. Writes: 10.512 million. Storage: 2 x 2,592,000 s x 700 bytes are 3.6288 GB at $0.45.
+    Metrics: 17 x $0.30; alarms: 12 x $0.10; dashboard: $3; logs: 6.3072 GB at $0.50.
+    """
+    costs = mirrorless(ONE_LANE, "on-demand")
+
+    assert costs["functions: time"] == pytest.approx(385_094 * 0.0000133334, rel=1e-5)
+    assert costs["functions: calls"] == pytest.approx(5.256 * 0.20)
+    assert costs["offset map: writes"] == pytest.approx(10.512 * 0.625)
+    assert costs["offset map: storage"] == pytest.approx(3.6288 * 0.45)
+    assert costs["metrics, alarms, logs"] == pytest.approx(5.1 + 1.2 + 3 + 3.1536)
+    assert costs["pollers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("workload", "units"),
+    [
+        (Workload(mb_per_second=0), 1),
+        (Workload(mb_per_second=100), 5),  # by the 20 MB/s
+        (Workload(mb_per_second=1, topics=100), 10),  # by the ten pollers, one a topic
+        (Workload(mb_per_second=100, topics=2, partitions=4), 5),  # no more pollers than partitions
+    ],
+)
+def test_provisioned_pollers_are_paid_by_the_unit_that_they_share(workload: Workload, units: int) -> None:
+    assert mirrorless(workload, "provisioned")["pollers"] == pytest.approx(units * 730 * 0.185)
+
+
+def test_nothing_replicated_costs_the_schedules_and_the_dashboard() -> None:
+    """60 s of each of 43,776 minutes at 256 MB are 656,640 GB-s; 87,600 calls and starts; a few reads and writes."""
+    costs = mirrorless(ONE_LANE.at(0.0), "on-demand")
+
+    scheduled = 656_640 * 0.0000133334 + 87_600 * 0.0000012 + 875_520 * 0.000000625 + 2_626_560 * 0.000000125
+    assert costs.pop("scheduled functions") == pytest.approx(scheduled)
+    assert costs.pop("metrics, alarms, logs") == pytest.approx(3 + 1.2 + 3)
+    assert set(costs.values()) == {0.0}
+
+
+def test_a_longer_window_makes_fewer_and_fuller_events_until_they_are_full() -> None:
+    """1 MB/s fills an event of 6 MB in about 4 s: a window of 5 s and one of 60 s are the same."""
+    short, long, longest = (
+        mirrorless(ONE_LANE, "on-demand", replace(Assumptions(), window_seconds=each)) for each in (0.5, 5, 60)
+    )
+
+    assert long == longest
+    assert long["functions: calls"] < short["functions: calls"] / 7
+
+
+def test_the_others_cost_what_a_hand_computes() -> None:
+    """10 MB/s are 26,280 GB a month. 100 MB/s of 1 KB are 0.85 of tuned MM2's CPU-seconds: 2 units half busy, and 2."""
+    ten = Workload(mb_per_second=10)
+
+    assert msk_replicator(ten) == pytest.approx(730 * 0.30 + 26_280 * 0.08)
+    assert msk_replicator(replace(ten, compression=4.0)) == pytest.approx(730 * 0.30 + 6_570 * 0.08)
+    assert msk_connect(ten.at(0)) == pytest.approx(3 * 730 * 0.11)
+    assert msk_connect(ten.at(100)) == pytest.approx(4 * 730 * 0.11)
+    assert transfer(ten) == pytest.approx(26_280 * 0.02)
+    # A TB at 40 MB/s are 6.9444 vCPU-hours, with 4 GB each.
+    assert backfill(1000) == pytest.approx(6.9444 * (0.042094 + 4 * 0.004628), rel=1e-4)
+
+
+def test_every_assumption_says_where_it_is_from_and_every_unchecked_price_exists() -> None:
+    assert set(TABLE) == {each.name for each in fields(Assumptions)}
+    assert set(PRICES["unchecked"]["prices"]) <= set(PRICES)
+
+
+def test_the_section_can_be_drawn() -> None:
+    page = render(Report(title="Cost", verdict="", tone="", sections=(cost_section(),)))
+
+    assert "MSK Replicator" in page
+    assert "<svg" in page
+
+
+def test_the_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+
+    assert (ROOT / "docs" / "cost.md").read_text(encoding="utf-8") == cost_page(), "run `make docs`"
