@@ -8,6 +8,7 @@ translates needs neither YAML nor pydantic.
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from mirrorless.configuration import Configuration, Flow
     from mirrorless.scheduled.control_settings import ControlSettings
     from mirrorless.settings import FlowSettings, Tables
+
+LAB_REGION = "us-east-1"
+"""Any: in the lab, all regions see the same tables."""
 
 NOBODY = "127.0.0.1:1"
 """The address of a cluster that the lab does not run, because no enabled flow needs it."""
@@ -118,6 +122,36 @@ class Deployment:
 
         return decode_settings(self.flow(name).function_settings_json())
 
+    @property
+    def is_lab(self) -> bool:
+        """Whether this is a lab, and not AWS."""
+        return self._lab is not None
+
+    def job_settings(self, name: FlowName) -> FlowSettings:
+        """What a job knows about its flow. It runs where the tables are, so it needs no role to reach them."""
+        from msgspec.structs import replace  # noqa: PLC0415 -- same
+
+        settings = self.settings(name)
+        return replace(settings, tables=self._lab_tables() if self.is_lab else settings.tables, tables_role=None)
+
+    def job_variables(self) -> dict[str, str]:
+        """What a job on this machine has in its environment beside the command's own: the way to a lab's tables."""
+        if self._lab is None:
+            return {}
+        return {
+            "AWS_ENDPOINT_URL_DYNAMODB": self._lab.dynamodb.endpoint,
+            "AWS_ACCESS_KEY_ID": "lab",
+            "AWS_SECRET_ACCESS_KEY": "lab",
+            "AWS_SESSION_TOKEN": "lab",
+            "AWS_REGION": LAB_REGION,
+            "AWS_DEFAULT_REGION": LAB_REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "NO_PROXY": "127.0.0.1,localhost",
+            "no_proxy": "127.0.0.1,localhost",
+        }
+
     def control_settings(self, name: FlowName) -> ControlSettings:
         """What the flow's scheduled functions know, but for the forwarder's name."""
         from mirrorless.scheduled.control_settings import control_settings  # noqa: PLC0415 -- same
@@ -146,17 +180,9 @@ class Deployment:
         from mirrorless.adapters.documents import DynamoDbDocuments  # noqa: PLC0415 -- same
         from mirrorless.adapters.lane_orders import DynamoDbLaneOrders  # noqa: PLC0415 -- same
         from mirrorless.adapters.loss_ledger import DynamoDbLossLedger  # noqa: PLC0415 -- same
-        from mirrorless.settings import Tables  # noqa: PLC0415 -- same
 
         if self._lab is not None:
-            lab = self._lab.tables
-            tables = Tables(
-                offset_map=lab.offset_map,
-                lanes=lab.lanes,
-                loss_ledger=lab.loss_ledger,
-                checkpoints=lab.checkpoints,
-                control=lab.control,
-            )
+            tables = self._lab_tables()
             client = _lab_client(self._lab.dynamodb.endpoint)
         else:
             settings = self.settings(name)
@@ -171,6 +197,20 @@ class Deployment:
             ledger=DynamoDbLossLedger(client, tables.loss_ledger),
             documents=DynamoDbDocuments(client, tables.control),
             checkpoints=DynamoDbDocuments(client, tables.checkpoints),
+        )
+
+    def _lab_tables(self) -> Tables:
+        from mirrorless.settings import Tables  # noqa: PLC0415 -- same
+
+        if self._lab is None:
+            raise ValueError("this is no lab")
+        lab = self._lab.tables
+        return Tables(
+            offset_map=lab.offset_map,
+            lanes=lab.lanes,
+            loss_ledger=lab.loss_ledger,
+            checkpoints=lab.checkpoints,
+            control=lab.control,
         )
 
     @property
@@ -203,7 +243,7 @@ def _lab_client(endpoint: str) -> Any:
     return session.create_client(
         "dynamodb",
         endpoint_url=endpoint,
-        region_name="us-east-1",
+        region_name=LAB_REGION,
         aws_access_key_id="lab",
         aws_secret_access_key="lab",  # noqa: S106 -- DynamoDB Local asks for some credentials and checks none
         config=Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 3}, proxies={}),

@@ -3,6 +3,7 @@
     0  fine
     1  something needs the operator, or did not answer
     2  bad input: nothing was changed, and the same words will not work later either
+    3  a job ended, and found something to look at
 
 Every command is a file with `add_parser(subparsers)` and `run(args) -> int`. Only the file of the command that was
 asked for is imported, because start-up is part of the product.
@@ -29,6 +30,9 @@ COMMANDS = {
     "groups": "cli.groups",
     "topics": "cli.topics",
     "acl": "cli.acl",
+    "backfill": "cli.backfill",
+    "verify": "cli.verify",
+    "reconcile": "cli.reconcile",
 }
 """Where each command is written."""
 
@@ -56,8 +60,9 @@ def build_parser(first_words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser, with the command that `first_words` name or, where they name none, with all of them."""
     parser = argparse.ArgumentParser(
         prog="mirrorless",
-        description="Look at replication flows, their topics and groups, translate offsets, and bring lanes back.",
-        epilog="Exit codes: 0 fine, 1 something needs you, 2 bad input. The manual is docs/operations.md.",
+        description="Look at replication flows, translate offsets, bring lanes back, and run jobs.",
+        epilog="Exit codes: 0 fine, 1 something needs you, 2 bad input, 3 a job found something to look at. "
+        "The manual is docs/operations.md.",
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in [word for word in first_words if word in COMMANDS] or COMMANDS:

@@ -31,3 +31,11 @@ def duration(ms: int) -> str:
 def numbered(count: int, noun: str) -> str:
     """`1 lane`, `2,000 lanes`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def size(count: float) -> str:
+    """Bytes, for people: `512 B`, `1.2 GB`."""
+    for each, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= each:
+            return f"{count / each:.1f} {unit}"
+    return f"{count:.0f} B"

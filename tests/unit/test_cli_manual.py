@@ -43,6 +43,11 @@ def test_no_command_has_gone_missing() -> None:
         "mirrorless topics",
         "mirrorless acl plan",
         "mirrorless acl apply",
+        *(
+            f"mirrorless {kind} {command}"
+            for kind in ("backfill", "verify", "reconcile")
+            for command in ("start", "follow", "cancel", "list")
+        ),
     }
 
 

@@ -16,10 +16,11 @@ def read_secret(name: str) -> str:
     """
     # Flows without secrets must not pay for this import.
     from aws_lambda_powertools.utilities import parameters  # noqa: PLC0415
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
     try:
         return parameters.get_secret(name, max_age=MAX_AGE_SECONDS)
-    except parameters.GetParameterError as exc:
+    except (parameters.GetParameterError, BotoCoreError) as exc:  # the latter: there is no region to ask in
         raise Retriable(
             f"Secrets Manager did not give the secret: {exc}",
             where=name,

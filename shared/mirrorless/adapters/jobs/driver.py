@@ -26,6 +26,7 @@ from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST, JobFiles
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, RunState, add_up
 from mirrorless.jobs.request import JobRequest, decode_request
+from mirrorless.jobs.submission import ONCE
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
 
@@ -60,6 +61,7 @@ class JobRun:
     """Of the whole: ms since the run began, and records copied by then."""
     _spark: SparkSession | None = None
     _over: threading.Event = field(default_factory=threading.Event)
+    _writing: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def spark(self) -> SparkSession:
@@ -75,20 +77,21 @@ class JobRun:
 
     def write_progress(self) -> None:
         """Add up, and write it where `follow` looks."""
-        progress = add_up(
-            self.lanes(),
-            run_id=self.request.run_id,
-            kind=self.request.kind,
-            flow=self.request.flow.flow,
-            state=self.state,
-            phase=self.phase,
-            started_at=self.started_at,
-            at=now(),
-            pid=os.getpid(),
-            error=self.error,
-        )
-        self.samples.append((progress.at - self.started_at, progress.records))
-        self.files.write(PROGRESS, msgspec.json.encode(progress))
+        with self._writing:  # so that what the watcher has added up never replaces the end
+            progress = add_up(
+                self.lanes(),
+                run_id=self.request.run_id,
+                kind=self.request.kind,
+                flow=self.request.flow.flow,
+                state=self.state,
+                phase=self.phase,
+                started_at=self.started_at,
+                at=now(),
+                pid=os.getpid(),
+                error=self.error,
+            )
+            self.samples.append((progress.at - self.started_at, progress.records))
+            self.files.write(PROGRESS, msgspec.json.encode(progress))
 
     def watch(self) -> threading.Thread:
         """Keep the progress fresh until `end`."""
@@ -128,6 +131,8 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
     if text is None:
         raise ConfigurationError("there is no request", where=f"{files.place}/{REQUEST}")
     run = JobRun(decode_request(text), files, now())
+    if os.environ.get(ONCE) and (ended := _ended_before(files)) is not None:
+        return ended
 
     def cancel(*_: object) -> None:
         raise Cancelled
@@ -155,3 +160,9 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
         run.end("failed", f"{type(exc).__name__}: {exc}")
         raise
     return 0 if outcome.clean else 3
+
+
+def _ended_before(files: JobFiles) -> int | None:
+    """What an earlier attempt of this run ended with; None where it left no report."""
+    text = files.read(REPORT)
+    return None if text is None else 0 if json.loads(text)["clean"] else 3

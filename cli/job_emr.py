@@ -1,0 +1,169 @@
+"""How do jobs run on EMR Serverless? As the flow's parameter says; their folders are in the deployment's bucket.
+
+A run is known by its id: the name of its job run there, and of its folder. What it is asked stands in the folder before
+it is started, so whoever finds the one finds the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from cli.bad_input import BadInput
+from cli.deployment import Deployment
+from cli.job_request import started_at
+from cli.job_runs import RunView, read_ending, read_progress, read_request
+from mirrorless.adapters.emr_serverless import EmrServerless, JobRunThere
+from mirrorless.adapters.job_files import S3JobFiles
+from mirrorless.errors import ConfigurationError
+from mirrorless.jobs.files import REQUEST
+from mirrorless.jobs.progress import JobProgress, RunState
+from mirrorless.jobs.request import JobRequest, Kind, encode_request
+from mirrorless.jobs.submission import Submission
+from mirrorless.lane import FlowName
+
+THERE = "emr.json"
+"""What the service calls a run; where it is not, the run is looked for by its name."""
+
+LISTED_DAYS = 30
+"""How far back `list` goes."""
+
+
+class _There(msgspec.Struct, frozen=True):
+    job_run_id: str
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    run_id: str
+    kind: str
+    flow: str
+
+
+class EmrRuns:
+    """Implements `Runs` on EMR Serverless."""
+
+    def __init__(self, deployment: Deployment, flows: Sequence[FlowName]) -> None:
+        """Args: flows: where a run is looked for, each in its target's region."""
+        self._deployment, self._flows = deployment, flows
+        self._service = cache(self._open)
+
+    def start(self, request: JobRequest, *, size: int | None) -> RunView:
+        """See `Runs.start`."""
+        service = self._service(request.flow.name)
+        submission = service.submission
+        if size is not None and submission.most_executors is not None and size > submission.most_executors:
+            raise BadInput(
+                f"an application of this deployment has room for {submission.most_executors} executors",
+                where="--size",
+                hint="raise spark.maximum.vcpu and spark.maximum.memory.gb, and deploy",
+            )
+        files = service.files(request.run_id)
+        files.write(REQUEST, encode_request(request))
+        started = service.start(request.run_id, request.kind, flow=request.flow.flow, most_executors=size)
+        files.write(THERE, msgspec.json.encode(_There(started)))
+        return self.look(request.run_id)
+
+    def look(self, run_id: str) -> RunView:
+        """See `Runs.look`."""
+        service, request = self._found(run_id)
+        there = self._there(service, run_id)
+        files = service.files(run_id)
+        return _view(_Asked(run_id, request.kind, request.flow.flow), files, there, service.submission)
+
+    def cancel(self, run_id: str) -> RunView:
+        """See `Runs.cancel`."""
+        service, _ = self._found(run_id)
+        there = self._there(service, run_id)
+        if there is not None and there.is_under_way:
+            service.cancel(there.job_run_id)
+        return self.look(run_id)
+
+    def every(self, kind: Kind, flows: Sequence[FlowName]) -> list[RunView]:
+        """See `Runs.every`."""
+        since = datetime.now(UTC) - timedelta(days=LISTED_DAYS)
+        found = []
+        for flow in flows:
+            service = self._service(flow)
+            for there in service.runs(since=since):
+                if there.name.startswith(f"{kind}-"):
+                    files = service.files(there.name)
+                    found.append(_view(_Asked(there.name, kind, str(flow)), files, there, service.submission))
+        return sorted(found, key=lambda view: view.run_id, reverse=True)
+
+    def _open(self, flow: FlowName) -> EmrServerless:
+        if not self._deployment.configuration.deployment.spark.enabled:
+            raise ConfigurationError(
+                "jobs are not deployed: `spark` is not enabled",
+                where="deployment.spark",
+                hint="write `enabled: true` and deploy, or run the job here with --local",
+            )
+        return EmrServerless(flow, region=self._deployment.settings(flow).target.region)
+
+    def _found(self, run_id: str) -> tuple[EmrServerless, JobRequest]:
+        for flow in self._flows:
+            service = self._service(flow)
+            request = read_request(service.files(run_id))
+            if request is not None:
+                return service, request
+        raise BadInput(
+            "there is no such run",
+            where=run_id,
+            hint="`list` has the runs of the last days; those of this machine are found by --local",
+        )
+
+    def _there(self, service: EmrServerless, run_id: str) -> JobRunThere | None:
+        known = service.files(run_id).read(THERE)
+        if known is not None:
+            return service.run(msgspec.json.decode(known, type=_There).job_run_id)
+        asked = datetime.fromtimestamp(started_at(run_id) / 1000, UTC)
+        since_then = service.runs(since=asked - timedelta(hours=1))  # whatever the clocks say
+        found = next((each for each in since_then if each.name == run_id), None)
+        return None if found is None else service.run(found.job_run_id)
+
+
+def _view(request: _Asked, files: S3JobFiles, there: JobRunThere | None, submission: Submission) -> RunView:
+    progress = read_progress(files)
+    state, error = state_of(there, progress)
+    clean, verdict = read_ending(files) if state == "succeeded" else (None, "")
+    return RunView(
+        run_id=request.run_id,
+        kind=request.kind,
+        flow=request.flow,
+        state=state,
+        place=files.place,
+        progress=progress,
+        error=error,
+        clean=clean,
+        verdict=verdict,
+        more=dict(_more(there, submission)),
+    )
+
+
+def _more(there: JobRunThere | None, submission: Submission) -> Iterator[tuple[str, Any]]:
+    yield "application_id", submission.application_id
+    if there is not None:
+        yield "job_run_id", there.job_run_id
+        if there.vcpu_hours is not None:
+            yield "vcpu_hours", there.vcpu_hours
+            yield "gb_hours", there.gb_hours
+    if submission.log_group:
+        yield "log_group", submission.log_group
+
+
+def state_of(there: JobRunThere | None, progress: JobProgress | None) -> tuple[RunState, str]:
+    """The state of a run, and why it is no good one."""
+    if there is None:
+        return "failed", "it was asked for, and EMR Serverless knows nothing of it: start another"
+    said = None if progress is None else progress.state
+    if there.state == "SUCCESS" or (there.state == "FAILED" and said == "succeeded"):
+        return "succeeded", ""  # a driver that found something to look at ends as if it had failed
+    if there.state == "FAILED":
+        return "failed", (progress.error if progress is not None else "") or there.details
+    if there.state == "CANCELLED":
+        return "cancelled", "ended by the operator"
+    # What an attempt said at its end may be followed by another attempt.
+    return ("running" if there.state in {"RUNNING", "CANCELLING"} else "starting"), ""

@@ -1,0 +1,163 @@
+"""How do jobs run on the operator's machine? Each as a process of its own, with Spark in it, that outlives the command.
+
+Its folder is on disk, and its process is known by what it was started with: a number alone may be anybody's by now.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from cli.bad_input import BadInput
+from cli.job_runs import RunView, read_ending, read_progress, read_request
+from mirrorless.adapters.job_files import LocalJobFiles
+from mirrorless.errors import ConfigurationError
+from mirrorless.jobs.files import REQUEST
+from mirrorless.jobs.progress import JobProgress, RunState
+from mirrorless.jobs.request import JobRequest, Kind, encode_request
+from mirrorless.lane import FlowName
+
+SCRIPTS = Path(__file__).resolve().parents[1] / "spark"
+
+FOLDER = ".lab/jobs"
+"""Where runs are kept, below the current folder."""
+
+LOG = "driver.log"
+PROCESS = "process.json"
+
+ATTEMPTS = 4
+"""Of each task: a lane goes on where it was."""
+
+
+_STARTED: dict[str, subprocess.Popen[bytes]] = {}
+"""Our own children, by run. They are asked first: of a process that has just begun, the system may not tell yet what it
+was started with."""
+
+
+class _Process(msgspec.Struct, frozen=True):
+    pid: int
+
+
+class LocalRuns:
+    """Implements `Runs` on this machine."""
+
+    def __init__(self, folder: Path, *, variables: Mapping[str, str]) -> None:
+        """Args: folder: of all runs. variables: what a job's environment has beside the command's own."""
+        self._folder = folder.absolute()
+        self._variables = variables
+
+    def start(self, request: JobRequest, *, size: int | None) -> RunView:
+        """See `Runs.start`."""
+        script = SCRIPTS / f"{request.kind}.py"
+        if not script.exists():
+            raise ConfigurationError(
+                "the jobs' scripts are not here", where=str(script), hint="use --local from a checkout of the project"
+            )
+        files = self._files(request.run_id)
+        files.write(REQUEST, encode_request(request))
+        with (Path(files.place) / LOG).open("ab") as log:
+            process = self._process(script, files.place, log, size)
+        _STARTED[request.run_id] = process
+        files.write(PROCESS, msgspec.json.encode(_Process(process.pid)))
+        return self.look(request.run_id)
+
+    def look(self, run_id: str) -> RunView:
+        """See `Runs.look`."""
+        files = self._files(run_id)
+        request = read_request(files)
+        if request is None:
+            raise BadInput(
+                "there is no such run",
+                where=files.place,
+                hint="`list` has the runs of this folder; those of another one are found by --folder",
+            )
+        lives = self._living(run_id) is not None  # first: what ended since then is read below
+        progress = read_progress(files)
+        state, error = _state(progress, lives=lives, log=f"{files.place}/{LOG}")
+        clean, verdict = read_ending(files) if state == "succeeded" else (None, "")
+        return RunView(
+            run_id=run_id,
+            kind=request.kind,
+            flow=request.flow.flow,
+            state=state,
+            place=files.place,
+            progress=progress,
+            error=error,
+            clean=clean,
+            verdict=verdict,
+            more={"log": f"{files.place}/{LOG}"},
+        )
+
+    def cancel(self, run_id: str) -> RunView:
+        """See `Runs.cancel`."""
+        view = self.look(run_id)
+        pid = self._living(run_id)
+        if pid is not None and not view.over:
+            os.kill(pid, signal.SIGTERM)
+        return view
+
+    def every(self, kind: Kind, flows: Sequence[FlowName]) -> list[RunView]:
+        """See `Runs.every`."""
+        wanted = {str(flow) for flow in flows}
+        names = sorted((path.parent.name for path in self._folder.glob(f"{kind}-*/{REQUEST}")), reverse=True)
+        return [view for view in map(self.look, names) if view.flow in wanted]
+
+    def _files(self, run_id: str) -> LocalJobFiles:
+        return LocalJobFiles(self._folder / run_id)
+
+    def _process(self, script: Path, place: str, log: IO[bytes], size: int | None) -> subprocess.Popen[bytes]:
+        cores = size or os.cpu_count() or 1
+        return subprocess.Popen(
+            [sys.executable, str(script), place],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C ends the watching, and not what is watched
+            env={
+                **os.environ,
+                "MIRRORLESS_SPARK_MASTER": f"local[{cores},{ATTEMPTS}]",
+                "PYSPARK_PYTHON": sys.executable,
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+                **self._variables,
+            },
+        )
+
+    def _living(self, run_id: str) -> int | None:
+        """The pid of the run's driver, if it lives and is the one that was started."""
+        if (started := _STARTED.get(run_id)) is not None:
+            return started.pid if started.poll() is None else None
+        files = self._files(run_id)
+        known = files.read(PROCESS)
+        if known is None:
+            return None
+        pid = msgspec.json.decode(known, type=_Process).pid
+        return pid if files.place in _command(pid) else None
+
+
+def _state(progress: JobProgress | None, *, lives: bool, log: str) -> tuple[RunState, str]:
+    """The state of a run, and why it is no good one."""
+    if progress is not None and progress.state in {"succeeded", "failed", "cancelled"}:
+        return progress.state, progress.error
+    if lives:
+        return ("starting" if progress is None else progress.state), ""
+    return "failed", f"its driver is gone without a word: look at {log}"
+
+
+def _command(pid: int) -> str:
+    """What a process was started with; empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except FileNotFoundError:
+        if Path("/proc/self").exists():
+            return ""
+    except OSError:
+        return ""
+    found = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return found.stdout

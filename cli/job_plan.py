@@ -1,0 +1,206 @@
+"""What would a job do, how long would it take, and what would it cost? Asked of the clusters, before anything is made.
+
+What is counted are offsets: some of them are markers or gone by compaction, so records are fewer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cli.wording import duration, numbered, size
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.kafka_offsets import Extent, KafkaOffsets
+from mirrorless.chain import Head
+from mirrorless.jobs.cost import EXECUTOR, START_SECONDS, Architecture, dollars, executors_for, prices
+from mirrorless.jobs.request import BackfillOptions, JobRequest, VerifyOptions
+from mirrorless.lane import Lane
+from mirrorless.settings import ClusterSettings
+
+READ_PER_SECOND = 100_000
+"""Records that a core reads and proves, about."""
+
+
+class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
+    """One lane's part."""
+
+    lane: str
+    read: str
+    """What is read."""
+    offsets: int
+    bytes: int | None = None
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check has to say."""
+
+    severity: str
+    where: str
+    text: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What would be done."""
+
+    kind: str
+    flow: str
+    lanes: tuple[PlannedLane, ...]
+    offsets: int
+    bytes: int | None
+    seconds: float
+    """Expected, on EMR Serverless."""
+    dollars: float
+    priced: str
+    """The prices' date."""
+    refused: bool = False
+    """Whether a start with these very words would be refused."""
+    findings: tuple[Finding, ...] = ()
+
+
+def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> Plan:
+    """The plan of a request.
+
+    Args:
+        request: what is asked.
+        cores: that workers may have together; each has one lane at a time.
+        architecture: of the deployment's application.
+
+    Raises:
+        Retriable: a cluster or the store does not answer.
+    """
+    if request.kind == "backfill":
+        return _backfill(request, cores)
+    lanes = _lanes(request)
+    offsets = sum(each.offsets for each in lanes)
+    executors = executors_for(len(lanes), most=max(1, cores // EXECUTOR.cores))
+    busy = max(1, min(len(lanes), request.parallelism or cores))
+    seconds = START_SECONDS + offsets / (READ_PER_SECOND * busy)
+    return Plan(
+        kind=request.kind,
+        flow=request.flow.flow,
+        lanes=tuple(lanes),
+        offsets=offsets,
+        bytes=None,
+        seconds=seconds,
+        dollars=dollars(seconds, executors=executors, architecture=architecture),
+        priced=prices().as_of,
+    )
+
+
+def show_plan(plan: Plan, *, as_json: bool) -> None:
+    """Print a plan."""
+    if as_json:
+        print(json.dumps(msgspec.to_builtins(plan), indent=2))
+        return
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
+    console.print(_table(plan.lanes))
+    for finding in plan.findings:
+        mark = {"refuse": "✗", "warn": "!", "info": "·"}.get(finding.severity, "·")
+        console.print(Text(f"  {mark} {finding.where}: {finding.text}"))
+    volume = "" if plan.bytes is None else f", about {size(plan.bytes)}"
+    console.print(
+        f"{plan.kind} of {plan.flow}: {numbered(len(plan.lanes), 'lane')}, at most "
+        f"{numbered(plan.offsets, 'record')}{volume}.\n"
+        f"On EMR Serverless about {duration(int(plan.seconds * 1000))} and ${plan.dollars:.2f} (list prices of "
+        f"{plan.priced}).\nNothing was started: this was the plan.",
+        markup=False,
+    )
+
+
+def _backfill(request: JobRequest, cores: int) -> Plan:
+    from mirrorless.adapters.jobs.backfill_plan import plan_backfill  # noqa: PLC0415 -- only this kind has one
+
+    plan = plan_backfill(request, lanes_at_a_time=cores)
+    forced = isinstance(request.options, BackfillOptions) and request.options.force
+    return Plan(
+        kind=request.kind,
+        flow=request.flow.flow,
+        lanes=tuple(
+            PlannedLane(
+                lane=f"{each.topic}-{each.partition}",
+                read=f"upstream {max(each.position, each.range.first):,} to {each.range.next:,}",
+                offsets=each.offsets,
+                bytes=each.bytes,
+            )
+            for each in plan.lanes
+        ),
+        offsets=plan.records,
+        bytes=plan.bytes,
+        seconds=plan.seconds,
+        dollars=plan.dollars,
+        priced=plan.priced,
+        refused=bool(plan.refusals or (plan.warnings and not forced)),
+        findings=tuple(Finding(severity=each.severity, where=each.where, text=each.text) for each in plan.findings),
+    )
+
+
+def _lanes(request: JobRequest) -> list[PlannedLane]:
+    """What `verify` and `reconcile` read, at most."""
+    flow = request.flow
+    there = {topic: flow.remote_topic(topic) for topic in request.topics}
+    target = _extents(flow.target, flow.flow, there.values())
+    source = _extents(flow.source, flow.flow, request.topics)
+    lanes = [
+        Lane(flow.name, topic, partition)
+        for topic in request.topics
+        for partition in sorted({p for name, p in (*source, *target) if name in {topic, there[topic]}})
+        if partition in request.partitions.get(topic, (partition,))
+    ]
+    chains = DynamoDbChains(dynamodb_client(flow.target.region, flow.tables_role), flow.tables.offset_map)
+    heads = chains.heads(lanes)
+    planned = []
+    for lane in lanes:
+        here, far = source.get((lane.topic, lane.partition)), target.get((there[lane.topic], lane.partition))
+        if isinstance(request.options, VerifyOptions):
+            read, offsets = _verified(here if request.options.against_source else None, far)
+        else:
+            read, offsets = _reconciled(here, far, heads[lane])
+        planned.append(PlannedLane(lane=f"{lane.topic}-{lane.partition}", read=read, offsets=offsets))
+    return planned
+
+
+def _verified(here: Extent | None, far: Extent | None) -> tuple[str, int]:
+    """The whole copy, and the source beside it where that was asked for."""
+    parts = [(name, each) for name, each in (("downstream", far), ("upstream", here)) if each is not None]
+    told = ", ".join(f"{name} {each.start:,} to {each.end:,}" for name, each in parts)
+    return told or "nothing: it is not there", sum(each.end - each.start for _, each in parts)
+
+
+def _reconciled(here: Extent | None, far: Extent | None, head: Head) -> tuple[str, int]:
+    """What no run of the chain covers, on either side."""
+    late = max(0, here.end - max(here.start, head.position)) if here is not None else 0
+    last = head.run.last_downstream if head.run is not None else None
+    new = max(0, far.end - max(far.start, -1 if last is None else last + 1)) if far is not None else 0
+    return f"{new:,} new downstream, {late:,} late upstream", new + late
+
+
+def _extents(cluster: ClusterSettings, flow: str, topics: Iterable[str]) -> dict[tuple[str, int], Extent]:
+    offsets = KafkaOffsets(cluster, flow=flow)
+    counts = offsets.partitions()
+    return offsets.extents((topic, partition) for topic in topics for partition in range(counts.get(topic, 0)))
+
+
+def _table(lanes: Sequence[PlannedLane]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("lane", no_wrap=True)
+    table.add_column("what is read")
+    for heading in ("records, at most", "bytes, about"):
+        table.add_column(heading, justify="right")
+    for each in lanes:
+        row: list[Any] = [
+            Text(each.lane),
+            each.read,
+            f"{each.offsets:,}",
+            "" if each.bytes is None else size(each.bytes),
+        ]
+        table.add_row(*row)
+    return table

@@ -1,0 +1,152 @@
+"""What is a job asked to do? Everything that its driver will know, put together and checked before anything is made."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import msgspec
+
+from cli.bad_input import BadInput
+from cli.deployment import Deployment
+from cli.job_bounds import is_empty, written
+from cli.source import SourceView
+from mirrorless.errors import Retriable
+from mirrorless.jobs.request import BackfillOptions, JobRequest, Kind, Options, ReconcileOptions, VerifyOptions
+from mirrorless.lane import FlowName
+from mirrorless.topics.discovery import Discovery, discover
+
+
+def new_run_id(kind: Kind) -> str:
+    """`backfill-20261121T203355-1f3a`: unique, and in order of time."""
+    return f"{kind}-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:4]}"
+
+
+def started_at(run_id: str) -> int:
+    """When a run was asked for, by its id, in ms since the epoch; 0 where the id is not of ours."""
+    try:
+        return int(datetime.strptime(run_id.split("-")[1] + "+0000", "%Y%m%dT%H%M%S%z").timestamp() * 1000)
+    except (IndexError, ValueError):
+        return 0
+
+
+def job_request(deployment: Deployment, arguments: argparse.Namespace, options: Options) -> JobRequest:
+    """The request that the command line asks for.
+
+    Raises:
+        BadInput: something in it cannot be done.
+        ConfigurationError: there is no such flow.
+        Retriable: the source does not answer, and only it knows the topics.
+    """
+    flow = deployment.flow_name(arguments.flow)
+    _check(options)
+    topics, counts = topics_of(deployment, flow, arguments.topics, by_source=not isinstance(options, VerifyOptions))
+    if isinstance(options, ReconcileOptions):
+        _known(options.policies, topics)
+    return JobRequest(
+        run_id=new_run_id(_kind(options)),
+        flow=deployment.job_settings(flow),
+        topics=topics,
+        options=options,
+        aliases=tuple(sorted(deployment.configuration.clusters)),
+        partitions=_partitions(arguments.partition, topics, counts),
+        parallelism=arguments.parallelism or 0,
+    )
+
+
+def topics_of(
+    deployment: Deployment, flow: FlowName, named: Sequence[str], *, by_source: bool
+) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The flow's topics that are meant, and how many partitions each has on the source.
+
+    Args:
+        deployment: whose flow.
+        flow: its name.
+        named: topics, one by one; none means every topic of the flow.
+        by_source: whether nothing can be done while the source is silent.
+    """
+    # Heartbeats are of the present: nobody copies, proves or brings back those of last week.
+    settings = msgspec.structs.replace(deployment.control_settings(flow), heartbeats_replication=False)
+    source = SourceView.of(deployment, flow)
+    counts = source.partitions()
+    if counts is None:
+        literals = settings.topic_filter.literals
+        if by_source or (settings.topic_filter.patterns and not named):
+            raise Retriable(
+                f"{flow.source} does not answer, and it alone knows its topics: {source.trouble}",
+                where=str(flow),
+                hint="start the job when it is back" + ("" if by_source else ", or name the topics"),
+            )
+        counts = dict.fromkeys({*literals, *named}, 0)
+    found = discover(counts, settings)
+    for topic in named:
+        if topic not in found.taken:
+            raise BadInput(
+                f"topic {topic} is not replicated by this flow: {_why_not(topic, found)}",
+                where=str(flow),
+                hint=f"`mirrorless topics '{flow}'` lists those that are",
+            )
+    chosen = tuple(dict.fromkeys(named)) or found.taken
+    if not chosen:
+        raise BadInput("this flow has no topic on the source", where=str(flow), hint="look at its `topics`")
+    return chosen, {topic: counts[topic] for topic in chosen}
+
+
+def _why_not(topic: str, found: Discovery) -> str:
+    if topic in found.missing:
+        return "it is not on the source"
+    for cause, names in found.refused.items():
+        if topic in names:
+            return f"it is refused ({cause})"
+    return "its `topics` do not name it, or it is not on the source"
+
+
+def _partitions(
+    wanted: Iterable[int] | None, topics: Sequence[str], counts: dict[str, int]
+) -> dict[str, tuple[int, ...]]:
+    partitions = tuple(sorted(set(wanted or ())))
+    for topic in topics if partitions else ():
+        if counts[topic] and partitions[-1] >= counts[topic]:
+            raise BadInput(
+                f"topic {topic} has no partition {partitions[-1]}",
+                where="--partition",
+                hint=f"it has 0 to {counts[topic] - 1}",
+            )
+    return dict.fromkeys(topics, partitions) if partitions else {}
+
+
+def _check(options: Options) -> None:
+    if isinstance(options, ReconcileOptions):
+        return
+    if is_empty(options.start, options.end):
+        raise BadInput(f"nothing lies from {written(options.start)} to {written(options.end)}", where="--from, --to")
+    if (
+        isinstance(options, BackfillOptions)
+        and options.max_mb_per_second is not None
+        and options.max_mb_per_second <= 0
+    ):
+        raise BadInput("nothing would ever be copied", where="--max-mb-per-second", hint="leave it out for no cap")
+
+
+def _known(policies: Iterable[str], topics: Sequence[str]) -> None:
+    for topic in policies:
+        if topic not in topics:
+            raise BadInput(f"{topic} is none of the topics of this job", where="--policy", hint=", ".join(topics))
+
+
+def _kind(options: Options) -> Kind:
+    match options:
+        case BackfillOptions():
+            return "backfill"
+        case VerifyOptions():
+            return "verify"
+        case ReconcileOptions():
+            return "reconcile"
+
+
+def now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,222 @@
+"""`mirrorless backfill | verify | reconcile start | follow | cancel | list`: how are jobs started, watched and ended?
+
+Each kind has a file of its own, with what only it is asked; what they share is here. Where a job runs is one question
+with two answers: EMR Serverless, or this machine (`--local`, and always with `--lab`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.arguments import add_deployment, partition
+from cli.deployment import Deployment
+from cli.job_bounds import FORMS, bound
+from cli.job_request import job_request, now
+from cli.job_runs import CLEAN, FAILED, Runs, RunView, as_json
+from mirrorless.jobs.cost import EXECUTOR
+from mirrorless.jobs.request import Kind, Options
+from mirrorless.lane import FlowName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 4.0
+"""Between two looks at a run here, and at one on EMR Serverless, whose API counts calls."""
+
+USUAL_SIZE = 31
+"""Executors that a deployment's maximum has room for unless it says otherwise."""
+
+INTERRUPTED = 130
+"""What a shell takes for Ctrl-C."""
+
+AskMore = Callable[[argparse.ArgumentParser], None]
+OptionsOf = Callable[[argparse.Namespace], Options]
+
+
+def add_kind(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+    kind: Kind,
+    *,
+    summary: str,
+    example: str,
+    more: AskMore,
+    options: OptionsOf,
+) -> None:
+    """Add a kind of job with its four commands.
+
+    Args:
+        subparsers: of the command.
+        kind: the job's name.
+        summary: what it is for, in a line.
+        example: of `start`, without the command's name.
+        more: adds what only this kind is asked.
+        options: what was asked, read from the arguments.
+    """
+    commands = subparsers.add_parser(kind, help=summary).add_subparsers(required=True, metavar="COMMAND")
+
+    start = commands.add_parser("start", help=summary, epilog=f"Example: mirrorless {kind} start {example}")
+    start.add_argument("flow", metavar="FLOW", help="'source->target', quoted")
+    start.add_argument("topics", metavar="TOPIC", nargs="*", help="topics on the source (default: all of the flow)")
+    start.add_argument(
+        "--partition", metavar="N", type=partition, action="append", help="only this partition; may be repeated"
+    )
+    more(start)
+    start.add_argument("--parallelism", metavar="N", type=_count, help="lanes at a time (default: as many as cores)")
+    start.add_argument("--size", metavar="N", type=_count, help="executors at most; with --local, cores")
+    start.add_argument("--dry-run", action="store_true", help="only show what would be done, and what it would cost")
+    start.add_argument("--detach", action="store_true", help="do not watch it: answer with its id")
+    start.set_defaults(run=run_start, kind=kind, options=options)
+
+    follow = commands.add_parser(
+        "follow",
+        help="watch a run until it is over",
+        epilog=f"Example: mirrorless {kind} follow {_EXAMPLES[kind]}",
+    )
+    cancel = commands.add_parser(
+        "cancel",
+        help="end a run: what is done stays done, and another run goes on there",
+        epilog=f"Example: mirrorless {kind} cancel {_EXAMPLES[kind]}",
+    )
+    for parser, run in ((follow, run_follow), (cancel, run_cancel)):
+        parser.add_argument("run_id", metavar="RUN", help="the run's id, as `start` and `list` tell it")
+        parser.add_argument("--flow", metavar="FLOW", help="'source->target', quoted (default: looked for in all)")
+        parser.set_defaults(run=run, kind=kind)
+
+    known = commands.add_parser("list", help="list the runs", epilog=f"Example: mirrorless {kind} list")
+    known.add_argument("--flow", metavar="FLOW", help="'source->target', quoted (default: every flow)")
+    known.set_defaults(run=run_list, kind=kind)
+
+    for parser in (start, follow, cancel, known):
+        parser.add_argument("--local", action="store_true", help="on this machine, instead of EMR Serverless")
+        parser.add_argument("--folder", metavar="DIR", help="where runs of this machine are kept (default: .lab/jobs)")
+        add_deployment(parser)
+
+
+def add_bounds(parser: argparse.ArgumentParser) -> None:
+    """Add `--from` and `--to`."""
+    parser.add_argument("--from", dest="start", metavar="PLACE", type=bound, help=f"{FORMS} (default: earliest)")
+    parser.add_argument("--to", dest="end", metavar="PLACE", type=bound, help="same, exclusive (default: latest)")
+
+
+def run_start(arguments: argparse.Namespace) -> int:
+    """Start a run, and watch it. Nothing is made before everything was checked."""
+    deployment = Deployment.of(arguments)
+    request = job_request(deployment, arguments, arguments.options(arguments))
+    if arguments.dry_run:
+        from cli.job_plan import plan_of, show_plan  # noqa: PLC0415 -- it asks the clusters
+
+        local = arguments.local or deployment.is_lab
+        cores = (arguments.size or os.cpu_count() or 1) if local else (arguments.size or USUAL_SIZE) * EXECUTOR.cores
+        with _environment(deployment.job_variables()):
+            plan = plan_of(request, cores=cores, architecture=deployment.configuration.deployment.spark.architecture)
+        show_plan(plan, as_json=arguments.json)
+        return FAILED if plan.refused else CLEAN
+    runs = runs_of(deployment, arguments, [request.flow.name])
+    view = runs.start(request, size=arguments.size)
+    if arguments.detach:
+        return _tell(view, arguments, [f"{view.run_id} was started: its files are in {view.place}"])
+    if not arguments.json:
+        print(f"{view.run_id} was started: its files are in {view.place}", flush=True)
+    return _watch(runs, view.run_id, arguments)
+
+
+def run_follow(arguments: argparse.Namespace) -> int:
+    """Watch a run until it is over. The exit code is the run's: see `cli.job_runs`."""
+    return _watch(_runs(arguments), arguments.run_id, arguments)
+
+
+def run_cancel(arguments: argparse.Namespace) -> int:
+    """End a run; one that is over already is left as it is."""
+    view = _runs(arguments).cancel(arguments.run_id)
+    if view.over:
+        return _tell(view, arguments, [f"{view.run_id} is over already: {view.state}"])
+    return _tell(view, arguments, [f"{view.run_id} is being ended: its lanes are let go within a minute."])
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """List the runs of a kind, the newest first."""
+    deployment = Deployment.of(arguments)
+    flows = deployment.flow_names(arguments.flow)
+    found = runs_of(deployment, arguments, flows).every(arguments.kind, flows)
+    if arguments.json:
+        print(json.dumps({"runs": [as_json(view) for view in found]}, indent=2))
+    elif not found:
+        print(f"No {arguments.kind} is known.")
+    else:
+        from rich.console import Console  # noqa: PLC0415 -- programs need no tables
+
+        from cli.job_table import runs_table  # noqa: PLC0415 -- same
+
+        Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(runs_table(found, now=now()))
+    return CLEAN
+
+
+def runs_of(deployment: Deployment, arguments: argparse.Namespace, flows: Sequence[FlowName]) -> Runs:
+    """Where the runs are that the arguments speak of."""
+    if arguments.local or deployment.is_lab:
+        from cli.job_local import FOLDER, LocalRuns  # noqa: PLC0415 -- a run is in one place
+
+        return LocalRuns(Path(arguments.folder or FOLDER), variables=deployment.job_variables())
+    from cli.job_emr import EmrRuns  # noqa: PLC0415 -- boto3 costs half a second
+
+    return EmrRuns(deployment, flows)
+
+
+_EXAMPLES: dict[Kind, str] = {
+    "backfill": "backfill-20261121T203355-1f3a",
+    "verify": "verify-20261121T213015-08c2",
+    "reconcile": "reconcile-20261122T071200-b4d9",
+}
+
+
+def _runs(arguments: argparse.Namespace) -> Runs:
+    deployment = Deployment.of(arguments)
+    return runs_of(deployment, arguments, deployment.flow_names(arguments.flow))
+
+
+def _watch(runs: Runs, run_id: str, arguments: argparse.Namespace) -> int:
+    from cli.job_follow import follow  # noqa: PLC0415 -- who detaches does not watch
+
+    local = arguments.local or arguments.lab is not None
+    try:
+        return follow(
+            lambda: runs.look(run_id),
+            as_lines=arguments.json,
+            every_seconds=LOCAL_SECONDS if local else REMOTE_SECONDS,
+        )
+    except KeyboardInterrupt:
+        print(f"\n{run_id} goes on. `follow` watches it again, `cancel` ends it.", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _tell(view: RunView, arguments: argparse.Namespace, told: Sequence[str]) -> int:
+    print(json.dumps(as_json(view), indent=2) if arguments.json else "\n".join(told))
+    return CLEAN
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """What a job's process is told by its environment, for a look from this one."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+LARGEST_COUNT = 10_000
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= LARGEST_COUNT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of them: write a whole number from 1")
+    return int(text)

@@ -1,0 +1,51 @@
+"""`mirrorless reconcile`: after an outage, what is new on the target, what never got there, and what becomes of it?"""
+
+from __future__ import annotations
+
+import argparse
+from typing import get_args
+
+from cli.jobs import add_kind
+from mirrorless.jobs.request import Policy, ReconcileOptions
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command `reconcile`."""
+    add_kind(
+        subparsers,
+        "reconcile",
+        summary="bring back what is new on the target after an outage, and make the flow ready to run again",
+        example="'us-east->eu-west' --policy quarantine --policy payments=replay",
+        more=_more,
+        options=options,
+    )
+
+
+def options(arguments: argparse.Namespace) -> ReconcileOptions:
+    """What was asked; policies by topic beside the one for all others."""
+    said: list[tuple[str, Policy]] = arguments.policy or []
+    general = [policy for topic, policy in said if not topic]
+    return ReconcileOptions(
+        policy=general[-1] if general else "report",
+        policies={topic: policy for topic, policy in said if topic},
+        look_only=arguments.look_only,
+    )
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--policy",
+        metavar="[TOPIC=]POLICY",
+        type=_policy,
+        action="append",
+        help="what becomes of records that were never replicated: replay, quarantine or report (default); may be "
+        "repeated, for a topic by its name",
+    )
+    parser.add_argument("--look-only", action="store_true", help="find out and report, and change nothing")
+
+
+def _policy(text: str) -> tuple[str, Policy]:
+    topic, _, policy = text.rpartition("=")
+    if policy not in get_args(Policy):
+        raise argparse.ArgumentTypeError(f"{policy!r} is no policy: write one of {', '.join(get_args(Policy))}")
+    return topic, policy  # type: ignore[return-value]  # it is one of them

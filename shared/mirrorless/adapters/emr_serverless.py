@@ -1,0 +1,166 @@
+"""What does EMR Serverless do for a flow's jobs? Starts them as the flow's parameter says, tells of them, ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from mirrorless.adapters.job_files import S3JobFiles
+from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.jobs.request import Kind
+from mirrorless.jobs.submission import ONCE, Submission, decode_submission, parameter_name
+from mirrorless.lane import FlowName
+
+TIMEOUT_MINUTES = 10_080
+"""Seven days, the longest that a batch job may run. By default it would be ended after twelve hours."""
+
+ATTEMPTS = 2
+"""A driver that is lost is started again, and its lanes go on; what has ended with a report only says so again."""
+
+GRACE_SECONDS = 60
+"""For a cancelled driver to let its lanes go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRunThere:
+    """A job run, as the service tells it."""
+
+    job_run_id: str
+    name: str
+    state: str
+    """SUBMITTED, PENDING, SCHEDULED, QUEUED, RUNNING, SUCCESS, FAILED, CANCELLING or CANCELLED."""
+    details: str = ""
+    vcpu_hours: float | None = None
+    gb_hours: float | None = None
+    """What is charged for, once that is known."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there is something to end."""
+        return self.state not in {"SUCCESS", "FAILED", "CANCELLING", "CANCELLED"}
+
+
+class EmrServerless:
+    """One flow's way to EMR Serverless. Every method raises Retriable when a service does not answer."""
+
+    def __init__(self, flow: FlowName, *, region: str | None) -> None:
+        """Read how jobs are submitted.
+
+        Raises:
+            ConfigurationError: nothing is deployed for this flow, or there is no region to look in.
+        """
+        self._where = f"{flow} in {region or 'no region'}"
+        with _Told("tell how jobs are submitted", self._where):
+            session = boto3.Session(region_name=region)
+            self._emr: Any = session.client("emr-serverless")
+            self._s3: Any = session.client("s3")
+            self.submission = _submission(session.client("ssm"), flow, self._where)
+
+    def files(self, run_id: str) -> S3JobFiles:
+        """The folder of a run."""
+        submission = self.submission
+        prefix = f"{submission.prefix}jobs/{run_id}"
+        return S3JobFiles(submission.bucket, prefix, kms_key_arn=submission.kms_key_arn, client=self._s3)
+
+    def start(self, run_id: str, kind: Kind, *, flow: str, most_executors: int | None) -> str:
+        """Start a run whose request is in its folder, and return the service's id of it. Asked twice, it is one run."""
+        submission = self.submission
+        confs = {**submission.confs, f"spark.emr-serverless.driverEnv.{ONCE}": "true"}
+        if most_executors is not None:
+            confs["spark.dynamicAllocation.maxExecutors"] = str(most_executors)
+        with _Told("start the job", self._where):
+            answer = self._emr.start_job_run(
+                applicationId=submission.application_id,
+                clientToken=run_id,
+                executionRoleArn=submission.role_arn,
+                name=run_id,
+                mode="BATCH",
+                executionTimeoutMinutes=TIMEOUT_MINUTES,
+                retryPolicy={"maxAttempts": ATTEMPTS},
+                tags={"mirrorless:flow": flow, "mirrorless:job": kind},
+                jobDriver={
+                    "sparkSubmit": {
+                        "entryPoint": submission.jobs[kind],
+                        "entryPointArguments": [submission.folder(run_id)],
+                        "sparkSubmitParameters": " ".join(f"--conf {name}={value}" for name, value in confs.items()),
+                    }
+                },
+            )
+        return str(answer["jobRunId"])
+
+    def runs(self, *, since: datetime) -> Iterator[JobRunThere]:
+        """The flow's runs that were made since then, in no order that is promised."""
+        submission = self.submission
+        with _Told("list its jobs", self._where):
+            pages = self._emr.get_paginator("list_job_runs").paginate(
+                applicationId=submission.application_id, createdAtAfter=since
+            )
+            for page in pages:
+                for each in page["jobRuns"]:
+                    if each["executionRole"] == submission.role_arn:
+                        yield JobRunThere(
+                            job_run_id=each["id"],
+                            name=each.get("name", ""),
+                            state=each["state"],
+                            details=each.get("stateDetails", ""),
+                        )
+
+    def run(self, job_run_id: str) -> JobRunThere:
+        """One run, with what it is charged for so far."""
+        with _Told("tell of the job", self._where):
+            found = self._emr.get_job_run(applicationId=self.submission.application_id, jobRunId=job_run_id)
+        told = found["jobRun"]
+        billed = told.get("billedResourceUtilization") or {}
+        return JobRunThere(
+            job_run_id=job_run_id,
+            name=told.get("name", ""),
+            state=told["state"],
+            details=told.get("stateDetails") or "",
+            vcpu_hours=billed.get("vCPUHour"),
+            gb_hours=billed.get("memoryGBHour"),
+        )
+
+    def cancel(self, job_run_id: str) -> None:
+        """End a run: its driver is told, and has some time to let its lanes go."""
+        with _Told("cancel the job", self._where):
+            self._emr.cancel_job_run(
+                applicationId=self.submission.application_id,
+                jobRunId=job_run_id,
+                shutdownGracePeriodInSeconds=GRACE_SECONDS,
+            )
+
+
+def _submission(ssm: Any, flow: FlowName, where: str) -> Submission:
+    name = parameter_name(flow)
+    try:
+        answer = ssm.get_parameter(Name=name)
+    except ssm.exceptions.ParameterNotFound:
+        raise ConfigurationError(
+            f"no jobs are deployed for this flow: there is no parameter {name}",
+            where=where,
+            hint="deploy its Spark stack (docs/deploy.md), or run the job here with --local",
+        ) from None
+    return decode_submission(answer["Parameter"]["Value"], where=name)
+
+
+class _Told:
+    """Turns botocore's errors into ours."""
+
+    def __init__(self, what: str, where: str) -> None:
+        self._what, self._where = what, where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, BotoCoreError | ClientError):
+            raise Retriable(
+                f"AWS did not {self._what}: {error}",
+                where=self._where,
+                hint="check the credentials, and that they have the rights of `python -m infra.rights.operator --jobs`",
+            ) from error

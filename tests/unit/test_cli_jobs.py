@@ -1,0 +1,299 @@
+"""What the operator asks of jobs, and what is refused before anything is made."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cli.deployment import Deployment
+from cli.job_bounds import bound, is_empty
+from cli.job_request import new_run_id, started_at
+from cli.main import main
+from cli.source import SourceView
+from mirrorless.jobs.request import Bound, ReconcileOptions, decode_request
+
+CONFIGURATION = """
+clusters:
+  us-east: {bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "111122223333"}
+  eu-west: {bootstrap.servers: [127.0.0.1:1], region: eu-west-1, account: "111122223333"}
+flows:
+  us-east->eu-west: {topics: [orders, "paid-.*"], topics.exclude: [paid-by-hand]}
+"""
+FLOW = "us-east->eu-west"
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import msgspec
+from mirrorless.jobs.progress import add_up
+folder = Path(sys.argv[1])
+progress = add_up([], run_id=folder.name, kind="verify", flow="us-east->eu-west", state="succeeded", phase="",
+                  started_at=0, at=1)
+(folder / "report.json").write_text('{"clean": CLEAN, "report": {"verdict": "all is proved"}}')
+(folder / "progress.json").write_bytes(msgspec.json.encode(progress))
+"""
+"""A driver that has nothing to do."""
+
+
+class Topics:
+    """A source that lists its topics."""
+
+    trouble = ""
+
+    def partitions(self) -> dict[str, int]:
+        """What it has."""
+        return {"orders": 3, "paid-online": 2, "paid-by-hand": 1, "eu-west.orders": 3, "heartbeats": 1}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration, a folder for runs, and jobs that end at once."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "replication.yaml").write_text(CONFIGURATION)
+    scripts(tmp_path, monkeypatch, clean=True)
+    monkeypatch.setattr(SourceView, "of", lambda *_: Topics())
+    return tmp_path
+
+
+def scripts(folder: Path, monkeypatch: pytest.MonkeyPatch, *, clean: bool) -> None:
+    """Put drivers in place of the jobs' own."""
+    for kind in ("backfill", "verify", "reconcile"):
+        (folder / f"{kind}.py").write_text(SCRIPT.replace("CLEAN", str(clean).lower()))
+    monkeypatch.setattr("cli.job_local.SCRIPTS", folder)
+
+
+def start(kind: str, *words: str) -> int:
+    return main([kind, "start", FLOW, *words, "--local", "--json"])
+
+
+def request(place: Path) -> Any:
+    """The request of the only run."""
+    (found,) = place.glob(".lab/jobs/*/request.json")
+    return decode_request(found.read_bytes())
+
+
+# Places in a topic's history
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", Bound("earliest")),
+        ("latest", Bound("latest")),
+        ("offset:4711", Bound("offset", 4711)),
+        ("1795297000000", Bound("timestamp", 1_795_297_000_000)),
+        ("2026-11-21T20:30:00Z", Bound("timestamp", 1_795_293_000_000)),
+        ("2026-11-21T21:30:00+01:00", Bound("timestamp", 1_795_293_000_000)),
+    ],
+)
+def test_a_place_in_history_is_written_in_five_ways(text: str, expected: Bound) -> None:
+    assert bound(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("4711", "write offset:4711"),
+        ("offset:-1", "not an offset"),
+        ("offset:", "not an offset"),
+        ("yesterday", "no place in a topic's history"),
+        ("2026-11-21", "write 2026-11-21T00:00:00Z"),
+        ("2026-11-21T20:30:00", "whose clock"),
+        ("1969-01-01T00:00:00Z", "before 1970"),
+        ("9" * 20, "no time in milliseconds"),
+    ],
+)
+def test_a_place_that_cannot_be_meant_is_refused_with_what_to_write(text: str, says: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=says):
+        bound(text)
+
+
+def test_two_places_with_nothing_between_them_are_noticed() -> None:
+    assert is_empty(Bound("offset", 5), Bound("offset", 5))
+    assert is_empty(Bound("latest"), Bound("latest"))
+    assert not is_empty(Bound("offset", 5), Bound("timestamp", 1))
+    assert not is_empty(Bound("earliest"), Bound("latest"))
+
+
+def test_a_runs_id_says_when_it_was_asked_for() -> None:
+    first = new_run_id("verify")
+
+    assert first.startswith("verify-2")
+    assert started_at(first) > 1_700_000_000_000
+    assert started_at("something-else") == 0
+    assert len({new_run_id("verify") for _ in range(50)}) > 1
+
+
+# Requests
+
+
+def test_without_topics_all_of_the_flow_are_meant_but_for_heartbeats(place: Path) -> None:
+    assert start("verify") == 0
+
+    asked = request(place)
+    assert asked.topics == ("orders", "paid-online")
+    assert asked.flow.flow == FLOW
+    assert asked.flow.tables.offset_map == "mirrorless-offset-map-us-east_eu-west"
+    assert asked.flow.tables_role is None
+    assert asked.aliases == ("eu-west", "us-east")
+
+
+def test_everything_that_a_backfill_is_asked_reaches_its_driver(place: Path) -> None:
+    words = "orders --partition 2 --partition 0 --from offset:7 --to 2026-11-21T20:30:00Z --archive s3://a/b --into old"
+    caps = "--max-mb-per-second 1.5 --free-gb 10 --force --parallelism 3"
+
+    assert start("backfill", *words.split(), *caps.split()) == 0
+
+    asked = request(place)
+    assert asked.partitions == {"orders": (0, 2)}
+    assert asked.parallelism == 3
+    options = msgspec.to_builtins(asked.options)
+    assert options.pop("start") == {"kind": "offset", "value": 7}
+    assert options.pop("end") == {"kind": "timestamp", "value": 1_795_293_000_000}
+    assert options == {
+        "kind": "backfill",
+        "archive": "s3://a/b",
+        "into": "old",
+        "max_mb_per_second": 1.5,
+        "free_gb": 10.0,
+        "force": True,
+        "handover_seconds": 120,
+    }
+
+
+def test_a_policy_is_for_all_topics_or_for_one(place: Path) -> None:
+    assert start("reconcile", "--policy", "quarantine", "--policy", "orders=replay", "--look-only") == 0
+
+    assert request(place).options == ReconcileOptions(
+        policy="quarantine", policies={"orders": "replay"}, look_only=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["verify", "start", "us-east->mars"], "mars"),
+        (["verify", "start", "nonsense"], "not a flow"),
+        (["verify", "start", FLOW, "nothing"], "not replicated by this flow"),
+        (["verify", "start", FLOW, "paid-by-hand"], "not replicated by this flow"),
+        (["verify", "start", FLOW, "eu-west.orders"], "not replicated by this flow"),
+        (["verify", "start", FLOW, "orders", "--partition", "3"], "no partition 3"),
+        (["verify", "start", FLOW, "--from", "latest"], "nothing lies from latest"),
+        (["backfill", "start", FLOW, "--max-mb-per-second", "0"], "nothing would ever be copied"),
+        (["reconcile", "start", FLOW, "--policy", "nothing=replay"], "none of the topics"),
+        (["verify", "follow", "verify-20261121T203355-1f3a"], "no such run"),
+        (["verify", "cancel", "verify-20261121T203355-1f3a"], "no such run"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_made(
+    words: list[str], says: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--local"]) == 2
+
+    assert says in capsys.readouterr().err
+    assert not (place / ".lab").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["verify", "start", FLOW, "--into", "x"], "unrecognized arguments: --into"),
+        (["backfill", "start", FLOW, "--from", "yesterday"], "no place in a topic's history"),
+        (["reconcile", "start", FLOW, "--policy", "burn"], "is no policy"),
+        (["verify", "start", FLOW, "--size", "0"], "whole number from 1"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused_by_the_parser(
+    words: list[str], says: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(words)
+
+    assert exit_.value.code == 2
+    assert says in capsys.readouterr().err
+    assert not (place / ".lab").exists()
+
+
+def test_a_silent_source_keeps_a_verification_of_named_topics_from_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The source may be the very thing that is down; the digests are enough."""
+    monkeypatch.setattr(SourceView, "of", lambda *_: SourceView(None, "it is down"))
+
+    assert start("verify", "orders") == 0
+    assert request(place).topics == ("orders",)
+    assert start("verify") == 1
+    assert start("backfill", "orders") == 1
+    assert "it is down" in capsys.readouterr().out
+
+
+def test_in_a_lab_a_job_is_told_the_labs_clusters_and_tables(place: Path) -> None:
+    tables = {name: f"lab-{name}" for name in ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")}
+    state = {
+        "config": str(place / "replication.yaml"),
+        "clusters": {"us-east": {"bootstrap": "127.0.0.1:7"}, "eu-west": {"bootstrap": "127.0.0.1:8"}},
+        "dynamodb": {"endpoint": "http://127.0.0.1:9"},
+        "tables": tables,
+    }
+    (place / "lab.json").write_text(json.dumps(state))
+
+    assert main(["verify", "start", FLOW, "--lab", "lab.json", "--json"]) == 0
+
+    asked = request(place)
+    assert (asked.flow.source.bootstrap, asked.flow.target.bootstrap) == ("127.0.0.1:7", "127.0.0.1:8")
+    assert msgspec.to_builtins(asked.flow.tables) == tables
+    lab = Deployment.of(argparse.Namespace(lab="lab.json", config=""))
+    assert lab.job_variables()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:9"
+
+
+# Watching
+
+
+def test_a_run_that_found_something_ends_the_command_with_three(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripts(place, monkeypatch, clean=False)
+
+    assert start("verify") == 3
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[-1]["over"] is True
+    assert lines[-1]["exit_code"] == 3
+    assert lines[-1]["state"] == "succeeded"
+    assert lines[-1]["verdict"] == "all is proved"
+    assert Path(lines[-1]["report"]).exists()
+
+
+def test_whoever_detaches_follows_later(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "start", FLOW, "--local", "--detach"]) == 0
+    run_id = request(place).run_id
+    assert run_id in capsys.readouterr().out
+
+    assert main(["verify", "follow", run_id, "--local"]) == 0
+
+    told = capsys.readouterr().out
+    assert "all is proved" in told
+    assert f"{run_id}/report.html" in told
+
+
+@pytest.mark.usefixtures("place")
+def test_runs_are_listed_the_newest_first_and_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    assert start("verify") == 0
+    assert start("backfill", "orders") == 0
+    capsys.readouterr()
+
+    assert main(["verify", "list", "--local"]) == 0
+    table = capsys.readouterr().out
+    assert main(["verify", "list", "--local", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["runs"]
+
+    assert [each["kind"] for each in listed] == ["verify"]
+    assert "succeeded" in table
+    assert listed[0]["run_id"] in table
+    assert main(["reconcile", "list", "--local"]) == 0
+    assert "No reconcile is known" in capsys.readouterr().out

@@ -1,0 +1,235 @@
+"""A run on EMR Serverless is started once, as the deployment says, and found again by its id."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+import msgspec
+import pytest
+from moto import mock_aws
+from moto.emrserverless.models import emrserverless_backends
+
+from cli.bad_input import BadInput
+from cli.deployment import Deployment
+from cli.job_emr import THERE, EmrRuns, state_of
+from cli.job_request import new_run_id
+from mirrorless.adapters.emr_serverless import JobRunThere
+from mirrorless.adapters.job_files import S3JobFiles
+from mirrorless.errors import ConfigurationError
+from mirrorless.jobs.files import PROGRESS, REPORT
+from mirrorless.jobs.progress import JobProgress, RunState
+from mirrorless.jobs.request import JobRequest, VerifyOptions, decode_request
+from mirrorless.jobs.submission import parameter_name
+from mirrorless.lane import FlowName
+
+ACCOUNT, REGION, BUCKET = "123456789012", "eu-west-1", "mirrorless-bucket"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/mirrorless-jobs-us-east_eu-west"
+FLOW = FlowName("us-east", "eu-west")
+CONFIGURATION = """
+clusters:
+  us-east: {bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "123456789012"}
+  eu-west: {bootstrap.servers: [127.0.0.1:1], region: eu-west-1, account: "123456789012"}
+flows:
+  us-east->eu-west: {topics: [orders]}
+"""
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """What the Spark stack deploys; the application's id."""
+    for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": REGION}.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        boto3.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+        made = boto3.client("emr-serverless").create_application(
+            name="mirrorless-eu-west", releaseLabel="emr-7.0.0", type="SPARK", clientToken="t"
+        )
+        submission = {
+            "application_id": made["applicationId"],
+            "role_arn": ROLE,
+            "bucket": BUCKET,
+            "prefix": "flows/us-east_eu-west/",
+            "jobs": {kind: f"s3://assets/{kind}.py" for kind in ("backfill", "verify", "reconcile")},
+            "confs": {"spark.submit.pyFiles": "s3://assets/p.zip", "spark.archives": "s3://assets/e.tgz#environment"},
+            "log_group": "/aws/emr-serverless/mirrorless-eu-west",
+            "most_executors": 31,
+            "added.later": 1,
+        }
+        boto3.client("ssm").put_parameter(Name=parameter_name(FLOW), Value=json.dumps(submission), Type="String")
+        yield made["applicationId"]
+
+
+def deployment(folder: Path, text: str = CONFIGURATION) -> Deployment:
+    path = folder / "replication.yaml"
+    path.write_text(text)
+    return Deployment(config=path)
+
+
+@pytest.fixture
+def runs(aws: str, tmp_path: Path) -> EmrRuns:
+    """The operator's view of what is deployed."""
+    assert aws
+    return EmrRuns(deployment(tmp_path), [FLOW])
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> JobRequest:
+    """A request for a verification."""
+    flow = deployment(tmp_path).job_settings(FLOW)
+    return JobRequest(run_id=new_run_id("verify"), flow=flow, topics=("orders",), options=VerifyOptions())
+
+
+def there(application: str) -> Any:
+    """The only job run, as the service keeps it."""
+    (found,) = emrserverless_backends[ACCOUNT][REGION].job_runs[application]
+    return found
+
+
+def files(asked: JobRequest) -> S3JobFiles:
+    return S3JobFiles(BUCKET, f"flows/us-east_eu-west/jobs/{asked.run_id}", client=boto3.client("s3"))
+
+
+def says(asked: JobRequest, state: RunState, *, clean: bool | None = None, error: str = "") -> None:
+    """What the driver leaves in the run's folder."""
+    progress = JobProgress(run_id=asked.run_id, kind="verify", flow=str(FLOW), state=state, error=error)
+    files(asked).write(PROGRESS, msgspec.json.encode(progress))
+    if clean is not None:
+        files(asked).write(REPORT, json.dumps({"clean": clean, "report": {"verdict": "it is so"}}).encode())
+
+
+def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, asked: JobRequest) -> None:
+    view = runs.start(asked, size=4)
+
+    made = there(aws)
+    made.state = "SUBMITTED"
+    spark = made.job_driver["sparkSubmit"]
+    assert (made.name, made.client_token, made.execution_role_arn) == (asked.run_id, asked.run_id, ROLE)
+    assert spark["entryPoint"] == "s3://assets/verify.py"
+    assert spark["entryPointArguments"] == [view.place]
+    assert spark["sparkSubmitParameters"].split(" --conf ") == [
+        "--conf spark.submit.pyFiles=s3://assets/p.zip",
+        "spark.archives=s3://assets/e.tgz#environment",
+        "spark.emr-serverless.driverEnv.MIRRORLESS_ENDS_ONCE=true",
+        "spark.dynamicAllocation.maxExecutors=4",
+    ]
+    assert made.tags == {"mirrorless:flow": "us-east->eu-west", "mirrorless:job": "verify"}
+    assert decode_request(files(asked).read("request.json") or b"") == asked
+    assert runs.look(asked.run_id).state == "starting"
+    assert view.more["log_group"] == "/aws/emr-serverless/mirrorless-eu-west"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        # the service, the driver; what that comes to
+        ("SUBMITTED", None, "starting"),
+        ("QUEUED", None, "starting"),
+        ("RUNNING", "running", "running"),
+        ("RUNNING", "failed", "running"),  # an attempt failed, another one runs
+        ("CANCELLING", "running", "running"),
+        ("CANCELLED", "cancelled", "cancelled"),
+        ("SUCCESS", "succeeded", "succeeded"),
+        ("FAILED", "succeeded", "succeeded"),  # it found something, and said so by its exit code
+        ("FAILED", "failed", "failed"),
+        ("FAILED", "running", "failed"),  # killed
+        ("FAILED", None, "failed"),
+    ],
+)
+def test_what_the_service_and_the_driver_say_is_one_state(case: Any) -> None:
+    emr, driver, expected = case
+    error = "the target is gone" if driver == "failed" else ""
+    said = JobProgress(run_id="r", kind="verify", flow="f", state=driver, error=error) if driver else None
+
+    state, why = state_of(JobRunThere(job_run_id="1", name="r", state=emr, details="out of memory"), said)
+
+    assert state == expected
+    if state == "failed":
+        assert why == (error or "out of memory")
+
+
+def test_a_driver_that_found_something_ends_the_command_with_three(aws: str, runs: EmrRuns, asked: JobRequest) -> None:
+    runs.start(asked, size=None)
+    there(aws).state = "FAILED"
+    says(asked, "succeeded", clean=False)
+
+    view = runs.look(asked.run_id)
+
+    assert (view.state, view.exit_code, view.verdict) == ("succeeded", 3, "it is so")
+
+
+def test_a_run_is_cancelled_once(aws: str, runs: EmrRuns, asked: JobRequest) -> None:
+    runs.start(asked, size=None)
+    there(aws).state = "RUNNING"
+
+    assert runs.cancel(asked.run_id).state == "cancelled"
+    there(aws).state = "SUCCESS"
+    runs.cancel(asked.run_id)
+
+    assert there(aws).state == "SUCCESS"
+
+
+def test_a_run_whose_id_there_was_not_noted_is_found_by_its_name(aws: str, runs: EmrRuns, asked: JobRequest) -> None:
+    """The command may have been killed between the two."""
+    runs.start(asked, size=None)
+    there(aws).created_at = datetime.now(UTC).replace(tzinfo=None)
+    boto3.client("s3").delete_object(Bucket=BUCKET, Key=f"flows/us-east_eu-west/jobs/{asked.run_id}/{THERE}")
+
+    assert runs.look(asked.run_id).more["job_run_id"]
+
+
+def test_a_request_that_was_never_submitted_says_so(runs: EmrRuns, asked: JobRequest) -> None:
+    runs.start(asked, size=None)
+    other = msgspec.structs.replace(asked, run_id=new_run_id("verify"))
+    files(other).write("request.json", msgspec.json.encode(other))
+
+    view = runs.look(other.run_id)
+
+    assert view.state == "failed"
+    assert "knows nothing of it" in view.error
+
+
+def test_the_runs_of_a_kind_are_listed(runs: EmrRuns, asked: JobRequest) -> None:
+    runs.start(asked, size=None)
+    says(asked, "running")
+
+    (view,) = runs.every("verify", [FLOW])
+
+    assert view.run_id == asked.run_id
+    assert view.progress is not None
+    assert runs.every("backfill", [FLOW]) == []
+
+
+def test_more_executors_than_there_is_room_for_are_refused_before_anything_is_made(
+    aws: str, runs: EmrRuns, asked: JobRequest
+) -> None:
+    with pytest.raises(BadInput, match="room for 31"):
+        runs.start(asked, size=32)
+
+    assert files(asked).names() == []
+    assert aws not in emrserverless_backends[ACCOUNT][REGION].job_runs
+
+
+def test_a_flow_without_deployed_jobs_says_what_to_deploy(aws: str, tmp_path: Path, asked: JobRequest) -> None:
+    assert aws
+    boto3.client("ssm").delete_parameter(Name=parameter_name(FLOW))
+
+    with pytest.raises(ConfigurationError, match="no parameter /mirrorless/us-east_eu-west/jobs"):
+        EmrRuns(deployment(tmp_path), [FLOW]).start(asked, size=None)
+
+
+def test_a_deployment_without_spark_says_so(aws: str, tmp_path: Path, asked: JobRequest) -> None:
+    assert aws
+    without = deployment(tmp_path, CONFIGURATION + "deployment: {spark: {enabled: false}}\n")
+
+    with pytest.raises(ConfigurationError, match="not enabled"):
+        EmrRuns(without, [FLOW]).start(asked, size=None)
+
+
+def test_a_run_that_nobody_asked_for_is_none(runs: EmrRuns) -> None:
+    with pytest.raises(BadInput, match="no such run"):
+        runs.look("verify-20261121T203355-1f3a")

@@ -1,0 +1,147 @@
+"""A run on this machine is a process of its own: it is watched, ended, and never taken for another one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli.bad_input import BadInput
+from cli.job_local import _STARTED, PROCESS, LocalRuns
+from cli.job_request import new_run_id
+from cli.job_runs import RunView
+from mirrorless.jobs.request import JobRequest, VerifyOptions
+from mirrorless.lane import FlowName
+from mirrorless.settings import ClusterSettings, FlowSettings
+
+FLOW = FlowSettings(
+    flow="us-east->eu-west",
+    source=ClusterSettings(alias="us-east", bootstrap="127.0.0.1:1"),
+    target=ClusterSettings(alias="eu-west", bootstrap="127.0.0.1:1"),
+)
+
+DRIVER = """
+import os, signal, sys, time
+from pathlib import Path
+import msgspec
+from mirrorless.jobs.progress import add_up
+
+def say(state):
+    progress = add_up([], run_id="r", kind="verify", flow="f", state=state, phase="", started_at=0, at=1, error="")
+    folder = Path(sys.argv[1])
+    (folder / ".new").write_bytes(msgspec.json.encode(progress))
+    (folder / ".new").replace(folder / "progress.json")
+
+def end(*_):
+    say("cancelled")
+    sys.exit(1)
+
+signal.signal(signal.SIGTERM, end)
+say("running")
+print(os.environ["MIRRORLESS_SPARK_MASTER"], os.environ["WHERE"], flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalRuns]:
+    """Runs whose driver goes on until it is told to end."""
+    scripts = tmp_path / "spark"
+    scripts.mkdir()
+    (scripts / "verify.py").write_text(DRIVER)
+    monkeypatch.setattr("cli.job_local.SCRIPTS", scripts)
+    made = LocalRuns(tmp_path / "jobs", variables={"WHERE": "in the lab"})
+    yield made
+    for process in _STARTED.values():
+        process.kill()
+        process.wait()
+    _STARTED.clear()
+
+
+def request() -> JobRequest:
+    return JobRequest(run_id=new_run_id("verify"), flow=FLOW, topics=("orders",), options=VerifyOptions())
+
+
+def await_(runs: LocalRuns, run_id: str, wanted: Callable[[RunView], bool]) -> RunView:
+    end = time.monotonic() + 20
+    while not wanted(view := runs.look(run_id)):
+        assert time.monotonic() < end, view
+        time.sleep(0.02)
+    return view
+
+
+def running(runs: LocalRuns) -> RunView:
+    asked = request()
+    runs.start(asked, size=3)
+    return await_(runs, asked.run_id, lambda view: view.state == "running")
+
+
+def pid_of(view: RunView) -> int:
+    return int(msgspec.json.decode((Path(view.place) / PROCESS).read_bytes())["pid"])
+
+
+def test_a_run_is_started_watched_and_cancelled(runs: LocalRuns) -> None:
+    view = running(runs)
+
+    runs.cancel(view.run_id)
+
+    ended = await_(runs, view.run_id, lambda view: view.over)
+    assert (ended.state, ended.exit_code) == ("cancelled", 1)
+    assert (Path(view.place) / "driver.log").read_text() == "local[3,4] in the lab\n"
+
+
+def test_a_driver_that_was_killed_is_found_out(runs: LocalRuns) -> None:
+    """It leaves its last word behind: `running`."""
+    view = running(runs)
+
+    os.kill(pid_of(view), signal.SIGKILL)
+
+    ended = await_(runs, view.run_id, lambda view: view.over)
+    assert (ended.state, ended.exit_code) == ("failed", 1)
+    assert "driver.log" in ended.error
+
+
+def test_another_command_finds_the_run_too(runs: LocalRuns, tmp_path: Path) -> None:
+    view = running(runs)
+    mine = dict(_STARTED)
+    _STARTED.clear()  # it is none of its children
+    others = LocalRuns(tmp_path / "jobs", variables={})
+
+    assert others.look(view.run_id).state == "running"
+    assert [each.run_id for each in others.every("verify", [FlowName("us-east", "eu-west")])] == [view.run_id]
+    assert others.every("verify", [FlowName("eu-west", "us-east")]) == []
+    assert others.every("backfill", [FlowName("us-east", "eu-west")]) == []
+    others.cancel(view.run_id)
+    assert await_(others, view.run_id, lambda view: view.over).state == "cancelled"
+    _STARTED.update(mine)
+
+
+def test_a_process_that_has_only_the_number_of_the_driver_is_left_alone(runs: LocalRuns, tmp_path: Path) -> None:
+    view = running(runs)
+    os.kill(pid_of(view), signal.SIGKILL)
+    await_(runs, view.run_id, lambda view: view.over)
+    _STARTED.clear()
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        (Path(view.place) / PROCESS).write_text(f'{{"pid": {stranger.pid}}}')
+        others = LocalRuns(tmp_path / "jobs", variables={})
+
+        assert others.cancel(view.run_id).state == "failed"
+
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_run_that_nobody_asked_for_is_none(runs: LocalRuns) -> None:
+    with pytest.raises(BadInput, match="no such run"):
+        runs.look("verify-20261121T203355-1f3a")
