@@ -93,6 +93,7 @@ class Results:
     say: Callable[[str], None]
     finish: Callable[[Run], None] = lambda _: None
     """Adds what follows from the measurements."""
+    _said: str = ""
     _known: dict[tuple[str, str, str, int, str], Measurement] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -115,7 +116,10 @@ class Results:
         self.write()
         shown = f"FAILED: {measurement.failed.splitlines()[0]}" if measurement.failed else _shown(measurement.figures)
         place = f"{measurement.kind} {measurement.case}"
-        self.say(f"{place:<24} round {measurement.round}  {measurement.side:<24} {shown}")
+        line = f"{place:<24} round {measurement.round}  {measurement.side:<24} {shown}"
+        if line != self._said:  # the same one, in another pair
+            self.say(line)
+        self._said = line
 
     def not_measured(self, what: str, why: str) -> None:
         """Say in the report what is missing, and why."""
