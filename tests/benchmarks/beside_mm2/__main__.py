@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mirrorless.reports.page import render
-from tests.benchmarks.beside_mm2 import latency, throughput
+from tests.benchmarks.beside_mm2 import catch_up, lagging, latency, pipe, recovery, throughput
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.pages import markdown, report_of
 from tests.benchmarks.beside_mm2.profiles import PROFILES, Profile
@@ -82,7 +82,14 @@ def _throughput(ground: Ground, results: Results, profile: Profile) -> None:
             throughput.measure(ground, results, plan, number=number)
 
 
-PARTS: dict[str, Part] = {"throughput": _throughput, "latency": latency.measure}
+PARTS: dict[str, Part] = {
+    "throughput": _throughput,
+    "latency": latency.measure,
+    "catch-up": catch_up.measure,
+    "recovery": recovery.measure,
+    "pipe": pipe.measure,
+    "translation": lagging.measure,
+}
 """In the order in which they are measured."""
 
 

@@ -86,7 +86,7 @@ def _last_numbers(ground: Ground, topic: str, ends: Mapping[int, int]) -> dict[i
                 if partition is None:
                     continue
                 if error is None and value is not None:
-                    found[partition] = int.from_bytes(value[:8], "big")
+                    found[partition] = int(value[:8], 16)
                 elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                     unread.discard(partition)
     finally:

@@ -101,6 +101,11 @@ class Ground:
         """The end of each partition of a topic of the target, as a reader sees it; one that is not there is absent."""
         return _ends(self.target_admin, topic, committed=committed)
 
+    def drop(self, remote_topic: str) -> None:
+        """Delete a topic of the target, if it is there."""
+        if remote_topic in self.target_admin.list_topics(timeout=ANSWER_S).topics:
+            self.target_admin.delete_topics([remote_topic])[remote_topic].result(ANSWER_S)
+
     def clear(self, topic: str, remote_topics: Iterable[str]) -> None:
         """Throw the records of a topic away, on both sides."""
         for admin, names in ((self.source_admin, [topic]), (self.target_admin, list(remote_topics))):

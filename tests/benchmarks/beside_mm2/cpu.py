@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tests.lab_process import running
+from tests.lab_process import descendants, running
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _MEGABYTE_PAGES = 2**20 // os.sysconf("SC_PAGE_SIZE")
@@ -37,12 +37,34 @@ def children(pid: int) -> float:
     return sum(_times(pid)[2:]) + sum(sum(_times(child)) for child in living)
 
 
+def family(pid: int) -> float:
+    """CPU-seconds of a process and of everything that came of it, as far as that lives or was waited for."""
+    return sum(sum(_times(each)) for each in _everybody(pid))
+
+
+def family_resident_mb(pid: int) -> float:
+    """Resident memory of a process and of everything that came of it, in MB; shared pages count in each."""
+    return sum(map(resident_mb, _everybody(pid)))
+
+
 def resident_mb(pid: int) -> float:
     """Resident memory of a process in MB; 0 when it is gone."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) / _MEGABYTE_PAGES
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
+
+
+def _everybody(pid: int) -> set[int]:
+    return {pid} | {child for child, _ in descendants(pid)}
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped (SIGSTOP), or gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TtZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def _times(pid: int) -> tuple[float, ...]:

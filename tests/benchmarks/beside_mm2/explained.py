@@ -45,7 +45,8 @@ second, as Lambda does where a mapping says nothing. MM2's tuning waits as well:
 """,
     "catch-up": """
 A backlog lies on the source when the side is started, cold. Seconds are from the start of its process until the last
-record is visible; CPU is all that its processes take, from their start.
+record is visible; CPU is all that its processes take, from their start. The backfill job runs Spark on this machine,
+driver and workers on the same cores.
 """,
     "recovery": """
 While records flow, the replicator is killed with SIGKILL, or the target's broker is killed and started again at once.

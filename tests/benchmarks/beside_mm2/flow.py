@@ -99,6 +99,7 @@ class Reader:
     """Of each record, when it was first seen: number, ns since it was handed to the producer."""
     ready: threading.Event = field(default_factory=threading.Event)
     failed: str = ""
+    _complete: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread = field(init=False)
 
@@ -117,6 +118,12 @@ class Reader:
     def duplicates(self) -> int:
         """Records that were seen again, each time counted."""
         return sum(self.seen.values()) - len(self.seen)
+
+    def has_all(self, due: int) -> bool:
+        """Whether every record below this number was seen."""
+        while self._complete < due and self._complete in self.seen:
+            self._complete += 1
+        return self._complete >= due
 
     def _run(self) -> None:
         try:

@@ -52,7 +52,7 @@ def measure(ground: Ground, results: Results, profile: Profile) -> None:
         for side in sides:
             results.say(f"starting {side.name}")
             side.start()
-            _prime(ground, side, topic_of[side.name])
+            prime(ground, side, topic_of[side.name])
         for turn, rate in due:
             for side in sides if turn % 2 else sides[::-1]:
                 topic = topic_of[side.name]
@@ -73,7 +73,7 @@ def _known(results: Results, sides: Sequence[Side], turn: int, rate: int) -> boo
     return all(results.has(KIND, other, f"{rate}/s", turn, (side.name,)) for side in sides for other in _others(side))
 
 
-def _prime(ground: Ground, side: Side, topic: str) -> None:
+def prime(ground: Ground, side: Side, topic: str) -> None:
     """Let the remote topic come into being, and the code become warm."""
     with Writer(ground.source.bootstrap, topic, PARTITIONS, FIRST_RATE):
         time.sleep(FIRST_WARM_S)  # the warm-up itself

@@ -80,6 +80,12 @@ class Mirrorless(Server):
         """The pids of the function's execution environments."""
         return sorted(child for (child, _), parent in running().items() if parent == self.pid)
 
+    def kill_busy(self) -> None:
+        """SIGKILL one execution environment, one that works if there is one: idle ones are stopped (SIGSTOP)."""
+        pids = self.environments()
+        if pids:
+            os.kill(min(pids, key=cpu.is_stopped), signal.SIGKILL)
+
     def freeze(self) -> None:
         """Stop polling where it is (SIGSTOP); idle functions are frozen anyway."""
         if self._process:

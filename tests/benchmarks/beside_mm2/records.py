@@ -1,7 +1,7 @@
 """Which records are copied? The same for every side, from a fixed seed: half of each value's bits are compressible.
 
-A value begins with its number in its partition (8 bytes, big-endian), so that whoever reads the last record of a
-partition knows that it is the last. Hexadecimal digits of random bytes follow: a codec halves them, as it does JSON.
+A value begins with its number in its partition (8 hexadecimal digits), so that whoever reads the last record of a
+partition knows that it is the last. The digits of random bytes follow: a codec halves them, as it does JSON.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def fill(bootstrap: str, topic: str, records: Shape, *, seed: int = 1) -> None:
     # The last of each partition is looked at: a report per record would double the cost of filling.
     last = records.per_partition - 1
     for number in range(records.per_partition):
-        head, key = number.to_bytes(8, "big"), KEY % number
+        head, key = b"%08x" % number, KEY % number
         for partition in range(records.partitions):
             value = head + tails[(number + partition) % TEMPLATES]
             while True:

@@ -32,6 +32,8 @@ SHOWN = (
     "duplicates",
     "duplicates_uncommitted",
     "lost",
+    "reread_mean",
+    "reread_worst",
 )
 """Of a measurement's figures, on the terminal."""
 SHORT = 100
