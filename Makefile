@@ -18,13 +18,16 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo lab translate test check lint types imports unit integration sample soak bench bench-parts docs lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo demo-failover lab translate test check lint types imports unit integration sample soak bench bench-parts docs lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY) ## two real clusters, two faults, a group that moves there and back; audits every record (about 90 s)
 	@$(BIN)/python -m lab demo
+
+demo-failover: $(READY) ## lose a region, move over, reconcile, come back; accounts for every record (about 3 minutes)
+	@$(BIN)/python -m lab failover
 
 lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=file.json
 	@$(BIN)/python -m lab up --config $(or $(CONFIG),replication.example.yaml) --state $(STATE)

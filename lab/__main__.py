@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from lab import demo, soak, up
+from lab import demo, failover, soak, up
 from mirrorless.errors import MirrorlessError
 
 INTERRUPTED = 130
@@ -16,7 +16,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one of the lab's commands."""
     parser = argparse.ArgumentParser(prog="python -m lab", description="Run Mirrorless on this machine, and break it.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (up, demo, soak):
+    for command in (up, demo, failover, soak):
         command.add_parser(subparsers)
     arguments = parser.parse_args(argv)
     try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -55,9 +55,29 @@ SHAPES: Mapping[str, TopicShape] = {
 class Workload:
     """What applications write to one cluster."""
 
-    def __init__(self, bootstrap: str, *, records: int, seed: int, seconds: float) -> None:
-        """Args: records: to produce, aborted ones included. seconds: over which they are spread."""
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        records: int,
+        seed: int,
+        seconds: float,
+        topics: Sequence[str] = tuple(SHAPES),
+        name: Callable[[str], str] = str,
+    ) -> None:
+        """Say what to write.
+
+        Args:
+            bootstrap: the cluster.
+            records: to produce, aborted ones included.
+            seed: of everything but the time.
+            seconds: over which they are spread.
+            topics: of `SHAPES`.
+            name: what a topic is called on this cluster.
+        """
         self._bootstrap = bootstrap
+        self._shapes = {topic: SHAPES[topic] for topic in topics}
+        self._name = name
         self._records = records
         self._seconds = seconds
         self._random = Random(seed)  # noqa: S311 -- a workload, not a secret
@@ -76,7 +96,10 @@ class Workload:
 
     def create_topics(self) -> None:
         """Create the topics that are not there."""
-        topics = [NewTopic(name, shape.partitions, 1, config=dict(shape.configs)) for name, shape in SHAPES.items()]
+        topics = [
+            NewTopic(self._name(topic), shape.partitions, 1, config=dict(shape.configs))
+            for topic, shape in self._shapes.items()
+        ]
         create_topics(self._bootstrap, topics)
 
     def stop(self) -> None:
@@ -93,9 +116,9 @@ class Workload:
         transactional = self._producer({"transactional.id": f"payments-{time.time_ns()}"})
         transactional.init_transactions(PATIENCE_SECONDS)
         began = time.monotonic()
-        large = LARGE_RECORDS
+        large = LARGE_RECORDS if "audit-log" in self._shapes else 0
         while self._produced < self._records and not self._stopped.is_set():
-            topic = self._random.choices(list(SHAPES), [shape.share for shape in SHAPES.values()])[0]
+            topic = self._random.choices(list(self._shapes), [shape.share for shape in self._shapes.values()])[0]
             if topic == "payments":
                 self._transaction(transactional)
             else:
@@ -129,7 +152,7 @@ class Workload:
         partition = self._random.randrange(SHAPES[topic].partitions)
         while True:
             try:
-                producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
+                producer.produce(self._name(topic), value, key, partition, timestamp=timestamp, headers=headers)
                 break
             except BufferError:
                 producer.poll(0.1)  # the queue is full until the cluster has taken some

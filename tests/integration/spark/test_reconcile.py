@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,8 @@ from pyspark.sql import SparkSession
 
 from mirrorless.adapters.jobs.reconcile import Step
 from tests.failover_stage import FailoverStage
-from tests.lane_stage import LaneStage
+from tests.lane_stage import Crash, LaneStage
+from tests.readback import read_topic
 
 pytestmark = pytest.mark.integration
 
@@ -67,3 +69,113 @@ def test_what_is_new_comes_back_once_and_what_is_orphaned_is_reported(failover: 
     failover.replicate()
     assert failover.target_values() == [b"0", b"1", b"2", *BACK, b"live"]
     assert failover.target_values(1) == [b"other"]
+
+
+def test_quarantined_orphans_are_copied_once_beside_the_remote_topic(failover: FailoverStage) -> None:
+    fail_over(failover)
+    for _ in range(2):
+        failover.hold()
+        outcome = failover.reconcile("quarantine")
+        assert outcome.clean, outcome.found
+        assert failover.target_values(topic=f"{failover.remote}.orphans") == ORPHANS
+    assert (outcome.found["totals"]["orphans"], outcome.found["totals"]["orphans_moved"]) == (2, 2)
+    (loss,) = failover.stage.ledger.read(failover.stage.lane())
+    assert f"copied to {failover.remote}.orphans" in loss.detail
+
+
+def test_a_job_that_dies_after_every_step_in_turn_is_made_up_for_by_the_next_run(failover: FailoverStage) -> None:
+    fail_over(failover)
+    for step in STEPS:
+        with pytest.raises(Crash):
+            failover.reconcile("replay", on_step=partial(crash_after, step))
+        assert failover.held() == [0, 1]
+    outcome = failover.reconcile("replay")
+    totals = outcome.found["totals"]
+    assert outcome.clean, outcome.found
+    assert (totals["copied_back"], totals["orphans"], totals["orphans_moved"], totals["unmapped"]) == (3, 2, 2, 0)
+    assert failover.source_values() == [b"0", b"1", b"2", *ORPHANS, *BACK, *ORPHANS]
+    # What was written again goes to the target with the live flow, in order; what came back does not.
+    failover.on_source(b"live")
+    failover.replicate()
+    assert failover.target_values() == [b"0", b"1", b"2", *BACK, *ORPHANS, b"live"]
+
+
+def crash_after(wanted: Step, step: Step) -> None:
+    """Be gone once this step is done."""
+    if step == wanted:
+        raise Crash
+
+
+def test_groups_go_on_at_the_very_record_and_none_is_moved_back_or_under_its_members(prefixed: FailoverStage) -> None:
+    fail_over(prefixed)
+    there = {
+        each.content.value: each.offset for each in read_topic(prefixed.stage.target.bootstrap, prefixed.remote)[0]
+    }
+    prefixed.commit("in the middle", there[b"new 0"] + 1)
+    prefixed.commit("at the end", there[b"new 2"] + 1)
+    prefixed.commit("long ago", there[b"1"])
+    prefixed.commit_on_source("long ago", 3)
+    prefixed.commit("other-app", there[b"1"])
+    outcome = prefixed.reconcile("report", groups_exclude=("other-.*",))
+    groups = {each["group"]: each for each in outcome.found["groups"]}
+    assert groups.keys() == {"in the middle", "at the end", "long ago"}
+    assert {name: (each["readiness"], each["reread"]) for name, each in groups.items()} == dict.fromkeys(
+        groups, ("ready", 0)
+    )
+    assert prefixed.next_value(prefixed.committed_on_source("in the middle")[0]) is None  # the tombstone behind `new 0`
+    assert prefixed.committed_on_source("long ago") == {0: 3}
+    assert groups["long ago"]["kept"] == 2
+    prefixed.on_source(b"live")
+    assert prefixed.next_value(prefixed.committed_on_source("at the end")[0]) == b"live"
+    assert prefixed.committed_on_source("other-app") == {}
+
+
+def test_looking_changes_nothing(prefixed: FailoverStage) -> None:
+    fail_over(prefixed)
+    before = prefixed.runs()
+    totals = prefixed.reconcile("replay", look_only=True).found["totals"]
+    assert (totals["new"], totals["orphans"], totals["copied_back"]) == (3, 2, 0)
+    assert prefixed.runs() == before
+    assert prefixed.held() == [0, 1]
+    assert prefixed.source_values() == [b"0", b"1", b"2", *ORPHANS]
+    assert not prefixed.stage.ledger.read(prefixed.stage.lane())
+
+
+def test_a_source_that_came_back_as_another_one_is_left_alone(prefixed: FailoverStage) -> None:
+    fail_over(prefixed)
+    prefixed.stage.delete(prefixed.stage.source, prefixed.stage.topic)
+    prefixed.create(2)
+    prefixed.on_source(b"another 0", b"another 1", b"another 2", b"another 3")
+    outcome = prefixed.reconcile("replay")
+    told = {each["partition"]: each["differs"] for each in outcome.found["lanes"]}
+    assert not outcome.clean
+    assert "replicated" in told[0]  # its first records have other timestamps
+    assert "ends at 0" in told[1]
+    assert prefixed.held() == [0, 1]
+    assert prefixed.source_values() == [b"another 0", b"another 1", b"another 2", b"another 3"]
+
+
+def test_lanes_that_nobody_held_are_told_and_what_stands_between_runs_comes_back_unmapped(
+    prefixed: FailoverStage,
+) -> None:
+    prefixed.create()
+    prefixed.on_source(b"0")
+    prefixed.replicate()
+    prefixed.on_target(b"new 0", b"new 1")
+    prefixed.on_source(b"late")
+    prefixed.replicate()
+    outcome = prefixed.reconcile("report")
+    totals = outcome.found["totals"]
+    assert not outcome.clean
+    assert "not held" in outcome.found["troubles"][0]
+    assert (totals["copied_back"], totals["unmapped"], totals["orphans"]) == (2, 2, 0)
+    assert not prefixed.held()
+    prefixed.replicate()
+    assert prefixed.source_values() == [b"0", b"late", b"new 0", b"new 1"]
+    assert prefixed.target_values() == [b"0", b"new 0", b"new 1", b"late"]
+
+
+def test_a_topic_that_stamps_records_itself_is_left_alone(prefixed: FailoverStage) -> None:
+    prefixed.create(message_timestamp_type="LogAppendTime")
+    outcome = prefixed.reconcile("report")
+    assert "LogAppendTime" in outcome.found["lanes"][0]["differs"]
