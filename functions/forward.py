@@ -24,7 +24,7 @@ from mirrorless.adapters.kafka_target import KafkaTarget
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.metrics import emit
-from mirrorless.adapters.runtime import hand_events_over_undecoded
+from mirrorless.adapters.runtime import hand_events_over_undecoded, keep_memory
 from mirrorless.answer import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.event import decode_event
 from mirrorless.positions import Positions
@@ -66,6 +66,7 @@ def wire(settings: FlowSettings) -> Replicator:
     )
 
 
+keep_memory()
 settings = decode_settings(os.environ.get(VARIABLE))
 replicator = wire(settings)
 partial_responses = os.environ.get("MIRRORLESS_PARTIAL_RESPONSES") == "true"
