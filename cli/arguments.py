@@ -24,6 +24,13 @@ def add_lane(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("partition", metavar="PARTITION", type=partition, help="its partition, the same on both sides")
 
 
+def add_lanes(parser: argparse.ArgumentParser) -> None:
+    """Add FLOW, and TOPIC and PARTITION for less than all of it."""
+    parser.add_argument("flow", metavar="FLOW", help="'source->target', quoted")
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic's name on the source (default: every one)")
+    parser.add_argument("partition", metavar="PARTITION", nargs="?", type=partition, help="default: every one")
+
+
 def add_order(parser: argparse.ArgumentParser) -> None:
     """Add `--dry-run` and `--execute`: what changes state shows its plan first."""
     how = parser.add_mutually_exclusive_group()

@@ -20,7 +20,7 @@ def as_json(status: FlowStatus) -> dict[str, Any]:
         "source_reachable": not status.trouble,
         "source_trouble": status.trouble,
         "unlisted_patterns": list(status.unlisted),
-        "topics": [_topic(topic) for topic in status.topics],
+        "topics": [_topic(topic, status.at) for topic in status.topics],
         "heartbeats": status.heartbeats.as_json(),
         "groups": [
             {
@@ -37,16 +37,17 @@ def as_json(status: FlowStatus) -> dict[str, Any]:
     }
 
 
-def _topic(status: TopicStatus) -> dict[str, Any]:
+def _topic(status: TopicStatus, now: int) -> dict[str, Any]:
     return {
         "topic": status.topic,
         "remote_topic": status.remote_topic,
         "mapping": None if status.mapping is None else msgspec.to_builtins(status.mapping),
-        "partitions": [_lane(lane) for lane in status.lanes],
+        "partitions": [_lane(lane, now) for lane in status.lanes],
     }
 
 
-def _lane(status: LaneStatus) -> dict[str, Any]:
+def _lane(status: LaneStatus, now: int) -> dict[str, Any]:
+    lease = status.leased(now)
     return {
         "partition": status.lane.partition,
         "generation": status.head.generation,
@@ -61,6 +62,8 @@ def _lane(status: LaneStatus) -> dict[str, Any]:
         "in_doubt": status.head.in_doubt,
         "last_run_at": status.last_run_at,
         "stop": stop_as_json(status.lane, status.stop) if status.stop else None,
+        "lease": {"holder": lease.holder, "until": lease.until} if lease else None,
+        "waits_for_a_job_from": status.waiting if lease or status.waits_for_nobody(now) else None,
         "lost": status.lost,
         "gaps_in_newest_runs": status.gaps,
     }

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from cli.deployment import Deployment, Stores
 from cli.groups_look import groups_of
-from cli.lanes import stops_of
+from cli.lanes_found import lanes_with_a_chain
 from cli.scheduled import tasks_of
 from cli.source import SourceView
 from cli.status_view import NEWEST_RUNS, FlowStatus, LaneStatus, TopicStatus
 from cli.target import heartbeats_of
-from mirrorless.chain import NEW_LANE, Chains, Head, Stop
+from mirrorless.chain import RUNNING, Chains, Head, LaneState
 from mirrorless.filters import should_replicate
 from mirrorless.lane import FlowName, Lane
 from mirrorless.run import Run
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 READERS = 8
 """Lanes that are read side by side; fewer than the connections that a DynamoDB client keeps."""
-
-BLOCK = 16
-"""Partitions that are tried at a time where nobody can tell how many there are."""
 
 
 def look_at(deployment: Deployment, flow: FlowName) -> FlowStatus:
@@ -59,7 +56,8 @@ def _topics(
 ) -> tuple[list[TopicStatus], tuple[str, ...]]:
     """Every topic with its lanes, and the patterns whose topics nobody could list."""
     configured = deployment.flow(flow)
-    stops = stops_of(stores, flow)
+    states = stores.states.noted(flow)
+    stops = [lane for lane, state in states.items() if state.stop is not None]
     there = source.partitions()
 
     # Which topics: those named, those mapped, those stopped, and those that the source has for a pattern.
@@ -77,7 +75,7 @@ def _topics(
     extents = source.extents(lane for each in lanes.values() for lane in each)
 
     def read(lane: Lane) -> LaneStatus:
-        return _lane_status(lane, stores, extents.get(lane), stops.get(lane))
+        return _lane_status(lane, stores, extents.get(lane), states.get(lane, RUNNING))
 
     every = _side_by_side(read, [lane for each in lanes.values() for lane in each])
     by_lane = {status.lane: status for status in _with_age_of_waiting(every, source)}
@@ -114,18 +112,6 @@ def _with_age_of_waiting(every: Iterable[LaneStatus], source: SourceView) -> lis
     return [replace(status, lag_ms=age(status)) for status in every]
 
 
-def lanes_with_a_chain(chains: Chains, flow: FlowName, topic: str) -> int:
-    """One more than the highest partition with a chain: tried block by block, until a whole block has none."""
-    found = block = 0
-    while True:
-        lanes = [Lane(flow, topic, partition) for partition in range(block, block + BLOCK)]
-        heads = chains.heads(lanes)
-        replicated = [lane.partition for lane in lanes if heads[lane] != NEW_LANE]
-        if not replicated:
-            return found
-        found, block = replicated[-1] + 1, block + BLOCK
-
-
 def gaps_in_newest_runs(chains: Chains, head: Head, *, runs: int) -> int:
     """Count the upstream offsets that stand in no span of the lane's newest runs.
 
@@ -150,13 +136,15 @@ def _taken_by_pattern(flow: Flow, topic: str) -> bool:
     )
 
 
-def _lane_status(lane: Lane, stores: Stores, extent: Extent | None, stop: Stop | None) -> LaneStatus:
+def _lane_status(lane: Lane, stores: Stores, extent: Extent | None, state: LaneState) -> LaneStatus:
     head = stores.chains.heads([lane])[lane]
     return LaneStatus(
         lane=lane,
         head=head,
         source=extent,
-        stop=stop,
+        stop=state.stop,
+        lease=state.lease,
+        waiting=state.waiting,
         lost=sum(loss.next - loss.first for loss in stores.ledger.read(lane)),
         gaps=gaps_in_newest_runs(stores.chains, head, runs=NEWEST_RUNS),
     )

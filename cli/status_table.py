@@ -54,6 +54,7 @@ def notes(flow: FlowStatus) -> Iterator[str]:
     for topic in flow.topics:
         for lane in topic.lanes:
             yield from _lane_notes(lane)
+        yield from _job_notes(topic, flow.at)
         if topic.mapping_is_off and topic.mapping is not None:
             yield f"! {topic.topic}: its mapping is {topic.mapping.state}, nothing is polled. Enable it."
     for task in flow.tasks:
@@ -136,9 +137,41 @@ def _lane_notes(status: LaneStatus) -> Iterator[str]:
             f"! {lane}: the source ends at {status.source.end}, below the position {status.head.position}: it was "
             "re-created or truncated. See `lanes reset`."
         )
-    if status.head.in_doubt and status.head.run is not None:
+    if status.head.in_doubt and status.head.run is not None and status.lease is None:
         run = status.head.run
         yield f"{lane}: the run [{run.position}, {run.next}) is in doubt; the next delivery settles it."
+
+
+def _job_notes(topic: TopicStatus, now: int) -> Iterator[str]:
+    """Which jobs have lanes of a topic, until when, and which lanes wait for a job that nobody has started."""
+    leased: dict[str, list[LaneStatus]] = {}
+    for lane in topic.lanes:
+        if (lease := lane.leased(now)) is not None:
+            leased.setdefault(lease.holder, []).append(lane)
+    for holder, lanes in leased.items():
+        until = max(lane.lease.until for lane in lanes if lane.lease is not None)
+        waiting = sum(lane.waiting is not None for lane in lanes)
+        yield (
+            f"{topic.topic}: {numbered(len(lanes), 'lane')} leased by job run {holder} until {moment(until)}; "
+            f"batches wait for {waiting} of them. They go on when the job lets go."
+        )
+    alone = [lane for lane in topic.lanes if lane.waits_for_nobody(now)]
+    if alone:
+        places = ", ".join(f"{lane.lane.partition} @ {lane.waiting}" for lane in alone[:NAMED])
+        yield (
+            f"! {topic.topic}: {numbered(len(alone), 'lane')} waiting for a job that brings what lies before: {places}"
+            f"{', ...' if len(alone) > NAMED else ''}. Run `backfill start '{topic.lanes[0].lane.flow}'`."
+        )
+
+
+def _state(status: LaneStatus, now: int) -> str:
+    if status.stop is not None:
+        return "STOPPED"
+    if status.leased(now) is not None:
+        return "leased"
+    if status.waits_for_nobody(now):
+        return "WAITS"
+    return "doubt" if status.head.in_doubt else "ok"
 
 
 def _by_topic(flow: FlowStatus) -> Table:
@@ -167,7 +200,6 @@ def _by_lane(flow: FlowStatus) -> Table:
         table.add_column(heading, justify="right")
     for topic in flow.topics:
         for lane in topic.lanes:
-            state = "STOPPED" if lane.stop is not None else "doubt" if lane.head.in_doubt else "ok"
             table.add_row(
                 topic.topic,
                 str(lane.lane.partition),
@@ -175,7 +207,7 @@ def _by_lane(flow: FlowStatus) -> Table:
                 str(lane.head.position),
                 UNKNOWN if lane.source is None else str(lane.source.end),
                 *_progress([lane], flow.at),
-                state,
+                _state(lane, flow.at),
                 *_missing([lane]),
             )
     return table

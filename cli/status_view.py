@@ -10,7 +10,7 @@ from cli.groups_view import need_operator
 from cli.lab_state import LabMapping
 from cli.scheduled import TaskStatus
 from cli.target import Heartbeats
-from mirrorless.chain import NEW_LANE, Head, Stop
+from mirrorless.chain import NEW_LANE, Head, Lease, Stop
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
 
@@ -33,6 +33,10 @@ class LaneStatus:
     """Upstream offsets in the loss ledger."""
     gaps: int
     """Upstream offsets in no span of the newest runs."""
+    lease: Lease | None = None
+    """Of a job, ended or not."""
+    waiting: int | None = None
+    """The upstream offset of the batch that waits for a job."""
     lag_ms: int | None = None
     """Age of the oldest record that still waits; 0 when none does."""
 
@@ -68,9 +72,17 @@ class LaneStatus:
             return None
         return max(0, run.settled_at - run.newest_timestamp)
 
+    def leased(self, now: int) -> Lease | None:
+        """The lease that keeps the lane from its mapping at `now`, ms since the epoch."""
+        return self.lease if self.lease is not None and now < self.lease.until else None
+
+    def waits_for_nobody(self, now: int) -> bool:
+        """Whether a batch waits for a job at `now`, and no job has the lane."""
+        return self.waiting is not None and self.waiting > self.head.position and self.leased(now) is None
+
     @property
     def needs_operator(self) -> bool:
-        """Whether waiting will not help."""
+        """Whether waiting will not help, whoever has the lane."""
         return self.stop is not None or self.overtaken > 0 or self.shrunk
 
 
@@ -110,7 +122,10 @@ class FlowStatus:
     def needs_operator(self) -> bool:
         """Whether any lane, mapping, task, group or target partition does."""
         return (
-            any(topic.mapping_is_off or any(lane.needs_operator for lane in topic.lanes) for topic in self.topics)
+            any(topic.mapping_is_off for topic in self.topics)
+            or any(
+                lane.needs_operator or lane.waits_for_nobody(self.at) for topic in self.topics for lane in topic.lanes
+            )
             or any(task.overdue(self.at) or task.stuck_partitions for task in self.tasks)
             or bool(need_operator(self.groups))
         )

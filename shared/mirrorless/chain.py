@@ -175,7 +175,7 @@ class Stop:
     """`refused`: the target or the client cannot take this record. `contradiction`: the source is not what it was.
     `broken`: a run is in doubt, and the target can no longer say whether it was committed. `recreated`: the source
     topic was deleted and created again, so its offsets mean other records. `truncated`: the source ends below the
-    position."""
+    position. `held`: the operator said so. `backfilled`: a backfill ended, as ordered, below where the mapping is."""
     upstream_offset: int
     detail: str
     at: int

@@ -1,4 +1,4 @@
-"""What may the operator order for a lane, and what comes of it? Resume, quarantine, reset.
+"""What may the operator order for a lane, and what comes of it? Hold, resume, quarantine, reset.
 
     stop reason     resume            quarantine           reset
     refused         tries again       leaves it out        skips up to an offset
@@ -6,6 +6,11 @@
     broken          tries again       no                   gives up the run in doubt, goes on from an offset
     recreated       until looked at   no                   begins a new generation with the new topic
     truncated       tries again       no                   begins a new generation where the source ended
+    held            goes on           no                   as any lane
+    backfilled      goes on where     no                   as any lane
+                    its mapping is
+
+A lane that a job has is the job's: it can be held, for afterwards, and everything else waits.
 
 Pure: the head and the state of a lane come in, a plan comes out, or the reason why not.
 """
@@ -14,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirrorless.chain import NEW_LANE, Head, LaneState, Stop
+from mirrorless.chain import NEW_LANE, Head, LaneState, Lease, Stop
 from mirrorless.errors import MirrorlessError
 from mirrorless.lane import Lane
 from mirrorless.ledger import Loss
@@ -45,29 +50,89 @@ class ResetPlan:
 
 def advice(stop: Stop) -> str:
     """What the operator can do about a stop, in one sentence."""
-    match stop.reason:
-        case "refused":
-            return (
-                "let the target take the record (its max.message.bytes, its cleanup.policy), then "
-                "`lanes resume`; or leave out exactly this record with `lanes quarantine`"
-            )
-        case "contradiction":
-            return (
-                "find out whether the source topic was re-created or truncated: then `lanes reset --to earliest`; "
-                "if its group's offsets were moved by hand, move them back and `lanes resume`"
-            )
-        case "recreated":
-            return (
-                "`lanes reset --to earliest` replicates the new topic from its first record, behind what the target "
-                "has of the old one; `lanes resume` holds only until the next look at the topic"
-            )
-        case "truncated":
-            return (
-                f"`lanes reset --to {stop.upstream_offset}` goes on with what the source has written since it lost its "
-                "end; the target keeps what the source lost"
-            )
-        case _:
-            return "read the detail, compare the target with the map, then `lanes resume` or `lanes reset`"
+    return _ADVICE.get(stop.reason, _LOOK).format(stop=stop)
+
+
+_LOOK = "read the detail, compare the target with the map, then `lanes resume` or `lanes reset`"
+_ADVICE = {
+    "refused": (
+        "let the target take the record (its max.message.bytes, its cleanup.policy), then "
+        "`lanes resume`; or leave out exactly this record with `lanes quarantine`"
+    ),
+    "contradiction": (
+        "find out whether the source topic was re-created or truncated: then `lanes reset --to earliest`; "
+        "if its group's offsets were moved by hand, move them back and `lanes resume`"
+    ),
+    "recreated": (
+        "`lanes reset --to earliest` replicates the new topic from its first record, behind what the target "
+        "has of the old one; `lanes resume` holds only until the next look at the topic"
+    ),
+    "truncated": (
+        "`lanes reset --to {stop.upstream_offset}` goes on with what the source has written since it lost its "
+        "end; the target keeps what the source lost"
+    ),
+    "held": "`lanes resume` lets the lane go on from here, once there is no reason any more to hold it",
+    "backfilled": (
+        "`backfill start` goes on from here to where the mapping is; or `lanes resume` goes on with the mapping, "
+        "and what lies between is left out: the loss ledger will say what it was"
+    ),
+}
+
+
+def plan_hold(head: Head, state: LaneState, *, reason: str, now: int) -> Stop | None:
+    """Hold a lane where it stands, as before a reconciliation: nothing of its source is written until it is resumed.
+
+    Args:
+        head: where the lane's chain ends.
+        state: whether it is stopped already.
+        reason: the operator's own words.
+        now: ms since the epoch.
+
+    Returns:
+        the stop to note; None where the lane is stopped already, for whatever reason.
+    """
+    if state.stop is not None:
+        return None
+    return Stop(reason="held", upstream_offset=head.position, detail=reason, at=now)
+
+
+def resumption(lane: Lane, head: Head, state: LaneState, *, now: int) -> str | None:
+    """What resuming a lane does, in a sentence; None where there is nothing to resume.
+
+    Raises:
+        NotAllowed: the lane waits for a job, and no order ends that.
+    """
+    stop, lease = state.stop, state.lease
+    if stop is not None and stop.reason == "backfilled":
+        return (
+            "Drop the stop: the mapping goes on where it is. What lies between is left out, and the loss ledger says "
+            "what of it was a loss once the lane was checked."
+        )
+    if stop is not None and stop.reason == "held":
+        return "Drop the stop: the lane goes on from there with the next delivery."
+    if stop is not None:
+        return "Drop the stop: the next delivery tries again from there, and stops again if nothing has changed."
+    if state.waiting is None or state.waiting <= head.position:
+        return None
+    if lease is not None and now < lease.until:
+        raise NotAllowed(_leased(lease), where=str(lane), hint=RELEASE)
+    if head == NEW_LANE:
+        raise NotAllowed(
+            "the lane waits for its history, for its flow starts with a backfill",
+            where=lane.at(state.waiting),
+            hint=f"`mirrorless backfill start` brings it; `lanes reset --to {state.waiting}` begins without it",
+        )
+    return (
+        f"Go on with the mapping from upstream offset {state.waiting} on: what lies between is left out, and the loss "
+        "ledger says what of it was a loss once the lane was checked."
+    )
+
+
+RELEASE = "cancel the job, or let it end; if it is dead, `mirrorless lanes release` ends its lease"
+
+
+def _leased(lease: Lease) -> str:
+    return f"job run {lease.holder} has this lane to itself"
 
 
 def check_quarantine(lane: Lane, state: LaneState, upstream_offset: int) -> None:
@@ -108,10 +173,12 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
         now: ms since the epoch.
 
     Raises:
-        NotAllowed: a run is in doubt that can still be settled; or nothing is known of such a lane.
+        NotAllowed: a job has the lane; a run is in doubt that can still be settled; or nothing is known of such a lane.
     """
     stop = state.stop
-    if head == NEW_LANE and stop is None:
+    if state.lease is not None and now < state.lease.until:
+        raise NotAllowed(_leased(state.lease), where=str(lane), hint=RELEASE)
+    if head == NEW_LANE and stop is None and state.waiting is None:
         raise NotAllowed(
             "nothing of this lane was ever replicated",
             where=str(lane),

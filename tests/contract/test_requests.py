@@ -65,6 +65,7 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
         "resume": lambda store: store.resume(LANE),
         "quarantine": lambda store: store.quarantine(LANE, 3),
         "stopped": lambda store: store.stopped(FLOW),
+        "noted": lambda store: store.noted(FLOW),
         "begin_anew": lambda store: store.begin_anew(LANE),
     },
     DynamoDbLossLedger: {

@@ -23,7 +23,7 @@ from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
-from mirrorless.chain import Stop
+from mirrorless.chain import RUNNING, LaneState, Lease, Stop
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
 from mirrorless.mm2.internal_records import Heartbeat
@@ -100,6 +100,13 @@ class Bench:
         """Stop the first lane as the forwarder would."""
         stop = Stop(reason=reason, upstream_offset=upstream_offset, detail="it is too large", at=SETTLED)
         self.states.stop(self.lane(), stop)
+
+    def stops(self, partitions: int) -> list[tuple[str, int] | None]:
+        """Why and where each lane is stopped."""
+        lanes = [self.lane(partition) for partition in range(partitions)]
+        states = self.states.read(lanes)
+        stops = [states.get(lane, RUNNING).stop for lane in lanes]
+        return [None if stop is None else (stop.reason, stop.upstream_offset) for stop in stops]
 
     def run(self, *words: str) -> int:
         """The command's exit code."""
@@ -706,6 +713,60 @@ def test_a_lane_in_doubt_is_not_reset_before_it_is_settled(bench: Bench, capsys:
     assert bench.run(*words) == 0
     head = bench.chains.heads([bench.lane()])[bench.lane()]
     assert (head.generation, head.position, head.in_doubt) == (1, 0, False)
+
+
+def test_lanes_are_held_where_they_stand_and_go_on_together(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a failover the source is silent: partitions are those with a chain, and those that the watch has seen."""
+    bench.replicate(0, 100, Span(0, 70, 100), partition=1)
+    bench.stop("refused", 17)
+    silence(bench, "us-east")
+    seen = SeenTopic(topic=bench.topic, topic_id="id-1", partitions=3, first_seen=1)
+    bench.documents.write(FLOW, {f"topic/{bench.topic}": msgspec.json.encode(seen)})
+    hold = ["lanes", "hold", str(FLOW), bench.topic, "--reason", "failover, ticket 4711"]
+
+    assert bench.run(*hold) == 0
+    shown = capsys.readouterr().out
+    assert "Nothing was changed" in shown
+    assert "are not held" in shown  # what nobody has seen yet
+    assert bench.run(*hold, "--execute", "--json") == 0
+
+    said = answer(capsys)
+    assert [(lane["partition"], lane["upstream_offset"], lane["changes"]) for lane in said["lanes"]] == [
+        (0, None, False),
+        (1, 100, True),
+        (2, 0, True),
+    ]
+    assert said["executed"] is True
+    assert bench.stops(3) == [("refused", 17), ("held", 100), ("held", 0)]
+
+    assert bench.run("lanes", "resume", str(FLOW), bench.topic, "--execute") == 0
+    assert bench.stops(3) == [("refused", 17), None, None]
+
+
+def test_the_lease_of_a_dead_job_is_ended(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.states.take(bench.lane(1), Lease(holder="backfill-7", until=now() + 600_000), now=now())
+    bench.states.wait(bench.lane(1), 42)
+
+    assert bench.run("status", str(FLOW)) == 0
+    assert "1 lane leased by job run backfill-7 until" in capsys.readouterr().out
+    words = ["lanes", "reset", str(FLOW), bench.topic, "1", "--to", "130", "--reason", "no", "--execute"]
+    assert bench.run(*words) == 2
+    assert "lanes release" in capsys.readouterr().err
+    assert bench.run("lanes", "release", str(FLOW), bench.topic) == 0
+    assert "backfill-7" in capsys.readouterr().out
+    assert bench.states.read([bench.lane(1)])[bench.lane(1)].lease is not None
+
+    assert bench.run("lanes", "release", str(FLOW), bench.topic, "1", "--execute", "--json") == 0
+
+    assert answer(capsys)["executed"] is True
+    assert bench.states.read([bench.lane(1)])[bench.lane(1)] == LaneState(waiting=42)
+    # Nobody has the lane now, and a batch waits for its history.
+    assert bench.run("status", str(FLOW), "--lanes") == 1
+    shown = capsys.readouterr().out
+    assert "WAITS" in shown
+    assert "backfill start" in shown
+    assert bench.run("lanes", "resume", str(FLOW), bench.topic, "1", "--execute") == 2
+    assert "lanes reset --to 42" in capsys.readouterr().err
 
 
 # bad input

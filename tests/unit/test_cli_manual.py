@@ -38,6 +38,8 @@ def test_no_command_has_gone_missing() -> None:
         "mirrorless lanes resume",
         "mirrorless lanes quarantine",
         "mirrorless lanes reset",
+        "mirrorless lanes hold",
+        "mirrorless lanes release",
         "mirrorless losses",
         "mirrorless groups",
         "mirrorless topics",
@@ -70,7 +72,9 @@ def test_the_example_in_a_commands_help_is_in_the_manual(name: str) -> None:
     assert example in MANUAL
 
 
-@pytest.mark.parametrize("order", ["lanes resume", "lanes quarantine", "lanes reset", "acl apply"])
+@pytest.mark.parametrize(
+    "order", ["lanes resume", "lanes quarantine", "lanes reset", "lanes hold", "lanes release", "acl apply"]
+)
 def test_what_changes_state_shows_its_plan_first(order: str) -> None:
     options = COMMANDS[f"mirrorless {order}"][0]._option_string_actions
     assert {"--dry-run", "--execute"} <= set(options)

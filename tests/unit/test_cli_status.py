@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_struct
 
+from cli.lanes_found import lanes_with_a_chain
 from cli.scheduled import TaskStatus, expected_tasks
 from cli.source import SourceView, group_advice
-from cli.status_look import gaps_in_newest_runs, lanes_with_a_chain
+from cli.status_json import as_json
+from cli.status_look import gaps_in_newest_runs
 from cli.status_table import notes, summary
-from cli.status_view import FlowStatus, LaneStatus
+from cli.status_view import FlowStatus, LaneStatus, TopicStatus
 from cli.wording import ago, duration, moment
 from mirrorless.adapters.kafka_offsets import Extent
-from mirrorless.chain import NEW_LANE, Head, Stop, head_of
+from mirrorless.chain import NEW_LANE, Head, Lease, Stop, head_of
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
@@ -320,3 +322,37 @@ def test_a_duration_takes_six_characters_at_most() -> None:
         "2 h",
         "2 d",
     ]
+
+
+# Lanes that jobs have
+
+
+def with_lanes(*lanes: LaneStatus) -> FlowStatus:
+    topic = TopicStatus(topic="orders", remote_topic="us-east.orders", mapping=None, lanes=lanes)
+    return replace(flow(), topics=[topic])
+
+
+def test_a_lane_that_a_job_has_is_told_and_needs_nobody() -> None:
+    lease = Lease(holder="backfill-7", until=NOW + 1)
+    leased = with_lanes(
+        replace(status(100, Extent(0, 130)), lease=lease, waiting=120), replace(status(50, Extent(0, 130)), lease=lease)
+    )
+
+    assert not leased.needs_operator
+    (told,) = notes(leased)
+    assert "2 lanes leased by job run backfill-7" in told
+    assert "batches wait for 1 of them" in told
+    assert as_json(leased)["topics"][0]["partitions"][0]["lease"] == {"holder": "backfill-7", "until": NOW + 1}
+
+
+def test_a_lane_that_waits_for_a_job_that_nobody_has_started_needs_the_operator() -> None:
+    dead = Lease(holder="backfill-7", until=NOW)
+    waits = with_lanes(replace(status(0, Extent(0, 130)), waiting=120, lease=dead))
+
+    assert waits.needs_operator
+    (told,) = notes(waits)
+    assert told.startswith("! orders: 1 lane waiting for a job")
+    assert "0 @ 120" in told
+    assert as_json(waits)["topics"][0]["partitions"][0]["waits_for_a_job_from"] == 120
+    # Once a job has come so far, the next delivery goes on.
+    assert not with_lanes(replace(status(120, Extent(0, 130)), waiting=120)).needs_operator

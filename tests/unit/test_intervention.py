@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from mirrorless.chain import NEW_LANE, RUNNING, Head, LaneState, Stop, head_of
-from mirrorless.intervention import NotAllowed, ResetPlan, advice, check_quarantine, plan_reset
+from mirrorless.chain import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop, head_of
+from mirrorless.intervention import NotAllowed, ResetPlan, advice, check_quarantine, plan_hold, plan_reset, resumption
 from mirrorless.lane import FlowName, Lane
 from mirrorless.run import Run, Span
 
 LANE = Lane(FlowName("us-east", "eu-west"), "orders", 3)
+NOW = 1_763_686_800_000
 RUN = Run(
     lane=LANE,
     generation=2,
@@ -148,3 +149,67 @@ def test_every_stop_has_advice_that_names_a_command(reason: str) -> None:
     stop = stopped(reason, 1).stop
     assert stop is not None
     assert "`lanes " in advice(stop)
+
+
+# Hold, and what waits for a job
+
+
+def test_a_hold_stops_a_lane_where_it_stands_and_changes_no_other_stop() -> None:
+    assert plan_hold(AT_100, RUNNING, reason="failover", now=NOW) == Stop(
+        reason="held", upstream_offset=100, detail="failover", at=NOW
+    )
+    assert plan_hold(AT_100, stopped("broken", 80), reason="failover", now=NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("head", "state", "says"),
+    [
+        (AT_100, RUNNING, None),
+        (AT_100, stopped("refused", 100), "stops again"),
+        (AT_100, stopped("held", 100), "goes on from there"),
+        (AT_100, stopped("backfilled", 100), "is left out"),
+        (AT_100, LaneState(waiting=100), None),  # the next delivery goes on by itself
+        (AT_100, LaneState(waiting=140), "from upstream offset 140 on"),
+    ],
+)
+def test_a_resumption_says_what_comes_of_it(head: Head, state: LaneState, says: str | None) -> None:
+    told = resumption(LANE, head, state, now=NOW)
+
+    assert (told is None) == (says is None)
+    assert (says or "") in (told or "")
+
+
+@pytest.mark.parametrize(
+    ("head", "state", "way_on"),
+    [
+        (NEW_LANE, LaneState(waiting=140), "lanes reset --to 140"),
+        (AT_100, LaneState(waiting=140, lease=Lease(holder="backfill-1", until=NOW + 1)), "lanes release"),
+    ],
+)
+def test_no_order_ends_the_waiting_for_a_job_that_has_yet_to_run(head: Head, state: LaneState, way_on: str) -> None:
+    with pytest.raises(NotAllowed) as refused:
+        resumption(LANE, head, state, now=NOW)
+
+    assert way_on in refused.value.hint
+
+
+def test_a_lane_may_begin_without_its_history_and_the_ledger_says_so() -> None:
+    plan = reset(NEW_LANE, LaneState(waiting=140), 140)
+
+    assert plan.link.next == 140
+    assert plan.loss is not None
+    assert (plan.loss.first, plan.loss.next) == (0, 140)
+
+
+def test_a_lane_that_a_job_has_is_not_reset() -> None:
+    state = LaneState(lease=Lease(holder="backfill-1", until=2**62))
+
+    with pytest.raises(NotAllowed, match="backfill-1"):
+        reset(AT_100, state, 140)
+
+
+@pytest.mark.parametrize(
+    "reason", ["refused", "contradiction", "recreated", "truncated", "held", "backfilled", "other"]
+)
+def test_every_stop_has_advice(reason: str) -> None:
+    assert "lanes re" in advice(Stop(reason=reason, upstream_offset=7, detail="", at=NOW))

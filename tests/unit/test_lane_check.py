@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from mirrorless.chain import Stop
+from mirrorless.chain import Lease, Stop
 from mirrorless.digest import fingerprint
 from mirrorless.errors import Retriable
 from mirrorless.groups.ports import Place
@@ -473,3 +473,30 @@ def test_notes_are_small_and_read_back() -> None:
         lanes={0: LaneNotes(clean_at=11, checked=10), 1: LaneNotes()}, renewed_at=T
     )
     assert stage.ledger.summary(LANE, 0) == GapSummary(lane=LANE, generation=0)
+
+
+# Lanes that a job has
+
+
+def test_a_jobs_run_in_doubt_is_the_jobs_until_its_lease_ends() -> None:
+    """To settle it would fence the job's writer, whose transactions may be longer than the flow's."""
+    stage = Stage()
+    stage.prepared(run(0, 3, (0, 0, 3)), "committed")
+    stage.states.take(LANE, Lease(holder="backfill-1", until=T + 150_000), now=T)
+
+    reports = [stage.round() for _ in range(4)]
+
+    assert [report.figures["doubts-settled"] for report in reports] == [0, 0, 0, 1]
+    assert all(report.troubles == [] for report in reports[:3])
+
+
+def test_a_jobs_long_transaction_is_no_stuck_partition() -> None:
+    stage = Stage()
+    stage.cluster.topics[REMOTE][0] += [Entry(None, "open", "a job's")]
+    stage.states.take(LANE, Lease(holder="backfill-1", until=T + 10 * 60_000), now=T)
+
+    reports = [stage.round() for _ in range(5)]
+
+    assert {report.figures["stuck-partitions"] for report in reports} == {0}
+    stage.states.let_go(LANE, "backfill-1")
+    assert stage.round().figures["stuck-partitions"] == 1

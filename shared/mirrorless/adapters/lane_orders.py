@@ -10,5 +10,5 @@ class DynamoDbLaneOrders(DynamoDbLaneStates):
     """Lane states as the operator's command uses them."""
 
     def begin_anew(self, lane: Lane) -> None:
-        """Drop the stop and every quarantine order: the offsets of another generation are other records."""
-        self._update(lane, "REMOVE stopped, quarantine", {})
+        """Drop the stop, who waits and every quarantine order: the offsets of another generation are other records."""
+        self._update(lane, "REMOVE stopped, quarantine, waiting", {})

@@ -111,7 +111,11 @@ class DynamoDbLaneStates:
         self._update(lane, "REMOVE stopped ADD quarantine :offset", {":offset": {"NS": [str(upstream_offset)]}})
 
     def stopped(self, flow: FlowName) -> dict[Lane, LaneState]:
-        """Every stopped lane of a flow. Reads the whole table, which has one small item per lane that ever stopped."""
+        """Every stopped lane of a flow; see `noted`."""
+        return {lane: state for lane, state in self.noted(flow).items() if state.stop is not None}
+
+    def noted(self, flow: FlowName) -> dict[Lane, LaneState]:
+        """Every lane of a flow of which anything was ever noted: a stop, an order, a lease. Reads the whole table."""
         states: dict[Lane, LaneState] = {}
         request: dict[str, Any] = {"TableName": self._table, "ConsistentRead": True}
         while True:
@@ -119,7 +123,7 @@ class DynamoDbLaneStates:
                 answer = self._client.scan(**request)
             states.update(_state(item) for item in answer["Items"])
             if "LastEvaluatedKey" not in answer:
-                return {lane: state for lane, state in states.items() if lane.flow == flow and state.stop is not None}
+                return {lane: state for lane, state in states.items() if lane.flow == flow}
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def _keep(self, lane: Lane, lease: Lease) -> LaneState | None:

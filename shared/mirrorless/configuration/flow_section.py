@@ -93,7 +93,7 @@ class FlowSection(Section):
     )
     start: Start = Field(
         default="earliest",
-        description="Where a new topic begins; with `backfill` a Spark job copies its history first.",
+        description="Where a new topic begins; with `backfill` its lanes wait until a job has copied their history.",
     )
     replication_policy: Literal["prefixed", "identity"] = Field(
         default="prefixed", description="Remote topics are `alias.topic`, or keep their name."

@@ -9,14 +9,15 @@ One round:
     5 explain  the gaps that were found
     6 note     how far each lane is checked
 
-A forwarder is never disturbed: a doubt is left alone for as long as its writer could still commit. What does not fit
+A forwarder is never disturbed: a doubt is left alone for as long as its writer could still commit. Nor is a job: the
+lanes that it has are its own, and their doubts are looked at once the lease has ended. What does not fit
 into a round's time is done in the next one. A run that writes nothing (it only passes quarantined records) does not
 move the remote partition; it is seen with the lane's next record, or when its head is renewed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -124,20 +125,26 @@ class LaneCheck:
             for partition in range(count)
         }
         seen = self.ends.ends(list(lanes), deadline) if lanes else {}
+        stuck: dict[Lane, int] = {}
         for (topic, partition), (_, stable, high_watermark) in sorted(seen.items()):
             lane = lanes[topic, partition]
             notes = round_.known(lane).watched(stable, high_watermark, now=round_.began)
             round_.ends[lane], round_.notes[lane] = (stable, high_watermark), notes
             if not notes.is_clean(stable, high_watermark):
                 round_.to_check.add(lane)
-            behind = notes.behind_for(now=round_.began)
-            if behind > self._patience_ms + MARGIN_MS:
-                report.figures["stuck-partitions"] += 1
-                report.troubles.append(
-                    f"{topic}-{partition} on {self.flow.target}: the last stable offset has stood at {stable} for "
-                    f"{behind // 1000} s, behind the high watermark {high_watermark}: read_committed consumers wait "
-                    "there for a transaction that does not end by itself"
-                )
+            if notes.behind_for(now=round_.began) > self._patience_ms + MARGIN_MS:
+                stuck[lane] = notes.behind_for(now=round_.began)
+        leased = self._leased(stuck)  # a job's transactions end by its own timeout
+        for lane, behind in stuck.items():
+            if lane in leased:
+                continue
+            (stable, high_watermark), topic = round_.ends[lane], self.remote_topic(lane.topic)
+            report.figures["stuck-partitions"] += 1
+            report.troubles.append(
+                f"{topic}-{lane.partition} on {self.flow.target}: the last stable offset has stood at {stable} for "
+                f"{behind // 1000} s, behind the high watermark {high_watermark}: read_committed consumers wait "
+                "there for a transaction that does not end by itself"
+            )
 
     def _renew(self, round_: _Round, report: Report) -> None:
         """Keep the map's last runs of lanes that are at rest: a lane whose head expires would count as new."""
@@ -187,8 +194,8 @@ class LaneCheck:
         return walks
 
     def _settle(self, run: Run, report: Report, deadline: Deadline) -> bool:
-        """Settle a run in doubt, unless its writer may still be at work; whether it is settled."""
-        if self.clock() - run.settled_at <= self._patience_ms:
+        """Settle a run in doubt, unless its writer may still be at work, or a job; whether it is settled."""
+        if self.clock() - run.settled_at <= self._patience_ms or self._leased([run.lane]):
             return False
         place = run.lane.at(run.position)
         stop = self.states.read([run.lane]).get(run.lane, RUNNING).stop
@@ -216,6 +223,11 @@ class LaneCheck:
             return False
         report.figures["doubts-settled"] += 1
         return True
+
+    def _leased(self, lanes: Iterable[Lane]) -> frozenset[Lane]:
+        """Those of some lanes that a job has to itself."""
+        now, states = self.clock(), self.states.read(lanes)
+        return frozenset(lane for lane, state in states.items() if state.lease is not None and now < state.lease.until)
 
     def _soon(self, deadline: Deadline) -> Deadline:
         """A part of the time that is left: one thing that hangs must not take all of it."""
