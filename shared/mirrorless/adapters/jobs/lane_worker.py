@@ -52,7 +52,7 @@ def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:
 
 def finished(copy: LaneCopy, attempt: TaskAttempt) -> Any:
     """Run a wired copy; its failure is a result where no retry helps, or none is left."""
-    _calm_the_collector()
+    calm_the_collector()
     try:
         return copy.run()
     except MirrorlessError as exc:
@@ -131,7 +131,7 @@ class _Described:
         return self._source.describe(self._topic, deadline)
 
 
-def _calm_the_collector() -> None:
+def calm_the_collector() -> None:
     """Records hold no cycles; the collector would walk twenty thousand of them again and again."""
     if gc.isenabled():
         gc.freeze()

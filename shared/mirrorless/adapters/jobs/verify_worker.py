@@ -1,0 +1,82 @@
+"""What does a Spark worker do to verify one lane? It wires logs and stores, verifies, and says what it found."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.jobs.lane_worker import calm_the_collector, now, warm_log
+from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.spark_lanes import TaskAttempt
+from mirrorless.errors import MirrorlessError
+from mirrorless.jobs.files import JobFiles, lane_file
+from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
+from mirrorless.verify.findings import LaneVerdict
+from mirrorless.verify.lane_verification import LaneVerification
+from mirrorless.verify.task import VerifyTask
+
+
+def verify_lane(task: bytes, attempt: TaskAttempt) -> bytes:
+    """Do one `VerifyTask`, from JSON to the JSON of its `LaneVerdict`. This is the work that `run_lanes` sends.
+
+    Raises:
+        Retriable: and Spark tries again; at the last attempt the verdict is `failed` instead.
+    """
+    return msgspec.json.encode(_verified(msgspec.json.decode(task, type=VerifyTask), attempt))
+
+
+def _verified(task: VerifyTask, attempt: TaskAttempt) -> LaneVerdict:
+    calm_the_collector()
+    settings = task.settings
+    dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
+    notes = _Notes(task)
+    began, cpu = time.monotonic(), time.process_time()
+    verification = LaneVerification(
+        task=task,
+        chains=DynamoDbChains(dynamodb, settings.tables.offset_map),
+        ledger=DynamoDbLossLedger(dynamodb, settings.tables.loss_ledger),
+        target=warm_log(msgspec.json.encode(settings.target), settings.flow),
+        source=warm_log(msgspec.json.encode(settings.source), settings.flow),
+        note=notes,
+    )
+    try:
+        verdict = verification.verify()
+    except MirrorlessError as exc:
+        if exc.retriable and not attempt.last:
+            notes.write("running", f"tried again by Spark: {exc}")
+            raise
+        notes.write("failed", str(exc))
+        return LaneVerdict(
+            lane=str(task.lane), topic=task.topic, partition=task.partition, state="failed", error=str(exc)
+        )
+    verdict.seconds, verdict.cpu_seconds = time.monotonic() - began, time.process_time() - cpu
+    notes.write("done", f"{verdict.counts.found} records are wrong" if verdict.counts.found else "")
+    return verdict
+
+
+class _Notes:
+    """Implements `mirrorless.verify.task.Note` in the run's folder."""
+
+    def __init__(self, task: VerifyTask) -> None:
+        self._files: JobFiles | None = open_job_files(task.files) if task.files else None
+        self._name = lane_file(task.topic, task.partition)
+        self._last = LaneProgress(lane=str(task.lane), state="running")
+
+    def __call__(self, phase: str, *, done: int, total: int, records: int, bytes: int) -> None:  # noqa: A002 -- the port's
+        """See `Note`."""
+        at = self._last.at
+        self._last = msgspec.structs.replace(
+            self._last, phase=phase, done=done, total=total, records=records, bytes=bytes
+        )
+        if now() - at >= EVERY_MS:
+            self.write("running")
+
+    def write(self, state: LaneStateName, text: str = "") -> None:
+        """Say it now."""
+        self._last = msgspec.structs.replace(self._last, state=state, note=text, at=now())
+        if self._files is not None:
+            self._files.write(self._name, msgspec.json.encode(self._last))

@@ -1,0 +1,126 @@
+"""The latest value of each key of compacted topics, on both sides, by Spark: keys may be too many for one process.
+
+Each lane's task yields one row for each record of the target and then of the source: hashes, never contents. Spark
+shuffles them by key, and only keys that differ come back to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sql
+
+from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.jobs.lane_worker import warm_log
+from mirrorless.errors import Retriable
+from mirrorless.jobs.copying import Chunk, Range
+from mirrorless.verify.comparison import CONTENT_BYTES, Seen
+from mirrorless.verify.latest import Latest
+from mirrorless.verify.task import Side, VerifyTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA: Final = "lane int, key binary, source boolean, offset long, content binary, tombstone boolean, pending boolean"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A key of one lane whose latest records are not equal, or not judged yet."""
+
+    lane: int
+    """Which of the tasks."""
+    source: Latest | None
+    target: Latest | None
+
+
+def differing_keys(spark: SparkSession, tasks: Sequence[VerifyTask]) -> tuple[dict[int, int], Iterator[KeyPair]]:
+    """Read both sides of each lane, and compare the latest record of each key.
+
+    Returns:
+        how many keys each lane has, by the task's number, and those that are not plainly equal.
+
+    Raises:
+        Exception: Spark's, when a cluster did not answer in several tries.
+    """
+    given = [msgspec.json.encode(task) for task in tasks]
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for lane in batch.column(0).to_pylist():
+                yield from _rows(lane, msgspec.json.decode(given[lane], type=VerifyTask))
+
+    last = sql.struct("offset", "content", "tombstone", "pending")
+    keys = (
+        spark.range(0, len(given), 1, len(given))
+        .mapInArrow(rows, SCHEMA)
+        .groupBy("lane", "key")
+        .agg(
+            sql.max(sql.when(sql.col("source"), last)).alias("upstream"),
+            sql.max(sql.when(~sql.col("source"), last)).alias("downstream"),
+        )
+        .cache()
+    )
+    counts = {row["lane"]: row["count"] for row in keys.groupBy("lane").count().collect()}
+    equal = (sql.col("upstream.content") == sql.col("downstream.content")) & ~sql.col("upstream.pending")
+    differing = keys.filter(~sql.coalesce(equal, sql.lit(False))).toLocalIterator()  # noqa: FBT003 -- a column's value
+
+    def pairs() -> Iterator[KeyPair]:
+        for row in differing:
+            yield KeyPair(row["lane"], _latest(row["upstream"]), _latest(row["downstream"]))
+        keys.unpersist()
+
+    return counts, pairs()
+
+
+def _latest(row: Any) -> Latest | None:
+    return None if row is None else Latest(row["offset"], bytes(row["content"]), row["tombstone"], row["pending"])
+
+
+def _rows(lane: int, task: VerifyTask) -> Iterator[pa.RecordBatch]:
+    """Every record of one lane: first of the target, then of the source, so that nothing can seem to be ahead."""
+    settings = task.settings
+    dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
+    chains = DynamoDbChains(dynamodb, settings.tables.offset_map)
+    flow = settings.flow
+    target = Side(
+        warm_log(msgspec.json.encode(settings.target), flow), settings.remote_topic(task.topic), task.partition
+    )
+    source = Side(warm_log(msgspec.json.encode(settings.source), flow), task.topic, task.partition)
+
+    head = chains.heads([task.lane])[task.lane]
+    log = target.bounds()
+    claimed = -1 if head.run is None or head.in_doubt else head.run.last_downstream or -1
+    if log.next <= claimed:
+        raise Retriable("an open transaction hides the end of the remote partition", where=str(task.lane))
+    yield from (_batch(lane, chunk, None) for chunk in target.read(log))
+
+    log = source.bounds()
+    yield from (_batch(lane, chunk, head.position) for chunk in source.read(log))
+    # What took the place of a key's older record while that was being read is below the end as it is by now.
+    yield from (_batch(lane, chunk, head.position) for chunk in source.read(Range(log.next, source.bounds().next)))
+
+
+def _batch(lane: int, chunk: Chunk, position: int | None) -> pa.RecordBatch:
+    """Args: position: the lane's, for records of the source; None for the target's."""
+    import pyarrow as pa  # noqa: PLC0415 -- in the worker
+
+    records = [record for record in chunk.records if record.key is not None]
+    count = len(records)
+    return pa.RecordBatch.from_pydict(
+        {
+            "lane": pa.array([lane] * count, pa.int32()),
+            "key": pa.array([sha256(each.key or b"").digest()[:CONTENT_BYTES] for each in records], pa.binary()),
+            "source": pa.array([position is not None] * count, pa.bool_()),
+            "offset": pa.array([each.offset for each in records], pa.int64()),
+            "content": pa.array([Seen.of(each).content for each in records], pa.binary()),
+            "tombstone": pa.array([each.value is None for each in records], pa.bool_()),
+            "pending": pa.array([position is not None and each.offset >= position for each in records], pa.bool_()),
+        }
+    )

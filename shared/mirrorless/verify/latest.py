@@ -1,0 +1,101 @@
+"""Is a compacted topic the copy of another one? By the latest value of each key: what came before it may be gone.
+
+The two sides are compacted apart from each other, so a digest over offsets cannot hold. What both promise is the latest
+value of a key. A tombstone that one side has removed already is as good as one that still stands there.
+
+The target is read first, beyond where the chain was known to stand; the source after it, to its end. So a key whose
+latest value on the source is not replicated yet is known as such, and is not judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from mirrorless.jobs.copying import Range
+from mirrorless.verify.findings import Finding, LaneVerdict
+
+Answer = Literal["same", "pending", "missing", "different", "expired", "not provable"]
+
+
+class Latest(NamedTuple):
+    """The last record of a key on one side."""
+
+    offset: int
+    content: bytes
+    """See `comparison.content`."""
+    tombstone: bool
+    pending: bool = False
+    """On the source: at or above the lane's position."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """Which side removes old records by time or size as well."""
+
+    source: bool = False
+    target: bool = False
+
+
+def judge_key(source: Latest | None, target: Latest | None, expiry: Expiry) -> Answer:
+    """Whether a key's latest values are the same, or what is wrong."""
+    if source is not None and source.pending:
+        return "pending"
+    there = source is not None and not source.tombstone
+    copied = target is not None and not target.tombstone
+    if there and copied and source is not None and target is not None:
+        return "same" if source.content == target.content else "different"
+    if there:
+        # Retention may have taken the copy; a tombstone in its place it cannot have left.
+        return "different" if target is not None else "expired" if expiry.target else "missing"
+    if copied:
+        return "different" if source is not None or not expiry.source else "not provable"
+    if source is not None and target is not None and source.content != target.content:
+        return "different"
+    return "same"
+
+
+_WORDS = {
+    (True, True): "its key's latest value on the source is another one",
+    (True, False): "the source has a value for its key, and the target's is deleted",
+    (False, True): "its key is deleted on the source, and has a value on the target",
+    (False, False): "its key is deleted on both sides, by different records",
+}
+
+
+def take_key(verdict: LaneVerdict, source: Latest | None, target: Latest | None, expiry: Expiry) -> None:
+    """Count a key that is not the same on both sides."""
+    match judge_key(source, target, expiry):
+        case "missing":
+            _find(verdict, "missing", source, target, "the source has a value for its key, and the target has none")
+        case "different":
+            there = source is not None and not source.tombstone
+            copied = target is not None and not target.tombstone
+            _find(verdict, "different", source, target, _WORDS[there, copied])
+        case "expired":
+            verdict.counts.expired += 1
+        case "not provable":
+            verdict.counts.not_provable += 1
+        case "pending":
+            verdict.counts.keys_pending += 1
+        case "same":
+            pass
+
+
+def _find(
+    verdict: LaneVerdict,
+    kind: Literal["missing", "different"],
+    source: Latest | None,
+    target: Latest | None,
+    what: str,
+) -> None:
+    verdict.find(
+        Finding(
+            kind=kind,
+            generation=verdict.generation,
+            upstream=None if source is None else Range(source.offset, source.offset + 1),
+            downstream=None if target is None else Range(target.offset, target.offset + 1),
+            records=1,
+            what=what,
+        )
+    )

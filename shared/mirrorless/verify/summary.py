@@ -1,0 +1,194 @@
+"""What did verification find, for a person and for a machine?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mirrorless.jobs.copying import Range
+from mirrorless.reports.report import Figure, LanePlot, Report, Section, Table, Tone
+from mirrorless.verify.findings import KINDS, Counts, LaneVerdict
+
+TABLE_ROWS = 500
+"""Findings on the page; `report.json` has all that were kept."""
+
+PLOTTED = 100
+"""Lanes of the plot."""
+
+TONES: dict[str, Tone] = {
+    "proved": "good",
+    "wrong": "bad",
+    "expired": "quiet",
+    "in doubt": "quiet",
+    "not provable": "quiet",
+    "not in the map": "quiet",
+    "thinned out": "",
+    "more": "quiet",
+}
+
+UNPROVED = (
+    ("expired", "the target's log begins above them: retention, or an order to delete"),
+    ("in_doubt", "their run is only prepared: the next delivery or the lane check settles it"),
+    ("not_provable", "nothing can prove them any more, see the notes"),
+    ("compacted", "compaction has thinned out their runs: judged by the latest value of each key"),
+    ("before_map", "on the target, and the links that spoke of them have expired"),
+    ("source_gone", "the source does not have their originals any more: only the digest speaks for them"),
+    ("known_losses", "on the source and not on the target, as the loss ledger says"),
+    ("keys_pending", "keys whose latest value is not replicated yet"),
+)
+"""What is not proved, and why that is no finding."""
+
+
+def counts_of(verdicts: Sequence[LaneVerdict]) -> Counts:
+    """The sum over all lanes."""
+    total = Counts()
+    for verdict in verdicts:
+        total.add(verdict.counts)
+    return total
+
+
+def totals_of(verdicts: Sequence[LaneVerdict], *, seconds: float) -> dict[str, int | float]:
+    """What a machine looks at first."""
+    counts = counts_of(verdicts)
+    read = sum(verdict.read for verdict in verdicts)
+    totals: dict[str, int | float] = {name: getattr(counts, name) for name in counts.__struct_fields__}
+    return totals | {
+        "lanes": len(verdicts),
+        "failed": sum(verdict.state == "failed" for verdict in verdicts),
+        "read": read,
+        "bytes": sum(verdict.bytes for verdict in verdicts),
+        "seconds": round(seconds, 3),
+        "records_per_second": round(read / seconds) if seconds else 0,
+        "cpu_seconds": round(sum(verdict.cpu_seconds for verdict in verdicts), 3),
+    }
+
+
+def is_clean(verdicts: Sequence[LaneVerdict]) -> bool:
+    """Whether nothing is wrong, and every lane was looked at."""
+    return not counts_of(verdicts).found and all(verdict.state == "done" for verdict in verdicts)
+
+
+def report_of(verdicts: Sequence[LaneVerdict], *, flow: str, seconds: float, made_at: int) -> Report:
+    """The page."""
+    counts = counts_of(verdicts)
+    totals = totals_of(verdicts, seconds=seconds)
+    figures = [
+        Figure(name="records in the map", value=counts.records),
+        Figure(name="proved", value=counts.proved, tone="good" if counts.proved else "quiet"),
+        *(Figure(name=kind, value=getattr(counts, kind), tone="bad") for kind in KINDS if getattr(counts, kind)),
+        Figure(name="lanes", value=len(verdicts)),
+        Figure(name="read", value=totals["records_per_second"], unit="records/s"),
+        Figure(name="took", value=round(seconds, 1), unit="s"),
+    ]
+    if counts.keys:
+        figures.insert(2, Figure(name="keys compared", value=counts.keys))
+    return Report(
+        title=f"Verification of {flow}",
+        verdict=_verdict(verdicts, counts),
+        tone="good" if is_clean(verdicts) and counts.proved + counts.keys else "" if is_clean(verdicts) else "bad",
+        figures=tuple(figures),
+        sections=tuple(
+            section
+            for section in (_findings(verdicts), _unproved(verdicts, counts), _lanes(verdicts))
+            if section is not None
+        ),
+        made_at=made_at,
+    )
+
+
+def _verdict(verdicts: Sequence[LaneVerdict], counts: Counts) -> str:
+    failed = sum(verdict.state == "failed" for verdict in verdicts)
+    found = ", ".join(f"{getattr(counts, kind):,} {kind}" for kind in KINDS if getattr(counts, kind))
+    lost = f" {failed} of {len(verdicts)} lanes could not be verified." if failed else ""
+    if found:
+        return f"Of {counts.records:,} records {found}.{lost}"
+    if not counts.records and not counts.keys:
+        return f"There was nothing to verify.{lost}"
+    rest = counts.records - counts.proved - counts.compacted
+    proved = f"{counts.proved:,} of {counts.records:,} records are proved"
+    if counts.keys:
+        proved += f", and the latest values of {counts.keys:,} keys"
+    because = "" if not rest else f"; {rest:,} cannot be, and none of them is known to be wrong"
+    return f"Nothing is wrong: {proved}{because}.{lost}"
+
+
+def _findings(verdicts: Sequence[LaneVerdict]) -> Section | None:
+    rows = [
+        (
+            finding.kind,
+            f"{verdict.topic}-{verdict.partition}",
+            _row(finding.upstream),
+            _row(finding.downstream),
+            finding.records,
+            finding.what,
+        )
+        for verdict in verdicts
+        for finding in verdict.findings
+    ]
+    if not rows:
+        return None
+    left_out = sum(verdict.left_out for verdict in verdicts) + max(0, len(rows) - TABLE_ROWS)
+    table = Table(
+        title="what is wrong",
+        columns=("kind", "lane", "upstream", "downstream", "records", "what differs"),
+        rows=tuple(rows[:TABLE_ROWS]),
+        note=f"{left_out:,} more findings are counted above and not listed." if left_out else "",
+    )
+    return Section(
+        heading="Findings",
+        text=(
+            (
+                "Upstream offsets are the source's, downstream offsets the target's. A record that is missing has no "
+                "place downstream, one that is there too much none upstream. Contents are not shown."
+            ),
+        ),
+        tables=(table,),
+    )
+
+
+def _unproved(verdicts: Sequence[LaneVerdict], counts: Counts) -> Section | None:
+    rows = [
+        (name.replace("_", " "), getattr(counts, name), meaning) for name, meaning in UNPROVED if getattr(counts, name)
+    ]
+    notes = [f"{verdict.lane}: {note}" for verdict in verdicts for note in verdict.notes]
+    if not rows and not notes:
+        return None
+    tables = (Table(title="neither proved nor wrong", columns=("what", "records", "why"), rows=tuple(rows)),)
+    return Section(heading="Not proved", text=tuple(notes[:TABLE_ROWS]), tables=tables if rows else ())
+
+
+def _lanes(verdicts: Sequence[LaneVerdict]) -> Section:
+    rows = [
+        (
+            f"{verdict.topic}-{verdict.partition}",
+            verdict.error or ("wrong" if verdict.counts.found else "fine"),
+            verdict.counts.records,
+            verdict.counts.proved,
+            verdict.counts.found,
+            verdict.counts.runs,
+            verdict.position,
+            round(verdict.seconds, 1),
+        )
+        for verdict in verdicts
+    ]
+    tones: list[Tone] = ["bad" if each.counts.found or each.state == "failed" else "" for each in verdicts]
+    table = Table(
+        title="by lane",
+        columns=("lane", "is", "records", "proved", "wrong", "runs", "looked at up to", "seconds"),
+        rows=tuple(rows),
+        tones=tuple(tones),
+    )
+    plot = LanePlot(
+        title="what of each lane is proved, by upstream offset",
+        lanes=tuple(
+            (f"{each.topic}-{each.partition}", tuple(each.segments)) for each in verdicts[:PLOTTED] if each.segments
+        ),
+        tones=TONES,
+        note="Runs of the newest generation, whole: a run with one wrong record is drawn as wrong.",
+    )
+    return Section(heading="Lanes", tables=(table,), plots=(plot,) if plot.lanes else ())
+
+
+def _row(offsets: Range | None) -> str:
+    if offsets is None:
+        return "none"
+    return str(offsets.first) if offsets.next == offsets.first + 1 else f"{offsets.first} to {offsets.next - 1}"

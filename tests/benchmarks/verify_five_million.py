@@ -1,0 +1,184 @@
+"""Can millions of records be verified in minutes, with nothing found where nothing is wrong, and one fault in them?
+
+    records on the source  ->  copied by the jobs' engine  ->  verified: nothing is found
+    one more batch, one byte of it changed on its way  ->  verified again: exactly that one is found
+
+Real clusters, DynamoDB Local and Spark share this machine's cores. Exits 1 when something else is found. Run it with
+`python -m tests.benchmarks.verify_five_million`; `--against-source` reads and compares both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from lab.dynamodb import DynamoDbLocal
+from lab.kafka import KafkaCluster
+from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
+from mirrorless.adapters.jobs.lane_worker import copy_lane, finished, wire_copy
+from mirrorless.adapters.jobs.verify import verify
+from mirrorless.adapters.kafka_lane_log import KafkaLaneLog
+from mirrorless.adapters.spark_lanes import MASTER, TaskAttempt, run_lanes, spark_session
+from mirrorless.jobs.copying import CopyResult, CopyTask, Range
+from mirrorless.jobs.lane_copy import deadline_in
+from mirrorless.jobs.request import JobRequest, VerifyOptions
+from mirrorless.reports.page import render
+from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.tables import definitions
+from mirrorless.verify.findings import KINDS
+from tests.tampering import changed, tampered_with
+
+ROOT = Path(__file__).parents[2]
+TOPIC = "orders"
+MORE = 1_000
+"""Records of the batch with the fault."""
+
+
+def fill(bootstrap: str, records: int, partitions: int) -> None:
+    """Values of 200 bytes, some null, a tenth with headers."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 1_000_000, "log_level": 0})
+    pool = Random(1).randbytes(1 << 16)  # noqa: S311 -- the same records each time
+    for number in range(records):
+        value = None if number % 1000 == 7 else pool[number % 60_000 :][:200]
+        headers: Any = [("n", b"%d" % number), ("n", None)] if number % 10 == 0 else None
+        while True:
+            try:
+                producer.produce(TOPIC, value, b"%d" % number, number % partitions, None, None, 0, headers)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    if producer.flush(120):
+        raise RuntimeError("the records were not written")
+
+
+def copy_tasks(settings: FlowSettings, partitions: range) -> list[CopyTask]:
+    """Everything that the source has."""
+    log = KafkaLaneLog(settings.source, flow=settings.flow)
+    tasks = []
+    for partition in partitions:
+        bounds = log.bounds(TOPIC, partition, deadline_in(30))
+        tasks.append(
+            CopyTask(
+                settings=settings,
+                lane_topic=TOPIC,
+                read_topic=TOPIC,
+                write_topic=settings.remote_topic(TOPIC),
+                partition=partition,
+                ranges=(Range(bounds.first, bounds.next),),
+                run_id="backfill-1",
+            )
+        )
+    return tasks
+
+
+def verified(settings: FlowSettings, spark: SparkSession, folder: Path, *, against_source: bool) -> Outcome:
+    """One run of the job."""
+    options = VerifyOptions(against_source=against_source)
+    request = JobRequest(run_id=folder.name, flow=settings, topics=(TOPIC,), options=options)
+    run = JobRun(request, open_job_files(str(folder)), now())
+    run._spark = spark
+    outcome = verify(run)
+    (folder / "report.html").write_text(render(outcome.report), encoding="utf-8")
+    totals = outcome.found["totals"]
+    print(
+        f"verified: {totals['read']:,} records read in {totals['seconds']:.1f} s, {totals['records_per_second']:,} "
+        f"records/s, {1e6 * totals['cpu_seconds'] / totals['read']:.2f} CPU-s of workers a million; "
+        f"{totals['proved']:,} of {totals['records']:,} proved; {outcome.report.verdict}"
+    )
+    return outcome
+
+
+def found(outcome: Outcome) -> dict[str, int]:
+    """What is wrong, by kind."""
+    return {kind: outcome.found["totals"][kind] for kind in KINDS if outcome.found["totals"][kind]}
+
+
+def measure(folder: Path, settings: FlowSettings, *, records: int, partitions: int, against_source: bool) -> bool:
+    """Do it; whether exactly what was planted was found."""
+    spark = spark_session("verify five million")
+    spark.sparkContext.setLogLevel("ERROR")
+    began = time.perf_counter()
+    fill(settings.source.bootstrap, records, partitions)
+    print(f"written: {records:,} records in {time.perf_counter() - began:.1f} s")
+
+    began = time.perf_counter()
+    tasks = [msgspec.json.encode(each) for each in copy_tasks(settings, range(partitions))]
+    results = [msgspec.json.decode(each, type=CopyResult) for each in run_lanes(spark, copy_lane, tasks)]
+    seconds = time.perf_counter() - began
+    copied = sum(each.records for each in results)
+    print(f"copied: {copied:,} records in {seconds:.1f} s, {copied / seconds:,.0f} records/s, Spark's start included")
+
+    clean = verified(settings, spark, folder / "verify-clean", against_source=against_source)
+
+    fill(settings.source.bootstrap, MORE, 1)
+    copy = wire_copy(copy_tasks(settings, range(1))[0], TaskAttempt(number=0, last=True))
+    tampered_with(copy.replicator, {0: changed(MORE // 2, value=b"changed")})
+    finished(copy, TaskAttempt(number=0, last=True))
+    faulty = verified(settings, spark, folder / "verify-fault", against_source=against_source)
+    finding = faulty.found["lanes"][0]["findings"]
+    print(f"planted one fault, found {found(faulty)}: {finding}")
+    spark.stop()
+    return copied == records and clean.clean and not found(clean) and found(faulty) == {"different": 1}
+
+
+def main() -> int:
+    """Start the servers, and measure."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--records", type=int, default=5_000_000)
+    arguments.add_argument("--partitions", type=int, default=12)
+    arguments.add_argument("--against-source", action="store_true")
+    given = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source, target = (KafkaCluster(alias=alias, folder=folder / alias) for alias in ("us-east", "eu-west"))
+        dynamodb = DynamoDbLocal(folder=folder / "dynamodb")
+        servers = (source, target, dynamodb)
+        try:
+            for server in servers:
+                server.start()
+            os.environ |= {
+                MASTER: "local[2,4]",
+                "PYSPARK_PYTHON": sys.executable,
+                "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT))),
+                "AWS_ENDPOINT_URL_DYNAMODB": dynamodb.endpoint,
+                "AWS_ACCESS_KEY_ID": "lab",
+                "AWS_SECRET_ACCESS_KEY": "lab",
+            }
+            settings = FlowSettings(
+                flow="us-east->eu-west",
+                source=ClusterSettings(alias="us-east", bootstrap=source.bootstrap),
+                target=ClusterSettings(alias="eu-west", bootstrap=target.bootstrap, region="us-east-1"),
+                replication_factor=1,
+            )
+            for definition in definitions(settings.tables):
+                dynamodb.client().create_table(**definition.create_request())
+            for cluster, topic in ((source, TOPIC), (target, settings.remote_topic(TOPIC))):
+                admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+                admin.create_topics([NewTopic(topic, given.partitions, 1)])[topic].result(20)
+            held = measure(
+                folder,
+                settings,
+                records=given.records,
+                partitions=given.partitions,
+                against_source=given.against_source,
+            )
+            return 0 if held else 1
+        finally:
+            for server in servers:
+                server.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

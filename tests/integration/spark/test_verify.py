@@ -1,0 +1,191 @@
+"""Does verification find what is wrong with a copy, and only that? Real clusters, real stores, real Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
+from mirrorless.adapters.jobs.verify import verify
+from mirrorless.jobs.copying import Range
+from mirrorless.jobs.request import JobRequest, VerifyOptions
+from mirrorless.reports.page import render
+from mirrorless.verify.findings import KINDS
+from tests.lane_stage import Crash, LaneStage, at_step, crash
+from tests.tampering import Tamper, changed, duplicated, missing, swapped, tampered_with, thinned_out
+
+pytestmark = pytest.mark.integration
+
+VALUES = [b"0", b"1", b"2", None, b"4", b"5", b"6", b"7"]
+"""The fourth record is a tombstone."""
+
+FAULTS: dict[int, tuple[str, Tamper]] = {
+    1: ("missing", missing(2)),
+    2: ("duplicated", duplicated(2)),
+    3: ("reordered", swapped(5)),
+    4: ("different", changed(4, value=b"x")),
+    5: ("different", changed(4, headers=[("h", b"\xff\x01"), ("h", None)])),
+    6: ("different", changed(4, timestamp=1_600_000_000_001)),
+    7: ("different", changed(3, value=b"")),
+}
+"""By partition; partition 0 is a true copy."""
+
+WORDS = {
+    1: "the source has it, and the target does not",
+    2: "it stands here once more than at downstream offset 2",
+    3: "it stands among other records than on the source",
+    4: "value differs from byte 0 on, of 1 bytes",
+    5: "header 1 of 2: value differs from byte 1 on, of 2 bytes",
+    6: "timestamp 1600000000000 has become 1600000000001",
+    7: "value null has become empty",
+}
+
+
+def fill(stage: LaneStage, partition: int, values: list[bytes | None] = VALUES) -> None:
+    """Records that differ in their values only."""
+    headers = [("h", b"\xff\x00"), ("h", None)]
+    stage.write(*values, partition=partition, headers=headers, timestamp=1_600_000_000_000)
+
+
+def verified(stage: LaneStage, spark: SparkSession, folder: Path, **options: Any) -> Outcome:
+    """One run of the job."""
+    request = JobRequest(
+        run_id="verify-test", flow=stage.settings, topics=(stage.topic,), options=VerifyOptions(**options)
+    )
+    run = JobRun(request, open_job_files(str(folder)), now())
+    run._spark = spark
+    outcome = verify(run)
+    run.end("succeeded")
+    assert "<h1>" in render(outcome.report)
+    json.dumps(outcome.found)
+    return outcome
+
+
+def found(outcome: Outcome, partition: int) -> dict[str, int]:
+    """What is wrong with one lane, by kind."""
+    counts = outcome.found["lanes"][partition]["counts"]
+    return {kind: counts[kind] for kind in KINDS if counts[kind]}
+
+
+def write_nothing(stage: LaneStage, partition: int, count: int) -> None:
+    """Take up offsets of the target that no reader sees: as many records, aborted."""
+    producer = Producer({"bootstrap.servers": stage.target.bootstrap, "transactional.id": uuid4().hex, "log_level": 0})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    for _ in range(count):
+        producer.produce(stage.remote_topic, b"", b"k", partition)
+    producer.flush(20)
+    producer.abort_transaction(20)
+
+
+def test_each_planted_fault_is_found_as_what_it_is_and_a_true_copy_has_none(
+    stage: LaneStage, spark: SparkSession, tmp_path: Path
+) -> None:
+    stage.create(stage.source, stage.topic, 8)
+    stage.create(stage.target, stage.remote_topic, 8)
+    for partition in range(8):
+        fill(stage, partition)
+    stage.replicate(stage.environment(), stage.event(**{f"p{partition}": [0, 1] for partition in range(8)}))
+    faulty = tampered_with(stage.environment(), {partition: _later(fault) for partition, (_, fault) in FAULTS.items()})
+    stage.replicate(faulty, stage.event())
+
+    outcome = verified(stage, spark, tmp_path)
+
+    assert not outcome.clean
+    assert found(outcome, 0) == {}
+    assert {partition: found(outcome, partition) for partition in FAULTS} == {
+        partition: {kind: 1} for partition, (kind, _) in FAULTS.items()
+    }
+    lanes = outcome.found["lanes"]
+    assert {partition: lanes[partition]["findings"][0]["what"] for partition in FAULTS} == WORDS
+    totals = outcome.found["totals"]
+    assert {kind: totals[kind] for kind in KINDS} == {
+        "missing": 1, "duplicated": 1, "reordered": 1, "different": 4, "misplaced": 0,
+    }  # fmt: skip
+    # Every other record is proved: the source's records of a run that does not hold tell them apart.
+    assert totals["records"] == 64
+    assert totals["proved"] == 64 - 6
+    notes = open_job_files(str(tmp_path)).names("lanes/")
+    assert len(notes) == 8
+
+
+def _later(fault: Tamper) -> Tamper:
+    """The first two records were replicated before, so offsets of a fault count from there."""
+
+    def tamper(records: list[Any]) -> Any:
+        written, places = fault([*[records[0]] * 2, *records])
+        return written[2:], [place - 2 for place in places[2:]]
+
+    return tamper
+
+
+def test_a_true_copy_is_proved_on_both_sides_whatever_its_chain_has_been_through(
+    stage: LaneStage, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A run in doubt, a quarantined record, a lane that is not replicated: none of them is a finding."""
+    stage.create(stage.source, stage.topic, 3)
+    stage.create(stage.target, stage.remote_topic, 3)
+    for partition in range(2):
+        fill(stage, partition)
+    stage.orders.quarantine(stage.lane(1), 4)
+    stage.replicate(stage.environment(), stage.event(p0=[0, 1, 2, 3], p1=None))
+    with at_step("committed", crash), pytest.raises(Crash):
+        stage.replicate(stage.environment(), stage.event(p0=None))
+
+    outcome = verified(stage, spark, tmp_path, against_source=True)
+
+    assert outcome.clean, outcome.found
+    totals = outcome.found["totals"]
+    assert (totals["records"], totals["proved"], totals["in_doubt"]) == (8 + 7, 4 + 7, 4)
+    assert (totals["compared"], totals["known_losses"]) == (4 + 7, 1)
+    assert outcome.found["lanes"][2]["notes"] == ["nothing of this lane has been replicated"]
+
+
+def test_records_that_no_run_covers_are_missing_where_the_source_is_compared(
+    stage: LaneStage, spark: SparkSession, tmp_path: Path
+) -> None:
+    stage.create(stage.source, stage.topic)
+    fill(stage, 0)
+    stage.replicate(stage.environment(), stage.event(p0=[0, 1, 4, 7]))
+
+    assert verified(stage, spark, tmp_path / "map").clean
+    outcome = verified(stage, spark, tmp_path / "source", against_source=True)
+
+    assert not outcome.clean
+    assert outcome.found["totals"]["missing"] == 4
+    rows = [each["upstream"] for each in outcome.found["lanes"][0]["findings"]]
+    assert [msgspec.convert(each, Range) for each in rows] == [Range(2, 4), Range(5, 7)]
+
+
+def test_a_compacted_topic_is_judged_by_the_latest_value_of_each_key(
+    stage: LaneStage, spark: SparkSession, tmp_path: Path
+) -> None:
+    stage.create(stage.source, stage.topic, 2, cleanup_policy="compact")
+    stage.create(stage.target, stage.remote_topic, 2, cleanup_policy="compact")
+    for partition in range(2):
+        for key, value in [(b"a", b"1"), (b"c", b"1"), (b"c", None), (b"d", b"1"), (b"b", b"1"), (b"a", b"2")]:
+            stage.write(value, key=key, partition=partition)
+    # On both `a` has lost its first record, and `c` its value and its tombstone; on the second `d` is gone as well.
+    for partition, count in enumerate((3, 4)):
+        write_nothing(stage, partition, count)
+    compacted = tampered_with(stage.environment(), {0: thinned_out(3), 1: thinned_out(4)})
+    stage.replicate(compacted, stage.event())
+    stage.write(b"not replicated yet", key=b"b")
+
+    outcome = verified(stage, spark, tmp_path)
+
+    assert not outcome.clean
+    assert found(outcome, 0) == {}
+    assert found(outcome, 1) == {"missing": 1}
+    counts = outcome.found["lanes"][0]["counts"]
+    assert (counts["keys"], counts["keys_pending"], counts["compacted"], counts["not_provable"]) == (4, 1, 6, 0)
+    (finding,) = outcome.found["lanes"][1]["findings"]
+    assert msgspec.convert(finding["upstream"], Range) == Range(3, 4)
