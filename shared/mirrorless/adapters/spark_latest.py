@@ -6,7 +6,7 @@ shuffles them by key, and only keys that differ come back to the driver.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,8 @@ from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb import dynamodb_client
 from mirrorless.adapters.jobs.lane_worker import warm_log
 from mirrorless.errors import Retriable
-from mirrorless.jobs.copying import Chunk, Range
+from mirrorless.jobs.copying import Range
+from mirrorless.record import Record
 from mirrorless.verify.comparison import CONTENT_BYTES, Seen
 from mirrorless.verify.latest import Latest
 from mirrorless.verify.task import Side, VerifyTask
@@ -40,11 +41,20 @@ class KeyPair:
     target: Latest | None
 
 
-def differing_keys(spark: SparkSession, tasks: Sequence[VerifyTask]) -> tuple[dict[int, int], Iterator[KeyPair]]:
-    """Read both sides of each lane, and compare the latest record of each key.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestKeys:
+    """What came of comparing. Lanes are numbers of tasks."""
 
-    Returns:
-        how many keys each lane has, by the task's number, and those that are not plainly equal.
+    keys: Mapping[int, int]
+    """How many each lane has."""
+    behind: frozenset[int]
+    """Lanes that had records to replicate when they were read."""
+    differing: Iterator[KeyPair]
+    """Those that are not plainly equal; to be read once."""
+
+
+def compare_latest(spark: SparkSession, tasks: Sequence[VerifyTask]) -> LatestKeys:
+    """Read both sides of each lane, and compare the latest record of each key.
 
     Raises:
         Exception: Spark's, when a cluster did not answer in several tries.
@@ -67,16 +77,18 @@ def differing_keys(spark: SparkSession, tasks: Sequence[VerifyTask]) -> tuple[di
         )
         .cache()
     )
-    counts = {row["lane"]: row["count"] for row in keys.groupBy("lane").count().collect()}
+    named, nameless = keys.filter("key IS NOT NULL"), keys.filter("key IS NULL")
+    counts = {row["lane"]: row["count"] for row in named.groupBy("lane").count().collect()}
+    behind = frozenset(row["lane"] for row in nameless.collect() if row["upstream"]["pending"])
     equal = (sql.col("upstream.content") == sql.col("downstream.content")) & ~sql.col("upstream.pending")
-    differing = keys.filter(~sql.coalesce(equal, sql.lit(False))).toLocalIterator()  # noqa: FBT003 -- a column's value
+    differing = named.filter(~sql.coalesce(equal, sql.lit(False))).toLocalIterator()  # noqa: FBT003 -- a column's value
 
     def pairs() -> Iterator[KeyPair]:
         for row in differing:
             yield KeyPair(row["lane"], _latest(row["upstream"]), _latest(row["downstream"]))
         keys.unpersist()
 
-    return counts, pairs()
+    return LatestKeys(keys=counts, behind=behind, differing=pairs())
 
 
 def _latest(row: Any) -> Latest | None:
@@ -84,7 +96,10 @@ def _latest(row: Any) -> Latest | None:
 
 
 def _rows(lane: int, task: VerifyTask) -> Iterator[pa.RecordBatch]:
-    """Every record of one lane: first of the target, then of the source, so that nothing can seem to be ahead."""
+    """Every record of one lane: first of the target, then of the source, so that nothing can seem to be ahead.
+
+    The last row has no key, and tells whether the lane was behind.
+    """
     settings = task.settings
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
     chains = DynamoDbChains(dynamodb, settings.tables.offset_map)
@@ -94,29 +109,39 @@ def _rows(lane: int, task: VerifyTask) -> Iterator[pa.RecordBatch]:
     )
     source = Side(warm_log(msgspec.json.encode(settings.source), flow), task.topic, task.partition)
 
+    end = source.bounds().next
     head = chains.heads([task.lane])[task.lane]
+    position = head.position
     log = target.bounds()
     claimed = -1 if head.run is None or head.in_doubt else head.run.last_downstream or -1
     if log.next <= claimed:
         raise Retriable("an open transaction hides the end of the remote partition", where=str(task.lane))
-    yield from (_batch(lane, chunk, None) for chunk in target.read(log))
+    yield from (_batch(lane, chunk.records, None) for chunk in target.read(log))
 
+    behind = False
     log = source.bounds()
-    yield from (_batch(lane, chunk, head.position) for chunk in source.read(log))
+    for chunk in source.read(log):
+        behind = behind or any(position <= record.offset < end for record in chunk.records)
+        yield _batch(lane, chunk.records, position)
     # What took the place of a key's older record while that was being read is below the end as it is by now.
-    yield from (_batch(lane, chunk, head.position) for chunk in source.read(Range(log.next, source.bounds().next)))
+    for chunk in source.read(Range(log.next, source.bounds().next)):
+        yield _batch(lane, chunk.records, position)
+    last = Record(offset=position if behind else -1, timestamp=-1, headers=[])
+    yield _batch(lane, [last], position, nameless=True)
 
 
-def _batch(lane: int, chunk: Chunk, position: int | None) -> pa.RecordBatch:
-    """Args: position: the lane's, for records of the source; None for the target's."""
+def _batch(lane: int, every: Sequence[Record], position: int | None, *, nameless: bool = False) -> pa.RecordBatch:
+    """Args: position: the lane's, for records of the source; None for the target's. nameless: whether keys are null."""
     import pyarrow as pa  # noqa: PLC0415 -- in the worker
 
-    records = [record for record in chunk.records if record.key is not None]
+    # Compacted topics take no record without a key; what was there before they were compacted goes away by itself.
+    records = [record for record in every if (record.key is None) == nameless]
     count = len(records)
+    keys = [None if each.key is None else sha256(each.key).digest()[:CONTENT_BYTES] for each in records]
     return pa.RecordBatch.from_pydict(
         {
             "lane": pa.array([lane] * count, pa.int32()),
-            "key": pa.array([sha256(each.key or b"").digest()[:CONTENT_BYTES] for each in records], pa.binary()),
+            "key": pa.array(keys, pa.binary()),
             "source": pa.array([position is not None] * count, pa.bool_()),
             "offset": pa.array([each.offset for each in records], pa.int64()),
             "content": pa.array([Seen.of(each).content for each in records], pa.binary()),

@@ -31,10 +31,14 @@ class Latest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """Which side removes old records by time or size as well."""
+    """What may have removed the latest value of a key from one side alone."""
 
     source: bool = False
+    """It removes old records by time or size as well."""
     target: bool = False
+    """Likewise."""
+    behind: bool = False
+    """Records of the source were not replicated yet: among them may have been a tombstone that it has removed since."""
 
 
 def judge_key(source: Latest | None, target: Latest | None, expiry: Expiry) -> Answer:
@@ -49,7 +53,7 @@ def judge_key(source: Latest | None, target: Latest | None, expiry: Expiry) -> A
         # Retention may have taken the copy; a tombstone in its place it cannot have left.
         return "different" if target is not None else "expired" if expiry.target else "missing"
     if copied:
-        return "different" if source is not None or not expiry.source else "not provable"
+        return "not provable" if source is None and (expiry.source or expiry.behind) else "different"
     if source is not None and target is not None and source.content != target.content:
         return "different"
     return "same"

@@ -40,7 +40,7 @@ FAULTS: dict[int, tuple[str, Tamper]] = {
 
 WORDS = {
     1: "the source has it, and the target does not",
-    2: "it stands here once more than at downstream offset 2",
+    2: "it stands here once more than at downstream offset 3",
     3: "it stands among other records than on the source",
     4: "value differs from byte 0 on, of 1 bytes",
     5: "header 1 of 2: value differs from byte 1 on, of 2 bytes",

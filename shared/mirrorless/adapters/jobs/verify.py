@@ -16,7 +16,7 @@ from mirrorless.adapters.jobs.verify_worker import verify_lane
 from mirrorless.adapters.kafka_gap import KafkaSourceLog
 from mirrorless.adapters.kafka_offsets import KafkaOffsets
 from mirrorless.adapters.spark_lanes import run_lanes
-from mirrorless.adapters.spark_latest import differing_keys
+from mirrorless.adapters.spark_latest import compare_latest
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.files import PLAN, lane_file
 from mirrorless.jobs.lane_copy import deadline_in
@@ -135,13 +135,17 @@ def _compare_keys(
         verdict.counts.compacted = 0
     if not compared:
         return
-    counts, differing = differing_keys(run.spark, [task for task, _ in compared])
-    for pair in differing:
+    latest = compare_latest(run.spark, [task for task, _ in compared])
+    for pair in latest.differing:
         task, verdict = compared[pair.lane]
-        expiry = Expiry(source=source[task.topic].expires, target=target[task.topic].expires)
+        expiry = Expiry(
+            source=source[task.topic].expires,
+            target=target[task.topic].expires,
+            behind=pair.lane in latest.behind,
+        )
         take_key(verdict, pair.source, pair.target, expiry)
     for number, (_, verdict) in enumerate(compared):
-        verdict.counts.keys += counts.get(number, 0)
+        verdict.counts.keys += latest.keys.get(number, 0)
 
 
 def _options(request: JobRequest) -> VerifyOptions:
