@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
@@ -47,6 +47,7 @@ def lanes(draw: st.DrawFn, *, least: int = 2) -> VerifiedLane:
     return lane
 
 
+@settings(deadline=None)
 @given(lane=lanes(), against_source=st.booleans())
 def test_a_true_copy_is_proved_whole_and_has_no_finding(*, lane: VerifiedLane, against_source: bool) -> None:
     verdict = lane.verify(against_source=against_source)
@@ -58,6 +59,7 @@ def test_a_true_copy_is_proved_whole_and_has_no_finding(*, lane: VerifiedLane, a
     assert [part.kind for part in verdict.segments] == ["proved"]
 
 
+@settings(deadline=None)
 @given(lane=lanes(), against_source=st.booleans(), data=st.data())
 def test_a_record_that_is_gone_is_missing(*, lane: VerifiedLane, against_source: bool, data: st.DataObject) -> None:
     at = data.draw(st.sampled_from(list(lane.target.records)))
@@ -69,6 +71,7 @@ def test_a_record_that_is_gone_is_missing(*, lane: VerifiedLane, against_source:
     assert verdict.counts.proved == verdict.counts.records - 1
 
 
+@settings(deadline=None)
 @given(lane=lanes(), against_source=st.booleans(), data=st.data())
 def test_a_record_that_stands_twice_is_duplicated_wherever_the_second_stands(
     *,
@@ -89,6 +92,7 @@ def test_a_record_that_stands_twice_is_duplicated_wherever_the_second_stands(
     assert verdict.counts.proved == verdict.counts.records
 
 
+@settings(deadline=None)
 @given(lane=lanes(least=3), against_source=st.booleans(), data=st.data())
 def test_two_records_that_changed_places_are_one_reordered(
     *,
@@ -105,6 +109,7 @@ def test_two_records_that_changed_places_are_one_reordered(
     assert found(lane.verify(against_source=against_source)) == only("reordered")
 
 
+@settings(deadline=None)
 @given(lane=lanes(least=3), against_source=st.booleans(), data=st.data())
 def test_a_record_that_stands_far_from_its_place_is_reordered(
     *,
@@ -134,6 +139,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("part", PARTS)
+@settings(deadline=None)
 @given(lane=lanes(), against_source=st.booleans(), data=st.data())
 def test_a_record_with_one_changed_part_is_different(
     *,
@@ -165,6 +171,7 @@ def test_a_record_with_one_changed_part_is_different(
     assert expected[part] in finding.what
 
 
+@settings(deadline=None)
 @given(lane=lanes(), against_source=st.booleans(), data=st.data())
 def test_a_record_of_somebody_else_is_different(
     *,
@@ -405,3 +412,32 @@ def test_many_findings_are_counted_and_some_are_kept() -> None:
     assert found(verdict) == only("different", 200)
     assert len(verdict.findings) == 50
     assert verdict.left_out == 150
+
+
+def test_records_behind_the_map_are_read_in_pieces_and_told_as_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failover: everything that was written on the target since."""
+    monkeypatch.setattr("mirrorless.verify.windows.PIECE", 4)
+    monkeypatch.setattr("mirrorless.verify.explanation.LEFT_OVERS", 10)
+    lane = a_lane()
+    for number in range(50):
+        lane.target.add(numbered(100 + number))
+
+    verdict = lane.verify()
+
+    assert found(verdict) == only("different", 50)
+    assert [finding.downstream for finding in verdict.findings] == [Range(15, 65)]
+    assert "more is wrong than can be kept" in verdict.notes[0]
+    assert verdict.counts.proved == 12
+
+
+def test_a_hole_of_many_expired_links_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrorless.verify.windows.PIECE", 2)
+    lane = a_lane(records=40, batch=4)
+    for key in [key for key, link in lane.chains.links.items() if 10 <= link.position < 35]:
+        del lane.chains.links[key]
+
+    verdict = lane.verify()
+
+    assert found(verdict) == CLEAN
+    assert verdict.counts.before_map == 20
+    assert verdict.counts.proved == verdict.counts.records == 20

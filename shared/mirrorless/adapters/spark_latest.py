@@ -77,18 +77,25 @@ def compare_latest(spark: SparkSession, tasks: Sequence[VerifyTask]) -> LatestKe
         )
         .cache()
     )
-    named, nameless = keys.filter("key IS NOT NULL"), keys.filter("key IS NULL")
-    counts = {row["lane"]: row["count"] for row in named.groupBy("lane").count().collect()}
-    behind = frozenset(row["lane"] for row in nameless.collect() if row["upstream"]["pending"])
+    named = sql.col("key").isNotNull()
+    told = keys.groupBy("lane").agg(
+        sql.sum(named.cast("long")).alias("keys"),
+        sql.max(sql.when(~named, sql.col("upstream.pending"))).alias("behind"),
+    )
+    lanes = told.collect()
     equal = (sql.col("upstream.content") == sql.col("downstream.content")) & ~sql.col("upstream.pending")
-    differing = named.filter(~sql.coalesce(equal, sql.lit(False))).toLocalIterator()  # noqa: FBT003 -- a column's value
+    differing = keys.filter(named & ~sql.coalesce(equal, sql.lit(False))).coalesce(1).toLocalIterator()  # noqa: FBT003 -- a column's value
 
     def pairs() -> Iterator[KeyPair]:
         for row in differing:
             yield KeyPair(row["lane"], _latest(row["upstream"]), _latest(row["downstream"]))
         keys.unpersist()
 
-    return LatestKeys(keys=counts, behind=behind, differing=pairs())
+    return LatestKeys(
+        keys={row["lane"]: row["keys"] for row in lanes},
+        behind=frozenset(row["lane"] for row in lanes if row["behind"]),
+        differing=pairs(),
+    )
 
 
 def _latest(row: Any) -> Latest | None:

@@ -52,8 +52,8 @@ class Explanation:
 
     def strange(self, judged: Judged) -> None:
         """Keep what no run claims, where the run itself holds, or is judged in another way."""
-        surplus = [LeftOver(self._place, Seen.of(each)) for each in judged.unclaimed]
-        self._keep(Alignment(pairs=(), missing=(), surplus=surplus), (), judged.unclaimed)
+        self._surplus += [LeftOver(self._place, Seen.of(each)) for each in judged.unclaimed]
+        self._place += 1
 
     def beside_source(self, group: Sequence[Judged], originals: Sequence[Record]) -> int:
         """Compare windows in a row with the source's records of their runs; how many records are right.

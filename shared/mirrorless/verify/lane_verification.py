@@ -106,7 +106,7 @@ class LaneVerification:
         for judged in self._read_target(bounds):
             self._take(judged)
         self._explain()
-        self._found.sort_out(self._elsewhere(bounds))
+        self._found.sort_out(self._elsewhere(bounds.next))
 
         # 6.
         if task.against_source:
@@ -153,8 +153,8 @@ class LaneVerification:
         begin = bounds.next
         for window in windows:
             ahead.append(window)
-            if window.next > bounds.first and not window.superseded:
-                begin = max(bounds.first, window.claims[0][0]) if window.hole and window.claims else bounds.first
+            if window.next > bounds.first and not window.superseded and (window.claims or not window.hole):
+                begin = max(bounds.first, window.claims[0][0]) if window.hole else bounds.first
                 break
         for window, records, read in cut(chained(ahead, windows), self._chunks(begin, bounds.next)):
             yield judge(window, records, read=read, log_start=self._log_start, compacts=self.task.target_compacts)
@@ -177,14 +177,13 @@ class LaneVerification:
             else:
                 return
 
-    def _elsewhere(self, bounds: Range | None) -> dict[bytes, int]:
+    def _elsewhere(self, end: int) -> dict[bytes, int]:
         """Where the lane has contents that stand somewhere without a run."""
         contents, surplus = self._found.strangers()
         found: dict[bytes, int] = {}
         if not contents:
             return found
-        now = self._target.bounds()
-        for chunk in self._target.read(Range(now.first, now.next if bounds is None else bounds.next)):
+        for chunk in self._target.read(Range(self._target.bounds().first, end)):
             for record in chunk.records:
                 seen = Seen.of(record)
                 if seen.content in contents and record.offset not in surplus:
@@ -243,6 +242,7 @@ class LaneVerification:
             counts.in_doubt += len(judged.unclaimed)  # of a delivery under way: its run follows
         elif judged.unclaimed:
             self._found.strange(judged)
+            self._make_room()
 
     def _explain(self) -> None:
         """Lay the windows that wait beside the source's records, or say what can be said without."""
@@ -258,8 +258,13 @@ class LaneVerification:
                     self._found.alone(judged)
                 else:
                     self._count_held(judged)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Sort out among themselves what is more than can be kept: the lane is not read again for each of them."""
         if self._found.full:
-            self._found.sort_out(self._elsewhere(None))
+            self.verdict.note("more is wrong than can be kept: some of what stands twice is told as different")
+            self._found.sort_out({})
 
     def _mark(self, run: Run, judged: Judged) -> None:
         """For the plot."""

@@ -82,7 +82,10 @@ def judge(window: Window, records: Sequence[Record], *, read: bool, log_start: i
     """
     run = window.run
     if run is None:
-        return Judged(window=window, state="nothing" if read else "unread", unclaimed=records)
+        state: State = "nothing" if read else "unread"
+        if window.hole:
+            return Judged(window=window, state=state, unknown=len(records))
+        return Judged(window=window, state=state, unclaimed=records)
     unreadable: State | None = None
     if window.superseded:
         unreadable = "superseded"

@@ -56,7 +56,7 @@ class SourceSide:
         """
         runs = [judged.window.run for judged in group if judged.window.run is not None and judged.window.run.spans]
         newest = all(run.generation == self.head.generation for run in runs)
-        if not runs or self._silent or not newest or self.task.source_compacts:
+        if not runs or self._silent or not newest:
             return None
         last = runs[-1].spans[-1]
         wanted = Range(runs[0].spans[0].upstream, last.upstream + last.length)
@@ -65,7 +65,8 @@ class SourceSide:
             log = self.span()
             if wanted.first < log.first or wanted.next > log.next:
                 return None
-            return self.source.records(wanted, claimed)
+            found = self.source.records(wanted, claimed)
+            return None if self.task.source_compacts and len(found) < len(claimed) else found
         except RecordsGone:
             return None
         except Retriable as exc:

@@ -24,6 +24,9 @@ from mirrorless.run import Reset, Run
 PAGE: Final = 500
 """Links of one read."""
 
+PIECE: Final = 20_000
+"""Offsets of one window where no run is: after a failover millions of records may stand there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -32,11 +35,11 @@ class Window:
     first: int
     next: int
     run: Run | None
-    """None for the tail."""
+    """None for the tail, and where much lies between two runs."""
     claims: tuple[tuple[int, int], ...] = ()
     """(first offset, length) of each row of records that the run says are here."""
     hole: bool = False
-    """Whether records before the first claim may have been of links that are gone."""
+    """Whether records before the first claim, or all without one, may have been of links that are gone."""
     superseded: bool = False
     """Whether a newer chain claims the same offsets, so that this one speaks of a topic that is no more."""
 
@@ -145,10 +148,19 @@ def target_windows(
         if (later is not None and following > later) or (first < at and at > start):
             yield Window(first=at, next=at, run=run, claims=claims, superseded=True)
             continue
+        for piece in _pieces(at, first - PIECE, hole=hole):
+            yield piece
+            at = piece.next
         yield Window(first=min(at, following), next=following, run=run, claims=claims, hole=hole)
         at, hole = max(at, following), False
-    if not hole and at < end:
-        yield Window(first=at, next=end, run=None)
+    if not hole:
+        yield from _pieces(at, end, hole=False)
+
+
+def _pieces(first: int, following: int, *, hole: bool) -> Iterator[Window]:
+    """Windows without a run."""
+    for at in range(first, following, PIECE):
+        yield Window(first=at, next=min(at + PIECE, following), run=None, hole=hole)
 
 
 def source_windows(runs: Iterable[Run | None], wanted: Callable[[Run], bool]) -> Iterator[Window]:

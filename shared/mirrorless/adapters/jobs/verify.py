@@ -31,8 +31,6 @@ from mirrorless.verify.task import VerifyTask
 ANSWER_SECONDS = 20.0
 """For what the driver asks a cluster."""
 
-KEEPS = Cleanup(compacts=False, expires=False)
-
 
 def verify(run: JobRun) -> Outcome:
     """Run it.
@@ -72,6 +70,13 @@ def _cleanups(request: JobRequest) -> tuple[Mapping[str, Cleanup], Mapping[str, 
     remote = {flow.remote_topic(topic): topic for topic in topics}
     told = KafkaSourceLog(flow.target, flow=flow.flow).cleanup(list(remote), deadline_in(ANSWER_SECONDS))
     target = {remote[name]: cleanup for name, cleanup in told.items()}
+    if hidden := sorted(topic for topic in topics if topic not in target):
+        raise ConfigurationError(
+            f"the target does not describe {', '.join(map(flow.remote_topic, hidden))}",
+            where=flow.flow,
+            hint="check the topics' names on the source, and that the job may DescribeConfigs of the remote ones: what "
+            "compaction has removed would be called missing otherwise",
+        )
     try:
         source = KafkaSourceLog(flow.source, flow=flow.flow).cleanup(topics, deadline_in(ANSWER_SECONDS))
     except Retriable:
@@ -106,8 +111,8 @@ def _tasks(run: JobRun, target: Mapping[str, Cleanup], source: Mapping[str, Clea
                 start=options.start,
                 end=options.end,
                 against_source=options.against_source,
-                target_compacts=target.get(topic, KEEPS).compacts,
-                source_compacts=source.get(topic, KEEPS).compacts,
+                target_compacts=target[topic].compacts,
+                source_compacts=source[topic].compacts if topic in source else True,
                 files=run.files.place,
             )
             for partition in request.partitions.get(topic, range(counts[remote]))
