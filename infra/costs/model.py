@@ -10,6 +10,7 @@ from math import ceil
 from typing import Final, Literal
 
 from infra.costs.assumptions import HOURS, MEASURED, PRICES, Assumptions, Workload
+from mirrorless.jobs.cost import prices
 
 Mode = Literal["on-demand", "provisioned"]
 """Of the mappings. Provisioned: in one poller group, as topics of one network can be."""
@@ -103,9 +104,9 @@ def transfer(workload: Workload) -> float:
 def backfill(gigabytes: float, assumptions: Assumptions = _DEFAULTS) -> float:
     """Dollars of a job on EMR Serverless that copies so much once."""
     vcpu_hours = gigabytes * 1000 / assumptions.backfill_mb_per_vcpu_second / 3600
-    per_hour = PRICES["emr_vcpu_hour"][ARCHITECTURE]
-    per_hour += assumptions.backfill_gb_per_vcpu * PRICES["emr_gb_hour"][ARCHITECTURE]
-    return float(vcpu_hours * per_hour)
+    of_jobs = prices()
+    per_hour = of_jobs.vcpu_hour[ARCHITECTURE] + assumptions.backfill_gb_per_vcpu * of_jobs.gb_hour[ARCHITECTURE]
+    return vcpu_hours * per_hour
 
 
 def _pollers(workload: Workload, assumptions: Assumptions) -> float:

@@ -8,6 +8,7 @@ from typing import Final
 
 from infra.costs.assumptions import HOURS, MEASURED, PRICES, Assumptions, Workload, rows
 from infra.costs.model import backfill, events_per_second, mirrorless, msk_connect, msk_replicator, transfer
+from mirrorless.jobs.cost import prices
 from mirrorless.reports.report import Cell, Line, LinePlot, Section, Table
 
 RATES: Final = (0.0, 1.0, 10.0, 100.0)
@@ -269,11 +270,17 @@ def _prices() -> Table:
         for kind, value in price.items() if isinstance(price, dict) else (("", price),):
             if isinstance(value, float):
                 flat.append((f"{name} {kind}".strip(), _plain(value), "unchecked" if name in unchecked else ""))
+    of_jobs = prices()
+    for name, kinds in (("job vcpu_hour", of_jobs.vcpu_hour), ("job gb_hour", of_jobs.gb_hour)):
+        flat += [(f"{name} {kind}", _plain(value), f"as of {of_jobs.as_of}") for kind, value in kinds.items()]
     return Table(
         title="Prices",
         columns=("price", "dollars", ""),
         rows=tuple(flat),
-        note=f"`infra/monitoring/prices.json`. Unchecked: {PRICES['unchecked']['why']}.",
+        note=(
+            "`infra/monitoring/prices.json`; those of jobs: `shared/mirrorless/jobs/prices.json`."
+            f" Unchecked: {PRICES['unchecked']['why']}."
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from statistics import median
 
 import msgspec
 
+from infra.costs.page import cost_section
 from mirrorless.reports.report import Bar, BarPlot, Cell, Figure, Report, Section, Table, Tone
 from tests.benchmarks.beside_mm2.explained import CONDITIONS, HEADINGS, RATIOS, TEXTS, paragraphs
 from tests.benchmarks.beside_mm2.ratios import SUMMARY, Ratio
@@ -31,7 +32,7 @@ def report_of(run: Run) -> Report:
     verdict, tone = _verdict(run)
     sections = [_ratio_section(found)] if found else []
     sections += [_section(run, kind, found) for kind in kinds]
-    sections.append(_conditions(run))
+    sections += [cost_section(), _conditions(run)]
     return Report(
         title="Mirrorless beside MirrorMaker 2",
         verdict=verdict,
