@@ -66,6 +66,7 @@ bench: $(READY) ## measure beside real MirrorMaker 2, about 40 minutes; BENCH=qu
 
 bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups follow; what lagging ones read again, beside MM2
 	@$(BIN)/python -m tests.benchmarks.forwarder_cpu
+	@$(BIN)/python -m tests.benchmarks.backfill_cpu
 	@$(BIN)/python -m tests.benchmarks.group_sync
 	@$(BIN)/python -m tests.benchmarks.translation --report docs/translation.md
 
