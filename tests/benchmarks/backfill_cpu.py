@@ -86,7 +86,7 @@ def bare_copy(task: bytes, _: TaskAttempt) -> bytes:
                     None,
                     None,
                     message.timestamp()[1],
-                    message.headers(),  # type: ignore[arg-type]  # read back as a list
+                    message.headers(),
                 )
         producer.flush(30)
         producer.commit_transaction(30)
