@@ -54,9 +54,10 @@ def fill(bootstrap: str, records: int, partitions: int) -> None:
     options = {"bootstrap.servers": bootstrap, "transactional.id": uuid4().hex, "linger.ms": 20, "log_level": 0}
     producer = Producer(options | {"transaction.timeout.ms": 60_000})
     producer.init_transactions(30)
-    pool, number, size = Random(1).randbytes(1 << 16), 0, max(500, records // 40)
+    pool, number, transactions, size = bytes(range(256)) * 256, 0, 0, max(500, records // 40)
     while number < records:
-        aborted = number // size % 10 == 3
+        transactions += 1
+        aborted = transactions % 10 == 3
         producer.begin_transaction()
         for _ in range(size // 20 if aborted else min(size, records - number)):
             value = None if number % 1000 == 7 else pool[number % 60_000 :][:200]
