@@ -6,15 +6,19 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.jobs.lane_worker import copy_lane
 from mirrorless.adapters.kafka_lane_log import KafkaLaneLog
 from mirrorless.adapters.spark_lanes import TaskAttempt, run_lanes
+from mirrorless.chain import Lease
 from mirrorless.jobs.copying import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
+from tests.killed_worker import killed_copy
 from tests.lane_stage import LaneStage
+from tests.readback import read_topic
 
 pytestmark = pytest.mark.integration
 
@@ -83,3 +87,56 @@ def test_a_copy_that_runs_again_writes_nothing(stage: LaneStage) -> None:
     assert (first.records, first.written) == (again.records, 10) == (10, 10)
     assert (again.written, again.first_downstream, again.last_downstream) == (0, first.first_downstream, 9)
     stage.assert_mirrored()
+
+
+def test_a_worker_killed_twice_within_a_transaction_loses_and_repeats_nothing(
+    stage: LaneStage, spark: SparkSession
+) -> None:
+    stage.create(stage.source, stage.topic)
+    fill(stage)
+    task = msgspec.json.encode(task_of(stage, (0, 13), holder="backfill-test"))
+    result = msgspec.json.decode(run_lanes(spark, killed_copy, [task])[0], type=CopyResult)
+    assert (result.state, result.records, result.position, result.attempts) == ("done", 10, 13, 3)
+    assert result.written == 0, "the second try had committed when it was killed"
+    stage.assert_mirrored()
+
+
+def test_a_lane_that_somebody_else_has_is_left_alone(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    fill(stage)
+    stage.orders.take(stage.lane(), Lease(holder="another", until=2**62), now=0)
+    result = copied(task_of(stage, (0, 13), holder="backfill-test"))
+    assert (result.state, result.written) == ("failed", 0)
+    assert "another has this lane" in result.error
+
+
+def test_what_retention_has_removed_is_told_and_nothing_is_copied_in_its_place(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    fill(stage)
+    admin = AdminClient({"bootstrap.servers": stage.source.bootstrap, "log_level": 0})
+    for future in admin.delete_records([TopicPartition(stage.topic, 0, 4)]).values():
+        future.result(20)
+    result = copied(task_of(stage, (0, 13)))
+    assert (result.state, result.written) == ("failed", 0)
+    assert "does not hold upstream offset 0" in result.error
+
+
+def test_a_record_that_the_target_refuses_stops_its_lane_and_the_rest_is_there(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, max_message_bytes="2000000")
+    stage.create(stage.target, stage.remote_topic, max_message_bytes="1000")
+    stage.write(b"0", b"1", b"x" * 5000, b"3")
+    result = copied(task_of(stage, (0, 4)))
+    assert (result.state, result.records, result.position) == ("stopped", 2, 2)
+    assert stage.values() == [b"0", b"1"]
+
+
+def test_what_lies_before_a_range_is_passed_over_and_a_lane_beside_has_a_chain_of_its_own(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(*(b"%d" % n for n in range(10)))
+    result = copied(
+        task_of(stage, (2, 4), (7, 9), lane_topic=f"{stage.topic}#replay", write_topic=f"{stage.topic}.replay")
+    )
+    assert (result.state, result.records, result.position) == ("done", 4, 9)
+    seen = read_topic(stage.target.bootstrap, f"{stage.topic}.replay")[0]
+    assert [each.content.value for each in seen] == [b"2", b"3", b"7", b"8"]
+    assert stage.chains.heads([stage.lane()])[stage.lane()].run is None
