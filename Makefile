@@ -18,7 +18,7 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-failover lab translate test check lint types imports unit integration sample soak bench bench-parts docs lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo demo-failover lab translate test check lint types imports unit integration sample soak bench backfill-live bench-parts docs lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups
 	@$(BIN)/python -m tests.benchmarks.backfill_cpu
 	@$(BIN)/python -m tests.benchmarks.group_sync
 	@$(BIN)/python -m tests.benchmarks.translation --report docs/translation.md
+
+backfill-live: $(READY) ## 2,000,000 records of 12 lanes by a job, beside a live mapping; KILLS=2 kills workers, and runs it again; audits all
+	@$(BIN)/python -m tests.benchmarks.backfill_live --kills $(or $(KILLS),0)
 
 bundle: $(READY) ## build the functions' folders for this machine, arm64 and x86_64; print sizes, hashes and import times
 	@$(BIN)/python -m infra.bundle

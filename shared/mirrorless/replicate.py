@@ -258,6 +258,7 @@ class Replicator:
                 plan,
                 write=plan.write[: delivery.refusal.index],
                 quarantined=tuple(each for each in plan.quarantined if each < offset),
+                stop=stop,  # without it the plan would pass over the record, where it covers what lies behind
             )
         return [], stop
 

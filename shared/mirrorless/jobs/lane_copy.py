@@ -116,10 +116,12 @@ class LaneCopy:
         """Where the lane's chain stands; doubts are settled.
 
         Raises:
+            LeaseHeld: somebody else has the lane.
             Retriable: a store or the target does not answer.
         """
         positions = self.replicator.positions
-        positions.load([self.lane], self.task.write_topic, deadline_in(CHUNK_SECONDS))
+        if self.lane in positions.load([self.lane], self.task.write_topic, deadline_in(CHUNK_SECONDS)):
+            raise self._lost_to_another()
         return positions.head(self.lane).position
 
     def copy(self, wanted: Range) -> None:
@@ -164,12 +166,15 @@ class LaneCopy:
         if not self._renew_at:
             self.leases.take(self.lane, lease, now=now)
         elif not self.leases.keep(self.lane, lease):
-            raise LeaseHeld(
-                "the lease was ended while the lane was being copied",
-                where=str(self.lane),
-                hint="if nobody cancelled the job, start it again: it goes on where it was",
-            )
+            raise self._lost_to_another()
         self._renew_at = now + term // 3
+
+    def _lost_to_another(self) -> LeaseHeld:
+        return LeaseHeld(
+            "the job has this lane no more: its lease was ended, or another job has taken it",
+            where=str(self.lane),
+            hint="if nobody cancelled the job, start it again: it goes on where it was",
+        )
 
     def let_go(self, *, position: int | None = None) -> bool:
         """Give the lane back; see `Leases.let_go`."""
@@ -236,6 +241,8 @@ class LaneCopy:
             covered={self.task.partition: chunk.covered},
         )
         outcome = self.replicator.replicate(batch, request=self.task.run_id, deadline=deadline_in(CHUNK_SECONDS))
+        if outcome.waiting:
+            raise self._lost_to_another()
         size = sum(run.bytes for run in outcome.runs)
         self.written += sum(run.records for run in outcome.runs)
         self.written_bytes += size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from uuid import uuid4
 
 import msgspec
@@ -124,7 +125,7 @@ def test_what_retention_has_removed_is_told_and_nothing_is_copied_in_its_place(s
 def test_a_record_that_the_target_refuses_stops_its_lane_and_the_rest_is_there(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic, max_message_bytes="2000000")
     stage.create(stage.target, stage.remote_topic, max_message_bytes="1000")
-    stage.write(b"0", b"1", b"x" * 5000, b"3")
+    stage.write(b"0", b"1", os.urandom(5000), b"3")
     result = copied(task_of(stage, (0, 4)))
     assert (result.state, result.records, result.position) == ("stopped", 2, 2)
     assert stage.values() == [b"0", b"1"]
