@@ -11,7 +11,7 @@ from tests.benchmarks.beside_mm2.arrival import await_arrival
 from tests.benchmarks.beside_mm2.backfill_side import Backfill
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.mirrorless_side import Mirrorless
-from tests.benchmarks.beside_mm2.mm2 import EXACTLY_ONCE_MODE, EXACTLY_ONCE_TUNED, MirrorMaker
+from tests.benchmarks.beside_mm2.mm2 import EXACTLY_ONCE_MODE, EXACTLY_ONCE_TUNED, READY_TOPIC, MirrorMaker
 from tests.benchmarks.beside_mm2.profiles import Profile
 from tests.benchmarks.beside_mm2.records import Shape, fill
 from tests.benchmarks.beside_mm2.results import Measurement, Results, now
@@ -40,7 +40,7 @@ def measure(ground: Ground, results: Results, profile: Profile) -> None:
     records = profile.catch_up_records
     if not profile.catch_up:
         return
-    ground.create({TOPIC: records.partitions, "ready": 1})
+    ground.create({TOPIC: records.partitions, READY_TOPIC: 1})
     results.say(f"writing a backlog of {records.count:,} records of {records.size} B")
     fill(ground.source.bootstrap, TOPIC, records)
     for turn in range(1, profile.catch_up + 1):

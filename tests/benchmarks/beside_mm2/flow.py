@@ -1,11 +1,13 @@
 """What do applications see while records flow? A producer at a fixed rate, and readers that note each record's arrival.
 
-A value begins with its number (8 bytes) and the moment at which it was handed to the producer's client (8 bytes, ns on
-the monotonic clock, which all threads of this process share); what is left is filler.
+A value begins with its writer (8 bytes), its number (8 bytes) and the moment at which it was handed to the producer's
+client (8 bytes, ns on the monotonic clock, which all threads of this process share); what is left is filler. A reader
+reads one writer's records: what an earlier one has left under way does not count.
 """
 
 from __future__ import annotations
 
+import secrets
 import struct
 import threading
 import time
@@ -14,7 +16,7 @@ from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-HEAD = struct.Struct(">QQ")
+HEAD = struct.Struct(">QQQ")
 TICK_S = 0.001
 """Between two looks at the clock; at 10,000 records a second some ten are due at each."""
 SIZE = 100
@@ -31,6 +33,7 @@ class Writer:
     partitions: int
     rate: int
     """Records a second."""
+    identity: int = field(default_factory=lambda: secrets.randbits(64))
     written: int = 0
     refused: int = 0
     """Records that the source did not take."""
@@ -75,7 +78,7 @@ class Writer:
                 self.sent_at.append(moment)
                 producer.produce(
                     self.topic,
-                    HEAD.pack(number, moment) + filler,
+                    HEAD.pack(self.identity, number, moment) + filler,
                     b"key-%08d" % number,
                     number % self.partitions,
                     on_delivery,
@@ -92,6 +95,8 @@ class Reader:
     bootstrap: str
     topic: str
     partitions: int
+    writer: Writer
+    """Whose records are noted."""
     committed: bool = True
     seen: dict[int, int] = field(default_factory=dict)
     """By number: how often."""
@@ -164,7 +169,9 @@ class Reader:
             consumer.close()
 
     def _note(self, value: bytes) -> None:
-        number, sent = HEAD.unpack_from(value)
+        identity, number, sent = HEAD.unpack_from(value)
+        if identity != self.writer.identity:
+            return
         again = self.seen.get(number, 0)
         self.seen[number] = again + 1
         if not again:

@@ -8,30 +8,28 @@ from collections.abc import Sequence
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.flow import SIZE, Reader, Writer
 from tests.benchmarks.beside_mm2.mirrorless_side import AT_ONCE, Mirrorless
-from tests.benchmarks.beside_mm2.mm2 import EXACTLY_ONCE_MODE, EXACTLY_ONCE_TUNED, MirrorMaker
+from tests.benchmarks.beside_mm2.mm2 import EXACTLY_ONCE_MODE, EXACTLY_ONCE_TUNED, READY_TOPIC, MirrorMaker
 from tests.benchmarks.beside_mm2.profiles import Profile
 from tests.benchmarks.beside_mm2.results import Measurement, Results, now
 from tests.benchmarks.beside_mm2.side import Side
 
 PARTITIONS = 6
 KIND = "latency"
-WARM_S = 3.0
+WARM_S = 2.0
 """At the start of each measurement, not counted."""
 FIRST_WARM_S, FIRST_RATE = 10.0, 5_000
 """Before the first measurement of each side: what makes its code warm."""
+PRIMED_WITHIN_S = 120.0
 DRAIN_S = 20.0
 
 
 def measure(ground: Ground, results: Results, profile: Profile) -> None:
     """Measure ours at once and by default, and MM2 exactly once, tuned and by default, in turns.
 
-    Each side has a topic of its own, so that the others are idle while it is measured. Nobody is frozen.
-
-    Raises:
-        MirrorlessError: a side does not start.
+    Each side has a topic of its own, so that the others are idle while it is measured. Nobody is frozen. A side that
+    does not start is named in the results, and the others are measured.
     """
     topics = [f"latency-{number}" for number in range(4)]
-    ground.create(dict.fromkeys(topics, PARTITIONS) | {"ready": 1})
     sides: list[Side] = [
         Mirrorless(ground, alias="ours-at-once", topics=topics[:1], options=AT_ONCE),
         MirrorMaker(ground, EXACTLY_ONCE_TUNED, alias="mm2-latency-tuned", topics=topics[1:2]),
@@ -48,13 +46,17 @@ def measure(ground: Ground, results: Results, profile: Profile) -> None:
     due = [each for each in due if not _known(results, sides, *each)]
     if not due:
         return
+    ground.create(dict.fromkeys(topics, PARTITIONS) | {READY_TOPIC: 1})
     try:
+        ready = []
         for side in sides:
-            results.say(f"starting {side.name}")
-            side.start()
-            prime(ground, side, topic_of[side.name])
+            with results.attempting(f"latency of {side.name}"):
+                results.say(f"starting {side.name}")
+                side.start()
+                prime(ground, side, topic_of[side.name])
+                ready.append(side)
         for turn, rate in due:
-            for side in sides if turn % 2 else sides[::-1]:
+            for side in ready if turn % 2 else ready[::-1]:
                 topic = topic_of[side.name]
                 _one(ground, results, side, topic, rate=rate, turn=turn, seconds=profile.latency_seconds)
     finally:
@@ -74,14 +76,26 @@ def _known(results: Results, sides: Sequence[Side], turn: int, rate: int) -> boo
 
 
 def prime(ground: Ground, side: Side, topic: str) -> None:
-    """Let the remote topic come into being, and the code become warm."""
+    """Let the remote topic come into being, and the code become warm; returns when all of that has arrived.
+
+    Raises:
+        TimeoutError: it does not arrive.
+    """
     with Writer(ground.source.bootstrap, topic, PARTITIONS, FIRST_RATE):
-        time.sleep(FIRST_WARM_S)  # the warm-up itself
-    deadline = time.monotonic() + 60
+        time.sleep(0.1)  # some records on every partition
+    deadline = time.monotonic() + PRIMED_WITHIN_S
     while len(ends := ground.ends(side.remote_topic(topic))) < PARTITIONS or not all(ends.values()):
         if time.monotonic() > deadline or side.obstacle():
             raise TimeoutError(f"{side.name} did not begin to replicate {topic}: {side.obstacle()}")
         time.sleep(0.1)  # between two looks at a condition with a deadline
+    writer = Writer(ground.source.bootstrap, topic, PARTITIONS, FIRST_RATE)
+    with Reader(ground.target.bootstrap, side.remote_topic(topic), PARTITIONS, writer) as reader:
+        with writer:
+            time.sleep(FIRST_WARM_S)  # the warm-up itself
+        while not reader.has_all(writer.written):
+            if time.monotonic() > deadline or side.obstacle() or reader.failed:
+                raise TimeoutError(f"{side.name} did not copy {topic} in time: {side.obstacle()}{reader.failed}")
+            time.sleep(0.1)  # between two looks at a condition with a deadline
 
 
 def _one(ground: Ground, results: Results, side: Side, topic: str, *, rate: int, turn: int, seconds: float) -> None:
@@ -112,8 +126,9 @@ def latency(ground: Ground, side: Side, topic: str, rate: int, seconds: float) -
         RuntimeError: records did not arrive, or the source did not take them.
     """
     bootstrap = ground.target.bootstrap
-    with Reader(bootstrap, side.remote_topic(topic), PARTITIONS) as reader:
-        with Writer(ground.source.bootstrap, topic, PARTITIONS, rate) as writer:
+    writer = Writer(ground.source.bootstrap, topic, PARTITIONS, rate)
+    with Reader(bootstrap, side.remote_topic(topic), PARTITIONS, writer) as reader:
+        with writer:
             time.sleep(WARM_S)  # a warm-up at this rate
             first, earlier, began = writer.written, side.cpu(), time.monotonic()
             time.sleep(seconds)  # the measurement's own length

@@ -9,7 +9,7 @@ from tests.benchmarks.beside_mm2.mm2 import DEFAULT, EXACTLY_ONCE_MODE, EXACTLY_
 from tests.benchmarks.beside_mm2.records import Shape, shape
 from tests.benchmarks.beside_mm2.throughput import Plan
 
-SIZES = {100: 400_000, 1_000: 120_000, 10_000: 16_000}
+SIZES = {100: 300_000, 1_000: 100_000, 10_000: 12_000}
 """Bytes of a value, and the records of one measurement: some seconds each on two cores."""
 PARTITIONS = (1, 6, 24)
 MAIN_PARTITIONS = 6
@@ -25,10 +25,10 @@ class Profile:
     throughput: tuple[Plan, ...] = ()
     latency: Mapping[int, int] = field(default_factory=dict)
     """Rounds by records a second."""
-    latency_seconds: float = 10.0
+    latency_seconds: float = 8.0
     catch_up: int = 0
     """Rounds."""
-    catch_up_records: Shape = field(default_factory=lambda: shape(1_000, 6, 400_000))
+    catch_up_records: Shape = field(default_factory=lambda: shape(1_000, 6, 300_000))
     recovery: int = 0
     """Rounds of each fault."""
     pipe: int = 0
@@ -43,7 +43,7 @@ def _full() -> Profile:
     main = {each: 5 if each.partitions == MAIN_PARTITIONS else 1 for each in everything}
     return Profile(
         name="full",
-        about="five alternating rounds of everything, about 40 minutes on two cores that do nothing else",
+        about="five alternating rounds of everything, some 40 minutes on two cores that do nothing else",
         throughput=(
             Plan(mode=EXACTLY_ONCE_TUNED, rounds=everything),
             Plan(mode=EXACTLY_ONCE_MODE, rounds=main),
@@ -52,7 +52,7 @@ def _full() -> Profile:
         ),
         latency={100: 5, 1_000: 5, 10_000: 5},
         catch_up=3,
-        recovery=3,
+        recovery=2,
         pipe=5,
         translation=1_000_000,
     )

@@ -9,7 +9,7 @@ from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.flow import Reader, Writer
 from tests.benchmarks.beside_mm2.latency import PARTITIONS, prime
 from tests.benchmarks.beside_mm2.mirrorless_side import AT_ONCE, Mirrorless
-from tests.benchmarks.beside_mm2.mm2 import DEFAULT, EXACTLY_ONCE_TUNED, MirrorMaker
+from tests.benchmarks.beside_mm2.mm2 import DEFAULT, EXACTLY_ONCE_TUNED, READY_TOPIC, MirrorMaker
 from tests.benchmarks.beside_mm2.profiles import Profile
 from tests.benchmarks.beside_mm2.results import Measurement, Results, now
 from tests.benchmarks.beside_mm2.side import Side
@@ -66,7 +66,7 @@ def _faults(
     """One side, one fault after the other; the figures by fault, and why they end early."""
     found: dict[str, dict[str, float]] = {}
     topic = f"recovery{turn}"
-    ground.create({topic: PARTITIONS, "ready": 1})
+    ground.create({topic: PARTITIONS, READY_TOPIC: 1})
     side = make(f"recovery{turn}", topic)
     try:
         results.say(f"starting {side.name}")
@@ -112,10 +112,11 @@ def recovered(ground: Ground, side: Side, topic: str, fault: Callable[[Ground, S
         RuntimeError: the source refused records, or a reader failed.
     """
     remote, bootstrap = side.remote_topic(topic), ground.target.bootstrap
+    writer = Writer(ground.source.bootstrap, topic, PARTITIONS, RATE)
     with (
-        Reader(bootstrap, remote, PARTITIONS) as committed,
-        Reader(bootstrap, remote, PARTITIONS, committed=False) as uncommitted,
-        Writer(ground.source.bootstrap, topic, PARTITIONS, RATE) as writer,
+        Reader(bootstrap, remote, PARTITIONS, writer) as committed,
+        Reader(bootstrap, remote, PARTITIONS, writer, committed=False) as uncommitted,
+        writer,
     ):
         time.sleep(STEADY_S)  # records flow
         fault(ground, side)

@@ -1,7 +1,7 @@
 """What was measured so far? Every single measurement with its raw figures, in a file that is whole at any moment.
 
 Nothing is averaged, corrected or dropped here: a measurement that failed stands there with its reason. A run that was
-interrupted can be resumed: what the file has is not measured again.
+interrupted can be resumed: what the file has is not measured again, and what failed is tried once more.
 """
 
 from __future__ import annotations
@@ -101,17 +101,13 @@ class Results:
     def __post_init__(self) -> None:
         """Know what the run holds already."""
         self._known = {each.key: each for each in self.run.measurements if not each.failed}
-        # What failed before is tried again.
-        self.run.measurements = list(self._known.values())
 
     def has(self, kind: str, against: str, case: str, number: int, sides: Iterable[str]) -> bool:
         """Whether this round was measured already, all of these sides."""
         return all((kind, against, case, number, side) in self._known for side in sides)
 
     def add(self, measurement: Measurement) -> None:
-        """Keep a measurement, in the file as well. One that was measured before is replaced."""
-        if measurement.key in self._known:
-            self.run.measurements.remove(self._known.pop(measurement.key))
+        """Keep a measurement, in the file as well; also beside a try of it that failed."""
         self.run.measurements.append(measurement)
         if not measurement.failed:
             self._known[measurement.key] = measurement

@@ -13,11 +13,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.benchmarks.beside_mm2.arrival import await_arrival
+from tests.benchmarks.beside_mm2.arrival import NotArrivedError, await_arrival
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.cpu import Cpu
 from tests.benchmarks.beside_mm2.mirrorless_side import Mirrorless
-from tests.benchmarks.beside_mm2.mm2 import MirrorMaker, Mode
+from tests.benchmarks.beside_mm2.mm2 import READY_TOPIC, MirrorMaker, Mode
 from tests.benchmarks.beside_mm2.records import Shape, fill, shape
 from tests.benchmarks.beside_mm2.results import Measurement, Results, now
 from tests.benchmarks.beside_mm2.side import OURS, Side
@@ -26,6 +26,7 @@ WARM_UP = ((100, 300_000), (1_000, 50_000))
 """Bytes and records: MM2's first 300,000 records cost up to twice what later ones do."""
 SETTLED_AFTER_S = 0.5
 ARRIVED_WITHIN_S = 120.0
+GIVE_UP_AFTER = 2
 PRIMING = 50
 """Records of each partition that make a topic known to both sides before it is measured."""
 
@@ -52,6 +53,7 @@ def measure(ground: Ground, results: Results, plan: Plan, *, number: int) -> Non
 
     Raises:
         MirrorlessError: a side does not start.
+        NotArrivedError: two rounds in a row failed: a side may run and copy no more.
     """
     against = f"MM2 {plan.mode.name}"
     warm = [shape(size, 6, int(count * plan.warm_up)) for size, count in WARM_UP]
@@ -65,11 +67,12 @@ def measure(ground: Ground, results: Results, plan: Plan, *, number: int) -> Non
     ]
     if not due:
         return
-    ground.create({topic: each.partitions for each, topic in topics.items()} | {"ready": 1})
+    ground.create({topic: each.partitions for each, topic in topics.items()} | {READY_TOPIC: 1})
     pattern = f"s{number}-.*"
     ours = Mirrorless(ground, alias=f"ours{number}", topics=list(topics.values()))
     theirs = MirrorMaker(ground, plan.mode, alias=f"mm2x{number}", topics=[pattern], frozen=True)
     sides: tuple[Side, Side] = (ours, theirs)
+    failures = 0
     try:
         for side in sides:
             results.say(f"starting {side.name}")
@@ -88,7 +91,10 @@ def measure(ground: Ground, results: Results, plan: Plan, *, number: int) -> Non
         for turn, each in due:
             # Who begins changes from round to round, so that neither always finds the page cache as the other left it.
             order = sides if turn % 2 else sides[::-1]
-            _round(ground, results, each, topics[each], order, turn=turn, against=against)
+            well = _round(ground, results, each, topics[each], order, turn=turn, against=against)
+            failures = 0 if well else failures + 1
+            if failures == GIVE_UP_AFTER:
+                raise NotArrivedError(f"{failures} rounds in a row failed, the last one of {each.name}")
     finally:
         for side in sides:
             side.discard()
@@ -152,7 +158,7 @@ def figures(records: Shape, seconds: float, spent: Cpu) -> dict[str, float]:
 
 def _round(
     ground: Ground, results: Results, records: Shape, topic: str, sides: Sequence[Side], *, turn: int, against: str
-) -> None:
+) -> bool:
     failed, found = "", dict[str, dict[str, float]]()
     try:
         found = _copy(ground, topic, records, sides)
@@ -171,3 +177,4 @@ def _round(
                 at=now(),
             )
         )
+    return not failed
