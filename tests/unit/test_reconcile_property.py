@@ -25,6 +25,7 @@ from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, Orphan
 from mirrorless.reconcile.joining import Joining
 from mirrorless.reconcile.lane_names import ReconciledLane
 from mirrorless.reconcile.look import LaneView, orphans_ahead
+from mirrorless.reconcile.orphans import Stretch, stretches_of
 from mirrorless.record import Record
 from mirrorless.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings
@@ -193,8 +194,10 @@ def test_after_a_join_every_record_is_accounted_for_and_translates_both_ways(
             assert (found.state, found.offset) == ("exact", place[value])
             back = offsets.upstream(LANE, place[value])
             assert (back.state, back.offset) == ("exact", offset)
-    downstream = [span.downstream for run in runs_of(outage.chains, LANE) for span in run.spans]
+    runs = list(runs_of(outage.chains, LANE))
+    downstream = [span.downstream for run in runs for span in run.spans]
     assert downstream == sorted(downstream)  # invariant D
+    assert [run.position for run in runs[1:]] == [run.next for run in runs[:-1]]  # invariant C
 
 
 @given(before=kinds, new=kinds, late=kinds)
@@ -253,3 +256,25 @@ def test_a_joined_chain_stands_at_the_end_of_what_came_back() -> None:
     assert head.run is not None
     assert head.run.examined
     assert head.position == 3
+
+
+def test_what_waits_for_the_flow_after_a_reconcile_is_no_orphan_of_the_next_one() -> None:
+    outage = Outage()
+    outage.write(outage.source, HERE, [True])
+    outage.replicate()
+    outage.write(outage.source, HERE, [True])
+    outage.write(outage.target, THERE, [True])
+    outage.reconcile()
+    outage.write(outage.source, HERE, [True, True])  # producers are back, the lane is still held
+    assert outage.reconcile().stretches == ()
+    outage.replicate()
+    assert len(outage.values(outage.target, THERE)) == 4
+
+
+def test_orphans_are_told_by_what_stands_between_copies() -> None:
+    records = [(100, 5), (101, 5), (103, 7), (104, 1), (105, 1), (106, 2)]
+    assert stretches_of(records, [Range(103, 105), Range(106, 107)]) == [
+        Stretch(100, 102, 2, 10),
+        Stretch(105, 106, 1, 1),
+    ]
+    assert stretches_of(records, []) == [Stretch(100, 107, 6, 21)]

@@ -25,7 +25,7 @@ from mirrorless.reconcile.difference import Claims, claims_of, narrowed, runs_of
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.join import copies_above, places_of
 from mirrorless.reconcile.lane_names import ReconciledLane
-from mirrorless.reconcile.orphans import Stretch, stretches_of
+from mirrorless.reconcile.orphans import stretches_of
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.target import Deadline, Target
@@ -225,11 +225,6 @@ class LaneView:
 def orphans_ahead(look: LaneLook) -> int:
     """Up to which upstream offset a lane's orphans are looked for, when nothing is copied beyond it."""
     return look.position if look.reconciled else max(look.position, look.source.next)
-
-
-def summed(stretches: Sequence[Stretch]) -> tuple[int, int]:
-    """Records and bytes."""
-    return sum(each.records for each in stretches), sum(each.bytes for each in stretches)
 
 
 def _leave(found: LaneLook, reason: str) -> LaneLook:

@@ -52,7 +52,7 @@ def stretches_of(records: Iterable[tuple[int, int]], copies: Sequence[Range]) ->
     which, parted = 0, True
     for offset, size in records:
         while which < len(copies) and copies[which].next <= offset:
-            which, parted = which + 1, True
+            which += 1
         if which < len(copies) and copies[which].first <= offset:
             parted = True
             continue
