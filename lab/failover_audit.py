@@ -20,6 +20,8 @@ from mirrorless.lane import Lane
 from mirrorless.reconcile.lane_names import ORPHANS_SUFFIX
 from mirrorless.verify.comparison import Comparison, Seen, compare
 
+FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")
+
 Orphans = Mapping[int, Sequence[Seen]]
 """By partition of the source topic."""
 

@@ -17,31 +17,27 @@ import msgspec
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb import dynamodb_client
 from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
+from mirrorless.adapters.jobs.held_lanes import HeldLanes
 from mirrorless.adapters.jobs.kept_leases import KeptLeases
 from mirrorless.adapters.jobs.lane_worker import copy_lane
 from mirrorless.adapters.jobs.reconcile_lanes import find_orphans, look_at_lane
+from mirrorless.adapters.jobs.reconcile_report import LaneUnderWay, told
 from mirrorless.adapters.jobs.reconcile_topics import Topics
 from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.spark_lanes import run_lanes
-from mirrorless.chain import LaneState, Stop
 from mirrorless.errors import Retriable
 from mirrorless.jobs.copying import CopyResult, CopyTask
-from mirrorless.jobs.request import Policy, ReconcileOptions
-from mirrorless.lane import Lane
+from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.positions import STATES_MS
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.groups_back import GroupsBack
 from mirrorless.reconcile.joining import Joining
-from mirrorless.reconcile.lane_names import ReconciledLane
-from mirrorless.reconcile.look import HELD, orphans_ahead
-from mirrorless.reconcile.orphans import Stretch, lane_of, to_do
-from mirrorless.reconcile.outcome import LaneOutcome, is_clean, totals_of
-from mirrorless.reconcile.report import report_of
+from mirrorless.reconcile.look import orphans_ahead
+from mirrorless.reconcile.orphans import lane_of, to_do
 from mirrorless.reconcile.returning_groups import ReturningGroup
-from mirrorless.reconcile.tally import Tally
 from mirrorless.settings import FlowSettings
 
 Step = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
@@ -54,24 +50,6 @@ ANSWER_SECONDS: Final = 60.0
 def reconcile(run: JobRun) -> Outcome:
     """Run it."""
     return Reconciliation(run).act()
-
-
-@dataclass(slots=True)
-class _Lane:
-    """One lane on its way through the job."""
-
-    look: LaneLook
-    lane: ReconciledLane
-    policy: Policy
-    error: str = ""
-    waits: str = ""
-    orphans: tuple[Stretch, ...] = ()
-    until: int = 0
-    position: int = 0
-
-    @property
-    def going(self) -> bool:
-        return not self.look.differs and not self.error
 
 
 @dataclass(slots=True)
@@ -113,9 +91,13 @@ class Reconciliation:
         tasks, left_alone = self._topics.tasks(count=self.options.look_only)
         forward = [task.lane for task in tasks]
         request = self.run.request
+        held = HeldLanes(states=self._states, run_id=request.run_id, settle_ms=self.settle_ms)
         leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds)
         with nullcontext() if self.options.look_only else leases.of(forward):
-            held_at = self._hold(forward)
+            held_at = held.since(forward)
+            if not self.options.look_only:
+                self.run.phase = "hold"
+                self.troubles += filter(None, [held.hold(forward)])
             lanes = [self._lane(each) for each in [*self._look(tasks), *left_alone]]
             self.on_step("looked")
             if self.options.look_only:
@@ -133,40 +115,15 @@ class Reconciliation:
                 self.on_step("carried out")
                 groups = self._groups(lanes)
                 self.on_step("groups")
-                self._release(lanes)
-        return self._outcome(lanes, groups, held_at)
-
-    # Held lanes
-
-    def _hold(self, lanes: Sequence[Lane]) -> int | None:
-        """Make sure that the forwarder stands still, also when this run dies; since when, ms since the epoch."""
-        states = self._states.read(lanes)
-        held = [states.get(lane, LaneState()).stop for lane in lanes]
-        first = min((stop.at for stop in held if stop is not None and stop.reason == HELD), default=None)
-        if self.options.look_only:
-            return first
-        loose = [lane for lane, stop in zip(lanes, held, strict=True) if stop is None]
-        if loose:
-            self.troubles.append(
-                f"{len(loose)} lanes were not held: what the forwarder brought over since the source came back counts "
-                "as replicated; hold the flow's lanes as soon as its source is lost"
-            )
-        for lane in loose:
-            detail = f"held by job run {self.run.request.run_id}"
-            self._states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=now()))
-        newest = max((stop.at for stop in held if stop is not None and stop.reason == HELD), default=0)
-        seen_at = (now() if loose else newest) + self.settle_ms
-        if seen_at > now():
-            self.run.phase = "wait until every environment has seen that its lanes are held"
-            time.sleep((seen_at - now()) / 1000)
-        return first
-
-    def _release(self, lanes: Sequence[_Lane]) -> None:
-        """Let the flow run live again where everything is done."""
-        for each in lanes:
-            state = self._states.read([each.lane.forward]).get(each.lane.forward)
-            if each.going and not each.waits and state is not None and state.stop and state.stop.reason == HELD:
-                self._states.resume(each.lane.forward)
+                held.release(each.lane.forward for each in lanes if each.going and not each.waits)
+        return told(
+            self.run,
+            lanes,
+            groups,
+            chains=self._chains,
+            local=self._topics.local(held_at),
+            troubles=self.troubles,
+        )
 
     # On Spark
 
@@ -175,9 +132,9 @@ class Reconciliation:
         found = run_lanes(self.run.spark, look_at_lane, [msgspec.json.encode(task) for task in tasks])
         return [msgspec.json.decode(each, type=LaneLook) for each in found]
 
-    def _copy_back(self, lanes: Sequence[_Lane]) -> None:
+    def _copy_back(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "copy back"
-        rounds: list[list[tuple[_Lane, CopyTask]]] = [[], []]
+        rounds: list[list[tuple[LaneUnderWay, CopyTask]]] = [[], []]
         for each in lanes:
             if not each.going:
                 continue
@@ -188,14 +145,14 @@ class Reconciliation:
         for work in rounds:
             self._copy([(each, task) for each, task in work if each.going])
 
-    def _copy(self, work: Sequence[tuple[_Lane, CopyTask]]) -> None:
+    def _copy(self, work: Sequence[tuple[LaneUnderWay, CopyTask]]) -> None:
         found = run_lanes(self.run.spark, copy_lane, [msgspec.json.encode(task) for _, task in work])
         for (each, task), text in zip(work, found, strict=True):
             result = msgspec.json.decode(text, type=CopyResult)
             if result.state != "done":
                 each.error = f"{task.lane_topic}-{task.partition}: {result.error}"
 
-    def _find(self, lanes: Sequence[_Lane]) -> None:
+    def _find(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "find orphans"
         going = [each for each in lanes if each.going]
         tasks = [
@@ -212,19 +169,11 @@ class Reconciliation:
             answer = msgspec.json.decode(text, type=OrphanLook)
             each.error, each.until, each.orphans = answer.error, answer.until, answer.stretches
             if not self.options.look_only:
-                self._remember(each)
-
-    def _remember(self, each: _Lane) -> None:
-        """Keep what was found for the report of a run that takes over after the join."""
-        name = f"orphans/{each.look.topic}-{each.look.partition}.json"
-        known = self.run.files.read(name)
-        before = msgspec.json.decode(known, type=tuple[Stretch, ...]) if known else ()
-        merged = {stretch.first: stretch for stretch in (*before, *each.orphans)}
-        self.run.files.write(name, msgspec.json.encode(tuple(merged[first] for first in sorted(merged))))
+                each.remember(self.run.files)
 
     # On the driver
 
-    def _join(self, lanes: Sequence[_Lane]) -> None:
+    def _join(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "join"
         joining = Joining(chains=self._chains, ledger=self._ledger, clock=now, request=self._run_id)
         for each in lanes:
@@ -236,7 +185,7 @@ class Reconciliation:
             except Retriable as exc:
                 each.error = str(exc)
 
-    def _carry_out(self, lanes: Sequence[_Lane]) -> None:
+    def _carry_out(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "orphans"
         work = []
         for each in lanes:
@@ -255,7 +204,7 @@ class Reconciliation:
                 work.append((each, task))
         self._copy(work)
 
-    def _groups(self, lanes: Sequence[_Lane]) -> list[ReturningGroup]:
+    def _groups(self, lanes: Sequence[LaneUnderWay]) -> list[ReturningGroup]:
         self.run.phase = "groups"
         flow = self._flow
         back = GroupsBack(
@@ -272,68 +221,11 @@ class Reconciliation:
         self.troubles += troubles
         return groups
 
-    # The report
-
-    def _outcome(self, lanes: Sequence[_Lane], groups: Sequence[ReturningGroup], held_at: int | None) -> Outcome:
-        tally = Tally(chains=self._chains, request=self._run_id)
-        found = [self._told(each, tally) for each in lanes]
-        local = self._topics.local(held_at)
-        totals = totals_of(found, groups)
-        clean = is_clean(found, groups, self.troubles)
-        report = report_of(
-            f"Reconcile {self._flow.flow}",
-            lanes=found,
-            groups=groups,
-            local=local,
-            troubles=self.troubles,
-            totals=totals,
-            look_only=self.options.look_only,
-            clean=clean,
-            made_at=now(),
-        )
-        return Outcome(
-            clean=clean,
-            found={
-                "totals": totals,
-                "lanes": msgspec.to_builtins(found),
-                "groups": msgspec.to_builtins(groups),
-                "local_topics": msgspec.to_builtins(local),
-                "troubles": list(self.troubles),
-            },
-            report=report,
-        )
-
-    def _told(self, each: _Lane, tally: Tally) -> LaneOutcome:
-        look = each.look
-        plain = LaneOutcome(
-            topic=look.topic,
-            partition=look.partition,
-            remote_topic=look.remote_topic,
-            policy=each.policy,
-            differs=look.differs,
-            error=each.error,
-            position_before=look.position,
-            position=each.position or look.position,
-            claimed_until=look.chain_end,
-            on_target=look.claimed_records + look.late_records + look.tail_records,
-            bytes_on_target=look.claimed_bytes + look.late_bytes + look.tail_bytes,
-            new=look.late_records + look.tail_records,
-            new_bytes=look.late_bytes + look.tail_bytes,
-            new_ranges=look.to_copy,
-            orphans=each.orphans,
-            waits=each.waits,
-        )
-        if self.options.look_only or look.differs:
-            return plain
-        known = self.run.files.read(f"orphans/{look.topic}-{look.partition}.json")
-        orphans = msgspec.json.decode(known, type=tuple[Stretch, ...]) if known else each.orphans
-        return tally.added(plain, each.lane, orphans, look)
-
     # What it is about
 
-    def _lane(self, look: LaneLook) -> _Lane:
+    def _lane(self, look: LaneLook) -> LaneUnderWay:
         policy = self.options.policies.get(look.topic, self.options.policy)
-        return _Lane(look, look.names.of(self._flow.name), policy)
+        return LaneUnderWay(look, look.names.of(self._flow.name), policy)
 
     @property
     def _flow(self) -> FlowSettings:

@@ -1,0 +1,123 @@
+"""What came of a reconcile? Its lanes, as the job leaves them, with what the chains say of all its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+
+from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
+from mirrorless.chain import Chains
+from mirrorless.jobs.files import JobFiles
+from mirrorless.jobs.request import Policy, ReconcileOptions
+from mirrorless.reconcile.findings import LaneLook
+from mirrorless.reconcile.lane_names import ReconciledLane
+from mirrorless.reconcile.orphans import Stretch
+from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, is_clean, totals_of
+from mirrorless.reconcile.report import report_of
+from mirrorless.reconcile.returning_groups import ReturningGroup
+from mirrorless.reconcile.tally import Tally
+
+
+@dataclass(slots=True)
+class LaneUnderWay:
+    """One lane on its way through the job."""
+
+    look: LaneLook
+    lane: ReconciledLane
+    policy: Policy
+    error: str = ""
+    waits: str = ""
+    orphans: tuple[Stretch, ...] = ()
+    until: int = 0
+    position: int = 0
+
+    @property
+    def going(self) -> bool:
+        """Whether anything more is to be done with it."""
+        return not self.look.differs and not self.error
+
+    def remember(self, files: JobFiles) -> None:
+        """Keep its orphans for the report of a run that takes over after the join."""
+        merged = {stretch.first: stretch for stretch in (*self.remembered(files), *self.orphans)}
+        files.write(self._file, msgspec.json.encode(tuple(merged[first] for first in sorted(merged))))
+
+    def remembered(self, files: JobFiles) -> tuple[Stretch, ...]:
+        """Its orphans, found in all attempts."""
+        known = files.read(self._file)
+        return msgspec.json.decode(known, type=tuple[Stretch, ...]) if known else ()
+
+    @property
+    def _file(self) -> str:
+        return f"orphans/{self.look.topic}-{self.look.partition}.json"
+
+
+def told(
+    run: JobRun,
+    lanes: Sequence[LaneUnderWay],
+    groups: Sequence[ReturningGroup],
+    *,
+    chains: Chains,
+    local: Sequence[LocalTopic],
+    troubles: Sequence[str],
+) -> Outcome:
+    """The job's outcome.
+
+    Raises:
+        Retriable: a store does not answer.
+    """
+    look_only = cast("ReconcileOptions", run.request.options).look_only
+    tally = Tally(chains=chains, request=run.request.run_id)
+    found = [_outcome(each, None if look_only else tally, run.files) for each in lanes]
+    totals = totals_of(found, groups)
+    clean = is_clean(found, groups, troubles)
+    report = report_of(
+        f"Reconcile {run.request.flow.flow}",
+        lanes=found,
+        groups=groups,
+        local=local,
+        troubles=troubles,
+        totals=totals,
+        look_only=look_only,
+        clean=clean,
+        made_at=now(),
+    )
+    return Outcome(
+        clean=clean,
+        found={
+            "totals": totals,
+            "lanes": msgspec.to_builtins(found),
+            "groups": msgspec.to_builtins(groups),
+            "local_topics": msgspec.to_builtins(local),
+            "troubles": list(troubles),
+        },
+        report=report,
+    )
+
+
+def _outcome(each: LaneUnderWay, tally: Tally | None, files: JobFiles) -> LaneOutcome:
+    """One lane; without a tally only what was seen."""
+    look = each.look
+    plain = LaneOutcome(
+        topic=look.topic,
+        partition=look.partition,
+        remote_topic=look.remote_topic,
+        policy=each.policy,
+        differs=look.differs,
+        error=each.error,
+        position_before=look.position,
+        position=each.position or look.position,
+        claimed_until=look.chain_end,
+        on_target=look.claimed_records + look.late_records + look.tail_records,
+        bytes_on_target=look.claimed_bytes + look.late_bytes + look.tail_bytes,
+        new=look.late_records + look.tail_records,
+        new_bytes=look.late_bytes + look.tail_bytes,
+        new_ranges=look.to_copy,
+        orphans=each.orphans,
+        waits=each.waits,
+    )
+    if tally is None or look.differs:
+        return plain
+    return tally.added(plain, each.lane, each.remembered(files) or each.orphans, look)
