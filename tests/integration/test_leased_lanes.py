@@ -1,0 +1,68 @@
+"""History before the first batch, and a mapping that moved on: what a lane waits for, on real clusters and DynamoDB."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mirrorless.chain import Lease
+from mirrorless.event import Batch, decode_event
+from mirrorless.replicate import Outcome, Replicator
+from tests.lane_stage import LaneStage
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_lane_that_begins_with_a_backfill_waits_for_its_history_and_then_goes_on_by_itself(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, 2)
+    stage.write(*(b"%d" % number for number in range(10)), partition=0)
+    stage.write(b"first of all", partition=1)
+    forwarder = stage.environment(history_first=True)
+
+    waits = stage.replicate(forwarder, stage.event(p0=[6, 7], p1=None))
+    assert {partition: each.upstream_offset for partition, each in waits.waiting.items()} == {0: 6}
+    assert stage.values(1) == [b"first of all"]  # met at offset 0, it has no history
+
+    backfill(stage, "backfill-1", until=6)
+    went_on = stage.replicate(forwarder, stage.event(p0=[6, 7]))
+    assert (went_on.waiting, [(run.position, run.next) for run in went_on.runs]) == ({}, [(6, 8)])
+    assert stage.orders.read([stage.lane()])[stage.lane()].waiting is None
+
+    stage.replicate(forwarder, stage.event(p0=[8, 9]))
+    stage.assert_mirrored()
+
+
+def test_a_mapping_that_begins_behind_the_end_of_a_job_waits_for_another_one(stage: LaneStage) -> None:
+    """Pollers that restart before their first commit begin at the end of the topic, and not where they were."""
+    stage.create(stage.source, stage.topic)
+    stage.write(*(b"%d" % number for number in range(10)))
+    forwarder = stage.environment(history_first=True)
+    take(stage, "backfill-1")
+    assert stage.replicate(forwarder, stage.event(p0=[4, 5])).waiting
+    backfill(stage, "backfill-1", until=4)
+
+    moved_on = stage.replicate(forwarder, stage.event(p0=[8, 9]))
+    assert moved_on.waiting[0].upstream_offset == 8
+    assert "`mirrorless backfill start`" in moved_on.waiting[0].hint
+
+    backfill(stage, "backfill-2", until=8)
+    assert stage.replicate(forwarder, stage.event(p0=[8, 9])).waiting == {}
+    stage.assert_mirrored()
+
+
+def take(stage: LaneStage, holder: str) -> None:
+    now = time.time_ns() // 1_000_000
+    stage.orders.take(stage.lane(), Lease(holder=holder, until=now + 60_000), now=now)
+
+
+def backfill(stage: LaneStage, holder: str, *, until: int) -> None:
+    """What a job does: take the lane, bring what lies below an upstream offset, let go."""
+    take(stage, holder)
+    job: Replicator = stage.environment()
+    job.holder, job.positions.holder, job.examined = holder, holder, True
+    read = decode_event(stage.event(p0=range(until)))
+    batch = Batch(topic=stage.topic, records=read.records, covered={0: until})
+    outcome: Outcome = job.replicate(batch, request=holder, deadline=lambda: 15.0)
+    assert outcome.waiting == {}
+    assert stage.orders.let_go(stage.lane(), holder, position=until)
