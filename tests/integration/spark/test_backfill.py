@@ -12,7 +12,7 @@ import pytest
 
 from mirrorless.adapters.jobs.backfill import backfill
 from mirrorless.adapters.jobs.backfill_plan import plan_backfill
-from mirrorless.adapters.jobs.driver import drive
+from mirrorless.adapters.jobs.driver import Cancelled, drive
 from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.chain import Lease
 from mirrorless.event import Batch
@@ -122,6 +122,35 @@ def test_history_older_than_a_live_lane_goes_into_a_topic_of_its_own(stage: Lane
     assert stage.values() == [b"live"]
     history = read_topic(stage.target.bootstrap, f"{stage.topic}.history")[0]
     assert [each.content.value for each in history] == [b"%d" % n for n in range(12)]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes_on(
+    stage: LaneStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.create(stage.source, stage.topic, 2)
+    stage.write(b"0", b"1", partition=0)
+    stage.write(b"0", b"1", partition=1)
+    group = stage.settings.consumer_group(stage.topic)
+    groups(stage).commit(group, {(stage.topic, 0): Committed(0), (stage.topic, 1): Committed(2)}, deadline_in(20))
+
+    def cancelled(*_: object) -> None:
+        raise Cancelled
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mirrorless.adapters.jobs.backfill.run_lanes", cancelled)
+        code, progress = driven(tmp_path, request_of(stage))
+    assert (code, progress["state"]) == (1, "cancelled")
+    states = stage.orders.read([stage.lane(0), stage.lane(1)])
+    assert states[stage.lane(0)].stop is None, "its mapping goes on where the lane stands"
+    stop = states[stage.lane(1)].stop
+    assert stop is not None
+    assert (stop.reason, stop.upstream_offset) == ("backfilled", 0)
+    assert all(state.lease is None for state in states.values())
+
+    code, report = driven(tmp_path, request_of(stage, "backfill-2"))
+    assert (code, report["totals"]["records"]) == (0, 4)
+    stage.assert_mirrored()
 
 
 def test_a_plan_refuses_what_would_be_pointless_or_harmful_and_changes_nothing(stage: LaneStage) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from mirrorless.adapters.archive_survey import surveyor
+from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb import dynamodb_client
 from mirrorless.adapters.jobs.backfill_plan import plan_backfill
 from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
@@ -24,10 +25,13 @@ from mirrorless.chain import RUNNING, LaneState, Lease, Stop
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.copying import CopyResult, CopyTask
 from mirrorless.jobs.files import PLAN, lane_file
-from mirrorless.jobs.lane_copy import Ending
+from mirrorless.jobs.lane_copy import Ending, deadline_in
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import BackfillOptions
 from mirrorless.lane import Lane
+
+ASK_SECONDS = 15.0
+"""For what a mapping has committed, when a run ends early."""
 
 
 def backfill(run: JobRun) -> Outcome:
@@ -56,6 +60,7 @@ def backfill(run: JobRun) -> Outcome:
         for lane, task in zip(plan.lanes, tasks, strict=True):
             _note_waiting(run, lane, task)
         run.phase = "copy"
+        held.begun = True
         began = time.monotonic()
         found = run_lanes(run.spark, backfill_lane, [msgspec.json.encode(task) for task in tasks])
         results = [msgspec.json.decode(each, type=CopyResult) for each in found]
@@ -139,9 +144,16 @@ def _note_waiting(run: JobRun, lane: PlannedLane, task: CopyTask) -> None:
 class _HeldLanes:
     """The leases of all lanes, from before the first task until the last one is over."""
 
+    begun = False
+    """Whether records may have been written: before that, nothing is left behind but what was there."""
+
     def __init__(self, run: JobRun, plan: BackfillPlan) -> None:
         flow = run.request.flow
-        self._states = DynamoDbLaneStates(dynamodb_client(flow.target.region, flow.tables_role), flow.tables.lanes)
+        dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
+        self._states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
+        self._chains = DynamoDbChains(dynamodb, flow.tables.offset_map)
+        self._source, self._flow = flow.source, flow.flow
+        self._resumed: set[Lane] = set()
         self._holder, self._term = run.request.run_id, run.request.lease_seconds * 1000
         self._lanes = {Lane(flow.name, lane.lane_topic, lane.partition): lane for lane in plan.lanes}
         self._left = dict(self._lanes)
@@ -156,6 +168,7 @@ class _HeldLanes:
             self._left[lane] = planned
             if state.stop is not None and state.stop.reason == BACKFILLED:
                 self._states.resume(lane)
+                self._resumed.add(lane)
         self._keeper.start()
 
     def finished(self, lanes: Iterable[PlannedLane]) -> None:
@@ -164,22 +177,34 @@ class _HeldLanes:
         self._left = {lane: each for lane, each in self._left.items() if (lane.topic, lane.partition) not in done}
 
     def let_go(self) -> None:
-        """End the leases that are left. A lane that is not finished is stopped first: its mapping would go on."""
+        """End the leases that are left.
+
+        A lane that is not finished is stopped first, unless its mapping is known to go on at or below where it stands:
+        the forwarder would go on behind the hole.
+        """
         self._over.set()
-        states = self._states.read(self._left)
         for lane, planned in self._left.items():
             try:
-                state: LaneState = states.get(lane, RUNNING)
+                state = self._states.read([lane]).get(lane, RUNNING)
                 ours = state.lease is not None and state.lease.holder == self._holder
-                if ours and planned.group and state.stop is None:
-                    self._states.stop(lane, self._unfinished(planned))
+                if ours and state.stop is None and planned.group and (self.begun or lane in self._resumed):
+                    self._stop_unless_joined(lane, planned, state)
                 self._states.let_go(lane, self._holder)
             except MirrorlessError as exc:
                 print(f"{lane} is not let go: {exc}")  # its lease ends by itself
 
-    def _unfinished(self, planned: PlannedLane) -> Stop:
-        detail = f"backfill {self._holder} ended before it had copied this lane"
-        return Stop(reason=BACKFILLED, upstream_offset=planned.position, detail=detail, at=now())
+    def _stop_unless_joined(self, lane: Lane, planned: PlannedLane, state: LaneState) -> None:
+        position = self._chains.heads([lane])[lane].position
+        mapping = state.waiting
+        if mapping is None:
+            groups = KafkaGroups(self._source, flow=self._flow)
+            told = groups.committed([planned.group], deadline_in(ASK_SECONDS)).get(planned.group, {})
+            committed = told.get((planned.topic, planned.partition))
+            mapping = committed.offset if committed is not None else None
+        if mapping is not None and position >= mapping:
+            return
+        detail = f"backfill {self._holder} ended before this lane had come to its mapping"
+        self._states.stop(lane, Stop(reason=BACKFILLED, upstream_offset=position, detail=detail, at=now()))
 
     def _lease(self) -> Lease:
         return Lease(holder=self._holder, until=now() + self._term)
