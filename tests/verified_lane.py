@@ -34,27 +34,33 @@ class MemoryLog:
 
     records: Log = field(default_factory=dict)
     start: int = 0
-    end: int = 0
+    next: int = 0
     chunk: int = 3
+    hidden: int = 0
+    """How many offsets behind the stable end an open transaction holds."""
     silent: bool = False
     reads: int = 0
 
     def add(self, record: Record) -> int:
         """Append a record; its offset."""
-        offset = self.end
+        offset = self.next
         self.records[offset] = _at(record, offset)
-        self.end += 1
+        self.next += 1
         return offset
 
     def mark(self) -> None:
         """Append a transaction's marker."""
-        self.end += 1
+        self.next += 1
 
     def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:  # noqa: ARG002  the port's
         """See `LaneLog.bounds`."""
         if self.silent:
             raise Retriable("the cluster does not answer")
-        return Range(self.start, self.end)
+        return Range(self.start, self.next)
+
+    def end(self, topic: str, partition: int, deadline: Deadline) -> int:  # noqa: ARG002  the port's
+        """See `TargetLog.end`."""
+        return self.next + self.hidden
 
     def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
         """See `LaneLog.read`."""
@@ -184,7 +190,7 @@ class VerifiedLane:
                 + [(at + 1, _at(each, at + 1)) for at, each in self.target.records.items() if at >= downstream]
             )
         )
-        self.target.end += 1
+        self.target.next += 1
         for key, link in self.chains.links.items():
             if isinstance(link, Run):
                 self.chains.links[key] = _shifted(link, downstream)

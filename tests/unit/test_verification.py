@@ -81,7 +81,7 @@ def test_a_record_that_stands_twice_is_duplicated_wherever_the_second_stands(
 ) -> None:
     offsets = list(lane.target.records)
     at = data.draw(st.sampled_from(offsets))
-    again = data.draw(st.integers(at + 1, lane.target.end))
+    again = data.draw(st.integers(at + 1, lane.target.next))
     lane.insert(again, lane.target.records[at])
 
     verdict = lane.verify(against_source=against_source)
@@ -122,7 +122,7 @@ def test_a_record_that_stands_far_from_its_place_is_reordered(
     at = data.draw(st.integers(0, len(offsets) - 2))
     record = lane.target.records[offsets[at]]
     lane.drop(offsets[at])
-    lane.insert(lane.target.end, record)
+    lane.insert(lane.target.next, record)
 
     assert found(lane.verify(against_source=against_source)) == only("reordered")
 
@@ -179,7 +179,7 @@ def test_a_record_of_somebody_else_is_different(
     against_source: bool,
     data: st.DataObject,
 ) -> None:
-    at = data.draw(st.integers(0, lane.target.end))
+    at = data.draw(st.integers(0, lane.target.next))
     stranger = Record(offset=-1, timestamp=1, headers=[], key=None, value=b"stranger")
     lane.insert(at, stranger)
 
@@ -270,13 +270,29 @@ def test_retention_that_overtakes_the_reading_takes_nothing_for_missing() -> Non
 def test_runs_behind_the_stable_end_are_not_provable_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirrorless.verify.lane_verification.HIDDEN_SECONDS", 0.0)
     lane = a_lane()
-    lane.target.end = 10
+    lane.target.next, lane.target.hidden = 10, 5
 
     verdict = lane.verify()
 
     assert found(verdict) == CLEAN
     assert (verdict.counts.proved, verdict.counts.not_provable) == (8, 4)
     assert "an open transaction hides" in verdict.notes[0]
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_what_was_lost_at_the_end_of_the_target_is_missing(*, silent: bool) -> None:
+    """An unclean leader election: a follower that had less became the leader."""
+    lane = a_lane()
+    lane.source.silent = silent
+    lane.target.next = 7
+    lane.target.records = {at: each for at, each in lane.target.records.items() if at < 7}
+
+    verdict = lane.verify()
+
+    assert found(verdict) == only("missing", 6)
+    upstream = [finding.upstream for finding in verdict.findings]
+    assert upstream == [Range(7, 9), Range(10, 14)]
+    assert "ends at 7, and the map has records up to 13" in verdict.notes[0]
 
 
 def test_records_of_expired_links_are_not_strangers() -> None:
@@ -294,7 +310,7 @@ def test_records_of_expired_links_are_not_strangers() -> None:
 def test_an_older_generation_is_proved_too_and_not_held_against_a_source_that_is_another_one() -> None:
     lane = a_lane(records=8, batch=4)
     lane.source.records.clear()
-    lane.source.end = 0
+    lane.source.next = 0
     lane.reset(0)
     lane.copy([numbered(50 + i) for i in range(4)], batch=4)
 
@@ -307,7 +323,7 @@ def test_an_older_generation_is_proved_too_and_not_held_against_a_source_that_is
 def test_a_generation_of_a_target_topic_that_was_made_anew_is_superseded() -> None:
     lane = a_lane(records=8, batch=4)
     lane.target.records.clear()
-    lane.target.end = 0
+    lane.target.next = 0
     lane.reset(10)
     lane.copy([numbered(50 + i) for i in range(4)], batch=4)
 
@@ -344,7 +360,7 @@ def test_a_source_that_changed_after_it_was_copied_is_told_only_where_it_is_comp
 
 def test_a_source_that_was_created_anew_is_not_compared() -> None:
     lane = a_lane()
-    lane.source.end = 3
+    lane.source.next = 3
 
     verdict = lane.verify(against_source=True)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from mirrorless.adapters.kafka_client import client_config, seconds_left, translated
-from mirrorless.adapters.kafka_records import KafkaRecords
+from mirrorless.adapters.kafka_records import Ends, KafkaRecords
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copying import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
 from mirrorless.record import Record
@@ -57,6 +57,14 @@ class KafkaLaneLog:
 
     def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:
         """See `LaneLog.bounds`."""
+        start, stable, _ = self._told(topic, partition, deadline)
+        return Range(start, stable)
+
+    def end(self, topic: str, partition: int, deadline: Deadline) -> int:
+        """See `mirrorless.verify.task.TargetLog.end`."""
+        return self._told(topic, partition, deadline)[2]
+
+    def _told(self, topic: str, partition: int, deadline: Deadline) -> Ends:
         found = self._ends.ends([(topic, partition)], deadline).get((topic, partition))
         if found is None:
             raise Retriable(
@@ -64,8 +72,7 @@ class KafkaLaneLog:
                 where=self._where,
                 hint="check the topic's name, and that the job may Describe and Read it",
             )
-        start, stable, _ = found
-        return Range(start, stable)
+        return found
 
     def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:
         """See `LaneLog.read`. The deadline is for each chunk anew, as far as a silent cluster is concerned."""

@@ -29,7 +29,7 @@ from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.proof import Judged, cut, judge
 from mirrorless.verify.source_side import SourceSide
-from mirrorless.verify.task import Note, Side, VerifyTask
+from mirrorless.verify.task import Note, Side, TargetLog, VerifyTask
 from mirrorless.verify.windows import Window, first_claims, runs_of, target_windows
 
 TOGETHER: Final = 60_000
@@ -48,7 +48,7 @@ class LaneVerification:
     task: VerifyTask
     chains: Chains
     ledger: LossLedger
-    target: LaneLog
+    target: TargetLog
     source: LaneLog
     note: Note
     pause: Callable[[float], None] = time.sleep
@@ -61,6 +61,8 @@ class LaneVerification:
     """Windows in a row that do not hold."""
     _log_start: int = 0
     """Where the target's log began when it was last asked."""
+    _log_end: int = 0
+    """What can be read of the target ends here."""
     _done: int = 0
     _total: int = 0
 
@@ -96,8 +98,9 @@ class LaneVerification:
 
         # 3.
         claimed = self._last_claimed()
+        self._log_end = bounds.next
         if claimed >= bounds.next:
-            bounds = Range(bounds.first, min(claimed + 1, self._settled_end(claimed)))
+            bounds = Range(bounds.first, self._settled_end(claimed))
         compared = self._beside.span() if task.against_source else Range(0, 0)
         read = max(0, bounds.next - bounds.first)
         self._total = read + compared.next - compared.first
@@ -106,7 +109,7 @@ class LaneVerification:
         for judged in self._read_target(bounds):
             self._take(judged)
         self._explain()
-        self._found.sort_out(self._elsewhere(bounds.next))
+        self._found.sort_out(self._elsewhere())
 
         # 6.
         if task.against_source:
@@ -127,15 +130,26 @@ class LaneVerification:
         return -1 if last is None else last
 
     def _settled_end(self, claimed: int) -> int:
-        """The stable end, once it has passed an offset, or as far as it came."""
+        """Up to where the target is judged: behind what is claimed, once readers have got there or nothing is there.
+
+        Behind an open transaction nobody knows what is there; behind the log's own end there is nothing.
+        """
         end = time.monotonic() + HIDDEN_SECONDS
-        while (stable := self._target.bounds().next) <= claimed and time.monotonic() < end:
+        place = f"{self._target.topic}-{self._target.partition}"
+        stable, whole = self._target.settled(self.target)
+        while stable <= claimed and not whole and time.monotonic() < end:
             self.pause(0.2)
-        if stable <= claimed:
+            stable, whole = self._target.settled(self.target)
+        self._log_end = min(claimed + 1, stable)
+        if stable > claimed:
+            return claimed + 1
+        if whole:
             self.verdict.note(
-                f"readers of {self._target.topic}-{self._target.partition} do not get beyond downstream offset "
-                f"{stable}: an open transaction hides what follows, or it is not the topic that the map speaks of"
+                f"{place} ends at {stable}, and the map has records up to {claimed}: its end was lost (an unclean "
+                "leader election?), or it was deleted and created again"
             )
+            return claimed + 1
+        self.verdict.note(f"an open transaction hides what follows downstream offset {stable} of {place}")
         return stable
 
     def _read_target(self, bounds: Range) -> Iterator[Judged]:
@@ -161,10 +175,10 @@ class LaneVerification:
 
     def _chunks(self, first: int, following: int) -> Iterator[Chunk]:
         """The target's records. Where retention is faster than we, what it took is expired, and reading goes on."""
-        at = first
-        while at < following:
+        at, end = first, min(following, self._log_end)
+        while at < end:
             try:
-                for chunk in self._target.read(Range(at, following)):
+                for chunk in self._target.read(Range(at, end)):
                     at = chunk.covered
                     self._count("read target", chunk, at - first)
                     yield chunk
@@ -173,17 +187,19 @@ class LaneVerification:
                 if start <= at:
                     raise
                 self._log_start, at = start, start
-                yield Chunk([], min(start, following))
+                yield Chunk([], min(start, end))
             else:
-                return
+                break
+        if end < following:
+            yield Chunk([], following)  # the log is over, and the map is not
 
-    def _elsewhere(self, end: int) -> dict[bytes, int]:
+    def _elsewhere(self) -> dict[bytes, int]:
         """Where the lane has contents that stand somewhere without a run."""
         contents, surplus = self._found.strangers()
         found: dict[bytes, int] = {}
         if not contents:
             return found
-        for chunk in self._target.read(Range(self._target.bounds().first, end)):
+        for chunk in self._target.read(Range(self._target.bounds().first, self._log_end)):
             for record in chunk.records:
                 seen = Seen.of(record)
                 if seen.content in contents and record.offset not in surplus:

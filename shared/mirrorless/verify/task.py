@@ -14,6 +14,7 @@ from mirrorless.lane import FlowName, Lane
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.settings import FlowSettings
+from mirrorless.target import Deadline
 from mirrorless.verify.windows import chosen
 
 READ_SECONDS: Final = 60.0
@@ -53,6 +54,18 @@ class Note(Protocol):
         ...
 
 
+class TargetLog(LaneLog, Protocol):
+    """A partition's log of which more is known than readers see."""
+
+    def end(self, topic: str, partition: int, deadline: Deadline) -> int:
+        """The offset that the next record will have; transactions may hide what lies before it.
+
+        Raises:
+            Retriable: the cluster does not answer.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """A partition on one of the two clusters."""
@@ -64,6 +77,11 @@ class Side:
     def bounds(self) -> Range:
         """See `LaneLog.bounds`."""
         return self.log.bounds(self.topic, self.partition, _patience)
+
+    def settled(self, log: TargetLog) -> tuple[int, bool]:
+        """The stable end, and whether nothing at all lies behind it: not even what a transaction hides."""
+        stable = self.bounds().next
+        return stable, log.end(self.topic, self.partition, _patience) == stable
 
     def read(self, wanted: Range) -> Iterator[Chunk]:
         """See `LaneLog.read`."""

@@ -165,6 +165,21 @@ def test_records_that_no_run_covers_are_missing_where_the_source_is_compared(
     assert [msgspec.convert(each, Range) for each in rows] == [Range(2, 4), Range(5, 7)]
 
 
+def test_a_remote_topic_that_was_deleted_and_created_again_lacks_everything(
+    stage: LaneStage, spark: SparkSession, tmp_path: Path
+) -> None:
+    stage.create(stage.source, stage.topic)
+    fill(stage, 0)
+    stage.replicate(stage.environment(), stage.event())
+    stage.delete(stage.target, stage.remote_topic)
+    stage.create(stage.target, stage.remote_topic)
+
+    outcome = verified(stage, spark, tmp_path)
+
+    assert found(outcome, 0) == {"missing": 8}
+    assert "deleted and created again" in outcome.found["lanes"][0]["notes"][0]
+
+
 def test_a_compacted_topic_is_judged_by_the_latest_value_of_each_key(
     stage: LaneStage, spark: SparkSession, tmp_path: Path
 ) -> None:
