@@ -17,6 +17,7 @@ from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.verify import verify
 from mirrorless.jobs.copying import Range
 from mirrorless.jobs.request import JobRequest, VerifyOptions
+from mirrorless.replicate import Replicator
 from mirrorless.reports.page import render
 from mirrorless.verify.findings import KINDS
 from tests.lane_stage import Crash, LaneStage, at_step, crash
@@ -53,6 +54,11 @@ def fill(stage: LaneStage, partition: int, values: list[bytes | None] = VALUES) 
     """Records that differ in their values only."""
     headers = [("h", b"\xff\x00"), ("h", None)]
     stage.write(*values, partition=partition, headers=headers, timestamp=1_600_000_000_000)
+
+
+def patient(stage: LaneStage) -> Replicator:
+    """An environment whose transactions do not time out on a busy machine."""
+    return stage.environment(transaction_timeout_ms=20_000)
 
 
 def verified(stage: LaneStage, spark: SparkSession, folder: Path, **options: Any) -> Outcome:
@@ -93,8 +99,8 @@ def test_each_planted_fault_is_found_as_what_it_is_and_a_true_copy_has_none(
     stage.create(stage.target, stage.remote_topic, 8)
     for partition in range(8):
         fill(stage, partition)
-    stage.replicate(stage.environment(), stage.event(**{f"p{partition}": [0, 1] for partition in range(8)}))
-    faulty = tampered_with(stage.environment(), {partition: _later(fault) for partition, (_, fault) in FAULTS.items()})
+    stage.replicate(patient(stage), stage.event(**{f"p{partition}": [0, 1] for partition in range(8)}))
+    faulty = tampered_with(patient(stage), {partition: _later(fault) for partition, (_, fault) in FAULTS.items()})
     stage.replicate(faulty, stage.event())
 
     outcome = verified(stage, spark, tmp_path)
@@ -191,7 +197,7 @@ def test_a_compacted_topic_is_judged_by_the_latest_value_of_each_key(
     # On both `a` has lost its first record, and `c` its value and its tombstone; on the second `d` is gone as well.
     for partition, count in enumerate((3, 4)):
         write_nothing(stage, partition, count)
-    compacted = tampered_with(stage.environment(), {0: thinned_out(3), 1: thinned_out(4)})
+    compacted = tampered_with(patient(stage), {0: thinned_out(3), 1: thinned_out(4)})
     stage.replicate(compacted, stage.event())
     stage.write(b"not replicated yet", key=b"b")
 
