@@ -30,6 +30,13 @@ OPERATOR: Entry = ("cli.main", "main")
 FREE = {"sts:GetCallerIdentity"}
 """What needs no permission (https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html)."""
 
+ACTIONS = {"s3:ListObjectsV2": "s3:ListBucket"}
+"""Actions that are called otherwise than their operations
+(https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazons3.html)."""
+
+BY_LIBRARIES = {"mirrorless.adapters.archive_files"}
+"""Modules with a file of our own making, which libraries read: who calls its methods is not in our text."""
+
 Need = tuple[str, str]
 """An action, and the table that it is about; empty where it is about none."""
 
@@ -37,15 +44,17 @@ Need = tuple[str, str]
 @cache
 def program() -> Program:
     """Everything of ours that can call AWS when it is deployed, and the operator's command."""
-    bundled = Program.of(REPOSITORY / "shared", REPOSITORY / "functions", REPOSITORY / "spark").modules
-    command = Program.of(REPOSITORY / "cli").modules
-    return Program({**bundled, **{f"cli.{name}" if name else "cli": each for name, each in command.items()}})
+    found = dict(Program.of(REPOSITORY / "shared", REPOSITORY / "functions").modules)
+    for folder in ("spark", "cli"):  # the scripts too: a module `verify` would be taken for the text "verify"
+        inside = Program.of(REPOSITORY / folder).modules
+        found |= {f"{folder}.{name}" if name else folder: each for name, each in inside.items()}
+    return Program(found)
 
 
 def entries(part: Part) -> list[Entry]:
     """Where AWS enters a part's code."""
     if part == "jobs":
-        return [(path.stem, "main") for path in sorted((REPOSITORY / "spark").glob("*.py"))]
+        return [(f"spark.{path.stem}", "main") for path in sorted((REPOSITORY / "spark").glob("*.py"))]
     return [(part, "handler")]
 
 
@@ -109,7 +118,10 @@ def operations_in_text(services: Iterable[str]) -> frozenset[str]:
         f"{name}:{node.lineno}"
         for name, module in program().modules.items()
         for node in ast.walk(module)
-        if isinstance(node, ast.Attribute) and node.attr in methods and not _is_pythons(node.value, module)
+        if isinstance(node, ast.Attribute)
+        and node.attr in methods
+        and not _is_pythons(node.value, module)
+        and ast.unparse(node.value) != "botocore.session"  # EMR Serverless has a GetSession too
     )
 
 
@@ -146,7 +158,8 @@ def _needs(call: Call) -> Iterator[Need]:
         yield f"dynamodb:{action}", table.strip("⟨⟩")
     if not call.statements:
         for table in call.tables or {""}:
-            yield f"{call.service}:{operation_name(call)}", table
+            action = f"{call.service}:{operation_name(call)}"
+            yield ACTIONS.get(action, action), table
 
 
 @cache

@@ -2,6 +2,7 @@
 
     python -m infra.rights.operator replication.yaml            to look: status, translate, losses, groups, topics
     python -m infra.rights.operator replication.yaml --repair   to repair as well: lanes, acl
+    python -m infra.rights.operator replication.yaml --jobs     to run jobs as well: backfill, verify, reconcile
 
 Nothing of this is deployed: how people get their rights is each account's own affair. The rights are those of the
 account that keeps the flow's tables, where the command is used; rights inside Kafka are apart. A test derives the calls
@@ -16,12 +17,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from infra import spark_plan
 from infra.deployment import plan
 from infra.rights import Right
 from infra.rights.secrets import readable
 from infra.rights.tables import in_tables
 from mirrorless.configuration import load
 from mirrorless.errors import MirrorlessError
+from mirrorless.jobs.submission import parameter_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,18 +48,75 @@ REPAIR: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What a repair needs beside: a lane resumed or reset, a record left out, ACLs applied."""
 
+JOBS: Final[Mapping[str, tuple[str, ...]]] = {"lanes": ("BatchGetItem",)}
+"""What the plan of a job looks at beside: who has a lane, and whether it is stopped."""
 
-def rights(flow: FlowDeployment, *, repair: bool) -> list[Right]:
-    """What an operator needs for a flow: in its tables, and its secrets where the tables are."""
-    tables = {table: LOOK[table] + (REPAIR.get(table, ()) if repair else ()) for table in LOOK}
+_APPLICATIONS: Final = "an application's id is the service's own choice; the flow's role is the only one that is passed"
+
+
+def rights(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, key: str | None = None) -> list[Right]:
+    """What an operator needs for a flow: in its tables, and its secrets where the tables are.
+
+    Args:
+        flow: the flow.
+        repair: whether lanes and ACLs are to be changed.
+        jobs: whether jobs are to be run.
+        key: ARN of the customer's key of the place where jobs run.
+    """
+    more = [*([REPAIR] if repair else []), *([JOBS] if jobs else [])]
+    tables = {
+        table: tuple(dict.fromkeys((*LOOK[table], *(action for each in more for action in each.get(table, ())))))
+        for table in LOOK
+    }
     there = flow.home if flow.home.account == flow.state.account else flow.state
-    return [*in_tables(flow, tables), *readable(flow, there)]
+    return [*in_tables(flow, tables), *readable(flow, there), *(_job_rights(flow, key) if jobs else [])]
 
 
-def policy(flow: FlowDeployment, *, repair: bool) -> dict[str, Any]:
-    """The policy as IAM takes it."""
-    statements = [right.statement().to_statement_json() for right in rights(flow, repair=repair)]
+def policy(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, key: str | None = None) -> dict[str, Any]:
+    """The policy as IAM takes it. Args: as of `rights`."""
+    statements = [right.statement().to_statement_json() for right in rights(flow, repair=repair, jobs=jobs, key=key)]
     return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _job_rights(flow: FlowDeployment, key: str | None) -> list[Right]:
+    """To start, watch and end job runs, and to read and write what they are asked and leave."""
+    place = flow.state
+    prefix = spark_plan.prefix(flow)
+    bucket = f"arn:{place.partition}:s3:::{place.bucket_name}"
+    applications = place.arn("emr-serverless", "/applications/*")
+    found = [
+        Right(
+            # Runs are started with tags. (https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/tagging.html)
+            actions=("emr-serverless:StartJobRun", "emr-serverless:TagResource", "emr-serverless:ListJobRuns"),
+            resources=(applications,),
+            reason=_APPLICATIONS,
+        ),
+        Right(
+            actions=("emr-serverless:GetJobRun", "emr-serverless:CancelJobRun", "emr-serverless:TagResource"),
+            resources=(f"{applications}/jobruns/*",),
+            reason=_APPLICATIONS,
+        ),
+        Right(
+            actions=("iam:PassRole",),
+            resources=(place.iam_arn(f"role/{spark_plan.role_name(flow)}"),),
+            conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
+        ),
+        Right(
+            actions=("ssm:GetParameter",),
+            resources=(place.arn("ssm", f"parameter{parameter_name(flow.flow.name)}"),),
+        ),
+        Right(
+            actions=("s3:GetObject", "s3:PutObject"),
+            resources=(f"{bucket}/{prefix}jobs/*",),
+            reason="runs have folders of their own",
+        ),
+        Right(
+            actions=("s3:ListBucket",), resources=(bucket,), conditions={"StringLike": {"s3:prefix": f"{prefix}jobs/*"}}
+        ),
+    ]
+    if key:
+        found.append(Right(actions=("kms:Decrypt", "kms:GenerateDataKey"), resources=(key,)))
+    return found
 
 
 def main() -> None:
@@ -64,14 +124,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The policies that operators of these flows need.")
     parser.add_argument("config", type=Path, help="replication.yaml")
     parser.add_argument("--repair", action="store_true", help="to change lanes and ACLs, and not only to look")
+    parser.add_argument("--jobs", action="store_true", help="to run jobs")
     arguments = parser.parse_args()
     try:
-        flows = plan(load(arguments.config)).flows
+        deployment = plan(load(arguments.config))
     except MirrorlessError as error:
         sys.exit(str(error))
-    for flow in flows:
+    for flow in deployment.flows:
         print(f"# {flow.name}, in account {flow.state.account}", file=sys.stderr)
-        print(json.dumps(policy(flow, repair=arguments.repair), indent=2))
+        print(
+            json.dumps(
+                policy(flow, repair=arguments.repair, jobs=arguments.jobs, key=deployment.kms_key(flow.state)), indent=2
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ def rights(
     found = [
         Right(actions=("s3:GetObject",), resources=tuple(artifacts)),
         Right(
-            # Spark's committers write to a temporary prefix and clear it away; the bucket keeps versions.
-            actions=("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"),
+            # Runs' folders and archives. Spark itself writes nothing: records never pass through it.
+            actions=("s3:GetObject", "s3:PutObject"),
             resources=(f"{bucket_arn}/{prefix}*",),
             reason=_NAMED_BY_JOBS,
         ),

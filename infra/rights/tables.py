@@ -39,7 +39,11 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
         "control": _DOCUMENTS,
     },
     "remove_mappings": {"control": ("PutItem",)},
-    "jobs": {},
+    "jobs": {
+        "offset_map": ("Query", "PartiQLInsert", "PartiQLUpdate", "PartiQLDelete"),
+        "lanes": ("BatchGetItem", "UpdateItem"),
+        "loss_ledger": ("Query", "PutItem"),
+    },
 }
 """DynamoDB's actions by part and table."""
 

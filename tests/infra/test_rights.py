@@ -18,17 +18,19 @@ import pytest
 from moto import mock_aws
 
 from cli.main import COMMANDS
-from infra.deployment import FlowDeployment, plan
+from infra.deployment import FlowDeployment, Place, plan
 from infra.flow_function import ALIAS
 from infra.rights import Part, operator, secrets
 from lab.api_model import violations
 from mirrorless.adapters.secrets import read_secret
 from mirrorless.configuration import load
 from mirrorless.configuration.cluster_section import Mtls, Scram
+from mirrorless.jobs.request import Kind
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.topics.mappings import mapping_request
 from tests.assembly import EXAMPLES, REPOSITORY, Assembly
 from tests.aws_calls import (
+    BY_LIBRARIES,
     OPERATOR,
     calls_from,
     calls_of,
@@ -47,7 +49,7 @@ Assembled = Callable[[str], Assembly]
 Need = tuple[str, str, Context]
 """An action, a resource, and what IAM knows of the request."""
 
-CALLED = {"dynamodb", "kms", "lambda", "secretsmanager", "sts"}
+CALLED = {"dynamodb", "kms", "lambda", "s3", "secretsmanager", "sts"}
 """Services that our code calls, or whose keys it makes use of."""
 
 BY_THE_SERVICE = {
@@ -74,8 +76,12 @@ BY_THE_SERVICE = {
 }
 """What the examples' functions are granted for AWS's own acts in their name."""
 
-CASES = [(example, part) for example in EXAMPLES for part in get_args(Part) if part != "jobs"]
-each_function = pytest.mark.parametrize(("example", "part"), CASES)
+CASES = [
+    (example, part) for example in EXAMPLES for part in get_args(Part) if (example, part) != ("aggregation", "jobs")
+]
+"""All but the jobs of the example that wants none."""
+
+each_part = pytest.mark.parametrize(("example", "part"), CASES)
 
 
 def everybody() -> set[Call]:
@@ -97,8 +103,10 @@ def test_no_call_in_the_text_is_overlooked() -> None:
     entered = [entry for part in get_args(Part) for entry in entries(part)]
 
     found = {place for entry in (*entered, OPERATOR) for place in reached_from(entry).named}
+    unseen = {place for place in operations_in_text(services) - found if place.partition(":")[0] in BY_LIBRARIES}
 
-    assert operations_in_text(services) == found
+    assert operations_in_text(services) == found | unseen
+    assert {place.partition(":")[0] for place in unseen} == BY_LIBRARIES
     assert clients_in_text() <= services
 
 
@@ -144,16 +152,16 @@ def test_reading_a_secret_is_one_call_of_secrets_manager(monkeypatch: pytest.Mon
 # The roles
 
 
-def secrets_of(flow: FlowDeployment) -> Iterator[Need]:
-    """The secrets of a flow as they are at home, each with the six letters that only Secrets Manager knows."""
+def secrets_of(flow: FlowDeployment, place: Place) -> Iterator[Need]:
+    """The secrets of a flow as they are in a place, each with the six letters that only Secrets Manager knows."""
     for cluster in (flow.flow.source, flow.flow.target):
         proof = cluster.authentication
         if isinstance(proof, Scram | Mtls):
             for secret in filter(None, (proof.secret, proof.ca)):
                 suffix = "" if secret.startswith("arn:") else "-aB3xYz"
-                yield "secretsmanager:GetSecretValue", flow.secret_arn(secret) + suffix, {}
-            if proof.secret_kms_key_arn:
-                context = {"kms:ViaService": f"secretsmanager.{flow.home.region}.amazonaws.com"}
+                yield "secretsmanager:GetSecretValue", flow.secret_arn(secret, at=place) + suffix, {}
+            if proof.secret_kms_key_arn and proof.secret_kms_key_arn.split(":")[3] == place.region:
+                context = {"kms:ViaService": f"secretsmanager.{place.region}.amazonaws.com"}
                 yield "kms:Decrypt", proof.secret_kms_key_arn, context
 
 
@@ -179,13 +187,39 @@ def function_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
         if action == "sts:AssumeRole" and abroad:
             yield action, abroad, {}
         elif action == "secretsmanager:GetSecretValue":
-            yield from secrets_of(flow)
+            yield from secrets_of(flow, flow.home)
         elif action.startswith("lambda:"):
             yield mapping_need(action, flow)
             if action == "lambda:CreateEventSourceMapping":  # with tags: the test below
                 yield mapping_need("lambda:TagResource", flow)
     if not abroad:
         yield from table_needs(part, flow)
+
+
+def job_needs(assembly: Assembly, flow: FlowDeployment) -> Iterator[Need]:
+    """What jobs do where the flow's tables are; their code is in the bucket of what is deployed."""
+    place = flow.state
+    bucket = f"arn:{place.partition}:s3:::{place.bucket_name}"
+    for action, _ in needs(calls_of("jobs")):
+        if action == "secretsmanager:GetSecretValue":
+            yield from secrets_of(flow, place)
+        elif action == "s3:ListBucket":
+            yield action, bucket, {"s3:prefix": f"flows/{flow.id}/jobs/verify-1/lanes/"}
+        elif action.startswith("s3:"):
+            yield action, f"{bucket}/flows/{flow.id}/jobs/verify-1/report.json", {}
+    yield "s3:GetObject", deployed_objects(assembly, flow)[0], {}
+    if key := assembly.deployment.kms_key(place):
+        yield from ((action, key, {}) for action in ("kms:Decrypt", "kms:GenerateDataKey"))
+    yield from table_needs("jobs", flow)
+
+
+def deployed_objects(assembly: Assembly, flow: FlowDeployment) -> list[str]:
+    """The ARNs of what jobs are made of."""
+    return next(
+        many(statement["Resource"])
+        for statement in statements_of(assembly, flow.flow.resource_name("jobs"))
+        if many(statement["Action"]) == ["s3:GetObject"]
+    )
 
 
 def unused(statements: list[Statement], wanted: list[Need]) -> list[tuple[str, str]]:
@@ -206,22 +240,23 @@ def unused(statements: list[Statement], wanted: list[Need]) -> list[tuple[str, s
     return [pair for pair in granted if not used(*pair)]
 
 
-@each_function
-def test_a_function_has_every_right_that_its_calls_need_and_no_other(
+@each_part
+def test_a_part_has_every_right_that_its_calls_need_and_no_other(
     example: str, part: Part, assembled: Assembled
 ) -> None:
     assembly = assembled(example)
     for flow in assembly.deployment.flows:
         statements = statements_of(assembly, flow.flow.resource_name(part))
-        wanted = list(function_needs(part, flow))
+        wanted = list(job_needs(assembly, flow) if part == "jobs" else function_needs(part, flow))
 
         assert wanted
         assert [need for need in wanted if not allowed(statements, *need)] == []
-        assert unused(statements, wanted) == []
+        ours = deployed_objects(assembly, flow) if part == "jobs" else []
+        assert [each for each in unused(statements, wanted) if each[1] not in ours] == []
 
 
-@each_function
-def test_a_function_reaches_nothing_of_other_flows(example: str, part: Part, assembled: Assembled) -> None:
+@each_part
+def test_a_part_reaches_nothing_of_other_flows(example: str, part: Part, assembled: Assembled) -> None:
     assembly = assembled(example)
     for flow in assembly.deployment.flows:
         statements = statements_of(assembly, flow.flow.resource_name(part))
@@ -385,7 +420,8 @@ def tables_in(*actions: dict[str, tuple[str, ...]]) -> set[tuple[str, str]]:
 
 
 def test_who_looks_may_do_what_the_looking_commands_do() -> None:
-    looking = [(module, "run") for name, module in COMMANDS.items() if name not in {"lanes", "acl"}]
+    changing = {"lanes", "acl", *get_args(Kind)}
+    looking = [(module, "run") for name, module in COMMANDS.items() if name not in changing]
 
     needed = needs(calls_from(*looking))
 
@@ -393,9 +429,51 @@ def test_who_looks_may_do_what_the_looking_commands_do() -> None:
 
 
 def test_who_repairs_may_do_what_all_commands_do() -> None:
-    needed = needs(calls_from(OPERATOR))
+    """A role is never put on: whoever runs jobs is where the tables are, and the request names none."""
+    needed = needs(calls_from(OPERATOR)) - {("sts:AssumeRole", "")}
+    tables = tables_in(dict(operator.LOOK), dict(operator.REPAIR), dict(operator.JOBS))
 
-    assert needed == tables_in(dict(operator.LOOK), dict(operator.REPAIR)) | {("secretsmanager:GetSecretValue", "")}
+    assert {need for need in needed if need[0].startswith("dynamodb:")} == tables
+    assert {action for action, table in needed if not table} == {"secretsmanager:GetSecretValue", *RUNS}
+
+
+RUNS = {
+    "emr-serverless:CancelJobRun",
+    "emr-serverless:GetJobRun",
+    "emr-serverless:ListJobRuns",
+    "emr-serverless:StartJobRun",
+    "s3:GetObject",
+    "s3:ListBucket",
+    "s3:PutObject",
+    "ssm:GetParameter",
+}
+"""What running jobs needs beyond the tables."""
+
+
+def test_who_runs_jobs_may_do_so_on_the_flows_own_and_on_nothing_else(assembled: Assembled) -> None:
+    (flow,) = assembled("cross-account").deployment.flows
+    place = flow.state
+    policy = operator.policy(flow, jobs=True)["Statement"]
+    application, bucket = place.arn("emr-serverless", "/applications/00f"), f"arn:aws:s3:::{place.bucket_name}"
+    run, jobs = f"{application}/jobruns/00g", f"flows/{flow.id}/jobs/"
+    passed = {"iam:PassedToService": "emr-serverless.amazonaws.com"}
+    needed: list[Need] = [
+        *((f"emr-serverless:{action}", application, {}) for action in ("StartJobRun", "TagResource", "ListJobRuns")),
+        *((f"emr-serverless:{action}", run, {}) for action in ("GetJobRun", "CancelJobRun")),
+        ("iam:PassRole", place.iam_arn(f"role/{flow.flow.resource_name('jobs')}"), passed),
+        ("ssm:GetParameter", place.arn("ssm", f"parameter/mirrorless/{flow.id}/jobs"), {}),
+        ("s3:GetObject", f"{bucket}/{jobs}verify-1/progress.json", {}),
+        ("s3:PutObject", f"{bucket}/{jobs}verify-1/request.json", {}),
+        ("s3:ListBucket", bucket, {"s3:prefix": f"{jobs}verify-1/report.json"}),
+        ("dynamodb:BatchGetItem", flow.table_arns()["lanes"], {}),
+    ]
+
+    assert {need[0] for need in needed} >= RUNS
+    assert [need for need in needed if not allowed(policy, *need)] == []
+    assert not allowed(policy, "iam:PassRole", place.iam_arn("role/another"), passed)
+    assert not allowed(policy, "s3:GetObject", f"{bucket}/flows/another/jobs/verify-1/report.json")
+    assert not allowed(policy, "dynamodb:UpdateItem", flow.table_arns()["lanes"])
+    assert not allowed(operator.policy(flow)["Statement"], *needed[0])
 
 
 def test_an_operators_policy_is_about_the_flow_and_where_its_tables_are(assembled: Assembled) -> None:

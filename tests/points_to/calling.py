@@ -21,6 +21,7 @@ from tests.points_to.values import (
     Instance,
     Module,
     Operation,
+    Pages,
     Super,
     Text,
     Value,
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 PLAIN = {"isinstance", "issubclass", "len", "str", "int", "float", "bool", "repr", "print", "hasattr", "hash", "id"}
 """Builtins that hand nothing on."""
+
+PAGINATOR = "get_paginator"
+"""A client's method that is no operation: what it gives asks for page after page of one."""
 
 HANDS_ON = {
     "builtins",
@@ -91,6 +95,9 @@ class Caller:
                     found |= self.method(target, "__call__", given, site, context)
                 case ContainerMethod(of=container, name=name):
                     found |= self._container_method(container, name, given, site)
+                case Operation(service=service, method=method) if method == PAGINATOR:
+                    named = given.positional[0] if given.positional else NOTHING
+                    found |= {Pages(service, each.text) for each in named if isinstance(each, Text)}
                 case Operation(service=service, method=method):
                     self._record(service, method, given.keywords, site, context)
                 case External(path=path):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mirrorless.configuration.flow import TABLES
-from tests.points_to.calling import Given
+from tests.points_to.calling import PAGINATOR, Given
 from tests.points_to.objects import Objects
 from tests.points_to.program import local_names
 from tests.points_to.recording import KEYS, REST
@@ -76,7 +76,7 @@ class Expressions(Objects):
 
     def _attribute(self, node: ast.Attribute, context: Context) -> Values:
         found = NOTHING.union(*(self.attribute(each, node.attr) for each in self.value(node.value, context)))
-        if any(isinstance(each, Operation) for each in found):
+        if node.attr != PAGINATOR and any(isinstance(each, Operation) and each.method == node.attr for each in found):
             self.named.add(f"{context.module}:{node.lineno}")
         return found or (frozenset({Table(node.attr)}) if node.attr in TABLES else NOTHING)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from queue import Queue
 
 from mirrorless.configuration.flow import TABLES
-from tests.points_to.calling import Caller, Given
+from tests.points_to.calling import PAGINATOR, Caller, Given
 from tests.points_to.plain import plain_classes
 from tests.points_to.program import Program, decorators, local_names, operations
 from tests.points_to.recording import KEYS, REST
@@ -26,6 +26,7 @@ from tests.points_to.values import (
     Instance,
     Module,
     Operation,
+    Pages,
     Super,
     Table,
     Text,
@@ -73,7 +74,9 @@ class Objects:
             case External(path=path):
                 found = frozenset({External(f"{path}.{name}")})
             case Client(service=service):
-                found = frozenset({Operation(service, name)} if name in operations(service) else ())
+                found = frozenset({Operation(service, name)} if name in {*operations(service), PAGINATOR} else ())
+            case Pages(service=service, method=method):
+                found = frozenset({Operation(service, method)} if name == "paginate" else ())
             case Container():
                 found = frozenset({ContainerMethod(value, name)} if name in CONTAINER_METHODS else ())
             case Instance():

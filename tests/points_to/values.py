@@ -119,6 +119,14 @@ class Operation:
     method: str
 
 
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """A client's paginator of some operation: `paginate` asks for page after page."""
+
+    service: str
+    method: str
+
+
 Value = (
     Module
     | External
@@ -132,6 +140,7 @@ Value = (
     | ContainerMethod
     | Client
     | Operation
+    | Pages
 )
 Values = frozenset[Value]
 NOTHING: Values = frozenset()

@@ -11,6 +11,7 @@ from typing import Any
 import boto3
 import msgspec
 import pytest
+from botocore.stub import Stubber
 from moto import mock_aws
 from moto.emrserverless.models import emrserverless_backends
 
@@ -20,7 +21,7 @@ from cli.job_emr import THERE, EmrRuns, state_of
 from cli.job_request import new_run_id
 from mirrorless.adapters.emr_serverless import JobRunThere
 from mirrorless.adapters.job_files import S3JobFiles
-from mirrorless.errors import ConfigurationError
+from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.files import PROGRESS, REPORT
 from mirrorless.jobs.progress import JobProgress, RunState
 from mirrorless.jobs.request import JobRequest, VerifyOptions, decode_request
@@ -233,3 +234,20 @@ def test_a_deployment_without_spark_says_so(aws: str, tmp_path: Path, asked: Job
 def test_a_run_that_nobody_asked_for_is_none(runs: EmrRuns) -> None:
     with pytest.raises(BadInput, match="no such run"):
         runs.look("verify-20261121T203355-1f3a")
+
+
+def test_a_file_that_is_missing_is_none_also_where_s3_refuses_to_say_so() -> None:
+    """Whoever may list a prefix only is told `AccessDenied` of an object that is not there."""
+    client = boto3.client("s3", region_name=REGION, aws_access_key_id="k", aws_secret_access_key="s")  # noqa: S106
+    prefix = "flows/us-east_eu-west/jobs/r"
+    with Stubber(client) as s3:
+        for listed in ([], [{"Key": f"{prefix}/report.json"}]):
+            s3.add_client_error("get_object", "AccessDenied")
+            s3.add_response(
+                "list_objects_v2", {"Contents": listed}, {"Bucket": BUCKET, "Prefix": f"{prefix}/report.json"}
+            )
+        kept = S3JobFiles(BUCKET, prefix, client=client)
+
+        assert kept.read("report.json") is None
+        with pytest.raises(Retriable, match="AccessDenied"):
+            kept.read("report.json")

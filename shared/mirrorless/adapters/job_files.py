@@ -91,6 +91,11 @@ class S3JobFiles:
                 answer = self._client.get_object(Bucket=self._bucket, Key=f"{self._under}{name}")
             except self._client.exceptions.NoSuchKey:
                 return None
+            except self._client.exceptions.ClientError as exc:
+                # Who may list no more than a prefix is not told that an object is missing: S3 refuses it.
+                if exc.response["Error"]["Code"] == "AccessDenied" and name not in self.names(name):
+                    return None
+                raise
             content: bytes = answer["Body"].read()
             return content
 
