@@ -1,0 +1,115 @@
+"""A job on this machine, as the operator has it: planned, started, watched, cancelled, listed, on real clusters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from cli.main import main
+from lab.dynamodb import DynamoDbLocal
+from lab.kafka import KafkaCluster
+from mirrorless.settings import Tables
+from tests.readback import read_topic
+
+pytestmark = pytest.mark.integration
+
+FLOW = "us-east->eu-west"
+CONFIGURATION = """
+clusters:
+  us-east: {{bootstrap.servers: [east.example.com:9092], region: us-east-1, authentication: {{type: plaintext}}}}
+  eu-west: {{bootstrap.servers: [west.example.com:9092], region: eu-west-1, authentication: {{type: plaintext}}}}
+flows:
+  us-east->eu-west: {{topics: [{topic}], replication.factor: 1}}
+"""
+RECORDS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """Where the operator sits: a topic of this test alone, and the words that lead to the lab."""
+
+    topic: str
+    target: KafkaCluster
+    words: tuple[str, ...]
+
+    def run(self, *words: str) -> int:
+        """The command's exit code."""
+        return main([*words, *self.words])
+
+
+@pytest.fixture
+def desk(clusters: tuple[KafkaCluster, KafkaCluster], dynamodb: DynamoDbLocal, tables: Tables, tmp_path: Path) -> Desk:
+    """A topic of two partitions with records, and a state file as the lab keeps it."""
+    source, target = clusters
+    topic = f"orders-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": source.bootstrap})
+    admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
+    producer = Producer({"bootstrap.servers": source.bootstrap})
+    for number in range(2 * RECORDS):
+        producer.produce(topic, key=b"k", value=str(number).encode(), partition=number % 2)
+    assert producer.flush(20) == 0
+    (tmp_path / "replication.yaml").write_text(CONFIGURATION.format(topic=topic))
+    state = {
+        "config": str(tmp_path / "replication.yaml"),
+        "clusters": {cluster.alias: {"bootstrap": cluster.bootstrap} for cluster in clusters},
+        "dynamodb": {"endpoint": dynamodb.endpoint},
+        "tables": msgspec.to_builtins(tables),
+    }
+    (tmp_path / "state.json").write_text(json.dumps(state))
+    words = ("--lab", str(tmp_path / "state.json"), "--folder", str(tmp_path / "jobs"), "--json")
+    return Desk(topic=topic, target=target, words=words)
+
+
+def last(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def test_a_backfill_is_planned_started_watched_and_listed(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("backfill", "start", FLOW, desk.topic, "--to", f"offset:{RECORDS}", "--size", "2")
+
+    assert desk.run(*asked, "--dry-run") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["offsets"], len(plan["lanes"])) == (2 * RECORDS, 2)
+    assert plan["dollars"] > 0
+
+    assert desk.run(*asked) == 0
+    ended = last(capsys)
+    assert (ended["state"], ended["clean"], ended["exit_code"]) == ("succeeded", True, 0)
+    assert Path(ended["page"]).read_text().startswith("<!doctype html>")
+    found = json.loads(Path(ended["report"]).read_text())
+    assert found["totals"]["records"] == 2 * RECORDS
+    there = read_topic(desk.target.bootstrap, f"us-east.{desk.topic}")
+    assert [len(there[partition]) for partition in (0, 1)] == [RECORDS, RECORDS]
+
+    assert desk.run("backfill", "follow", ended["run_id"]) == 0
+    assert last(capsys)["over"] is True
+    assert desk.run("backfill", "list") == 0
+    assert [each["run_id"] for each in json.loads(capsys.readouterr().out)["runs"]] == [ended["run_id"]]
+
+
+def test_a_run_that_is_cancelled_ends_with_one(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    """With no end, it would wait for a mapping that is not there."""
+    assert desk.run("backfill", "start", FLOW, desk.topic, "--size", "2", "--detach") == 0
+    run_id = json.loads(capsys.readouterr().out)["run_id"]
+
+    assert desk.run("backfill", "cancel", run_id) == 0
+    capsys.readouterr()
+
+    assert desk.run("backfill", "follow", run_id) == 1
+    assert last(capsys)["state"] in {"cancelled", "failed"}  # before it could listen, it just ended
+
+
+def test_verify_and_reconcile_say_what_they_would_read(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    assert desk.run("verify", "start", FLOW, desk.topic, "--against-source", "--dry-run") == 0
+    assert json.loads(capsys.readouterr().out)["offsets"] == 2 * RECORDS  # nothing is on the target yet
+
+    assert desk.run("reconcile", "start", FLOW, desk.topic, "--dry-run") == 0
+    assert json.loads(capsys.readouterr().out)["offsets"] == 2 * RECORDS
