@@ -196,6 +196,15 @@ def function_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
         yield from table_needs(part, flow)
 
 
+def granted(assembly: Assembly, part: Part, flow: FlowDeployment) -> list[Statement]:
+    """The statements of a part's role. That of jobs is known by its own name."""
+    name = flow.flow.resource_name(part)
+    if part != "jobs":
+        return statements_of(assembly, name)
+    role = next(each for each in assembly.resources("AWS::IAM::Role") if each.properties.get("RoleName") == name)
+    return role_statements(assembly, role)
+
+
 def job_needs(assembly: Assembly, flow: FlowDeployment) -> Iterator[Need]:
     """What jobs do where the flow's tables are; their code is in the bucket of what is deployed."""
     place = flow.state
@@ -217,7 +226,7 @@ def deployed_objects(assembly: Assembly, flow: FlowDeployment) -> list[str]:
     """The ARNs of what jobs are made of."""
     return next(
         many(statement["Resource"])
-        for statement in statements_of(assembly, flow.flow.resource_name("jobs"))
+        for statement in granted(assembly, "jobs", flow)
         if many(statement["Action"]) == ["s3:GetObject"]
     )
 
@@ -246,7 +255,7 @@ def test_a_part_has_every_right_that_its_calls_need_and_no_other(
 ) -> None:
     assembly = assembled(example)
     for flow in assembly.deployment.flows:
-        statements = statements_of(assembly, flow.flow.resource_name(part))
+        statements = granted(assembly, part, flow)
         wanted = list(job_needs(assembly, flow) if part == "jobs" else function_needs(part, flow))
 
         assert wanted
@@ -259,7 +268,7 @@ def test_a_part_has_every_right_that_its_calls_need_and_no_other(
 def test_a_part_reaches_nothing_of_other_flows(example: str, part: Part, assembled: Assembled) -> None:
     assembly = assembled(example)
     for flow in assembly.deployment.flows:
-        statements = statements_of(assembly, flow.flow.resource_name(part))
+        statements = granted(assembly, part, flow)
         for other in assembly.deployment.flows:
             if other is not flow:
                 theirs = [need for need in table_needs(part, other) if need[0] != "kms:Decrypt"]

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
+from mirrorless.adapters import job_metrics
 from mirrorless.adapters.job_files import open_job_files
 from mirrorless.adapters.spark_lanes import spark_session
 from mirrorless.errors import ConfigurationError, MirrorlessError
@@ -57,11 +58,14 @@ class JobRun:
     phase: str = ""
     state: RunState = "starting"
     error: str = ""
+    clean: bool | None = None
+    """None until there is a report."""
     samples: list[tuple[int, int]] = field(default_factory=list)
     """Of the whole: ms since the run began, and records copied by then."""
     _spark: SparkSession | None = None
     _over: threading.Event = field(default_factory=threading.Event)
     _writing: threading.Lock = field(default_factory=threading.Lock)
+    _measured_at: int = 0
 
     @property
     def spark(self) -> SparkSession:
@@ -92,6 +96,9 @@ class JobRun:
             )
             self.samples.append((progress.at - self.started_at, progress.records))
             self.files.write(PROGRESS, msgspec.json.encode(progress))
+            if self._over.is_set() or progress.at >= self._measured_at + job_metrics.EVERY_MS:
+                job_metrics.emit_progress(progress, clean=self.clean)
+                self._measured_at = progress.at
 
     def watch(self) -> threading.Thread:
         """Keep the progress fresh until `end`."""
@@ -148,6 +155,7 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
         content["report"] = msgspec.to_builtins(outcome.report)
         files.write(REPORT, json.dumps(content, indent=2).encode())
         files.write(PAGE, render(outcome.report).encode())
+        run.clean = outcome.clean
         run.end("succeeded")
     except Cancelled:
         run.end("cancelled", "ended by the operator")
