@@ -9,6 +9,7 @@ far is in the report at any moment; after Ctrl-C, --resume goes on. It exits wit
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -109,4 +110,6 @@ def _clock() -> Callable[[str], None]:
 
 
 if __name__ == "__main__":
+    # Whoever ends it otherwise than by Ctrl-C is to have the page as well, and no servers left behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())
