@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LOOK_GROUP: Final = "mirrorless-look"
 GAPS_GROUP: Final = "mirrorless-gaps"
+JOB_GROUP: Final = "mirrorless-job"
 """What our own consumers call themselves; they join nothing and commit nothing."""
 
 NAMED_CHARACTERS: Final = 6_000
@@ -222,8 +223,18 @@ def _jobs(flow: Flow) -> _Uses:
         [
             _writer(flow, names + orphans(names)),
             _look(names + orphans(names)),
-            Use(calls=("describe_configs",), topics=names),
+            Use(
+                calls=("AdminClient", "list_offsets", "Consumer", "consume"),
+                topics=names + orphans(names),
+                groups=(JOB_GROUP, GAPS_GROUP),
+            ),
+            Use(calls=("describe_topics", "describe_configs"), topics=names + orphans(names)),
             Use(calls=("create_topics",), topics=orphans(names)),
+            # What is brought back is written by the flow turned around.
+            Use(
+                calls=("init_transactions", "commit_transaction"),
+                ids=(f"mirrorless.{flow.name.target}.{flow.name.source}.*",),
+            ),
             _follow(flow, names),
             _commit(flow, names),
         ]

@@ -97,6 +97,7 @@ CALLS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "assign": (),
     "incremental_assign": (),
     "incremental_unassign": (),
+    "unassign": (),
     "pause": (),
     "poll": (READ_TOPIC,),
     "consume": (READ_TOPIC,),

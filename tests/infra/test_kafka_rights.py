@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from infra.deployment import FlowDeployment, plan
 from infra.rights import Part, Right
-from infra.rights.kafka import GAPS_GROUP, LOOK_GROUP, NAMED_CHARACTERS, rights
+from infra.rights.kafka import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, NAMED_CHARACTERS, rights
 from infra.rights.kafka_names import abridged, begun, distinct
 from infra.rights.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS
 from mirrorless.configuration import load
@@ -114,7 +114,7 @@ def test_our_consumers_are_called_what_the_rights_say() -> None:
         for name in re.findall(r'"group\.id": "([^"]+)"', module.read_text())
     }
 
-    assert found == {LOOK_GROUP, GAPS_GROUP}
+    assert found == {LOOK_GROUP, GAPS_GROUP, JOB_GROUP}
 
 
 # Both ways: what a function can call, and what its role may
@@ -276,6 +276,22 @@ def test_jobs_leave_heartbeats_alone_and_set_orphans_aside(flowing: Flowing) -> 
     assert not may(granted, "WriteData", f"{SOURCE}:topic/{SOURCE_PATH}/heartbeats")
     assert may(granted, "CreateTopic", f"{SOURCE}:topic/{SOURCE_PATH}/payments.orphans")
     assert not may(granted, "CreateTopic", f"{SOURCE}:topic/{SOURCE_PATH}/payments")
+
+
+def test_jobs_bring_back_by_the_flow_turned_around(flowing: Flowing) -> None:
+    granted = rights("jobs", flowing())
+
+    for cluster in (f"{SOURCE}:transactional-id/{SOURCE_PATH}", f"{TARGET}:transactional-id/{TARGET_PATH}"):
+        for flow in ("us-east.us-west", "us-west.us-east"):
+            assert may(granted, "AlterTransactionalId", f"{cluster}/mirrorless.{flow}.1")
+        assert not may(granted, "AlterTransactionalId", f"{cluster}/mirrorless.us-east.hub.1")
+
+
+def test_jobs_read_by_consumers_of_their_own(flowing: Flowing) -> None:
+    granted = rights("jobs", flowing())
+
+    for cluster, path in ((SOURCE, SOURCE_PATH), (TARGET, TARGET_PATH)):
+        assert may(granted, "AlterGroup", f"{cluster}:group/{path}/{JOB_GROUP}")
 
 
 # Clusters
