@@ -73,13 +73,13 @@ def submitted(
     folder.mkdir(exist_ok=True)
     local = {name: value for name, value in _LOCAL.items() if not name.startswith("spark.sql.shuffle")}
     every = local | {"spark.task.maxFailures": "8", "spark.executor.memory": "512m", "spark.driver.memory": "512m"}
-    argv = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local-cluster[1,2,1024]"]
+    home = _home(folder / "home")
+    argv = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[1,2,1024]"]
     for name, value in {**every, **confs}.items():
         argv += ["--conf", f"{name}={value}"]
     log = folder / f"{time.time_ns()}.log"
     places = {
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_WORKER_DIR": str(folder / "work"),
+        "SPARK_HOME": str(home),
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "HOME": str(folder),
@@ -98,6 +98,16 @@ def submitted(
             if str(folder) in command(pid) or DAEMON in command(pid):  # still the same process
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+
+def _home(folder: Path) -> Path:
+    """Spark's home as links: executors of a `local-cluster` work in its `work`, whatever they are told."""
+    folder.mkdir(exist_ok=True)
+    for path in SPARK_HOME.iterdir():
+        link = folder / path.name
+        if path.name != "work" and not link.is_symlink():
+            link.symlink_to(path)
+    return folder
 
 
 def plain_environment(**more: str) -> dict[str, str]:
