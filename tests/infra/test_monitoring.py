@@ -65,7 +65,7 @@ class _Anything:
 
 def _outcome() -> _Anything:
     run = cast("Run", _Anything(records=1, bytes=1, oldest_timestamp=1, newest_timestamp=1))
-    return _Anything(remote_topic="us-east.orders", runs=[run], stopped={})
+    return _Anything(remote_topic="us-east.orders", runs=[run], stopped={}, waiting={})
 
 
 def _ours_in_alarm(alarm: Resource) -> Iterator[tuple[str, tuple[str, ...]]]:
