@@ -82,7 +82,7 @@ def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> P
     lanes = _lanes(request)
     offsets = sum(each.offsets for each in lanes)
     executors = executors_for(len(lanes), most=max(1, cores // EXECUTOR.cores))
-    busy = max(1, min(len(lanes), request.parallelism or cores))
+    busy = max(1, min(len(lanes), cores))
     seconds = START_SECONDS + offsets / (READ_PER_SECOND * busy)
     return Plan(
         kind=request.kind,

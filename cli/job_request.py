@@ -53,7 +53,6 @@ def job_request(deployment: Deployment, arguments: argparse.Namespace, options: 
         options=options,
         aliases=tuple(sorted(deployment.configuration.clusters)),
         partitions=_partitions(arguments.partition, topics, counts),
-        parallelism=arguments.parallelism or 0,
     )
 
 

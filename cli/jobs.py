@@ -68,8 +68,9 @@ def add_kind(
         "--partition", metavar="N", type=partition, action="append", help="only this partition; may be repeated"
     )
     more(start)
-    start.add_argument("--parallelism", metavar="N", type=_count, help="lanes at a time (default: as many as cores)")
-    start.add_argument("--size", metavar="N", type=_count, help="executors at most; with --local, cores")
+    start.add_argument(
+        "--size", metavar="N", type=_count, help="executors at most, two lanes at a time each; with --local, cores"
+    )
     start.add_argument("--dry-run", action="store_true", help="only show what would be done, and what it would cost")
     start.add_argument("--detach", action="store_true", help="do not watch it: answer with its id")
     start.set_defaults(run=run_start, kind=kind, options=options)

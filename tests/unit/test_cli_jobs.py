@@ -145,13 +145,12 @@ def test_without_topics_all_of_the_flow_are_meant_but_for_heartbeats(place: Path
 
 def test_everything_that_a_backfill_is_asked_reaches_its_driver(place: Path) -> None:
     words = "orders --partition 2 --partition 0 --from offset:7 --to 2026-11-21T20:30:00Z --archive s3://a/b --into old"
-    caps = "--max-mb-per-second 1.5 --free-gb 10 --force --parallelism 3"
+    caps = "--max-mb-per-second 1.5 --free-gb 10 --force"
 
     assert start("backfill", *words.split(), *caps.split()) == 0
 
     asked = request(place)
     assert asked.partitions == {"orders": (0, 2)}
-    assert asked.parallelism == 3
     options = msgspec.to_builtins(asked.options)
     assert options.pop("start") == {"kind": "offset", "value": 7}
     assert options.pop("end") == {"kind": "timestamp", "value": 1_795_293_000_000}

@@ -42,6 +42,9 @@ class TaskAttempt:
     """Whether Spark would give up the whole job if this one failed."""
 
 
+_MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
+"""Executors come and go: how many there are when a job begins says nothing."""
+
 Work = Callable[[bytes, TaskAttempt], bytes]
 """A function of a module: it is sent to workers by its name."""
 
@@ -83,6 +86,15 @@ def run_lanes(spark: SparkSession, work: Work, tasks: Sequence[bytes]) -> list[b
     frame = spark.range(0, count, 1, count).mapInArrow(do, "index long, result binary")
     results = {row["index"]: bytes(row["result"]) for row in frame.collect()}
     return [results[index] for index in range(count)]
+
+
+def lanes_at_a_time(spark: SparkSession) -> int:
+    """How many lanes may run at once, at most: all cores of all executors that there may ever be."""
+    context = spark.sparkContext
+    executors, cores = (context.getConf().get(key) for key in (_MOST_EXECUTORS, "spark.executor.cores"))
+    if (context.master or "").startswith("local") or not (executors and cores):
+        return int(context.defaultParallelism)
+    return int(executors) * int(cores)
 
 
 def _most_attempts(spark: SparkSession) -> int:

@@ -91,8 +91,6 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partitions: dict[str, tuple[int, ...]] = {}
     """By topic, where not all are meant."""
     lease_seconds: int = LEASE_SECONDS
-    parallelism: int = 0
-    """Lanes at a time; 0 for as many as there are cores."""
 
     @property
     def kind(self) -> Kind:

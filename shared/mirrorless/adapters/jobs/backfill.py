@@ -16,7 +16,7 @@ from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.lane_worker import finished, wire_copy
 from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.spark_lanes import TaskAttempt, run_lanes
+from mirrorless.adapters.spark_lanes import TaskAttempt, lanes_at_a_time, run_lanes
 from mirrorless.backfill.checks import BACKFILLED, worst
 from mirrorless.backfill.joining import Joining
 from mirrorless.backfill.outcome import report_of, totals_of
@@ -44,7 +44,7 @@ def backfill(run: JobRun) -> Outcome:
     if not isinstance(options, BackfillOptions):
         raise ConfigurationError(f"this is a request for {run.request.kind}", where=run.request.run_id)
     run.phase = "plan"
-    at_a_time = run.request.parallelism or run.spark.sparkContext.defaultParallelism
+    at_a_time = lanes_at_a_time(run.spark)
     survey = surveyor(run.spark, options.archive) if options.archive is not None else None
     plan = plan_backfill(run.request, lanes_at_a_time=at_a_time, survey=survey)
     run.files.write(PLAN, msgspec.json.encode(plan))

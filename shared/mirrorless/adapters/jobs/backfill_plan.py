@@ -61,7 +61,7 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Surv
         flow.flow,
         [_planned(facts, lane) for lane in lanes],
         findings,
-        at_a_time=request.parallelism or lanes_at_a_time or LANES_AT_A_TIME,
+        at_a_time=lanes_at_a_time or LANES_AT_A_TIME,
         max_mb_per_second=options.max_mb_per_second,
         hands_over=hands_over,
     )
