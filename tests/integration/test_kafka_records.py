@@ -144,7 +144,7 @@ def test_a_write_that_is_refused_names_its_topic_and_the_next_one_succeeds(
 
 
 def test_a_write_to_a_topic_that_is_not_there_fails_in_time_and_names_it(records: KafkaRecords, topic: str) -> None:
-    with pytest.raises(Retriable, match=f"{topic}-0: 0 of 1 records were acknowledged"):
+    with pytest.raises(Retriable, match=f"{topic}-0: 1 records were not acknowledged"):
         records.write([(topic, b"k", b"v", 1)], within(3))
 
 

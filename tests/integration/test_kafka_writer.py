@@ -117,7 +117,9 @@ def test_a_refusal_that_no_report_tells_keeps_the_transaction_from_committing_an
     admin = AdminClient({"bootstrap.servers": clusters[1].bootstrap})
     admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "20000"})])[topic].result(10)
     # A batch per record, and as many in flight: the ones before and behind the refused one are taken.
-    target = KafkaTarget(replace(patient(flow_settings), producer={"batch.num.messages": "1"}), environment=uuid4().hex)
+    # What is behind it waits until it times out: sooner than our deadline.
+    settings = replace(flow_settings, transaction_timeout_ms=10_000, producer={"batch.num.messages": "1"})
+    target = KafkaTarget(settings, environment=uuid4().hex)
     records = [*RECORDS[:10], Record(offset=10, timestamp=1, headers=[], value=os.urandom(40_000)), *RECORDS[11:20]]
 
     writer = target.writer(deadline)
@@ -128,4 +130,22 @@ def test_a_refusal_that_no_report_tells_keeps_the_transaction_from_committing_an
     target.discard_writers()
 
     again = target.writer(deadline).write(topic, {0: records}, deadline)[0]
+    assert again.refusal is not None
+
+
+def test_a_refusal_that_the_deadline_cuts_off_is_told_by_the_next_attempt(
+    clusters: tuple[KafkaCluster, KafkaCluster], flow_settings: FlowSettings
+) -> None:
+    topic = f"small-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": clusters[1].bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "20000"})])[topic].result(10)
+    target = KafkaTarget(replace(patient(flow_settings), producer={"batch.num.messages": "1"}), environment=uuid4().hex)
+    records = [*RECORDS[:10], Record(offset=10, timestamp=1, headers=[], value=os.urandom(40_000)), *RECORDS[11:30]]
+
+    writer = target.writer(deadline)
+    with pytest.raises(Retriable, match="not acknowledged in time"):
+        writer.write(topic, {0: records}, lambda: 4.0)
+    target.discard_writers()
+
+    again = target.writer(deadline).write(topic, {0: records}, lambda: 4.0)[0]
     assert again.refusal is not None

@@ -137,13 +137,14 @@ class KafkaWriter:
 
     def _look_closer(self, topic: str, reports: Mapping[int, Reports], late: int) -> dict[int, Delivery]:
         """The ends of some lane did not tell: let every report of it be looked at the next time."""
-        if late:
-            raise Retriable(f"{late} records were not acknowledged in time", where=f"{self._bootstrap} {topic}")
         for partition, each in reports.items():
             if each.unclear and self._watch is not None:
                 self._watch.begin((topic, partition))
             if each.failed is not None:
                 self._health.suspect = True
+        if late:
+            # Records behind a refused one are never sent; the next attempt sees the refusal itself.
+            raise Retriable(f"{late} records were not acknowledged in time", where=f"{self._bootstrap} {topic}")
         return {partition: Delivery(downstream=(), unclear=each.unclear) for partition, each in reports.items()}
 
     def _enqueue(
