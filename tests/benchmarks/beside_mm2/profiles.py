@@ -45,7 +45,7 @@ def _full() -> Profile:
     small = {each: rounds for each, rounds in main.items() if each.size < max(SIZES)}
     return Profile(
         name="full",
-        about="five alternating rounds of what the summary compares, two of the rest: some 25 minutes on two idle cores",
+        about="five alternating rounds of what the summary compares, two of the rest; 25 minutes on two idle cores",
         throughput=(
             Plan(mode=EXACTLY_ONCE_TUNED, rounds=everything),
             Plan(mode=EXACTLY_ONCE_MODE, rounds=main),
