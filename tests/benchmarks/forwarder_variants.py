@@ -4,7 +4,7 @@ Each variant is a folder of sources and variables of the environment. All of the
 broker and one table; what is compared is the CPU of the function's process, all of its threads and the runtime client
 included, event by event. Ratios of neighbours in time mean something on a busy machine; a single figure does not.
 
-    python -m tests.benchmarks.forwarder_variants --tree before=/work/before --variables 'arenas=MALLOC_ARENA_MAX=1'
+    python -m tests.benchmarks.forwarder_variants --tree before=/tmp/before --variables 'arenas=MALLOC_ARENA_MAX=1'
 """
 
 from __future__ import annotations
