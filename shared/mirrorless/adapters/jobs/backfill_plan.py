@@ -16,7 +16,7 @@ from mirrorless.jobs.archive import Survey
 from mirrorless.jobs.request import BackfillOptions, JobRequest
 
 LANES_AT_A_TIME = 2
-"""Where neither the request nor Spark says how many: the cores of the smallest worker."""
+"""Where nobody says how many: the cores of the smallest worker."""
 
 
 def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Survey | None = None) -> BackfillPlan:

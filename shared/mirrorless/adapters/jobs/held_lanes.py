@@ -34,6 +34,7 @@ class HeldLanes:
             detail = f"held by job run {self.run_id}"
             self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=now()))
         newest = now() if loose else max((stop.at for stop in stops.values() if stop.reason == HELD), default=0)
+        # Environments cannot be asked, but none trusts what it remembers of a lane for longer than this.
         time.sleep(max(0, newest + self.settle_ms - now()) / 1000)
         if not loose:
             return ""
