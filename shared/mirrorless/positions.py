@@ -9,7 +9,7 @@ or the operator may have written one, or a job may have taken a lane. Until then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mirrorless.chain import RUNNING, Chains, Head, LaneState, LaneStates, Stop
@@ -21,6 +21,9 @@ from mirrorless.target import Deadline, Target
 
 END = 2**63 - 1
 """Above every offset."""
+
+MARKER = 1
+"""Upstream offsets between two batches that a transaction's end explains."""
 
 STATES_MS = 60_000
 """How long a remembered stop, or its absence, is taken for true."""
@@ -42,8 +45,18 @@ class Positions:
     _read_at: dict[Lane, int] = field(default_factory=dict)
     """When each state was read, ms since the epoch."""
 
-    def load(self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline) -> frozenset[Lane]:
+    def load(
+        self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline, begins: Mapping[Lane, int] | None = None
+    ) -> frozenset[Lane]:
         """Know the state of every lane, and the head of those that nobody else has; settle what is in doubt.
+
+        Args:
+            lanes: those of a batch.
+            remote_topic: what they are written to.
+            deadline: seconds left.
+            begins: the first upstream offset of each lane in the batch. Where it lies beyond the position that is
+                remembered, another environment has probably had the lane meanwhile, and the head is read again: a
+                question is cheaper than a race that is lost after everything was written.
 
         Returns:
             the lanes that somebody else has. Their heads are not asked for: to settle a job's run would fence the job.
@@ -54,8 +67,11 @@ class Positions:
             Retriable: when a store or the target does not answer.
         """
         wanted, now = list(lanes), self.clock()
+        for lane, first in (begins or {}).items():
+            if lane in self._heads and first - self._heads[lane].position > MARKER:
+                del self._heads[lane]
         unknown = [lane for lane in wanted if lane not in self._heads]
-        outdated = [lane for lane in wanted if lane in unknown or now - self._read_at[lane] >= STATES_MS]
+        outdated = [lane for lane in wanted if lane not in self._states or now - self._read_at[lane] >= STATES_MS]
         if outdated:
             self._states.update(dict.fromkeys(outdated, RUNNING) | dict(self.states.read(outdated)))
             self._read_at.update(dict.fromkeys(outdated, now))

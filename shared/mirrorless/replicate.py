@@ -137,7 +137,8 @@ class Replicator:
         lanes = {partition: Lane(self.flow, batch.topic, partition) for partition in batch.records}
 
         # 1. Position.
-        leased = self.positions.load(lanes.values(), remote_topic, deadline)
+        begins = {lanes[partition]: records[0].offset for partition, records in batch.records.items() if records}
+        leased = self.positions.load(lanes.values(), remote_topic, deadline, begins)
         waiting = {
             partition: found
             for partition, lane in lanes.items()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import pytest
+
 from mirrorless.chain import RUNNING, LaneState, Stop
 from mirrorless.lane import Lane
 from mirrorless.positions import Positions
@@ -45,10 +47,11 @@ class Warm:
             clock=lambda: self.now,
         )
 
-    def load(self, *lanes: Lane, after_ms: int = 0) -> None:
-        """An event with these lanes."""
+    def load(self, *lanes: Lane, after_ms: int = 0, begins: int | None = None) -> None:
+        """An event with these lanes, all from one upstream offset on."""
         self.now += after_ms
-        self.positions.load(lanes, "us-east.orders", lambda: 30.0)
+        firsts = None if begins is None else dict.fromkeys(lanes, begins)
+        self.positions.load(lanes, "us-east.orders", lambda: 30.0, firsts)
 
 
 def test_a_stop_that_somebody_else_noted_is_known_after_a_minute() -> None:
@@ -75,6 +78,30 @@ def test_states_are_read_once_a_minute_and_heads_once() -> None:
 
     assert warm.states.asked == [{LANE, OTHER}] * 3
     assert warm.chains.reads == 2
+
+
+def test_a_batch_beyond_the_remembered_position_has_the_head_read_again_and_the_state_not() -> None:
+    warm = Warm()
+    warm.chains.prepare([run(0, 10, (0, 0, 10))])
+    warm.load(LANE, begins=10)
+    warm.chains.prepare([run(10, 20, (10, 10, 10))])  # another environment's
+
+    warm.load(LANE, begins=20)
+
+    assert warm.positions.head(LANE).position == 20
+    assert len(warm.states.asked) == 1
+
+
+@pytest.mark.parametrize("begins", [5, 10, 11])
+def test_a_batch_at_the_remembered_position_or_behind_a_transactions_marker_asks_nobody(begins: int) -> None:
+    warm = Warm()
+    warm.chains.prepare([run(0, 10, (0, 0, 10))])
+    warm.load(LANE, begins=10)
+    asked = warm.chains.reads
+
+    warm.load(LANE, begins=begins)
+
+    assert warm.chains.reads == asked
 
 
 def test_only_lanes_that_were_not_read_for_a_minute_are_read_again() -> None:
