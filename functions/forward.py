@@ -46,7 +46,7 @@ def now() -> int:
 
 def wire(settings: FlowSettings) -> Replicator:
     """The replicator of a flow, with everything that it touches."""
-    dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
+    dynamodb = dynamodb_client(settings.target.region, settings.tables_role, direct=True)
     tables = settings.tables
     chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days)
     states = DynamoDbLaneStates(dynamodb, tables.lanes)

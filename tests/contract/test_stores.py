@@ -7,9 +7,11 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
+from botocore.credentials import Credentials
 
 from lab.dynamodb import DynamoDbLocal
 from mirrorless.adapters.chains import DynamoDbChains, parse_lane
+from mirrorless.adapters.dynamodb_direct import ask_directly
 from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
@@ -23,18 +25,19 @@ from mirrorless.settings import Tables
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 
 STORES = ["memory", pytest.param("dynamodb", marks=pytest.mark.integration)]
+WAYS = [*STORES, pytest.param("dynamodb, asked directly", marks=pytest.mark.integration)]
 OTHER = Lane(FLOW, "orders-eu", 12)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=WAYS)
 def chains(request: pytest.FixtureRequest) -> Chains:
     if request.param == "memory":
         return MemoryChains()
     dynamodb, tables = _servers(request)
-    return DynamoDbChains(dynamodb.client(), tables.offset_map)
+    return DynamoDbChains(_client(request, dynamodb), tables.offset_map)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=WAYS)
 def states(request: pytest.FixtureRequest) -> tuple[LaneStates, Any]:
     """A store of lanes' states, and the operator's hand on it."""
     if request.param == "memory":
@@ -42,7 +45,7 @@ def states(request: pytest.FixtureRequest) -> tuple[LaneStates, Any]:
         return memory, memory
     dynamodb, tables = _servers(request)
     return (
-        DynamoDbLaneStates(dynamodb.client(), tables.lanes),
+        DynamoDbLaneStates(_client(request, dynamodb), tables.lanes),
         DynamoDbLaneOrders(dynamodb.client(), tables.lanes),
     )
 
@@ -53,6 +56,13 @@ def ledger(request: pytest.FixtureRequest) -> LossLedger:
         return MemoryLossLedger()
     dynamodb, tables = _servers(request)
     return DynamoDbLossLedger(dynamodb.client(), tables.loss_ledger)
+
+
+def _client(request: pytest.FixtureRequest, dynamodb: DynamoDbLocal) -> Any:
+    client = dynamodb.client()
+    if "directly" in request.param:
+        ask_directly(client, Credentials("lab", "lab", "lab"))
+    return client
 
 
 def _servers(request: pytest.FixtureRequest) -> tuple[DynamoDbLocal, Tables]:

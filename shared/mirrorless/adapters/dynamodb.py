@@ -11,6 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from mirrorless.adapters.assumed_role import session_as
+from mirrorless.adapters.dynamodb_direct import ask_directly
 from mirrorless.errors import Retriable
 
 # Short waits: a connection that died while the environment was frozen must be noticed long before Lambda's deadline.
@@ -23,13 +24,19 @@ _CONFIG = Config(
 )
 
 
-def dynamodb_client(region: str | None = None, role_arn: str | None = None) -> Any:
+def dynamodb_client(region: str | None = None, role_arn: str | None = None, *, direct: bool = False) -> Any:
     """A client for the region, by the usual credentials; `AWS_ENDPOINT_URL_DYNAMODB` points it at a local one.
 
-    `role_arn` is the role to act as where the tables are in another account: `FlowSettings.tables_role`.
+    Args:
+        region: of the tables; by default the environment's.
+        role_arn: to act as, where the tables are in another account: `FlowSettings.tables_role`.
+        direct: whether an event's calls are tried without boto3 first, see `dynamodb_direct.py`.
     """
-    session = session_as(role_arn) if role_arn else boto3
-    return session.client("dynamodb", region_name=region or None, config=_CONFIG)
+    session = session_as(role_arn) if role_arn else boto3.Session()
+    client = session.client("dynamodb", region_name=region or None, config=_CONFIG)
+    if direct:
+        ask_directly(client, session.get_credentials())
+    return client
 
 
 @contextmanager
