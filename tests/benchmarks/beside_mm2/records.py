@@ -1,17 +1,24 @@
-"""Which records are copied? The same for every side, from a fixed seed: half of each value's bits are compressible.
+"""Which records are copied? The same for every side, from a fixed seed.
 
 A value begins with its number in its partition (8 hexadecimal digits), so that whoever reads the last record of a
-partition knows that it is the last. The digits of random bytes follow: a codec halves them, as it does JSON.
+partition knows that it is the last. Orders as JSON follow, cut where the value ends: lz4 leaves a third. Or noise:
+random bytes, as encryption or another codec leaves them: lz4 finds nothing in them, and gives up early.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 
 from confluent_kafka import KafkaError, Message, Producer
 
+TEMPLATE_BYTES = 1_000_000
+"""Of different values, before they come again: far more than lz4 looks back (64 KB), so that it finds none twice."""
 TEMPLATES = 256
+"""Different values at least."""
 KEY = b"key-%08d"
 PATIENCE_S = 60.0
 
@@ -25,11 +32,13 @@ class Shape:
     partitions: int
     count: int
     """Records of one measurement, a multiple of the partitions."""
+    noise: bool = False
+    """Whether the values are random bytes."""
 
     @property
     def name(self) -> str:
-        """`100B-x6`."""
-        return f"{self.size}B-x{self.partitions}"
+        """`100B-x6`, `1000B-x6-noise`."""
+        return f"{self.size}B-x{self.partitions}" + ("-noise" if self.noise else "")
 
     @property
     def per_partition(self) -> int:
@@ -42,9 +51,43 @@ class Shape:
         return self.count * (self.size + len(KEY % 0)) / 1e6
 
 
-def shape(size: int, partitions: int, about: int) -> Shape:
+def shape(size: int, partitions: int, about: int, *, noise: bool = False) -> Shape:
     """A shape of about so many records, as many on each partition."""
-    return Shape(size=size, partitions=partitions, count=max(1, about // partitions) * partitions)
+    return Shape(size=size, partitions=partitions, count=max(1, about // partitions) * partitions, noise=noise)
+
+
+def values(records: Shape, *, seed: int) -> list[bytes]:
+    """What follows the number in the values, in turns."""
+    random, size = Random(seed), records.size - 8  # noqa: S311 -- a workload, not a secret
+    count = max(TEMPLATES, TEMPLATE_BYTES // records.size)
+    if records.noise:
+        return [random.randbytes(size) for _ in range(count)]
+    return [_cut(_orders(random), size) for _ in range(count)]
+
+
+def _cut(documents: Iterator[bytes], size: int) -> bytes:
+    """As many documents as it takes; the shortest has some 100 bytes."""
+    return b"".join(islice(documents, size // 100 + 1))[:size]
+
+
+def _orders(random: Random) -> Iterator[bytes]:
+    while True:
+        lines = [
+            {
+                "sku": f"SKU-{random.randrange(10**6):06d}",
+                "quantity": random.randrange(1, 9),
+                "price": random.randrange(10**4) / 100,
+            }
+            for _ in range(random.randrange(1, 5))
+        ]
+        order = {
+            "order": random.randrange(10**9),
+            "status": random.choice(("new", "paid", "shipped", "returned")),
+            "at": f"2026-11-{random.randrange(1, 31):02d}T{random.randrange(24):02d}:{random.randrange(60):02d}Z",
+            "customer": random.randbytes(8).hex(),
+            "lines": lines,
+        }
+        yield json.dumps(order).encode()
 
 
 def fill(bootstrap: str, topic: str, records: Shape, *, seed: int = 1) -> None:
@@ -53,8 +96,7 @@ def fill(bootstrap: str, topic: str, records: Shape, *, seed: int = 1) -> None:
     Raises:
         RuntimeError: the cluster refused one, or took them for too long.
     """
-    random = Random(seed)  # noqa: S311 -- a workload, not a secret
-    tails = [random.randbytes(records.size // 2).hex().encode()[: records.size - 8] for _ in range(TEMPLATES)]
+    tails = values(records, seed=seed)
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -79,7 +121,7 @@ def fill(bootstrap: str, topic: str, records: Shape, *, seed: int = 1) -> None:
     for number in range(records.per_partition):
         head, key = b"%08x" % number, KEY % number
         for partition in range(records.partitions):
-            value = head + tails[(number + partition) % TEMPLATES]
+            value = head + tails[(number + partition) % len(tails)]
             while True:
                 try:
                     produce(topic, value, key, partition, on_delivery if number == last else None)

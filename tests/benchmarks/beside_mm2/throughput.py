@@ -22,7 +22,7 @@ from tests.benchmarks.beside_mm2.records import Shape, fill, shape
 from tests.benchmarks.beside_mm2.results import Measurement, Results, now
 from tests.benchmarks.beside_mm2.side import OURS, Side
 
-WARM_UP = ((100, 300_000), (1_000, 50_000))
+WARM_UP = ((100, 600_000), (1_000, 200_000))
 """Bytes and records: MM2's first 300,000 records cost up to twice what later ones do."""
 SETTLED_AFTER_S = 0.5
 ARRIVED_WITHIN_S = 120.0
