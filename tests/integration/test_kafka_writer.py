@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -16,7 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
 from lab.kafka import KafkaCluster
-from mirrorless.adapters.kafka_target import KafkaTarget
+from mirrorless.adapters.kafka_target import KafkaTarget, producer_config
+from mirrorless.adapters.kafka_writer import KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
@@ -149,3 +151,26 @@ def test_a_refusal_that_the_deadline_cuts_off_is_told_by_the_next_attempt(
 
     again = target.writer(deadline).write(topic, {0: records}, lambda: 4.0)[0]
     assert again.refusal is not None
+
+
+def test_while_a_batch_is_under_way_the_clients_thread_sleeps(flow_settings: FlowSettings, topic: str) -> None:
+    """A lane of many batches: `flush` alone would have the thread look for more to send thousands of times."""
+    wakeups = [0]
+
+    def on_statistics(text: str) -> None:
+        wakeups[0] = max([wakeups[0], *(each["wakeups"] for each in json.loads(text)["brokers"].values())])
+
+    statistics = {"statistics.interval.ms": 10, "stats_cb": on_statistics}
+    config = producer_config(patient(flow_settings)) | statistics
+    writer = KafkaWriter(config, transactional_id=uuid4().hex, deadline=deadline)
+    batches = 20
+    records = [
+        Record(offset=i, timestamp=1_700_000_000_000, headers=[], value=os.urandom(1_000))
+        for i in range(batches * 1_000)
+    ]
+
+    delivery = writer.write(topic, {0: records}, deadline)[0]
+    writer.commit(deadline)
+
+    assert len(delivery.downstream) == len(records)
+    assert 0 < wakeups[0] < 50 * batches

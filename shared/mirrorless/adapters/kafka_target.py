@@ -197,8 +197,9 @@ def producer_config(settings: FlowSettings) -> dict[str, Any]:
     timeout = settings.transaction_timeout_ms
     config: dict[str, Any] = client_config(settings.target, f"{settings.flow}|writer") | {
         "enable.idempotence": True,
-        # A batch arrives whole, so little is gained by waiting; flush() does not wait for it anyway.
-        "linger.ms": 5,
+        # Full batches leave at once, and flush() sends what is left; until then a shorter time has the client's thread
+        # spin while a request is under way.
+        "linger.ms": 200,
         "batch.size": 1_000_000,
         "compression.type": "lz4",
         # The target's topic judges what is too large, not the client: an event carries at most 6 MB.

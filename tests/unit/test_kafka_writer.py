@@ -1,0 +1,38 @@
+"""How few records of a lane are left before its last request: from then on `flush` finds nothing under way."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirrorless.adapters.kafka_writer import unsent_at_last
+from mirrorless.record import Record
+
+
+def records(count: int, *, size: int, key: bytes | None = None) -> list[Record]:
+    return [Record(offset=i, timestamp=0, headers=[], key=key, value=b"v" * size) for i in range(count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 1_000])
+def test_a_lane_that_fits_into_a_batch_is_not_waited_for(count: int) -> None:
+    assert unsent_at_last(records(count, size=1_000), 1_000_000, 10_000) == count
+
+
+def test_records_without_bytes_are_batched_by_their_number() -> None:
+    assert unsent_at_last(records(900, size=0), 1_000_000, 1_000) == 900
+    assert unsent_at_last(records(2_100, size=0), 1_000_000, 1_000) == 100 + 500
+
+
+def test_keys_count_as_much_as_values() -> None:
+    lane = records(1_100, size=500, key=b"k" * 500)
+    assert unsent_at_last(lane, 1_000_000, 10_000) == 100 + 500
+
+
+def test_a_record_larger_than_a_batch_is_a_batch() -> None:
+    assert unsent_at_last(records(3, size=2_000_000), 1_000_000, 10_000) == 0
+
+
+@pytest.mark.parametrize("count", [1_001, 4_230, 9_999])
+def test_it_lies_between_what_is_left_at_last_and_a_batch_more(count: int) -> None:
+    """Acknowledgements come by batches, so that every threshold between them is passed at the same one."""
+    left = count % 1_000
+    assert left <= unsent_at_last(records(count, size=1_000), 1_000_000, 10_000) < left + 1_000
