@@ -76,10 +76,10 @@ class Buffers:
             lane.records.append((arrived, record))
             lane.size += len(record.body) + 1
 
-    def full(self, partition: int) -> bool:
-        """Whether this partition has a whole payload waiting, so that fetching may pause."""
+    def waiting(self, partition: int) -> float:
+        """How many whole payloads wait in this partition."""
         lane = self.lanes[partition]
-        return len(lane.records) >= self.batch_size or lane.size >= self.limit
+        return max(len(lane.records) / self.batch_size, lane.size / self.limit)
 
     def due_at(self) -> float | None:
         """When the next payload is due (a past moment means now); None when nothing waits."""

@@ -9,7 +9,7 @@ One turn of the loop:
     2. land: take the outcomes of invocations, decide what is resolved and what is delivered again
     3. commit what is resolved
     4. launch retries whose pause is over, then payloads that are due
-    5. pause the partitions that have a payload waiting, resume the others
+    5. pause the partitions that have payloads enough, resume those that need more
 """
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ _TURN_S = 0.1
 _WATCHFUL_TURN_S = 0.003
 """The wait while invocations are under way: the Kafka client cannot be woken by their ends."""
 _FETCH = 500
+_ENOUGH_PAYLOADS = 3.0
+"""Payloads that wait in a partition before it is paused, until less than one does. A pause has the Kafka client forget
+what it has fetched ahead, so pausing and resuming around each payload would fetch everything twice."""
 _PAUSE_AFTER_ERROR_S = 0.5
 
 
@@ -289,7 +292,11 @@ class Session:
         self._landings.put((flight, attempt(self._wiring, piece, attempts=attempts)))
 
     def _steer(self) -> None:
-        full = {partition for partition in self._buffers.lanes if self._buffers.full(partition)}
+        full = {
+            partition
+            for partition in self._buffers.lanes
+            if self._buffers.waiting(partition) >= (1.0 if partition in self._paused else _ENOUGH_PAYLOADS)
+        }
         for partitions, act in (
             (full - self._paused, self._consumer.pause),
             (self._paused - full, self._consumer.resume),
