@@ -23,6 +23,8 @@ from mirrorless.adapters.dynamodb_direct import ask_directly
 
 KEYS = Credentials("AKIDEXAMPLE", "secret", "token")
 REQUEST: dict[str, Any] = {"Statements": [{"Statement": "DELETE", "Parameters": [{"B": b"\x00\xff"}, {"S": "ü"}]}]}
+HANG_UP, SILENCE = 0, -1
+"""Instead of a status: the connection is closed, or nothing comes."""
 ANSWER: dict[str, Any] = {"Responses": [{"TableName": "map"}]}
 
 
@@ -47,6 +49,8 @@ class Server:
     endpoint: str = ""
     asked: list[Asked] = field(default_factory=list)
     answers: list[tuple[int, bytes, dict[str, str]]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+    """The test is over."""
 
     def client(self, *, direct: bool = True) -> Any:
         """A client of this server."""
@@ -57,7 +61,7 @@ class Server:
             aws_access_key_id=KEYS.access_key,
             aws_secret_access_key=KEYS.secret_key,
             aws_session_token=KEYS.token,
-            config=Config(retries={"mode": "standard", "total_max_attempts": 1}),
+            config=Config(read_timeout=0.5, retries={"mode": "standard", "total_max_attempts": 1}),
         )
         if direct:
             ask_directly(made, KEYS)
@@ -79,7 +83,9 @@ def server() -> Iterator[Server]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             made.asked.append(Asked({k.lower(): v for k, v in self.headers.items()}, body, self.client_address))
             status, answer, headers = made.answers.pop(0) if len(made.answers) > 1 else made.answers[0]
-            if not status:
+            if status in (HANG_UP, SILENCE):
+                if status == SILENCE:
+                    made.over.wait(30)
                 self.close_connection = True
                 return
             self.send_response(status)
@@ -97,6 +103,7 @@ def server() -> Iterator[Server]:
     thread = threading.Thread(target=http.serve_forever, args=(0.02,))
     thread.start()
     yield made
+    made.over.set()
     http.shutdown()
     thread.join()
     http.server_close()
@@ -158,15 +165,18 @@ def test_a_connection_that_the_server_closed_is_opened_again_and_boto3_is_not_ne
 
 @pytest.mark.parametrize(
     ("status", "headers"),
-    [(500, {}), (400, {}), (0, {}), (200, {"x_amz_crc32": "1"})],
-    ids=["a server's error", "refused", "no answer", "an answer that was damaged"],
+    [(500, {}), (400, {}), (HANG_UP, {}), (SILENCE, {}), (200, {"x_amz_crc32": "1"})],
+    ids=["a server's error", "refused", "hung up", "no answer in time", "an answer that was damaged"],
 )
-def test_what_is_no_success_is_asked_again_by_boto3(server: Server, status: int, headers: dict[str, str]) -> None:
+def test_what_is_no_success_is_asked_again_by_boto3_and_the_next_call_is_tried_directly_again(
+    server: Server, status: int, headers: dict[str, str]
+) -> None:
     server.will_answer(status, ANSWER, **headers)
     server.will_answer(200, ANSWER)
-    found = server.client().batch_execute_statement(**REQUEST)
-    assert found["Responses"] == ANSWER["Responses"]
-    assert [each.by_boto3 for each in server.asked] == [False, True]
+    client = server.client()
+    for _ in range(2):
+        assert client.batch_execute_statement(**REQUEST)["Responses"] == ANSWER["Responses"]
+    assert [each.by_boto3 for each in server.asked] == [False, True, False]
 
 
 def test_an_error_that_stays_is_raised_by_boto3_under_its_name(server: Server) -> None:

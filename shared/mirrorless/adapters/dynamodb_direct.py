@@ -140,6 +140,6 @@ def _with_bytes(answer: Any) -> Any:
         return [_with_bytes(each) for each in answer]
     if not isinstance(answer, dict):
         return answer
-    if len(answer) == 1 and isinstance(text := answer.get("B"), str):
+    if isinstance(text := answer.get("B"), str):
         return {"B": base64.b64decode(text)}
     return {name: _with_bytes(value) for name, value in answer.items()}
