@@ -61,7 +61,7 @@ sample: $(READY)
 soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED),--report docs/soak.md)
 
-bench: $(READY) ## measure beside real MirrorMaker 2, about 20 minutes; BENCH=quick for a few; RESUME=1 goes on where it was ended
+bench: $(READY) ## measure beside real MirrorMaker 2, about 25 minutes; BENCH=quick for a few; RESUME=1 goes on where it was ended
 	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))
 
 bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups follow; what lagging ones read again, beside MM2
