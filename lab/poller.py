@@ -318,6 +318,14 @@ class Session:
             self._commit()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            self._begin(consumer, partitions)
+        except KafkaException as exc:
+            # confluent-kafka 2.16 hands on what its own calls raise in here before it is an exception: as a bare
+            # KafkaError, which no `except` takes, and the thread would die of it.
+            raise KafkaException(*exc.args) from exc
+
+    def _begin(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         starts = starting_positions(consumer, self._options, partitions)
         self._buffers.assign(it.partition for it in starts)
         for start in starts:

@@ -28,6 +28,7 @@ from lab.invocation import Invocation, Status
 from lab.kafka import KafkaCluster
 from lab.mapping_api import ResourceConflictError, ResourceInUseError, ResourceNotFoundError
 from lab.mappings import EventSourceMappings
+from lab.membership import starting_positions
 
 pytestmark = pytest.mark.integration
 
@@ -430,6 +431,25 @@ def test_partitions_that_were_paused_when_the_group_rebalanced_are_read_again(st
     stage.drained(uuid)
 
     assert stage.mappings.committed(uuid) == {0: 40, 1: 40}
+
+
+def test_a_poller_that_is_not_told_where_to_begin_asks_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it happens right after a topic was created, while its leaders are still being told."""
+    stage.make_topic(partitions=2)
+    refused = [TopicPartition("no-such-topic", 7)]
+
+    def begin(consumer: Any, *rest: Any) -> list[TopicPartition]:
+        if refused:
+            consumer.get_watermark_offsets(refused.pop(), timeout=5)
+        return starting_positions(consumer, *rest)
+
+    monkeypatch.setattr("lab.poller.starting_positions", begin)
+    uuid = stage.create(BatchSize=10)
+    stage.produce(20, partition=1)
+    stage.drained(uuid)
+
+    assert stage.mappings.committed(uuid)[1] == 20
+    assert stage.mappings.metrics(uuid)["PollingError"] == 1
 
 
 def test_several_pollers_share_the_partitions_and_are_never_more_than_those(stage: Stage) -> None:
