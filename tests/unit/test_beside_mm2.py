@@ -101,6 +101,17 @@ def test_what_could_not_be_measured_stands_in_the_report_with_its_reason(tmp_pat
     assert "| throughput | 100B-x6 | Mirrorless | MM2 exactly once, tuned | records_per_cpu_s | more | 0.5 |" in text
 
 
+def test_a_case_in_which_we_are_behind_is_named_at_the_head_even_if_no_first_figure_is(tmp_path: Path) -> None:
+    results = opened(tmp_path / "report.json")
+    for case, ours in (("100B-x6", 30), ("10000B-x6", 15)):
+        results.add(measured("Mirrorless", 1, ours, case=case))
+        results.add(measured(MM2, 1, 20, case=case))
+    results.write()
+    verdict = report_of(results.run).verdict
+    assert "throughput 10000B-x6, Mirrorless over MM2 exactly once, tuned, records_per_cpu_s 0.75" in verdict
+    assert "100B-x6, Mirrorless over" not in verdict.replace("10000B", "")
+
+
 def test_mm2_is_given_its_settings_under_the_alias_of_its_own_source(tmp_path: Path) -> None:
     properties = MirrorMaker(Ground(tmp_path), EXACTLY_ONCE_TUNED, alias="mm2x1", topics=["s1-.*"]).properties()
     assert properties["clusters"] == "mm2x1,target"
