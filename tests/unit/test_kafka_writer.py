@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirrorless.adapters.kafka_writer import unsent_at_last
+from mirrorless.adapters.kafka_writer import KafkaWriter, unsent_at_last
 from mirrorless.record import Record
 
 
@@ -36,3 +36,26 @@ def test_it_lies_between_what_is_left_at_last_and_a_batch_more(count: int) -> No
     """Acknowledgements come by batches, so that every threshold between them is passed at the same one."""
     left = count % 1_000
     assert left <= unsent_at_last(records(count, size=1_000), 1_000_000, 10_000) < left + 1_000
+
+
+class SlowTarget:
+    """A producer whose target takes one record at each look, for ever."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __len__(self) -> int:
+        return 10_000_000 - self.looks
+
+    def poll(self, _: float) -> None:
+        """One look."""
+        self.looks += 1
+        assert self.looks < 1_000_000, "nobody looked at the deadline"
+
+
+def test_a_target_that_is_slow_but_goes_on_is_not_waited_for_beyond_the_deadline() -> None:
+    writer = object.__new__(KafkaWriter)
+    target = SlowTarget()
+    writer._producer, writer._batch = target, (1_000, 10)  # type: ignore[assignment]  # no cluster: it is the loop
+    writer._await_full_batches([records(100, size=100)], lambda: 0.55)
+    assert target.looks

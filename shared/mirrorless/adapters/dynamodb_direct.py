@@ -131,7 +131,7 @@ def _connection(endpoint: str, timeout: float) -> HTTPConnection:
 
 
 def _whole(answer: bytes, checksum: str | None) -> bool:
-    return checksum is None or zlib.crc32(answer) == int(checksum)
+    return checksum is None or str(zlib.crc32(answer)) == checksum
 
 
 def _with_bytes(answer: Any) -> Any:

@@ -121,7 +121,7 @@ class KafkaWriter:
                 self._producer.begin_transaction()
             for partition, records in lanes.items():
                 self._enqueue(topic, partition, records, reports[partition], deadline)
-            self._await_full_batches(lanes.values())
+            self._await_full_batches(lanes.values(), deadline)
             late = self._producer.flush(seconds_left(deadline))
         if any(each.refusal for each in reports.values()):
             # Sequence numbers were skipped: what this producer writes next was seen to be purged or out of order.
@@ -183,16 +183,18 @@ class KafkaWriter:
                     reports.failed = reports.failed or exc.args[0]
                 return
 
-    def _await_full_batches(self, lanes: Iterable[Sequence[Record]]) -> None:
+    def _await_full_batches(self, lanes: Iterable[Sequence[Record]], deadline: Deadline) -> None:
         """Wait until each lane has less than a batch left to send, so that `flush` finds nothing under way.
 
         An idempotent librdkafka has one request of a partition under way, and while `flush` wants another one out its
-        thread spins: a fifth of an event's CPU. Nothing depends on this wait; it ends where there is no progress.
+        thread spins: a fifth of an event's CPU. Nothing depends on this wait; it ends where there is no progress,
+        and at the deadline.
         (https://github.com/confluentinc/librdkafka/pull/4989)
         """
         rest = sum(unsent_at_last(records, *self._batch) for records in lanes)
         left, since = len(self._producer), time.monotonic()
-        while left > rest and time.monotonic() - since < NO_PROGRESS_S:
+        ends = since + seconds_left(deadline)
+        while left > rest and time.monotonic() < min(since + NO_PROGRESS_S, ends):
             self._producer.poll(LOOK_EVERY_S)
             if (now_left := len(self._producer)) != left:
                 left, since = now_left, time.monotonic()
