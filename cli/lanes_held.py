@@ -21,7 +21,7 @@ from cli.wording import moment, numbered
 from mirrorless.chain import RUNNING, LaneState
 from mirrorless.intervention import NotAllowed, plan_hold, resumption
 from mirrorless.lane import Lane
-from mirrorless.positions import STATES_MS
+from mirrorless.protocol.positions import STATES_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from cli.arguments import add_deployment, add_lane, offset
 from cli.deployment import Deployment, Stores
 from mirrorless.chain import NEW_LANE, Head
 from mirrorless.lane import Lane
-from mirrorless.translate import OffsetMap, Translation
+from mirrorless.protocol.translate import OffsetMap, Translation
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -16,7 +16,6 @@ import time
 from typing import Any
 from uuid import uuid4
 
-from mirrorless import steps
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb import dynamodb_client
 from mirrorless.adapters.kafka_source import KafkaSource
@@ -25,11 +24,12 @@ from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.metrics import emit
 from mirrorless.adapters.runtime import hand_events_over_undecoded, keep_memory
-from mirrorless.answer import lanes_stopped, lanes_wait, partial_batch_response
-from mirrorless.event import decode_event
-from mirrorless.positions import Positions
-from mirrorless.profile import StageProfile
-from mirrorless.replicate import Replicator
+from mirrorless.protocol import steps
+from mirrorless.protocol.answer import lanes_stopped, lanes_wait, partial_batch_response
+from mirrorless.protocol.event import decode_event
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.profile import StageProfile
+from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import VARIABLE, FlowSettings, decode_settings
 
 WARM_UP_SECONDS = 8.0

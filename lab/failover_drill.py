@@ -28,7 +28,7 @@ from mirrorless.chain import Stop
 from mirrorless.configuration.flow import Flow
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
 from mirrorless.lane import Lane
-from mirrorless.positions import STATES_MS
+from mirrorless.protocol.positions import STATES_MS
 from mirrorless.settings import decode_settings
 from mirrorless.verify.comparison import Seen
 

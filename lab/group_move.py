@@ -20,7 +20,7 @@ from lab.readout import stable_ends
 from mirrorless.chain import Chains
 from mirrorless.configuration.flow import Flow
 from mirrorless.lane import Lane
-from mirrorless.translate import OffsetMap
+from mirrorless.protocol.translate import OffsetMap
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, ...] = ("source", "target")

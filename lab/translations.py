@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, cast
 
 from mirrorless.chain import Chains, Head
 from mirrorless.lane import Lane
+from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.run import Link
-from mirrorless.translate import OffsetMap, Translation
 
 PAGE = 500
 """Links read at a time."""

@@ -22,7 +22,7 @@ from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
 from mirrorless.configuration.flow import Flow
 from mirrorless.lane import Lane
-from mirrorless.steps import Step
+from mirrorless.protocol.steps import Step
 from tests.readback import LOOK_EVERY_SECONDS, Seen, assert_mirrored, await_settled, read_topic
 
 PARTITIONS = 2

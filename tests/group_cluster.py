@@ -25,12 +25,12 @@ from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import Look, Range
 from mirrorless.mm2.internal_records import Checkpoint
 from mirrorless.mm2.internal_topics import Ends, Written
+from mirrorless.protocol.translate import OffsetMap
 from mirrorless.run import spans_of
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import Report
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.target import Deadline
-from mirrorless.translate import OffsetMap
 from tests.chains import FLOW, MemoryChains, run
 from tests.documents import MemoryDocuments
 

@@ -14,15 +14,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.event import EventSource, encode_event, encode_record
 from lab.kafka import KafkaCluster
-from mirrorless import steps
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
-from mirrorless.event import decode_event
 from mirrorless.lane import Lane
-from mirrorless.replicate import Outcome, Replicator
+from mirrorless.protocol import steps
+from mirrorless.protocol.event import decode_event
+from mirrorless.protocol.replicate import Outcome, Replicator
+from mirrorless.protocol.steps import Step
 from mirrorless.settings import FlowSettings
-from mirrorless.steps import Step
 from tests.readback import Seen, assert_mirrored, await_settled, read_topic
 
 QUIET = {"log_level": 0}

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirrorless.chain import Chains
 from mirrorless.lane import Lane
+from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.run import Run
-from mirrorless.translate import OffsetMap, Translation
 
 LOOK_EVERY_SECONDS = 0.05
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mirrorless import steps
 from mirrorless.errors import Retriable
+from mirrorless.protocol import steps
 
 PATIENCE_SECONDS = 20.0
 """A thread that does not come back within this time hangs."""

@@ -18,8 +18,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from mirrorless.protocol.replicate import Replicator
 from mirrorless.record import Record
-from mirrorless.replicate import Replicator
 from mirrorless.target import Deadline, Delivery
 
 Tampered = tuple[list[Record], list[int]]

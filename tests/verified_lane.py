@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from mirrorless.digest import Columns, fingerprint
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copying import Chunk, Range
 from mirrorless.jobs.request import Bound
+from mirrorless.protocol.digest import Columns, fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Reset, Run, spans_of
 from mirrorless.settings import ClusterSettings, FlowSettings

@@ -20,9 +20,9 @@ from mirrorless.adapters.metrics import NAMESPACE, emit
 from mirrorless.adapters.task_metrics import ALARMING, emit_report
 from mirrorless.configuration import load
 from mirrorless.configuration.problems import InvalidConfiguration
-from mirrorless.event import Batch
 from mirrorless.lane import FlowName
-from mirrorless.replicate import Outcome
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.replicate import Outcome
 from mirrorless.run import Run
 from mirrorless.scheduled.rounds import TaskReport
 from tests.assembly import EXAMPLES, REPOSITORY, Assembly

@@ -72,13 +72,13 @@ def test_a_package_is_the_same_bytes_whoever_builds_it(tmp_path: Path) -> None:
 
 def test_a_bare_python_finds_the_libraries_in_the_archive_and_our_package_beside_it(unpacked: Path) -> None:
     imports = (
-        "import boto3, confluent_kafka, msgspec, pyarrow, mirrorless.replicate, mirrorless.adapters.kafka_source, sys; "
+        "import boto3, confluent_kafka, msgspec, pyarrow, mirrorless.protocol.replicate, mirrorless.adapters.kafka_source, sys; "
         "boto3.client('s3', region_name='eu-west-1'); boto3.client('dynamodb', region_name='eu-west-1'); "
         "import pandas, pyarrow.compute, pyarrow.parquet, pyarrow.dataset, pyarrow.fs; "
         "assert pyarrow.Table.from_pandas(pandas.DataFrame({'a': [1]})).to_pydict() == {'a': [1]}; "
         "table = pyarrow.table({'offset': [1, 2, 3], 'value': [b'a', None, b'']}); "
         "assert table.to_pylist()[1] == {'offset': 2, 'value': None}; "
-        "print(mirrorless.replicate.__file__, *(m.__file__ for m in (confluent_kafka, pyarrow, msgspec)))"
+        "print(mirrorless.protocol.replicate.__file__, *(m.__file__ for m in (confluent_kafka, pyarrow, msgspec)))"
     )
     package = spark_archive.package().path
     done = subprocess.run(

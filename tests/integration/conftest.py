@@ -14,7 +14,7 @@ from lab.kafka import KafkaCluster
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
-from mirrorless.replicate import Replicator
+from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
 from tests.lane_stage import LaneStage
 

@@ -21,7 +21,7 @@ from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.configuration.flow import Flow
 from mirrorless.configuration.loading import load
 from mirrorless.errors import Retriable
-from mirrorless.event import Batch
+from mirrorless.protocol.event import Batch
 from mirrorless.record import Record
 from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
 from tests.chains import MemoryChains

@@ -28,11 +28,11 @@ from lab.dynamodb import DynamoDbLocal
 from lab.event import EventDraft, EventSource, encode_record
 from lab.kafka import KafkaCluster
 from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.event import decode_event
 from mirrorless.lane import Lane
-from mirrorless.replicate import Replicator
+from mirrorless.protocol.event import decode_event
+from mirrorless.protocol.replicate import Replicator
+from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
-from mirrorless.translate import OffsetMap, Translation
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 

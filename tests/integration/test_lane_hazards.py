@@ -14,9 +14,9 @@ from confluent_kafka import Producer
 from lab.dynamodb import DynamoDbLocal
 from mirrorless.chain import RUNNING
 from mirrorless.errors import InDoubt, Retriable
+from mirrorless.protocol.steps import STEPS, Step
+from mirrorless.protocol.translate import OffsetMap
 from mirrorless.run import Reset, Run
-from mirrorless.steps import STEPS, Step
-from mirrorless.translate import OffsetMap
 from tests.lane_stage import Crash, LaneStage, at_step, crash
 from tests.readback import await_settled
 

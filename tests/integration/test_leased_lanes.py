@@ -7,8 +7,8 @@ import time
 import pytest
 
 from mirrorless.chain import Lease
-from mirrorless.event import Batch, decode_event
-from mirrorless.replicate import Outcome, Replicator
+from mirrorless.protocol.event import Batch, decode_event
+from mirrorless.protocol.replicate import Outcome, Replicator
 from tests.lane_stage import LaneStage
 
 pytestmark = pytest.mark.integration

@@ -18,10 +18,10 @@ from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from lab.kafka import KafkaCluster
-from mirrorless import steps
 from mirrorless.errors import Retriable
-from mirrorless.steps import STEPS, Step
-from mirrorless.translate import OffsetMap
+from mirrorless.protocol import steps
+from mirrorless.protocol.steps import STEPS, Step
+from mirrorless.protocol.translate import OffsetMap
 from tests.lane_stage import Crash, LaneStage, crash
 from tests.readback import read_topic
 

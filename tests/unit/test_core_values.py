@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from mirrorless.answer import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.chain import NEW_LANE, Head, Stop, head_of
 from mirrorless.errors import ConfigurationError
-from mirrorless.event import Batch
 from mirrorless.lane import FlowName
-from mirrorless.profile import StageProfile
+from mirrorless.protocol.answer import lanes_stopped, lanes_wait, partial_batch_response
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.profile import StageProfile
+from mirrorless.protocol.replicate import Outcome
+from mirrorless.protocol.waiting import Waiting
 from mirrorless.record import Record
-from mirrorless.replicate import Outcome
 from mirrorless.settings import VARIABLE, decode_settings
 from mirrorless.topics.remote_topic import ConfigEntry, configs_to_copy
-from mirrorless.waiting import Waiting
 from tests.chains import FLOW, reset, run
 
 # Where a lane stands

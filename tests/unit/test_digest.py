@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from mirrorless.digest import digest, fingerprint
+from mirrorless.protocol.digest import digest, fingerprint
 from mirrorless.record import Headers, Record
 
 contents = st.none() | st.binary(max_size=6)

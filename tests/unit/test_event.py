@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import astuple
 
 from mirrorless.errors import EventError
-from mirrorless.event import Batch, decode_event
+from mirrorless.protocol.event import Batch, decode_event
 from mirrorless.record import Headers, Record
 
 EVENTS = Path(__file__).parent.parent / "events"

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from mirrorless.chain import Head, LaneState
-from mirrorless.history import contradiction
-from mirrorless.plan import plan_lane
+from mirrorless.protocol.history import contradiction
+from mirrorless.protocol.plan import plan_lane
+from mirrorless.protocol.settle import Attempt, settle_lane
 from mirrorless.record import Record
 from mirrorless.run import Run
-from mirrorless.settle import Attempt, settle_lane
 from tests.chains import LANE
 
 T = 1_763_686_800_000

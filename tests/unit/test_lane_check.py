@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from mirrorless.chain import Lease, Stop
-from mirrorless.digest import fingerprint
 from mirrorless.errors import Retriable
 from mirrorless.groups.ports import Place
 from mirrorless.lane import Lane
@@ -18,6 +17,7 @@ from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.lanes.lane_notes import UNCLEAN, LaneNotes, TopicNotes, read_notes
 from mirrorless.lanes.lane_walk import LINKS, walk
 from mirrorless.ledger import GapSummary
+from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.scheduled.rounds import Report

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import pytest
 
 from mirrorless.chain import RUNNING, Head, LaneState, Stop
-from mirrorless.digest import digest, fingerprint
 from mirrorless.errors import ChainBroken
-from mirrorless.plan import LanePlan, plan_lane
+from mirrorless.protocol.digest import digest, fingerprint
+from mirrorless.protocol.plan import LanePlan, plan_lane
+from mirrorless.protocol.settle import Attempt, settle_lane
 from mirrorless.record import Headers, Record
 from mirrorless.run import Span
-from mirrorless.settle import Attempt, settle_lane
 from tests.chains import LANE
 
 NOW = 1_763_686_800_999

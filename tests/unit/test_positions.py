@@ -9,7 +9,7 @@ import pytest
 
 from mirrorless.chain import RUNNING, LaneState, Stop
 from mirrorless.lane import Lane
-from mirrorless.positions import Positions
+from mirrorless.protocol.positions import Positions
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, run
 from tests.clusters import MemoryCluster, MemoryTarget
 

@@ -18,14 +18,14 @@ import pytest
 
 from mirrorless.chain import Lease, Stop
 from mirrorless.errors import InDoubt, LeaseHeld, LostRace, Retriable
-from mirrorless.event import Batch
 from mirrorless.lane import Lane
-from mirrorless.positions import STATES_MS, Positions
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.positions import STATES_MS, Positions
+from mirrorless.protocol.replicate import Outcome, Replicator
+from mirrorless.protocol.steps import STEPS, Step
+from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.record import Record
-from mirrorless.replicate import Outcome, Replicator
 from mirrorless.run import Run
-from mirrorless.steps import STEPS, Step
-from mirrorless.translate import OffsetMap, Translation
 from tests.chains import FLOW, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset
 from tests.clusters import MemoryCluster, MemorySource, MemoryTarget
 from tests.schedule import Attempt, Killed, lost_answer, watch_steps, watched

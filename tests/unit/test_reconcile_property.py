@@ -16,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorless.chain import Head
-from mirrorless.event import Batch
 from mirrorless.jobs.copying import Chunk, Range
 from mirrorless.lane import Lane
-from mirrorless.positions import Positions
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.replicate import Replicator
+from mirrorless.protocol.translate import OffsetMap
 from mirrorless.reconcile.difference import claims_of, runs_of, unclaimed
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.joining import Joining
@@ -27,10 +29,8 @@ from mirrorless.reconcile.lane_names import ReconciledLane
 from mirrorless.reconcile.look import LaneView, orphans_ahead
 from mirrorless.reconcile.orphans import Stretch, stretches_of
 from mirrorless.record import Record
-from mirrorless.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.target import Deadline
-from mirrorless.translate import OffsetMap
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget, stable_offset
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mirrorless.chain import Chains
-from mirrorless.translate import OffsetMap, Side, Translation
+from mirrorless.protocol.translate import OffsetMap, Side, Translation
 from tests.chains import LANE, MemoryChains, reset, run
 
 SEEDS = range(150)

@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorless import steps
 from mirrorless.chain import Head
 from mirrorless.errors import Retriable
-from mirrorless.event import Batch
-from mirrorless.positions import Positions
+from mirrorless.protocol import steps
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.replicate import Replicator
+from mirrorless.protocol.steps import STEPS, Step
+from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.record import Record
-from mirrorless.replicate import Replicator
 from mirrorless.run import Reset
-from mirrorless.steps import STEPS, Step
-from mirrorless.translate import OffsetMap, Translation
 from tests.benchmarks.mm2_store import Sync, SyncStore, SyncWriter
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget

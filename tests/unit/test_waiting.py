@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mirrorless.chain import NEW_LANE, RUNNING, Head, LaneState, Lease, head_of
+from mirrorless.protocol.waiting import waits_for_history, waits_for_lease
 from mirrorless.record import Record
-from mirrorless.waiting import waits_for_history, waits_for_lease
 from tests.chains import reset, run
 
 COPIED = head_of(replace(run(0, 100, (0, 0, 100)), examined=True))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from forward import handler
 
-from mirrorless import steps
+from mirrorless.protocol import steps
 
 __all__ = ["handler"]
 

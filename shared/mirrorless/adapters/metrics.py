@@ -9,9 +9,9 @@ from __future__ import annotations
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
-from mirrorless.event import Batch
 from mirrorless.lane import FlowName
-from mirrorless.replicate import Outcome
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.replicate import Outcome
 
 NAMESPACE = "Mirrorless"
 

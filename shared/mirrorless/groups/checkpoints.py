@@ -24,7 +24,7 @@ import msgspec
 from mirrorless.groups.ports import Committed
 from mirrorless.lane import FlowName, Lane
 from mirrorless.mm2.internal_records import Checkpoint
-from mirrorless.translate import TranslationState
+from mirrorless.protocol.translate import TranslationState
 
 Direction = Literal["forward", "reverse"]
 

@@ -21,9 +21,9 @@ from mirrorless.groups.ports import Place
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import Look, Range
 from mirrorless.mm2.internal_topics import Ends
+from mirrorless.protocol.translate import OffsetMap, Translation, TranslationState
 from mirrorless.run import Run
 from mirrorless.target import Deadline
-from mirrorless.translate import OffsetMap, Translation, TranslationState
 
 READERS: Final = 8
 """Reads of the chains side by side: one takes some milliseconds, and nearly all of that is waiting."""

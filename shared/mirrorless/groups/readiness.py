@@ -14,7 +14,7 @@ from typing import Literal
 from mirrorless.groups.checkpoints import Direction, GroupOffset, Readiness, here_and_there
 from mirrorless.groups.ports import Committed
 from mirrorless.lane import Lane
-from mirrorless.translate import OffsetMap
+from mirrorless.protocol.translate import OffsetMap
 
 
 def assess(direction: Direction, offsets: Mapping[Lane, GroupOffset], *, active_there: bool, reread: int) -> Readiness:

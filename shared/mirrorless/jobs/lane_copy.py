@@ -15,14 +15,14 @@ import msgspec
 
 from mirrorless.chain import Lease, Leases
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, RecordsGone, Retriable
-from mirrorless.event import Batch
 from mirrorless.jobs.beginning import beginning
 from mirrorless.jobs.copying import Chunk, CopyResult, CopyTask, LaneLog, Range
 from mirrorless.jobs.files import JobFiles, lane_file
 from mirrorless.jobs.pace import Pace
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
 from mirrorless.lane import Lane
-from mirrorless.replicate import Replicator
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.replicate import Replicator
 from mirrorless.run import Run
 from mirrorless.target import Deadline
 

@@ -24,13 +24,13 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from mirrorless.chain import RUNNING, Chains, LaneStates, Stop
-from mirrorless.doubt import settle_doubt
 from mirrorless.errors import ChainBroken, InDoubt, Retriable
 from mirrorless.groups.ports import Place
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.lane_notes import UNCLEAN, LaneNotes, TopicNotes, read_notes, write_notes
 from mirrorless.lanes.lane_walk import Walk, walk
+from mirrorless.protocol.doubt import settle_doubt
 from mirrorless.run import Run
 from mirrorless.scheduled.documents import Documents
 from mirrorless.scheduled.rounds import Report

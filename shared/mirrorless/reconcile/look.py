@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from mirrorless.chain import Chains, Head, LaneStates
-from mirrorless.doubt import settle_doubt
 from mirrorless.errors import ChainBroken, Retriable
-from mirrorless.history import contradiction
 from mirrorless.jobs.copying import LaneLog, Range
+from mirrorless.protocol.doubt import settle_doubt
+from mirrorless.protocol.history import contradiction
 from mirrorless.reconcile.difference import Claims, claims_of, narrowed, runs_of, unclaimed
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.join import copies_above, places_of

@@ -19,7 +19,7 @@ from mirrorless.groups.checkpoints import GroupOffset, Readiness, offsets_to_com
 from mirrorless.groups.ports import Committed, GroupState
 from mirrorless.groups.readiness import Rereads, assess
 from mirrorless.lane import Lane
-from mirrorless.translate import OffsetMap
+from mirrorless.protocol.translate import OffsetMap
 
 
 class ReturningLane(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class ReturningLane(msgspec.Struct, frozen=True, kw_only=True):
     upstream: int | None
     """The same place on the source; None without a map."""
     state: str
-    """See `mirrorless.translate.TranslationState`."""
+    """See `mirrorless.protocol.translate.TranslationState`."""
     had: int | None
     """What it had committed on the source."""
     written: bool

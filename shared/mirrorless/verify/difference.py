@@ -5,7 +5,7 @@ A report is kept, and read by people who may not read the records: it says which
 
 from __future__ import annotations
 
-from mirrorless.digest import fingerprint
+from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Headers, Record
 from mirrorless.run import Run
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
 
-from mirrorless.digest import digest
 from mirrorless.jobs.copying import Chunk
+from mirrorless.protocol.digest import digest
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.verify.windows import Window

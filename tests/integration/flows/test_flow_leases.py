@@ -14,10 +14,10 @@ from mirrorless.adapters.kafka_source import KafkaSource
 from mirrorless.adapters.kafka_target import KafkaTarget
 from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.chain import RUNNING, LaneState, Lease
-from mirrorless.event import Batch
 from mirrorless.jobs.copying import Range
-from mirrorless.positions import Positions
-from mirrorless.replicate import Replicator
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import decode_settings
 from tests.chains import every_run
 from tests.flow_stage import Stage, eventually

@@ -29,8 +29,8 @@ from mirrorless.adapters.jobs.driver import drive
 from mirrorless.adapters.spark_lanes import run_lanes
 
 def origins(task, attempt):
-    import confluent_kafka, mirrorless.replicate, msgspec, numpy, os, pandas, pyarrow, sys
-    modules = (mirrorless.replicate, confluent_kafka, msgspec, numpy, pandas, pyarrow)
+    import confluent_kafka, mirrorless.protocol.replicate, msgspec, numpy, os, pandas, pyarrow, sys
+    modules = (mirrorless.protocol.replicate, confluent_kafka, msgspec, numpy, pandas, pyarrow)
     return json.dumps({"here": os.getcwd(), "path": sys.path, "files": [each.__file__ for each in modules]}).encode()
 
 def job(run):

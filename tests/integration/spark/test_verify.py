@@ -17,7 +17,7 @@ from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.verify import verify
 from mirrorless.jobs.copying import Range
 from mirrorless.jobs.request import JobRequest, VerifyOptions
-from mirrorless.replicate import Replicator
+from mirrorless.protocol.replicate import Replicator
 from mirrorless.reports.page import render
 from mirrorless.verify.findings import KINDS
 from tests.lane_stage import Crash, LaneStage, at_step, crash

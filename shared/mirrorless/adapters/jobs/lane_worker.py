@@ -27,8 +27,8 @@ from mirrorless.adapters.spark_lanes import TaskAttempt
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.copying import CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy
-from mirrorless.positions import Positions
-from mirrorless.replicate import Replicator
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.target import Deadline, Source, SourceTopic
 

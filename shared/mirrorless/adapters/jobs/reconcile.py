@@ -30,7 +30,7 @@ from mirrorless.adapters.spark_lanes import run_lanes
 from mirrorless.errors import Retriable
 from mirrorless.jobs.copying import CopyResult, CopyTask
 from mirrorless.jobs.request import ReconcileOptions
-from mirrorless.positions import STATES_MS
+from mirrorless.protocol.positions import STATES_MS
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.groups_back import GroupsBack

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mirrorless.chain import Stop
-from mirrorless.digest import digest, fingerprint
-from mirrorless.plan import LanePlan
+from mirrorless.protocol.digest import digest, fingerprint
+from mirrorless.protocol.plan import LanePlan
 from mirrorless.record import Record
 from mirrorless.run import Link, Reset, Run
 

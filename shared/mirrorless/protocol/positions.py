@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from mirrorless.chain import RUNNING, Chains, Head, LaneState, LaneStates, Stop
-from mirrorless.doubt import settle_doubt
 from mirrorless.errors import ChainBroken, LostRace
 from mirrorless.lane import Lane
+from mirrorless.protocol.doubt import settle_doubt
 from mirrorless.run import Link, Reset, Run
 from mirrorless.target import Deadline, Target
 

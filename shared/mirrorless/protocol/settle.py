@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirrorless.digest import Columns, fingerprint
 from mirrorless.errors import ChainBroken
-from mirrorless.plan import LanePlan
+from mirrorless.protocol.digest import Columns, fingerprint
+from mirrorless.protocol.plan import LanePlan
 from mirrorless.record import Record
 from mirrorless.run import Run, spans_of
 

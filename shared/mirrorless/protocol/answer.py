@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from mirrorless.errors import LaneStopped, LaneWaits
-from mirrorless.event import Batch
 from mirrorless.lane import FlowName, Lane
-from mirrorless.replicate import Outcome
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.replicate import Outcome
 
 
 def partial_batch_response(batch: Batch, outcome: Outcome) -> dict[str, list[dict[str, Any]]]:

@@ -27,18 +27,18 @@ from typing import Literal
 
 from mirrorless.chain import Chains, Stop
 from mirrorless.errors import LostRace, Retriable
-from mirrorless.event import Batch
-from mirrorless.history import hold_against
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ledger import LossLedger, quarantined_loss
-from mirrorless.plan import LanePlan, plan_lane
-from mirrorless.positions import Positions
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.history import hold_against
+from mirrorless.protocol.plan import LanePlan, plan_lane
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.settle import Attempt, settle_lane
+from mirrorless.protocol.steps import reached
+from mirrorless.protocol.waiting import Waiting, waits_for_history, waits_for_lease
 from mirrorless.record import Record
 from mirrorless.run import Run
-from mirrorless.settle import Attempt, settle_lane
-from mirrorless.steps import reached
 from mirrorless.target import Deadline, Delivery, Source, Target, Writer
-from mirrorless.waiting import Waiting, waits_for_history, waits_for_lease
 
 RIVALS = 5
 """How often a batch begins again because a rival was faster, before Lambda's retry takes over."""

@@ -8,8 +8,8 @@ the target itself is the witness: the run's last record is visible at its downst
 from __future__ import annotations
 
 from mirrorless.chain import Chains
-from mirrorless.digest import fingerprint
 from mirrorless.errors import ChainBroken, InDoubt
+from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.target import Deadline, Target
