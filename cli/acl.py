@@ -18,12 +18,12 @@ from cli.acl_view import AclView, is_scheduled, view_of
 from cli.arguments import add_deployment, add_order
 from cli.deployment import Deployment
 from mirrorless.errors import Retriable
-from mirrorless.scheduled.documents import Documents
+from mirrorless.ports.documents import Documents
 from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, Outcome, stored
 from mirrorless.topics.acls import Acl
 
 if TYPE_CHECKING:
-    from mirrorless.target import Deadline
+    from mirrorless.ports.kafka import Deadline
 
 LOOK_SECONDS = 10.0
 """How long the operator waits for a cluster that may be gone."""

@@ -17,11 +17,11 @@ from cli.groups_view import Answer, GroupPlace
 from mirrorless.errors import MirrorlessError
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
-from mirrorless.scheduled.documents import Documents
+from mirrorless.ports.documents import Documents
 
 if TYPE_CHECKING:
+    from mirrorless.ports.kafka import Deadline
     from mirrorless.settings import ClusterSettings
-    from mirrorless.target import Deadline
 
 OURS = "mirrorless."
 """Groups of event source mappings: they read for us, and move nowhere."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from mirrorless.ports.documents import Documents
 from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.documents import Documents
 from mirrorless.scheduled.rounds import TaskReport
 
 LANES_SECONDS = 60.0

@@ -37,10 +37,10 @@ from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.mm2.heartbeats import Heartbeats
 from mirrorless.mm2.internal_topics import Ensured
 from mirrorless.mm2.offset_syncs import OffsetSyncs
+from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.control_settings import ControlSettings, control_settings
 from mirrorless.scheduled.rounds import Rounds, Task
-from mirrorless.target import Deadline
 
 FUNCTION: Final = "heartbeat_checkpoint"
 

@@ -16,9 +16,9 @@ from mirrorless.adapters.cloudformation import answer
 from mirrorless.adapters.documents import DynamoDbDocuments
 from mirrorless.adapters.dynamodb import dynamodb_client
 from mirrorless.adapters.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.throttle import Throttle
 from mirrorless.settings import VARIABLE, FlowSettings, decode_settings
-from mirrorless.target import Deadline
 from mirrorless.topics.mapping_removal import MappingRemoval, Removal
 
 ANSWER_SECONDS: Final = 60.0

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline, Delivery, Refusal, Sight, SourceTopic
 from mirrorless.record import Record
-from mirrorless.target import Deadline, Delivery, Refusal, Sight, SourceTopic
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ def stable_offset(log: Sequence[Entry]) -> int:
 
 @dataclass(slots=True)
 class MemoryWriter:
-    """Implements `mirrorless.target.Writer`."""
+    """Implements `mirrorless.ports.kafka.Writer`."""
 
     cluster: MemoryCluster
     transactional_id: str
@@ -137,7 +137,7 @@ class MemoryWriter:
 
 @dataclass(slots=True)
 class MemoryTarget:
-    """Implements `mirrorless.target.Target` for one environment."""
+    """Implements `mirrorless.ports.kafka.Target` for one environment."""
 
     cluster: MemoryCluster
     environment: str
@@ -188,7 +188,7 @@ class MemoryTarget:
 
 @dataclass(frozen=True, slots=True)
 class MemorySource:
-    """Implements `mirrorless.target.Source`."""
+    """Implements `mirrorless.ports.kafka.Source`."""
 
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)

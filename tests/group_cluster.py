@@ -19,18 +19,18 @@ from mirrorless.groups.followed import Followed
 from mirrorless.groups.group_offsets import GroupOffsets
 from mirrorless.groups.group_sync import GroupSync
 from mirrorless.groups.moving import Cluster, Sides
-from mirrorless.groups.ports import Committed, GroupIsActive, GroupState, Place
 from mirrorless.groups.readiness import Rereads
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import Look, Range
 from mirrorless.mm2.internal_records import Checkpoint
 from mirrorless.mm2.internal_topics import Ends, Written
+from mirrorless.ports.groups import Committed, GroupIsActive, GroupState, Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.run import spans_of
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import Report
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.target import Deadline
 from tests.chains import FLOW, MemoryChains, run
 from tests.documents import MemoryDocuments
 
@@ -42,7 +42,7 @@ MINUTE = 60.0
 
 @dataclass
 class MemoryGroups:
-    """Implements `mirrorless.groups.ports.Groups`. Its methods may be replaced, to let something happen in between."""
+    """Implements `mirrorless.ports.groups.Groups`. Its methods may be replaced, to let something happen in between."""
 
     offsets: dict[str, dict[Place, Committed]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)

@@ -18,9 +18,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from mirrorless.ports.kafka import Deadline, Delivery
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.record import Record
-from mirrorless.target import Deadline, Delivery
 
 Tampered = tuple[list[Record], list[int]]
 """What is written instead, and for each record that was to be written, where it is said to stand among those."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copying import Chunk, Range
 from mirrorless.jobs.request import Bound
+from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.digest import Columns, fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Reset, Run, spans_of
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.target import Deadline
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask

@@ -14,8 +14,8 @@ from heartbeat_checkpoint import Wiring, handler
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
-from mirrorless.groups.ports import Committed, Place
 from mirrorless.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
+from mirrorless.ports.groups import Committed, Place
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import Report, Task
 from tests.lane_stage import LaneStage

@@ -15,9 +15,9 @@ from confluent_kafka.cimpl import NewTopic
 from lab.kafka import KafkaCluster
 from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.errors import Retriable
-from mirrorless.groups.ports import Committed, GroupIsActive
+from mirrorless.ports.groups import Committed, GroupIsActive
+from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
-from mirrorless.target import Deadline
 
 pytestmark = pytest.mark.integration
 

@@ -14,8 +14,8 @@ from confluent_kafka.cimpl import NewTopic
 from lab.kafka import KafkaCluster
 from mirrorless.adapters.kafka_records import KafkaRecords
 from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
-from mirrorless.target import Deadline
 from tests.readback import read_topic
 
 pytestmark = pytest.mark.integration

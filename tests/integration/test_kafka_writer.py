@@ -20,9 +20,9 @@ from lab.kafka import KafkaCluster
 from mirrorless.adapters.kafka_target import KafkaTarget, producer_config
 from mirrorless.adapters.kafka_writer import KafkaWriter
 from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Delivery
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
-from mirrorless.target import Delivery
 from tests.readback import read_topic
 
 pytestmark = pytest.mark.integration

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import Report
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.target import Deadline
 from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, stored
 from mirrorless.topics.acls import Acl
 from tests.documents import MemoryDocuments

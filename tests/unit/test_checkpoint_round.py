@@ -9,9 +9,9 @@ import pytest
 
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupOffset
-from mirrorless.groups.ports import Committed
 from mirrorless.mm2.internal_topics import COMPACTED
 from mirrorless.policy import DefaultPolicy
+from mirrorless.ports.groups import Committed
 from tests.chains import MemoryChains, reset, run
 from tests.documents import MemoryDocuments
 from tests.group_cluster import MARKER, MemoryGroups, TwoClusters, settings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from mirrorless.groups.followed import Followed
-from mirrorless.groups.ports import Committed
 from mirrorless.lane import Lane
+from mirrorless.ports.groups import Committed
 from mirrorless.scheduled.control_settings import ControlSettings
 from tests.chains import FLOW
 from tests.group_cluster import settings

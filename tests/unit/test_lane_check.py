@@ -9,7 +9,6 @@ import pytest
 
 from mirrorless.chain import Lease, Stop
 from mirrorless.errors import Retriable
-from mirrorless.groups.ports import Place
 from mirrorless.lane import Lane
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup, Look, Range
@@ -17,11 +16,12 @@ from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.lanes.lane_notes import UNCLEAN, LaneNotes, TopicNotes, read_notes
 from mirrorless.lanes.lane_walk import LINKS, walk
 from mirrorless.ledger import GapSummary
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 from tests.clusters import Entry, MemoryCluster, MemoryTarget, stable_offset
 from tests.documents import MemoryDocuments

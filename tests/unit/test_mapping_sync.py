@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from mirrorless.errors import Retriable
-from mirrorless.groups.ports import Committed, GroupIsActive, GroupState, Place
 from mirrorless.lane import FlowName
+from mirrorless.ports.groups import Committed, GroupIsActive, GroupState, Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import Report
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.target import Deadline
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.mapping_sync import MappingSync
 from mirrorless.topics.mappings import MappingRefused, Outcome, Request
@@ -84,7 +84,7 @@ class MemoryMappings:
 
 @dataclass(slots=True)
 class MemoryGroups:
-    """As much of `mirrorless.groups.ports.Groups` as is asked here."""
+    """As much of `mirrorless.ports.groups.Groups` as is asked here."""
 
     offsets: dict[str, dict[Place, Committed]] = field(default_factory=dict)
     active: bool = False

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from mirrorless.chain import Head
 from mirrorless.jobs.copying import Chunk, Range
 from mirrorless.lane import Lane
+from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
@@ -30,7 +31,6 @@ from mirrorless.reconcile.look import LaneView, orphans_ahead
 from mirrorless.reconcile.orphans import Stretch, stretches_of
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.target import Deadline
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget, stable_offset
 

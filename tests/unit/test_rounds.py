@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rounds import Report, Rounds, Task, TaskReport
-from mirrorless.target import Deadline
 from tests.chains import FLOW
 from tests.documents import MemoryDocuments
 

@@ -23,8 +23,8 @@ from mirrorless.adapters.s3 import CONNECTIONS
 from mirrorless.errors import ArchiveBroken, Retriable
 from mirrorless.jobs.archive import Piece, in_chunks, merged
 from mirrorless.jobs.copying import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
+from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
-from mirrorless.target import Deadline
 
 PLACE = ("topic", "partition")
 

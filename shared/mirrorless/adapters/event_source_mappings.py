@@ -14,8 +14,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.throttle import Throttle
-from mirrorless.target import Deadline
 from mirrorless.topics.mappings import MappingRefused, Outcome, Request
 
 CALLS_PER_SECOND: Final = 10.0

@@ -21,8 +21,8 @@ from confluent_kafka.admin import (
 
 from mirrorless.adapters.kafka_client import answer, client_config, seconds_left
 from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
-from mirrorless.target import Deadline
 from mirrorless.topics.acls import Acl
 
 BATCH: Final = 1000

@@ -20,8 +20,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from mirrorless.adapters.secrets import read_secret
 from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
-from mirrorless.target import Deadline
 
 ClientConfig = dict[str, Any]
 

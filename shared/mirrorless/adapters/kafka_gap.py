@@ -18,11 +18,11 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from mirrorless.adapters.kafka_admin import LASTING, Ask, WarmAdmin, first_cause
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, client_config, translated
 from mirrorless.errors import Retriable
-from mirrorless.groups.ports import Place
 from mirrorless.lanes.gaps import Cleanup, Look, Range, cleanup_of, event_bytes
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
-from mirrorless.target import Deadline
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient
 from mirrorless.adapters.kafka_admin import DENIED, MOVING, SETTLE_SECONDS, WarmAdmin, first_cause
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, seconds_left
 from mirrorless.errors import Retriable
-from mirrorless.groups.ports import Committed, GroupIsActive, GroupState, Place
+from mirrorless.ports.groups import Committed, GroupIsActive, GroupState, Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
-from mirrorless.target import Deadline
 
 CHUNK: Final = 100
 """Groups under way at a time. The client asks for the offsets of one group in one request."""
@@ -45,7 +45,7 @@ _RIGHTS = "let this function Describe the cluster's topics and groups, and Read 
 
 
 class KafkaGroups:
-    """Implements `mirrorless.groups.ports.Groups`, with one warm admin client."""
+    """Implements `mirrorless.ports.groups.Groups`, with one warm admin client."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the client calls itself in the brokers' logs."""

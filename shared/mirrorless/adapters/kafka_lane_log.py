@@ -15,9 +15,9 @@ from mirrorless.adapters.kafka_client import client_config, seconds_left, transl
 from mirrorless.adapters.kafka_records import Ends, KafkaRecords
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copying import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
+from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
-from mirrorless.target import Deadline
 
 AT_ONCE = 2_000
 """Records taken from the client in one call, at most."""

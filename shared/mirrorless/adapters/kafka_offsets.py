@@ -16,7 +16,7 @@ from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_conf
 from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.adapters.kafka_peek import KafkaPeek
 from mirrorless.errors import Retriable
-from mirrorless.groups.ports import Place
+from mirrorless.ports.groups import Place
 from mirrorless.settings import ClusterSettings
 
 ANSWER_SECONDS = 5.0

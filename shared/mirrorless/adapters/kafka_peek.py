@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from mirrorless.adapters.kafka_client import client_config, translated
 from mirrorless.errors import Retriable
-from mirrorless.groups.ports import Place
+from mirrorless.ports.groups import Place
 from mirrorless.settings import ClusterSettings
 
 FETCH_BYTES = 65_536

@@ -17,10 +17,10 @@ from mirrorless.adapters.kafka_admin import DENIED, WarmAdmin, first_cause
 from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left, translated
 from mirrorless.adapters.kafka_writer import KafkaWriter
 from mirrorless.errors import Retriable
-from mirrorless.groups.ports import Place
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
-from mirrorless.target import Deadline
 
 InternalRecord = tuple[str, bytes, bytes | None, int]
 """Topic, key, value (None removes the key), and timestamp in ms since the epoch."""

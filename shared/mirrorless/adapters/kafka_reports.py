@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message
 
-from mirrorless.target import Delivery, Refusal
+from mirrorless.ports.kafka import Delivery, Refusal
 
 REFUSALS: Final = frozenset(
     (

@@ -6,13 +6,13 @@ from confluent_kafka import KafkaException
 
 from mirrorless.adapters.kafka_client import answer, client_config, seconds_left
 from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline, SourceTopic
 from mirrorless.settings import FlowSettings
-from mirrorless.target import Deadline, SourceTopic
 from mirrorless.topics.remote_topic import configs_to_copy
 
 
 class KafkaSource:
-    """Implements `mirrorless.target.Source`."""
+    """Implements `mirrorless.ports.kafka.Source`."""
 
     def __init__(self, settings: FlowSettings) -> None:
         self._settings = settings

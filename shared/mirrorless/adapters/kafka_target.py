@@ -12,16 +12,16 @@ from mirrorless.adapters.kafka_client import MARGIN_SECONDS, answer, client_conf
 from mirrorless.adapters.kafka_reports import Watch
 from mirrorless.adapters.kafka_writer import KafkaWriter
 from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline, Sight
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
-from mirrorless.target import Deadline, Sight
 
 PROBE_AFTER_SECONDS: Final = 300
 """A writer idle for longer is probed first: brokers close idle connections after 10 minutes."""
 
 
 class KafkaTarget:
-    """Implements `mirrorless.target.Target`. Holds at most one warm writer of each kind."""
+    """Implements `mirrorless.ports.kafka.Target`. Holds at most one warm writer of each kind."""
 
     def __init__(self, settings: FlowSettings, *, environment: str) -> None:
         """Args: environment: unique to this execution environment; part of its transactional id."""

@@ -26,10 +26,10 @@ from confluent_kafka.admin import ConfigEntry as DescribedEntry
 from mirrorless.adapters.kafka_admin import Ask, WarmAdmin, first_cause
 from mirrorless.adapters.kafka_client import answer, seconds_left, translated
 from mirrorless.errors import Retriable
-from mirrorless.groups.ports import Place
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.topics import Failures, NewRemoteTopic
 from mirrorless.settings import ClusterSettings
-from mirrorless.target import Deadline
-from mirrorless.topics.ports import Failures, NewRemoteTopic
 from mirrorless.topics.remote_topic import ConfigEntry
 from mirrorless.topics.topic_configs import ConfigChange
 
@@ -64,7 +64,7 @@ class TopicDescription:
 
 
 class KafkaTopics:
-    """Implements `mirrorless.topics.ports.SourceTopics` and `TargetTopics` on one cluster."""
+    """Implements `mirrorless.ports.topics.SourceTopics` and `TargetTopics` on one cluster."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str, role: str) -> None:
         """Args: flow, role: what the client calls itself in the brokers' logs."""

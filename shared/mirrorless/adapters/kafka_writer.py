@@ -18,8 +18,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from mirrorless.adapters.kafka_client import seconds_left, translated
 from mirrorless.adapters.kafka_reports import REFUSALS, Reports, Watch
 from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline, Delivery
 from mirrorless.record import Record
-from mirrorless.target import Deadline, Delivery
 
 BATCH_BYTES, BATCH_RECORDS = 1_000_000, 10_000
 """librdkafka's own `batch.size`, before compression, and `batch.num.messages`."""
@@ -31,7 +31,7 @@ SAMPLE = 16
 
 
 class KafkaWriter:
-    """Implements `mirrorless.target.Writer` on one confluent-kafka producer."""
+    """Implements `mirrorless.ports.kafka.Writer` on one confluent-kafka producer."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mirrorless.groups.ports import GroupState
+from mirrorless.ports.groups import GroupState
 
 Joined = Literal["waiting", "committed", "pinned", "idle"]
 Step = Literal["waiting", "committed", "pin", "idle", "copy", "hold"]

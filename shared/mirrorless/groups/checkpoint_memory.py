@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
-from mirrorless.groups.ports import Committed
 from mirrorless.lane import FlowName, Lane
-from mirrorless.scheduled.documents import Documents
+from mirrorless.ports.documents import Documents
+from mirrorless.ports.groups import Committed
 
 REMEMBER_MS: Final = 60_000
 """After this long everything is read anew: an operator may have reset a lane, another run may have written."""

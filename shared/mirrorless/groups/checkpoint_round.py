@@ -32,12 +32,12 @@ from mirrorless.groups.followed import Followed
 from mirrorless.groups.group_offsets import Found, GroupOffsets, Spot, side_by_side
 from mirrorless.groups.group_sync import GroupSync
 from mirrorless.groups.moving import Cluster, Moving, Sides, along
-from mirrorless.groups.ports import Committed, Place
 from mirrorless.groups.readiness import Rereads, assess, found_by
 from mirrorless.lane import Lane
 from mirrorless.mm2.internal_topics import Ensured, Written
+from mirrorless.ports.groups import Committed, Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 
 NAMED: Final = 3
 """Groups that a sentence names; the others are counted."""

@@ -21,9 +21,9 @@ from typing import Literal
 
 import msgspec
 
-from mirrorless.groups.ports import Committed
 from mirrorless.lane import FlowName, Lane
 from mirrorless.mm2.internal_records import Checkpoint
+from mirrorless.ports.groups import Committed
 from mirrorless.protocol.translate import TranslationState
 
 Direction = Literal["forward", "reverse"]

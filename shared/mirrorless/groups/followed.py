@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirrorless.filters import NameFilter, should_replicate
-from mirrorless.groups.ports import Committed, Place
 from mirrorless.lane import FlowName, Lane
 from mirrorless.policy import ReplicationPolicy
+from mirrorless.ports.groups import Committed, Place
 from mirrorless.scheduled.control_settings import ControlSettings
 
 OWN_GROUPS: Final = "mirrorless."

@@ -17,13 +17,13 @@ from typing import Final, Protocol, TypeVar
 from mirrorless.chain import Chains, Head
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction
-from mirrorless.groups.ports import Place
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import Look, Range
 from mirrorless.mm2.internal_topics import Ends
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap, Translation, TranslationState
 from mirrorless.run import Run
-from mirrorless.target import Deadline
 
 READERS: Final = 8
 """Reads of the chains side by side: one takes some milliseconds, and nearly all of that is waiting."""

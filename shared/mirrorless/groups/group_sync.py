@@ -18,10 +18,10 @@ from mirrorless.groups.checkpoint_memory import CheckpointMemory
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.groups.followed import Followed
 from mirrorless.groups.moving import Cluster, Moving, Sides, along
-from mirrorless.groups.ports import Committed, GroupIsActive, Place
 from mirrorless.lane import Lane
+from mirrorless.ports.groups import Committed, GroupIsActive, Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 
 EARLY_MS: Final = 500
 """A round that had less to do comes to its writes a little sooner after its start than the one before. It is not early:

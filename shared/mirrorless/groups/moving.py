@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset, offsets_to_commit
-from mirrorless.groups.ports import Committed, Groups
 from mirrorless.lane import Lane
 from mirrorless.mm2.internal_topics import InternalTopics, Patience
-from mirrorless.target import Deadline
+from mirrorless.ports.groups import Committed, Groups
+from mirrorless.ports.kafka import Deadline
 
 _T = TypeVar("_T")
 

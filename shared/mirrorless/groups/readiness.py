@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mirrorless.groups.checkpoints import Direction, GroupOffset, Readiness, here_and_there
-from mirrorless.groups.ports import Committed
 from mirrorless.lane import Lane
+from mirrorless.ports.groups import Committed
 from mirrorless.protocol.translate import OffsetMap
 
 

@@ -14,9 +14,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from mirrorless.lane import FlowName, Lane
+from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
-from mirrorless.target import Deadline
 
 CHUNK_RECORDS = 20_000
 CHUNK_BYTES = 8_000_000

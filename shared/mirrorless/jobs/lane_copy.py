@@ -21,10 +21,10 @@ from mirrorless.jobs.files import JobFiles, lane_file
 from mirrorless.jobs.pace import Pace
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
 from mirrorless.lane import Lane
+from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.run import Run
-from mirrorless.target import Deadline
 
 CHUNK_SECONDS = 60.0
 """For everything that one chunk needs."""

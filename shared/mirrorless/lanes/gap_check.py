@@ -13,13 +13,13 @@ from typing import Final
 
 from mirrorless.chain import LaneStates
 from mirrorless.errors import LostRace, Retriable
-from mirrorless.groups.ports import Place
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import UNREAD, Cleanup, Look, Piece, Range, SourceLog, clipped, explain, to_confirm
 from mirrorless.lanes.lane_walk import Walk
 from mirrorless.ledger import GapSummary, Loss, LossLedger, losses_in
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 
 ANOTHER_SOURCE: Final = frozenset({"contradiction", "recreated", "truncated"})
 """Stops after which the source may not hold the records any more that the chain speaks of."""

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, get_args
 
-from mirrorless.groups.ports import Place
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 from mirrorless.run import Run
-from mirrorless.target import Deadline
 
 Range = tuple[int, int]
 """Upstream offsets [first, next)."""

@@ -25,16 +25,16 @@ from msgspec.structs import replace
 
 from mirrorless.chain import RUNNING, Chains, LaneStates, Stop
 from mirrorless.errors import ChainBroken, InDoubt, Retriable
-from mirrorless.groups.ports import Place
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.lane_notes import UNCLEAN, LaneNotes, TopicNotes, read_notes, write_notes
 from mirrorless.lanes.lane_walk import Walk, walk
+from mirrorless.ports.documents import Documents
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.protocol.doubt import settle_doubt
 from mirrorless.run import Run
-from mirrorless.scheduled.documents import Documents
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline, Target
 
 COORDINATOR_MS: Final = 10_000
 """How long Kafka's coordinator may take to notice that a transaction has timed out.

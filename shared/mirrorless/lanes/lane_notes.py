@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.documents import Documents
+from mirrorless.ports.documents import Documents
 
 PREFIX: Final = "lanes/"
 

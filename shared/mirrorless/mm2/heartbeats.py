@@ -15,8 +15,8 @@ from mirrorless.lane import FlowName
 from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.mm2.internal_topics import Ensured, InternalTopics, Patience
 from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.groups.ports import Place
-from mirrorless.target import Deadline
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline
 
 COMPACTED: Final = {"cleanup.policy": "compact"}
 """Their readers want the last record of each key, as in MM2."""

@@ -18,9 +18,9 @@ from mirrorless.groups.group_offsets import side_by_side
 from mirrorless.lane import Lane
 from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.internal_topics import Ends, Ensured, InternalTopics
-from mirrorless.scheduled.documents import Documents
+from mirrorless.ports.documents import Documents
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 
 DOCUMENT: Final = "offset-syncs"
 """Its key in the control table: by source topic and partition, the upstream offset that was told last."""

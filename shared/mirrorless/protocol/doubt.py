@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from mirrorless.chain import Chains
 from mirrorless.errors import ChainBroken, InDoubt
+from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Run
-from mirrorless.target import Deadline, Target
 
 
 def settle_doubt(run: Run, remote_topic: str, *, chains: Chains, target: Target, deadline: Deadline) -> bool:

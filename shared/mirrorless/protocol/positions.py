@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from mirrorless.chain import RUNNING, Chains, Head, LaneState, LaneStates, Stop
 from mirrorless.errors import ChainBroken, LostRace
 from mirrorless.lane import Lane
+from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.protocol.doubt import settle_doubt
 from mirrorless.run import Link, Reset, Run
-from mirrorless.target import Deadline, Target
 
 END = 2**63 - 1
 """Above every offset."""

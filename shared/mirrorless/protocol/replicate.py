@@ -29,6 +29,7 @@ from mirrorless.chain import Chains, Stop
 from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ledger import LossLedger, quarantined_loss
+from mirrorless.ports.kafka import Deadline, Delivery, Source, Target, Writer
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.history import hold_against
 from mirrorless.protocol.plan import LanePlan, plan_lane
@@ -38,7 +39,6 @@ from mirrorless.protocol.steps import reached
 from mirrorless.protocol.waiting import Waiting, waits_for_history, waits_for_lease
 from mirrorless.record import Record
 from mirrorless.run import Run
-from mirrorless.target import Deadline, Delivery, Source, Target, Writer
 
 RIVALS = 5
 """How often a batch begins again because a rival was faster, before Lambda's retry takes over."""

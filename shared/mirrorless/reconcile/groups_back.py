@@ -11,10 +11,10 @@ from mirrorless.chain import Chains
 from mirrorless.errors import Retriable
 from mirrorless.filters import NameFilter
 from mirrorless.groups.followed import OWN_GROUPS
-from mirrorless.groups.ports import GroupIsActive, Groups, Place
 from mirrorless.lane import Lane
+from mirrorless.ports.groups import GroupIsActive, Groups, Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.reconcile.returning_groups import ReturningGroup, returning
-from mirrorless.target import Deadline
 
 
 @dataclass(slots=True, kw_only=True)

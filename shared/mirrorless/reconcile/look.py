@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from mirrorless.chain import Chains, Head, LaneStates
 from mirrorless.errors import ChainBroken, Retriable
 from mirrorless.jobs.copying import LaneLog, Range
+from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.protocol.doubt import settle_doubt
 from mirrorless.protocol.history import contradiction
 from mirrorless.reconcile.difference import Claims, claims_of, narrowed, runs_of, unclaimed
@@ -28,7 +29,6 @@ from mirrorless.reconcile.lane_names import ReconciledLane
 from mirrorless.reconcile.orphans import stretches_of
 from mirrorless.record import Record
 from mirrorless.run import Run
-from mirrorless.target import Deadline, Target
 
 HELD = "held"
 """Why an operator's held lane stands still."""

@@ -16,9 +16,9 @@ import msgspec
 
 from mirrorless.chain import Chains
 from mirrorless.groups.checkpoints import GroupOffset, Readiness, offsets_to_commit
-from mirrorless.groups.ports import Committed, GroupState
 from mirrorless.groups.readiness import Rereads, assess
 from mirrorless.lane import Lane
+from mirrorless.ports.groups import Committed, GroupState
 from mirrorless.protocol.translate import OffsetMap
 
 

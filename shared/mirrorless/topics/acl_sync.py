@@ -16,10 +16,10 @@ import msgspec
 
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.lane import FlowName
+from mirrorless.ports.documents import Documents
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.documents import Documents
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 from mirrorless.topics.acls import Acl, Acls, Changes, Wanted, changes, held_back, wanted_acls
 from mirrorless.topics.discovery import discover
 

@@ -18,7 +18,7 @@ import msgspec
 
 from mirrorless.lane import FlowName
 from mirrorless.policy import ReplicationPolicy
-from mirrorless.target import Deadline
+from mirrorless.ports.kafka import Deadline
 
 WILDCARD: Final = "*"
 """As a literal resource name: every resource. As a principal: `User:*`. As a host: from anywhere."""

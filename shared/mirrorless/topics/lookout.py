@@ -13,15 +13,15 @@ import msgspec
 
 from mirrorless.chain import RUNNING, Chains, Head, LaneStates, Stop
 from mirrorless.errors import ConfigurationError
-from mirrorless.groups.ports import Place
 from mirrorless.lane import Lane
+from mirrorless.ports.documents import Documents
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.documents import Documents
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 from mirrorless.topics import topic_watch
 from mirrorless.topics.discovery import some
-from mirrorless.topics.ports import SourceTopics
 from mirrorless.topics.topic_watch import Beginning, Memory, SeenTopic
 
 

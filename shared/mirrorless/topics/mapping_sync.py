@@ -14,11 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.groups.ports import Committed, Groups
+from mirrorless.ports.documents import Documents
+from mirrorless.ports.groups import Committed, Groups
+from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.documents import Documents
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 from mirrorless.topics.discovery import Discovery, some
 from mirrorless.topics.mappings import (
     MappingPlan,

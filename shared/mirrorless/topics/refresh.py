@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.lookout import Lookout, Sight
 from mirrorless.topics.mapping_sync import MappingSync
-from mirrorless.topics.ports import SourceTopics
 from mirrorless.topics.remote_shapes import RemoteShapes
 
 

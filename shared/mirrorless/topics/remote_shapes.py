@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.topics import NewRemoteTopic, SourceTopics, TargetTopics
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import Report
-from mirrorless.target import Deadline
 from mirrorless.topics.discovery import discover, plan_remote_topics, some
-from mirrorless.topics.ports import NewRemoteTopic, SourceTopics, TargetTopics
 from mirrorless.topics.remote_topic import configs_to_copy
 from mirrorless.topics.topic_configs import ConfigChange, drift
 

@@ -24,8 +24,8 @@ import msgspec
 from msgspec.structs import replace
 
 from mirrorless.chain import NEW_LANE, Head, Stop
-from mirrorless.groups.ports import Place
 from mirrorless.lane import FlowName
+from mirrorless.ports.groups import Place
 
 UNKNOWN: Final = -1
 """An end that no look has told yet."""

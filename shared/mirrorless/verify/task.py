@@ -11,10 +11,10 @@ import msgspec
 from mirrorless.jobs.copying import Chunk, LaneLog, Range
 from mirrorless.jobs.request import Bound
 from mirrorless.lane import FlowName, Lane
+from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.settings import FlowSettings
-from mirrorless.target import Deadline
 from mirrorless.verify.windows import chosen
 
 READ_SECONDS: Final = 60.0

@@ -15,9 +15,9 @@ from mirrorless.adapters.jobs.backfill_plan import plan_backfill
 from mirrorless.adapters.jobs.driver import Cancelled, drive
 from mirrorless.adapters.kafka_groups import KafkaGroups
 from mirrorless.chain import Lease
-from mirrorless.groups.ports import Committed
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest, encode_request
+from mirrorless.ports.groups import Committed
 from mirrorless.protocol.event import Batch
 from mirrorless.record import Record
 from tests.lane_stage import LaneStage

@@ -14,13 +14,13 @@ from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts
 from mirrorless.backfill.ranges import Asked, resolve
 from mirrorless.chain import RUNNING, Chains, LaneStates
 from mirrorless.errors import ConfigurationError
-from mirrorless.groups.ports import Place
 from mirrorless.jobs.archive import LaneSurvey, Survey
 from mirrorless.jobs.beginning import beginning
 from mirrorless.jobs.copying import LaneLog, Range
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest
 from mirrorless.lane import Lane
+from mirrorless.ports.groups import Place
 
 ASK_SECONDS = 60.0
 

@@ -27,10 +27,10 @@ from mirrorless.adapters.spark_lanes import TaskAttempt
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.copying import CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy
+from mirrorless.ports.kafka import Deadline, Source, SourceTopic
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.target import Deadline, Source, SourceTopic
 
 LEFT_OVER_OBJECTS = 10_000
 """Container objects that outlived their chunks before the collector looks at them."""
@@ -121,7 +121,7 @@ def warm_target(settings: bytes) -> KafkaTarget:
 
 
 class _Described:
-    """Implements `mirrorless.target.Source`: a lane beside the flow's is named as no topic is."""
+    """Implements `mirrorless.ports.kafka.Source`: a lane beside the flow's is named as no topic is."""
 
     def __init__(self, source: Source, topic: str) -> None:
         self._source, self._topic = source, topic

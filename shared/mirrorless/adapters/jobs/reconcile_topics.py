@@ -9,9 +9,9 @@ from mirrorless.adapters.kafka_topics import KafkaTopics
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.request import JobRequest
 from mirrorless.lanes.gaps import cleanup_of
+from mirrorless.ports.kafka import Deadline
 from mirrorless.reconcile.findings import LaneLook, LookTask
 from mirrorless.reconcile.outcome import LocalTopic
-from mirrorless.target import Deadline
 
 ANSWER_SECONDS: Final = 30.0
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mirrorless.groups.ports import Place
-from mirrorless.target import Deadline
+from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import Deadline
 from mirrorless.topics.remote_topic import ConfigEntry
 from mirrorless.topics.topic_configs import ConfigChange
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from mirrorless.errors import MirrorlessError
-from mirrorless.target import Deadline
+from mirrorless.ports.kafka import Deadline
 
 Place = tuple[str, int]
 """A topic and a partition."""
