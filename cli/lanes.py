@@ -18,8 +18,8 @@ from cli.lanes_order import lane_as_json, lane_of, tell
 from cli.lanes_reset import destination, run_reset
 from cli.wording import moment
 from mirrorless.chain import Stop
-from mirrorless.intervention import NotAllowed, advice, check_quarantine
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lanes.intervention import NotAllowed, advice, check_quarantine
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

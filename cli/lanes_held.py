@@ -19,8 +19,8 @@ from cli.lanes_order import lane_as_json
 from cli.source import SourceView
 from cli.wording import moment, numbered
 from mirrorless.chain import RUNNING, LaneState
-from mirrorless.intervention import NotAllowed, plan_hold, resumption
 from mirrorless.lane import Lane
+from mirrorless.lanes.intervention import NotAllowed, plan_hold, resumption
 from mirrorless.protocol.positions import STATES_MS
 
 

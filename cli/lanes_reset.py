@@ -13,8 +13,8 @@ from cli.source import SourceView
 from cli.wording import numbered
 from mirrorless.chain import Head
 from mirrorless.errors import LostRace
-from mirrorless.intervention import NotAllowed, ResetPlan, plan_reset
 from mirrorless.lane import Lane
+from mirrorless.lanes.intervention import NotAllowed, ResetPlan, plan_reset
 
 
 def run_reset(arguments: argparse.Namespace) -> int:

@@ -7,8 +7,16 @@ from dataclasses import replace
 import pytest
 
 from mirrorless.chain import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop, head_of
-from mirrorless.intervention import NotAllowed, ResetPlan, advice, check_quarantine, plan_hold, plan_reset, resumption
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lanes.intervention import (
+    NotAllowed,
+    ResetPlan,
+    advice,
+    check_quarantine,
+    plan_hold,
+    plan_reset,
+    resumption,
+)
 from mirrorless.run import Run, Span
 
 LANE = Lane(FlowName("us-east", "eu-west"), "orders", 3)
