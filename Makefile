@@ -94,7 +94,7 @@ deploy: $(READY) ## deploy CONFIG=replication.yaml in order, asking before right
 	@$(BIN)/python -m infra.cdk deploy $(if $(STACKS),$(STACKS),--all) --context config=$(or $(CONFIG),replication.yaml)
 
 docs: $(READY) ## write the pages that are generated from the code
-	@$(BIN)/python -m mirrorless.configuration
+	@$(BIN)/python -m mirrorless.config
 	@$(BIN)/python -m infra.costs
 
 lock: $(READY) ## resolve all pinned versions anew

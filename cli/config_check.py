@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mirrorless.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from mirrorless.configuration import Configuration, Flow, Problem
+    from mirrorless.config import Configuration, Flow, Problem
 
 FAILED = 2
 """Exit code of a configuration that cannot be used."""
@@ -32,7 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Check one file. Exit code 0: it can be deployed; 2: it cannot, and every problem is printed."""
-    from mirrorless.configuration import load  # noqa: PLC0415 -- pydantic would slow every other command down
+    from mirrorless.config import load  # noqa: PLC0415 -- pydantic would slow every other command down
 
     try:
         configuration = load(args.file)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirrorless.adapters.documents import DynamoDbDocuments
     from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
     from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
-    from mirrorless.configuration import Configuration, Flow
+    from mirrorless.config import Configuration, Flow
     from mirrorless.scheduled.control_settings import ControlSettings
     from mirrorless.settings import FlowSettings, Tables
 
@@ -78,7 +78,7 @@ class Deployment:
         Raises:
             ConfigurationError: it cannot be read, or is not valid.
         """
-        from mirrorless.configuration import load  # noqa: PLC0415 -- pydantic and YAML cost a third of a second
+        from mirrorless.config import load  # noqa: PLC0415 -- pydantic and YAML cost a third of a second
 
         configuration = load(self._config)
         if self._lab is None:

@@ -25,7 +25,7 @@ from mirrorless.run import Run
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka_offsets import Extent
-    from mirrorless.configuration import Flow
+    from mirrorless.config import Flow
 
 READERS = 8
 """Lanes that are read side by side; fewer than the connections that a DynamoDB client keeps."""

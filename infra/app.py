@@ -20,7 +20,7 @@ from infra.stacks.monitoring import MonitoringStack
 from infra.stacks.replication import ReplicationStack
 from infra.stacks.spark import SparkStack
 from infra.stacks.state import StateStack
-from mirrorless.configuration import load
+from mirrorless.config import load
 from mirrorless.errors import MirrorlessError
 
 if TYPE_CHECKING:

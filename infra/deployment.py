@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.monitoring.paging import paging_problems
-from mirrorless.configuration.problems import InvalidConfiguration, Problem
-from mirrorless.configuration.regions import partition_of
+from mirrorless.config.problems import InvalidConfiguration, Problem
+from mirrorless.config.regions import partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mirrorless.configuration import Configuration
-    from mirrorless.configuration.cluster import Cluster
-    from mirrorless.configuration.deployment_section import DeploymentSection
-    from mirrorless.configuration.flow import Flow
+    from mirrorless.config import Configuration
+    from mirrorless.config.cluster import Cluster
+    from mirrorless.config.deployment_section import DeploymentSection
+    from mirrorless.config.flow import Flow
 
 LONGEST_NAME = 64
 """Characters of the name of a function, a schedule or a role at most, by Lambda, EventBridge Scheduler and IAM."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from infra import cdk
 from infra.deployment import Deployment, Place, plan
-from mirrorless.configuration import load
+from mirrorless.config import load
 from mirrorless.errors import MirrorlessError
 
 REPOSITORY = Path(__file__).parent.parent

@@ -28,7 +28,7 @@ from lab.readout import read_topic, stable_ends
 from lab.translations import count_mistranslated
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.chain import Chains
-from mirrorless.configuration.flow import Flow
+from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
 from mirrorless.verify.comparison import compare
 

@@ -30,8 +30,8 @@ from lab.mapping_api import FunctionName
 from lab.mappings import EventSourceMappings
 from lab.server import Server
 from lab.supervisor import Supervisor
-from mirrorless.configuration.flow import Flow
-from mirrorless.configuration.loading import Configuration
+from mirrorless.config.flow import Flow
+from mirrorless.config.loading import Configuration
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.functions import EVERY_SECONDS
 from mirrorless.settings import Tables, decode_settings

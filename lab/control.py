@@ -15,7 +15,7 @@ from typing import Any
 from infra import bundle
 from lab.function import LambdaFunction
 from lab.timer import Timer
-from mirrorless.configuration.flow import Flow
+from mirrorless.config.flow import Flow
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.scheduled.functions import EVERY_SECONDS, SCHEDULED
 

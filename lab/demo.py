@@ -30,8 +30,8 @@ from lab.cloud import Lab
 from lab.group_move import GroupFindings, MovingGroup, Side
 from lab.workload import SHAPES, Workload
 from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.configuration.flow import Flow
-from mirrorless.configuration.loading import load
+from mirrorless.config.flow import Flow
+from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).parent.parent

@@ -25,7 +25,7 @@ from lab.artifacts import DEFAULT_KAFKA
 from lab.cloud import Lab
 from lab.failover_audit import FINDINGS
 from lab.failover_drill import GROUP, Drill
-from mirrorless.configuration.loading import load
+from mirrorless.config.loading import load
 
 REPOSITORY = Path(__file__).parent.parent
 RECORDS = 20_000

@@ -14,7 +14,7 @@ from lab.audit import TopicAudit
 from lab.readout import read_topic, stable_ends
 from lab.translations import count_mistranslated
 from mirrorless.chain import Chains
-from mirrorless.configuration.flow import Flow
+from mirrorless.config.flow import Flow
 from mirrorless.jobs.request import Policy
 from mirrorless.lane import Lane
 from mirrorless.reconcile.lane_names import ORPHANS_SUFFIX

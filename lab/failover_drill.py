@@ -25,7 +25,7 @@ from lab.workload import SHAPES, Workload
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
 from mirrorless.chain import Stop
-from mirrorless.configuration.flow import Flow
+from mirrorless.config.flow import Flow
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
 from mirrorless.lane import Lane
 from mirrorless.protocol.positions import STATES_MS

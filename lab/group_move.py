@@ -18,7 +18,7 @@ from lab.application import Application, Place
 from lab.audit import TopicAudit
 from lab.readout import stable_ends
 from mirrorless.chain import Chains
-from mirrorless.configuration.flow import Flow
+from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
 from mirrorless.protocol.translate import OffsetMap
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from lab.cloud import FlowMapping, Lab, function_name
 from lab.schedule import PlannedFault
-from mirrorless.configuration.flow import Flow
+from mirrorless.config.flow import Flow
 
 LOOK_EVERY_SECONDS = 0.02
 

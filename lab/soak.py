@@ -29,8 +29,8 @@ from lab.cloud import Lab
 from lab.injector import Injector
 from lab.schedule import Schedule, draw
 from lab.stream import RecordStream
-from mirrorless.configuration.flow import Flow
-from mirrorless.configuration.loading import load
+from mirrorless.config.flow import Flow
+from mirrorless.config.loading import load
 from mirrorless.errors import Retriable
 
 REPOSITORY = Path(__file__).parent.parent

@@ -15,7 +15,7 @@ from types import FrameType
 from lab.artifacts import DEFAULT_KAFKA, kafka_jars
 from lab.cloud import PARTITIONS, Lab
 from lab.state import StateFile
-from mirrorless.configuration.loading import load
+from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).parent.parent

@@ -14,7 +14,7 @@ from aws_cdk import App
 from infra.app import build
 from infra.deployment import Deployment, Place, plan
 from infra.guard.stateful import Resource
-from mirrorless.configuration import load
+from mirrorless.config import load
 
 REPOSITORY = Path(__file__).parent.parent
 EXAMPLES: Mapping[str, Path] = {

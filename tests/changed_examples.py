@@ -10,7 +10,7 @@ from aws_cdk import App
 
 from infra.deployment import FlowDeployment, plan
 from infra.stacks.replication import ReplicationStack
-from mirrorless.configuration import load
+from mirrorless.config import load
 from tests.assembly import CONTEXT, EXAMPLES
 
 

@@ -20,7 +20,7 @@ from lab.environment import Environment
 from lab.function import LambdaFunction
 from mirrorless.adapters.chains import DynamoDbChains
 from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
-from mirrorless.configuration.flow import Flow
+from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
 from mirrorless.protocol.steps import Step
 from tests.readback import LOOK_EVERY_SECONDS, Seen, assert_mirrored, await_settled, read_topic

@@ -39,8 +39,8 @@ from confluent_kafka.admin import (
 from lab.artifacts import DEFAULT_KAFKA
 from lab.behaviour import LabBehaviour
 from lab.cloud import Lab
-from mirrorless.configuration.flow import Flow
-from mirrorless.configuration.loading import load
+from mirrorless.config.flow import Flow
+from mirrorless.config.loading import load
 from mirrorless.mm2.internal_records import Checkpoint
 from tests.readback import Seen, await_settled, committed, read_topic
 

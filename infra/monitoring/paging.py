@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirrorless.configuration.problems import Problem
+from mirrorless.config.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from infra.deployment import Deployment, Place
-    from mirrorless.configuration import Configuration
+    from mirrorless.config import Configuration
 
 TOPIC_NAME = "mirrorless-alarms"
 """Our own topic, where an address is named: one in each place."""

@@ -23,13 +23,13 @@ from infra.deployment import Place
 from infra.rights import Part, Right
 from infra.rights.kafka_names import abridged, data_topics, followed_groups, orphans, remote, source_topics
 from infra.rights.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, Kind
-from mirrorless.configuration.cluster_section import Iam
+from mirrorless.config.cluster_section import Iam
 from mirrorless.policy import HEARTBEATS_TOPIC
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
-    from mirrorless.configuration.cluster import Cluster
-    from mirrorless.configuration.flow import Flow
+    from mirrorless.config.cluster import Cluster
+    from mirrorless.config.flow import Flow
 
 LOOK_GROUP: Final = "mirrorless-look"
 GAPS_GROUP: Final = "mirrorless-gaps"

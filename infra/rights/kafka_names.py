@@ -16,7 +16,7 @@ from mirrorless.policy import HEARTBEATS_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mirrorless.configuration.flow import Flow
+    from mirrorless.config.flow import Flow
 
 ORPHANS: Final = ".orphans"
 """What is added to a topic's name where `reconcile` puts records that were never replicated."""

@@ -22,7 +22,7 @@ from infra.deployment import plan
 from infra.rights import Right
 from infra.rights.secrets import readable
 from infra.rights.tables import in_tables
-from mirrorless.configuration import load
+from mirrorless.config import load
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.submission import parameter_name
 

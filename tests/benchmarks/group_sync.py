@@ -31,7 +31,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 
 from lab.audit import wait_until_replicated
 from lab.cloud import Lab
-from mirrorless.configuration.loading import load
+from mirrorless.config.loading import load
 from tests.mm2_stage import QUIET, Side
 
 CONFIGURATION = """

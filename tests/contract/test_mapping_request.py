@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab.api_model import violations
-from mirrorless.configuration import load
+from mirrorless.config import load
 
 EXAMPLE = Path(__file__).parents[2] / "replication.example.yaml"
 

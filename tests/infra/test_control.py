@@ -11,7 +11,7 @@ import pytest
 from infra.deployment import FlowDeployment, plan
 from infra.guard.stateful import Resource
 from infra.schedules import schedule_input, schedule_input_text, scheduled_functions
-from mirrorless.configuration import load
+from mirrorless.config import load
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.scheduled.functions import SCHEDULED

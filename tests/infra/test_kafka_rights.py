@@ -23,7 +23,7 @@ from infra.rights import Part, Right
 from infra.rights.kafka import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, NAMED_CHARACTERS, rights
 from infra.rights.kafka_names import abridged, begun, distinct
 from infra.rights.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS
-from mirrorless.configuration import load
+from mirrorless.config import load
 from tests.assembly import EXAMPLES, REPOSITORY
 
 ADAPTERS = REPOSITORY / "shared" / "mirrorless" / "adapters"

@@ -16,7 +16,7 @@ from constructs import Construct
 from infra.deployment import plan
 from infra.mappings import OWNER, map_topic, mapping_request, template_properties
 from lab.api_model import violations
-from mirrorless.configuration import load
+from mirrorless.config import load
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.topics.mappings import group_of
 from mirrorless.topics.mappings import mapping_request as found_request

@@ -18,8 +18,8 @@ from infra.monitoring.alarms import alarms, mapping_alarm
 from infra.monitoring.paging import listeners
 from mirrorless.adapters.metrics import NAMESPACE, emit
 from mirrorless.adapters.task_metrics import ALARMING, emit_report
-from mirrorless.configuration import load
-from mirrorless.configuration.problems import InvalidConfiguration
+from mirrorless.config import load
+from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.lane import FlowName
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import Outcome

@@ -7,7 +7,7 @@ from pathlib import Path
 from infra.deployment import plan
 from infra.endpoints import Way, endpoint_policy, ways
 from infra.rights import Right, network
-from mirrorless.configuration import load
+from mirrorless.config import load
 from tests.changed_examples import flows, of_type, replication, without_networks, written
 
 MAPPING = "AWS::Lambda::EventSourceMapping"

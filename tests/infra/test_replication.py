@@ -14,7 +14,7 @@ from infra.deployment import FlowDeployment, plan
 from infra.forwarder import variables
 from infra.guard.stateful import Resource
 from infra.guard.told import PARTIAL_RESPONSES
-from mirrorless.configuration import load
+from mirrorless.config import load
 from mirrorless.settings import VARIABLE, decode_settings
 from tests.assembly import EXAMPLES, Assembly
 from tests.changed_examples import written

@@ -23,8 +23,8 @@ from infra.flow_function import ALIAS
 from infra.rights import Part, operator, secrets
 from lab.api_model import violations
 from mirrorless.adapters.secrets import read_secret
-from mirrorless.configuration import load
-from mirrorless.configuration.cluster_section import Mtls, Scram
+from mirrorless.config import load
+from mirrorless.config.cluster_section import Mtls, Scram
 from mirrorless.jobs.request import Kind
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.topics.mappings import mapping_request

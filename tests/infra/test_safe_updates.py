@@ -11,7 +11,7 @@ from aws_cdk import aws_lambda as lambda_
 from infra import flow_function
 from infra.deployment import plan
 from infra.forwarder import settings
-from mirrorless.configuration import load
+from mirrorless.config import load
 from tests.changed_examples import of_type, replication, written
 
 MAPPING = "AWS::Lambda::EventSourceMapping"

@@ -14,9 +14,9 @@ import pytest
 from infra import spark_plan
 from infra.deployment import plan
 from infra.guard.stateful import Resource
-from mirrorless.configuration import load
-from mirrorless.configuration.deployment_section import SparkSection
-from mirrorless.configuration.problems import InvalidConfiguration
+from mirrorless.config import load
+from mirrorless.config.deployment_section import SparkSection
+from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.jobs.cost import DRIVER, EXECUTOR
 from mirrorless.jobs.request import Kind
 from mirrorless.jobs.submission import decode_submission, parameter_name

@@ -14,8 +14,8 @@ from aws_cdk.assertions import Template
 from infra.deployment import Deployment, FlowDeployment, Place, plan
 from infra.guard.stateful import Resource
 from infra.stacks.state import StateStack
-from mirrorless.configuration import load
-from mirrorless.configuration.problems import InvalidConfiguration
+from mirrorless.config import load
+from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.settings import Tables
 from mirrorless.tables import EXPIRY, TableDefinition, definitions
 from tests.assembly import CONTEXT, EXAMPLES, Assembly

@@ -18,8 +18,8 @@ from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
 from lab.readout import read_topic, stable_ends
 from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.configuration.flow import Flow
-from mirrorless.configuration.loading import load
+from mirrorless.config.flow import Flow
+from mirrorless.config.loading import load
 from mirrorless.errors import Retriable
 from mirrorless.protocol.event import Batch
 from mirrorless.record import Record

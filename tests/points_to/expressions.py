@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from mirrorless.configuration.flow import TABLES
+from mirrorless.config.flow import TABLES
 from tests.points_to.calling import PAGINATOR, Given
 from tests.points_to.objects import Objects
 from tests.points_to.program import local_names

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from queue import Queue
 
-from mirrorless.configuration.flow import TABLES
+from mirrorless.config.flow import TABLES
 from tests.points_to.calling import PAGINATOR, Caller, Given
 from tests.points_to.plain import plain_classes
 from tests.points_to.program import Program, decorators, local_names, operations

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from cli import config_check
-from mirrorless.configuration import Configuration, load
-from mirrorless.configuration.__main__ import PAGES
-from mirrorless.configuration.__main__ import main as generate
-from mirrorless.configuration.flow import LONGEST_GROUP
+from mirrorless.config import Configuration, load
+from mirrorless.config.__main__ import PAGES
+from mirrorless.config.__main__ import main as generate
+from mirrorless.config.flow import LONGEST_GROUP
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.lane import FlowName
@@ -73,7 +73,7 @@ def test_the_example_tells_the_editor_its_schema() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_generated_page_is_what_the_model_says(name: str, tmp_path: Path) -> None:
-    """When this fails: `python -m mirrorless.configuration`, and commit what it writes."""
+    """When this fails: `python -m mirrorless.config`, and commit what it writes."""
     generate(tmp_path)
 
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == (tmp_path / name).read_text(encoding="utf-8")
@@ -412,7 +412,7 @@ def test_no_filter_is_made_for_each_topic_and_no_name_is_compiled(policy: str, m
 
         return counted
 
-    monkeypatch.setattr("mirrorless.configuration.flow.NameFilter", counting("filters", NameFilter))
+    monkeypatch.setattr("mirrorless.config.flow.NameFilter", counting("filters", NameFilter))
     monkeypatch.setattr("mirrorless.filters.re.compile", counting("patterns", re.compile))
     work = []
     for count in (3, 60):

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorless.configuration import InvalidConfiguration, Problem, load
+from mirrorless.config import InvalidConfiguration, Problem, load
 from mirrorless.errors import ConfigurationError
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 from lab.cloud import Lab
 from lab.control import ControlPlane
 from lab.function import LambdaFunction
-from mirrorless.configuration.loading import load
+from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
 
 CONFIGURATION = """

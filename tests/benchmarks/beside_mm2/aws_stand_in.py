@@ -22,8 +22,8 @@ from lab.behaviour import LabBehaviour
 from lab.cloud import function_name
 from lab.function import LambdaFunction
 from lab.mappings import EventSourceMappings
-from mirrorless.configuration.flow import Flow
-from mirrorless.configuration.loading import load
+from mirrorless.config.flow import Flow
+from mirrorless.config.loading import load
 
 READY = "ready"
 SESSION_TIMEOUT_S = 120.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lab.server import Server
 from mirrorless.adapters.spark_lanes import MASTER
-from mirrorless.configuration.loading import load
+from mirrorless.config.loading import load
 from mirrorless.jobs.files import REQUEST
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from mirrorless.settings import decode_settings

@@ -15,7 +15,7 @@ import pytest
 from lab.artifacts import DEFAULT_KAFKA
 from lab.behaviour import LabBehaviour
 from lab.cloud import Lab
-from mirrorless.configuration.loading import load
+from mirrorless.config.loading import load
 from tests.flow_stage import Stage
 
 CONFIGURATION = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from mirrorless.configuration.problems import InvalidConfiguration, Path, Problem
+from mirrorless.config.problems import InvalidConfiguration, Path, Problem
 
 _DEEPEST = 12
 """Levels of nesting at most: three times what a configuration needs."""

@@ -1,11 +1,11 @@
-"""Write docs/configuration.md and docs/replication.schema.json anew: `python -m mirrorless.configuration [FOLDER]`."""
+"""Write docs/configuration.md and docs/replication.schema.json anew: `python -m mirrorless.config [FOLDER]`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from mirrorless.configuration.reference import editor_schema, reference_page
+from mirrorless.config.reference import editor_schema, reference_page
 
 PAGES = {"configuration.md": reference_page, "replication.schema.json": editor_schema}
 """What is generated, by its name in the folder `docs`."""

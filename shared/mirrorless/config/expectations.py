@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.configuration.cluster_section import ClusterSection, Iam, Mtls, Plaintext, Scram, Vpc
-from mirrorless.configuration.deployment_section import AlarmSection, DeploymentSection, SparkSection
-from mirrorless.configuration.flow_section import FlowSection, FunctionSection, MappingSection
-from mirrorless.configuration.model import Document
-from mirrorless.configuration.section import Section
+from mirrorless.config.cluster_section import ClusterSection, Iam, Mtls, Plaintext, Scram, Vpc
+from mirrorless.config.deployment_section import AlarmSection, DeploymentSection, SparkSection
+from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
+from mirrorless.config.model import Document
+from mirrorless.config.section import Section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrorless.configuration.problems import Path
+    from mirrorless.config.problems import Path
 
 AUTHENTICATIONS: dict[str, type[Section]] = {"plaintext": Plaintext, "scram": Scram, "mtls": Mtls, "iam": Iam}
 

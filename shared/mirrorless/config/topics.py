@@ -5,16 +5,16 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from mirrorless.configuration.flow import LONGEST_GROUP
-from mirrorless.configuration.problems import Path, Problem
+from mirrorless.config.flow import LONGEST_GROUP
+from mirrorless.config.problems import Path, Problem
 from mirrorless.filters import is_literal
 from mirrorless.policy import LONGEST_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirrorless.configuration.flow import Flow
-    from mirrorless.configuration.places import Places
+    from mirrorless.config.flow import Flow
+    from mirrorless.config.places import Places
     from mirrorless.filters import NameFilter
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mirrorless.configuration.cluster_section import Authentication, ClusterSection, Vpc
+    from mirrorless.config.cluster_section import Authentication, ClusterSection, Vpc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.configuration.names import section
+from mirrorless.config.names import section
 
 if TYPE_CHECKING:
-    from mirrorless.configuration.flow import Flow
-    from mirrorless.configuration.problems import Path
+    from mirrorless.config.flow import Flow
+    from mirrorless.config.problems import Path
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from mirrorless.configuration.cluster_section import ClusterSection
-from mirrorless.configuration.deployment_section import DeploymentSection
-from mirrorless.configuration.flow_section import FlowSection
-from mirrorless.configuration.section import Section
+from mirrorless.config.cluster_section import ClusterSection
+from mirrorless.config.deployment_section import DeploymentSection
+from mirrorless.config.flow_section import FlowSection
+from mirrorless.config.section import Section
 
 
 class Document(Section):

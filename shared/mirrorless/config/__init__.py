@@ -3,9 +3,9 @@
 For the operator's side (command, deployment, lab, jobs): it needs pydantic and PyYAML, which functions do not carry.
 """
 
-from mirrorless.configuration.cluster import Cluster
-from mirrorless.configuration.flow import Flow
-from mirrorless.configuration.loading import Configuration, load
-from mirrorless.configuration.problems import InvalidConfiguration, Problem
+from mirrorless.config.cluster import Cluster
+from mirrorless.config.flow import Flow
+from mirrorless.config.loading import Configuration, load
+from mirrorless.config.problems import InvalidConfiguration, Problem
 
 __all__ = ["Cluster", "Configuration", "Flow", "InvalidConfiguration", "Problem", "load"]

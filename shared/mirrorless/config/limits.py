@@ -6,17 +6,17 @@ from collections import defaultdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from mirrorless.configuration.cluster_section import Iam, Mtls, Scram
-from mirrorless.configuration.entries import START_WORDS
-from mirrorless.configuration.problems import Path, Problem
+from mirrorless.config.cluster_section import Iam, Mtls, Scram
+from mirrorless.config.entries import START_WORDS
+from mirrorless.config.problems import Path, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirrorless.configuration.cluster import Cluster
-    from mirrorless.configuration.cluster_section import ClusterSection
-    from mirrorless.configuration.flow import Flow
-    from mirrorless.configuration.places import Places
+    from mirrorless.config.cluster import Cluster
+    from mirrorless.config.cluster_section import ClusterSection
+    from mirrorless.config.flow import Flow
+    from mirrorless.config.places import Places
 
 POLLERS_OF_A_GROUP = 2_000
 MAPPINGS_OF_A_GROUP = 100

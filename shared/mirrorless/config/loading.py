@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pydantic import ValidationError
 
-from mirrorless.configuration import document
-from mirrorless.configuration.cluster import Cluster
-from mirrorless.configuration.cluster_section import Plaintext
-from mirrorless.configuration.complaints import problems_of
-from mirrorless.configuration.deployment_section import DeploymentSection
-from mirrorless.configuration.flow import Flow
-from mirrorless.configuration.flow_section import FlowSection
-from mirrorless.configuration.limits import problems_with_cluster, problems_with_limits, problems_with_pollers
-from mirrorless.configuration.model import Document
-from mirrorless.configuration.names import problems_with_names
-from mirrorless.configuration.places import Places
-from mirrorless.configuration.problems import InvalidConfiguration, Problem
-from mirrorless.configuration.topics import problems_between, problems_with_topics
+from mirrorless.config import document
+from mirrorless.config.cluster import Cluster
+from mirrorless.config.cluster_section import Plaintext
+from mirrorless.config.complaints import problems_of
+from mirrorless.config.deployment_section import DeploymentSection
+from mirrorless.config.flow import Flow
+from mirrorless.config.flow_section import FlowSection
+from mirrorless.config.limits import problems_with_cluster, problems_with_limits, problems_with_pollers
+from mirrorless.config.model import Document
+from mirrorless.config.names import problems_with_names
+from mirrorless.config.places import Places
+from mirrorless.config.problems import InvalidConfiguration, Problem
+from mirrorless.config.topics import problems_between, problems_with_topics
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
 from mirrorless.settings import Tables

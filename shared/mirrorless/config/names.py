@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.configuration.problems import Path, Problem
+from mirrorless.config.problems import Path, Problem
 from mirrorless.lane import ALIAS
 
 if TYPE_CHECKING:

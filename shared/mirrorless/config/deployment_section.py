@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from mirrorless.configuration.section import KeyArn, Section
+from mirrorless.config.section import KeyArn, Section
 
 
 class AlarmSection(Section):

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.configuration.cluster_section import Iam, Mtls, Plaintext, Scram
-from mirrorless.configuration.regions import partition_of
+from mirrorless.config.cluster_section import Iam, Mtls, Plaintext, Scram
+from mirrorless.config.regions import partition_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
@@ -19,8 +19,8 @@ from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mirrorless.configuration.cluster import Cluster
-    from mirrorless.configuration.flow_section import FlowSection
+    from mirrorless.config.cluster import Cluster
+    from mirrorless.config.flow_section import FlowSection
     from mirrorless.lane import FlowName
 
 LONGEST_GROUP = 200

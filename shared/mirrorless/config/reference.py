@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.configuration.cluster_section import ClusterSection, Plaintext, Vpc
-from mirrorless.configuration.deployment_section import AlarmSection, DeploymentSection, SparkSection
-from mirrorless.configuration.expectations import AUTHENTICATIONS, expectation, schema_of
-from mirrorless.configuration.flow_section import FlowSection, FunctionSection, MappingSection
-from mirrorless.configuration.model import Document
+from mirrorless.config.cluster_section import ClusterSection, Plaintext, Vpc
+from mirrorless.config.deployment_section import AlarmSection, DeploymentSection, SparkSection
+from mirrorless.config.expectations import AUTHENTICATIONS, expectation, schema_of
+from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
+from mirrorless.config.model import Document
 from mirrorless.lane import ALIAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirrorless.configuration.section import Section
+    from mirrorless.config.section import Section
 
 _INTRODUCTION = """\
 # Configuration
 
-*Written from the model by `python -m mirrorless.configuration`: change the model, not this page.*
+*Written from the model by `python -m mirrorless.config`: change the model, not this page.*
 
 One file, `replication.yaml`, says which clusters there are and what flows between them. `replication.example.yaml`
 is one to begin with; `mirrorless config check FILE` says what would be made of a file, or everything that is wrong

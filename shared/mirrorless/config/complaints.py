@@ -6,19 +6,19 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.configuration.cluster_section import ClusterSection
-from mirrorless.configuration.expectations import AUTHENTICATIONS, either, expectation, keys_of, section_at
-from mirrorless.configuration.flow_section import FlowSection, FunctionSection, MappingSection
-from mirrorless.configuration.model import Document
-from mirrorless.configuration.problems import Path, Problem
-from mirrorless.configuration.section import Section
+from mirrorless.config.cluster_section import ClusterSection
+from mirrorless.config.expectations import AUTHENTICATIONS, either, expectation, keys_of, section_at
+from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
+from mirrorless.config.model import Document
+from mirrorless.config.problems import Path, Problem
+from mirrorless.config.section import Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pydantic_core import ErrorDetails
 
-    from mirrorless.configuration.document import Text
+    from mirrorless.config.document import Text
 
 ELSEWHERE = {
     "tasks.max": "there are no tasks to size: set `mapping: {maximum.pollers: …}`",
