@@ -21,10 +21,10 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName, Lane
 
 if TYPE_CHECKING:
-    from mirrorless.adapters.chains import DynamoDbChains
-    from mirrorless.adapters.documents import DynamoDbDocuments
-    from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
-    from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+    from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+    from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
+    from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+    from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
     from mirrorless.config import Configuration, Flow
     from mirrorless.scheduled.control_settings import ControlSettings
     from mirrorless.settings import FlowSettings, Tables
@@ -176,10 +176,10 @@ class Deployment:
             BadInput: there is no region to look in.
             ConfigurationError: the credentials are of another account than the tables.
         """
-        from mirrorless.adapters.chains import DynamoDbChains  # noqa: PLC0415 -- boto3 costs half a second
-        from mirrorless.adapters.documents import DynamoDbDocuments  # noqa: PLC0415 -- same
-        from mirrorless.adapters.lane_orders import DynamoDbLaneOrders  # noqa: PLC0415 -- same
-        from mirrorless.adapters.loss_ledger import DynamoDbLossLedger  # noqa: PLC0415 -- same
+        from mirrorless.adapters.dynamodb.chains import DynamoDbChains  # noqa: PLC0415 -- boto3 costs half a second
+        from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments  # noqa: PLC0415 -- same
+        from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders  # noqa: PLC0415 -- same
+        from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger  # noqa: PLC0415 -- same
 
         if self._lab is not None:
             tables = self._lab_tables()
@@ -221,7 +221,7 @@ class Deployment:
 def _aws_client(region: str | None, name: FlowName) -> Any:
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415 -- same
 
-    from mirrorless.adapters.dynamodb import dynamodb_client  # noqa: PLC0415 -- same
+    from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client  # noqa: PLC0415 -- same
 
     try:
         return dynamodb_client(region)

@@ -17,7 +17,7 @@ import msgspec
 
 from cli.bad_input import BadInput
 from cli.job_runs import RunView, read_ending, read_progress, read_request
-from mirrorless.adapters.job_files import LocalJobFiles
+from mirrorless.adapters.aws.job_files import LocalJobFiles
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.files import REQUEST
 from mirrorless.jobs.progress import JobProgress, RunState

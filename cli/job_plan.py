@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.wording import duration, numbered, size
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb import dynamodb_client
-from mirrorless.adapters.kafka_offsets import Extent, KafkaOffsets
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.kafka.kafka_offsets import Extent, KafkaOffsets
 from mirrorless.chain import Head
 from mirrorless.jobs.cost import EXECUTOR, START_SECONDS, Architecture, dollars, executors_for, prices
 from mirrorless.jobs.request import BackfillOptions, JobRequest, VerifyOptions

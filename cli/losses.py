@@ -26,7 +26,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """List the ledger. Exit code 0 also where there are losses: they were explained when they were noted."""
-    from mirrorless.adapters.lane_index import lanes_in  # noqa: PLC0415 -- boto3 costs half a second
+    from mirrorless.adapters.dynamodb.lane_index import lanes_in  # noqa: PLC0415 -- boto3 costs half a second
 
     deployment = Deployment.of(arguments)
     losses: list[Loss] = []

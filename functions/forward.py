@@ -16,14 +16,14 @@ import time
 from typing import Any
 from uuid import uuid4
 
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb import dynamodb_client
-from mirrorless.adapters.kafka_source import KafkaSource
-from mirrorless.adapters.kafka_target import KafkaTarget
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.metrics import emit
-from mirrorless.adapters.runtime import hand_events_over_undecoded, keep_memory
+from mirrorless.adapters.aws.metrics import emit
+from mirrorless.adapters.aws.runtime import hand_events_over_undecoded, keep_memory
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.kafka.kafka_source import KafkaSource
+from mirrorless.adapters.kafka.kafka_target import KafkaTarget
 from mirrorless.protocol import steps
 from mirrorless.protocol.answer import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.protocol.event import decode_event

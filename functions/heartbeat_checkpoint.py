@@ -14,17 +14,17 @@ from uuid import uuid4
 
 import msgspec
 
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.documents import DynamoDbDocuments
-from mirrorless.adapters.dynamodb import dynamodb_client
-from mirrorless.adapters.kafka_gap import KafkaSourceLog
-from mirrorless.adapters.kafka_groups import KafkaGroups
-from mirrorless.adapters.kafka_records import KafkaRecords
-from mirrorless.adapters.kafka_target import KafkaTarget
-from mirrorless.adapters.kafka_topics import KafkaTopics
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.task_metrics import emit_report
+from mirrorless.adapters.aws.task_metrics import emit_report
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.kafka.kafka_gap import KafkaSourceLog
+from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
+from mirrorless.adapters.kafka.kafka_records import KafkaRecords
+from mirrorless.adapters.kafka.kafka_target import KafkaTarget
+from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
 from mirrorless.groups.checkpoint_memory import CheckpointMemory
 from mirrorless.groups.checkpoint_round import CheckpointRound
 from mirrorless.groups.followed import Followed

@@ -13,15 +13,15 @@ from uuid import uuid4
 
 import msgspec
 
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.documents import DynamoDbDocuments
-from mirrorless.adapters.dynamodb import dynamodb_client
-from mirrorless.adapters.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
-from mirrorless.adapters.kafka_acls import KafkaAcls
-from mirrorless.adapters.kafka_groups import KafkaGroups
-from mirrorless.adapters.kafka_topics import KafkaTopics
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.task_metrics import emit_report
+from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
+from mirrorless.adapters.aws.task_metrics import emit_report
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.kafka.kafka_acls import KafkaAcls
+from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
+from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
 from mirrorless.scheduled.control_settings import ControlSettings, control_settings
 from mirrorless.scheduled.rounds import Rounds, Task
 from mirrorless.scheduled.throttle import Throttle

@@ -12,10 +12,10 @@ import time
 from functools import cache
 from typing import Any, Final
 
-from mirrorless.adapters.cloudformation import answer
-from mirrorless.adapters.documents import DynamoDbDocuments
-from mirrorless.adapters.dynamodb import dynamodb_client
-from mirrorless.adapters.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
+from mirrorless.adapters.aws.cloudformation import answer
+from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
+from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.throttle import Throttle
 from mirrorless.settings import VARIABLE, FlowSettings, decode_settings

@@ -26,7 +26,7 @@ from rich.table import Table
 from lab.cloud import FlowMapping, Lab
 from lab.readout import read_topic, stable_ends
 from lab.translations import count_mistranslated
-from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.chain import Chains
 from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane

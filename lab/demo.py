@@ -29,7 +29,7 @@ from lab.audit import Row, audit_topic, table, totals, wait_until_replicated
 from lab.cloud import Lab
 from lab.group_move import GroupFindings, MovingGroup, Side
 from lab.workload import SHAPES, Workload
-from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError

@@ -22,8 +22,8 @@ from lab.group_move import MovingGroup, Side, judge
 from lab.job_process import JobProcess
 from lab.readout import stable_ends
 from lab.workload import SHAPES, Workload
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.chain import Stop
 from mirrorless.config.flow import Flow
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.reconcile import Reconciliation, Step
 from mirrorless.chain import Stop

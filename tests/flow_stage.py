@@ -18,8 +18,8 @@ from lab.audit import wait_until_replicated
 from lab.cloud import FlowMapping, Lab, create_topics, function_name
 from lab.environment import Environment
 from lab.function import LambdaFunction
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
 from mirrorless.protocol.steps import Step

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.event import EventSource, encode_event, encode_record
 from lab.kafka import KafkaCluster
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.lane import Lane
 from mirrorless.protocol import steps
 from mirrorless.protocol.event import decode_event

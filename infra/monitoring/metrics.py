@@ -1,7 +1,7 @@
 """Where does CloudWatch keep what dashboards and alarms look at? Names, dimensions and regions as plain values.
 
-Our own metrics are written by `mirrorless.adapters.metrics` (a line for each batch, by remote topic) and
-`mirrorless.adapters.task_metrics` (a line for each round of a task, by flow). A test runs both, and holds what is named
+Our own metrics are written by `mirrorless.adapters.aws.metrics` (a line for each batch, by remote topic) and
+`mirrorless.adapters.aws.task_metrics` (a line for each round of a task, by flow). A test runs both, and holds what is named
 here against what they print.
 
 CloudWatch has three ways to ask. One metric by all its dimensions works everywhere. SEARCH finds metrics whose last
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
 
 NAMESPACE: Final = "Mirrorless"
-"""As `mirrorless.adapters.metrics.NAMESPACE`, which needs Powertools to be imported."""
+"""As `mirrorless.adapters.aws.metrics.NAMESPACE`, which needs Powertools to be imported."""
 
 MINUTE: Final = 60
 

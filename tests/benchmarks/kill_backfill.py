@@ -23,9 +23,9 @@ from uuid import uuid4
 
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.tables import definitions
 from tests.kill_rounds import kill_round

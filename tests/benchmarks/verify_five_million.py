@@ -25,11 +25,11 @@ from pyspark.sql import SparkSession
 
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
-from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.lane_worker import copy_lane, finished, wire_copy
 from mirrorless.adapters.jobs.verify import verify
-from mirrorless.adapters.kafka_lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
 from mirrorless.adapters.spark_lanes import MASTER, TaskAttempt, run_lanes, spark_session
 from mirrorless.jobs.copying import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in

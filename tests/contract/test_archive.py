@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from moto import mock_aws
 
-from mirrorless.adapters.archive import ParquetArchive, open_archive
-from mirrorless.adapters.archive_files import S3ArchiveFiles
+from mirrorless.adapters.archive.archive import ParquetArchive, open_archive
+from mirrorless.adapters.archive.archive_files import S3ArchiveFiles
 from mirrorless.adapters.archive_survey import survey_lane
-from mirrorless.adapters.s3 import s3_client
+from mirrorless.adapters.aws.s3 import s3_client
 from mirrorless.errors import ArchiveBroken, ConfigurationError, Retriable
 from mirrorless.jobs.copying import Range
 from mirrorless.jobs.lane_copy import deadline_in

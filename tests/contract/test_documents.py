@@ -7,7 +7,7 @@ import os
 import pytest
 
 from lab.dynamodb import DynamoDbLocal
-from mirrorless.adapters.documents import DynamoDbDocuments
+from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
 from mirrorless.lane import FlowName
 from mirrorless.ports.documents import Documents
 from mirrorless.settings import Tables

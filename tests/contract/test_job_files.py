@@ -11,8 +11,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from mirrorless.adapters.job_files import S3JobFiles, open_job_files
-from mirrorless.adapters.s3 import s3_client
+from mirrorless.adapters.aws.job_files import S3JobFiles, open_job_files
+from mirrorless.adapters.aws.s3 import s3_client
 from mirrorless.errors import ConfigurationError, MirrorlessError, Retriable
 from mirrorless.jobs.files import PROGRESS, REQUEST, JobFiles, lane_file
 

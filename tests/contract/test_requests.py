@@ -19,11 +19,11 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 
 from infra.rights import Part
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.documents import DynamoDbDocuments
-from mirrorless.adapters.lane_index import lanes_in
-from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
+from mirrorless.adapters.dynamodb.lane_index import lanes_in
+from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.chain import Lease, Stop
 from mirrorless.errors import Retriable
 from mirrorless.ledger import GapSummary, Loss

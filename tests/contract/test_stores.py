@@ -10,11 +10,11 @@ import pytest
 from botocore.credentials import Credentials
 
 from lab.dynamodb import DynamoDbLocal
-from mirrorless.adapters.chains import DynamoDbChains, parse_lane
-from mirrorless.adapters.dynamodb_direct import ask_directly
-from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains, parse_lane
+from mirrorless.adapters.dynamodb.dynamodb_direct import ask_directly
+from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.chain import NEW_LANE, RUNNING, Chains, Head, LaneState, LaneStates, Lease, Stop
 from mirrorless.errors import ChainBroken, LeaseHeld, LostRace
 from mirrorless.lane import Lane

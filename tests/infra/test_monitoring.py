@@ -16,8 +16,8 @@ from infra.guard.stateful import Resource
 from infra.monitoring import cost, metrics
 from infra.monitoring.alarms import alarms, mapping_alarm
 from infra.monitoring.paging import listeners
-from mirrorless.adapters.metrics import NAMESPACE, emit
-from mirrorless.adapters.task_metrics import ALARMING, emit_report
+from mirrorless.adapters.aws.metrics import NAMESPACE, emit
+from mirrorless.adapters.aws.task_metrics import ALARMING, emit_report
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.lane import FlowName

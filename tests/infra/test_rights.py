@@ -22,7 +22,7 @@ from infra.deployment import FlowDeployment, Place, plan
 from infra.flow_function import ALIAS
 from infra.rights import Part, operator, secrets
 from lab.api_model import violations
-from mirrorless.adapters.secrets import read_secret
+from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.config import load
 from mirrorless.config.cluster_section import Mtls, Scram
 from mirrorless.jobs.request import Kind

@@ -11,9 +11,9 @@ import pytest
 
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.lane_orders import DynamoDbLaneOrders
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
 from tests.lane_stage import LaneStage

@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from cli import acl as acl_command
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
-from mirrorless.adapters.documents import DynamoDbDocuments
-from mirrorless.adapters.kafka_acls import KafkaAcls
-from mirrorless.adapters.kafka_topics import KafkaTopics
+from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
+from mirrorless.adapters.kafka.kafka_acls import KafkaAcls
+from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.control_settings import ControlSettings

@@ -17,7 +17,7 @@ from lab.audit import Row, audit, totals
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
 from lab.readout import read_topic, stable_ends
-from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.errors import Retriable

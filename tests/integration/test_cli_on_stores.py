@@ -19,10 +19,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from cli.main import main
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.documents import DynamoDbDocuments
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.chain import RUNNING, LaneState, Lease, Stop
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane

@@ -27,7 +27,7 @@ from lab.artifacts import DEFAULT_KAFKA, TEMPLATES, MissingTool, classpath, java
 from lab.dynamodb import DynamoDbLocal
 from lab.event import EventDraft, EventSource, encode_record
 from lab.kafka import KafkaCluster
-from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.lane import Lane
 from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.replicate import Replicator

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.cloud import create_topics
-from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName, Lane
 from tests.flow_stage import eventually

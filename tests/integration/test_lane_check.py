@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
 from lab.dynamodb import DynamoDbLocal
-from mirrorless.adapters import kafka_gap
-from mirrorless.adapters.documents import DynamoDbDocuments
-from mirrorless.adapters.kafka_gap import KafkaSourceLog, joined
-from mirrorless.adapters.kafka_records import KafkaRecords
-from mirrorless.adapters.kafka_target import KafkaTarget
+from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
+from mirrorless.adapters.kafka import kafka_gap
+from mirrorless.adapters.kafka.kafka_gap import KafkaSourceLog, joined
+from mirrorless.adapters.kafka.kafka_records import KafkaRecords
+from mirrorless.adapters.kafka.kafka_target import KafkaTarget
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup

@@ -23,7 +23,7 @@ from infra.assets import LOCAL
 from lab.cloud import create_topics
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
-from mirrorless.adapters.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.lane import Lane
 from tests.assembly import assemble
 from tests.flow_stage import eventually

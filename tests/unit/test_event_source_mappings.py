@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from mirrorless.adapters.event_source_mappings import LambdaMappings
+from mirrorless.adapters.aws.event_source_mappings import LambdaMappings
 from mirrorless.errors import Retriable
 from mirrorless.scheduled.throttle import Throttle
 from mirrorless.topics.mappings import MappingRefused, Outcome

@@ -19,8 +19,8 @@ from cli.bad_input import BadInput
 from cli.deployment import Deployment
 from cli.job_emr import THERE, EmrRuns, state_of
 from cli.job_request import new_run_id
-from mirrorless.adapters.emr_serverless import JobRunThere
-from mirrorless.adapters.job_files import S3JobFiles
+from mirrorless.adapters.aws.emr_serverless import JobRunThere
+from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.files import PROGRESS, REPORT
 from mirrorless.jobs.progress import JobProgress, RunState

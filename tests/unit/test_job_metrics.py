@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from mirrorless.adapters.job_metrics import emit_progress
+from mirrorless.adapters.aws.job_metrics import emit_progress
 from mirrorless.jobs.progress import JobProgress, LaneProgress, LaneStateName, RunState, add_up
 
 

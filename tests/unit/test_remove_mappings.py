@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mirrorless.adapters.cloudformation import LONGEST_REASON, TRIES, answer
+from mirrorless.adapters.aws.cloudformation import LONGEST_REASON, TRIES, answer
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.topics.mapping_removal import Removal
 

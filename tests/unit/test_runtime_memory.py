@@ -9,7 +9,7 @@ import pytest
 
 RESIDENT = """
 import sys
-from mirrorless.adapters.runtime import keep_memory
+from mirrorless.adapters.aws.runtime import keep_memory
 
 if sys.argv[1] == "kept":
     assert keep_memory()

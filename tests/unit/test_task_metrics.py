@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from mirrorless.adapters.task_metrics import emit_report
+from mirrorless.adapters.aws.task_metrics import emit_report
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.rounds import TaskReport
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.archive import ParquetArchive, open_archive
+from mirrorless.adapters.archive.archive import ParquetArchive, open_archive
 from mirrorless.adapters.spark_lanes import TaskAttempt, run_lanes
 from mirrorless.errors import ArchiveBroken, Retriable
 from mirrorless.jobs.archive import HOLES, LaneSurvey, Piece, Survey

@@ -15,8 +15,8 @@ import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
 from mirrorless.adapters.jobs.lane_worker import warm_log
 from mirrorless.errors import Retriable
 from mirrorless.jobs.copying import Range

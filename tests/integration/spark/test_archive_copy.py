@@ -11,9 +11,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.archive import open_archive
+from mirrorless.adapters.archive.archive import open_archive
 from mirrorless.adapters.archive_survey import survey_archive
-from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.jobs.backfill import backfill
 from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.lane_worker import copy_lane

@@ -13,7 +13,7 @@ import pytest
 from mirrorless.adapters.jobs.backfill import backfill
 from mirrorless.adapters.jobs.backfill_plan import plan_backfill
 from mirrorless.adapters.jobs.driver import Cancelled, drive
-from mirrorless.adapters.kafka_groups import KafkaGroups
+from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
 from mirrorless.chain import Lease
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest, encode_request

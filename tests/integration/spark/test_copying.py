@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.jobs.lane_worker import copy_lane
-from mirrorless.adapters.kafka_lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
 from mirrorless.adapters.spark_lanes import TaskAttempt, run_lanes
 from mirrorless.chain import Lease
 from mirrorless.jobs.copying import CopyResult, CopyTask, Range

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.verify import verify
 from mirrorless.jobs.copying import Range

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from mirrorless.adapters.archive_survey import surveyor
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.jobs.backfill_plan import plan_backfill
 from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.lane_worker import finished, wire_copy
-from mirrorless.adapters.kafka_groups import KafkaGroups
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
 from mirrorless.adapters.spark_lanes import TaskAttempt, lanes_at_a_time, run_lanes
 from mirrorless.backfill.checks import BACKFILLED, worst
 from mirrorless.backfill.joining import Joining

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.jobs.backfill_facts import BackfillFacts
 from mirrorless.adapters.jobs.lane_worker import now, warm_archive, warm_log
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.backfill.checks import LaneFacts, check_all
 from mirrorless.backfill.plan import BackfillPlan, PlannedLane, make_plan
 from mirrorless.errors import ConfigurationError

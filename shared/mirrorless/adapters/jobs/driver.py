@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters import job_metrics
-from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.aws import job_metrics
+from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.spark_lanes import spark_session
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST, JobFiles

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.jobs.driver import now
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
 from mirrorless.chain import LaneState, Stop
 from mirrorless.lane import Lane
 from mirrorless.reconcile.look import HELD

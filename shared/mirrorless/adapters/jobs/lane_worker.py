@@ -14,15 +14,15 @@ from uuid import uuid4
 
 import msgspec
 
-from mirrorless.adapters.archive import ParquetArchive, open_archive
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb import dynamodb_client
-from mirrorless.adapters.job_files import open_job_files
-from mirrorless.adapters.kafka_lane_log import KafkaLaneLog
-from mirrorless.adapters.kafka_source import KafkaSource
-from mirrorless.adapters.kafka_target import KafkaTarget
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.archive.archive import ParquetArchive, open_archive
+from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.kafka_source import KafkaSource
+from mirrorless.adapters.kafka.kafka_target import KafkaTarget
 from mirrorless.adapters.spark_lanes import TaskAttempt
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.copying import CopyTask, LaneLog

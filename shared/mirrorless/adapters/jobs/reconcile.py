@@ -14,8 +14,10 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.held_lanes import HeldLanes
 from mirrorless.adapters.jobs.kept_leases import KeptLeases
@@ -23,9 +25,7 @@ from mirrorless.adapters.jobs.lane_worker import copy_lane
 from mirrorless.adapters.jobs.reconcile_lanes import find_orphans, look_at_lane
 from mirrorless.adapters.jobs.reconcile_report import LaneUnderWay, told
 from mirrorless.adapters.jobs.reconcile_topics import Topics
-from mirrorless.adapters.kafka_groups import KafkaGroups
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
 from mirrorless.adapters.spark_lanes import run_lanes
 from mirrorless.errors import Retriable
 from mirrorless.jobs.copying import CopyResult, CopyTask

@@ -7,11 +7,11 @@ from uuid import uuid4
 
 import msgspec
 
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.jobs.lane_worker import warm_log, warm_target
-from mirrorless.adapters.kafka_records import KafkaRecords
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.kafka.kafka_records import KafkaRecords
 from mirrorless.adapters.spark_lanes import TaskAttempt
 from mirrorless.errors import MirrorlessError
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask

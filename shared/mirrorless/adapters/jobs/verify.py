@@ -13,8 +13,8 @@ import msgspec
 
 from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.adapters.jobs.verify_worker import verify_lane
-from mirrorless.adapters.kafka_gap import KafkaSourceLog
-from mirrorless.adapters.kafka_offsets import KafkaOffsets
+from mirrorless.adapters.kafka.kafka_gap import KafkaSourceLog
+from mirrorless.adapters.kafka.kafka_offsets import KafkaOffsets
 from mirrorless.adapters.spark_lanes import run_lanes
 from mirrorless.adapters.spark_latest import compare_latest
 from mirrorless.errors import ConfigurationError, Retriable

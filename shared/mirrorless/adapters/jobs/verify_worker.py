@@ -6,11 +6,11 @@ import time
 
 import msgspec
 
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb import dynamodb_client
-from mirrorless.adapters.job_files import open_job_files
+from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.jobs.lane_worker import calm_the_collector, now, warm_log
-from mirrorless.adapters.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.spark_lanes import TaskAttempt
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.files import JobFiles, lane_file

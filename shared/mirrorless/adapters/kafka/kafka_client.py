@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from confluent_kafka import KafkaError, KafkaException
 
-from mirrorless.adapters.secrets import read_secret
+from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings

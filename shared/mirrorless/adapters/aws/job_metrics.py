@@ -5,7 +5,7 @@ from __future__ import annotations
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
-from mirrorless.adapters.metrics import NAMESPACE
+from mirrorless.adapters.aws.metrics import NAMESPACE
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.lane import FlowName
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from mirrorless.adapters.s3 import bucket_and_key, s3_client, s3_translated
+from mirrorless.adapters.aws.s3 import bucket_and_key, s3_client, s3_translated
 from mirrorless.errors import ConfigurationError, Retriable
 
 SUFFIX = ".parquet"

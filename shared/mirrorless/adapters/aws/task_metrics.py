@@ -8,7 +8,7 @@ from typing import Final
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
-from mirrorless.adapters.metrics import NAMESPACE
+from mirrorless.adapters.aws.metrics import NAMESPACE
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.rounds import TaskReport
 

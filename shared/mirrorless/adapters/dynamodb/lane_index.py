@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirrorless.adapters.chains import parse_lane
-from mirrorless.adapters.dynamodb import translated
+from mirrorless.adapters.dynamodb.chains import parse_lane
+from mirrorless.adapters.dynamodb.dynamodb import translated
 from mirrorless.lane import FlowName, Lane
 
 

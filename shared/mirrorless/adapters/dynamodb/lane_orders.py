@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirrorless.adapters.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.lane import Lane
 
 

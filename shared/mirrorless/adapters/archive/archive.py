@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mirrorless.adapters.archive_files import ArchiveFile, ArchiveFiles, open_archive_files
-from mirrorless.adapters.archive_records import CONTENT, check_schema, records_of
-from mirrorless.adapters.s3 import CONNECTIONS
+from mirrorless.adapters.archive.archive_files import ArchiveFile, ArchiveFiles, open_archive_files
+from mirrorless.adapters.archive.archive_records import CONTENT, check_schema, records_of
+from mirrorless.adapters.aws.s3 import CONNECTIONS
 from mirrorless.errors import ArchiveBroken, Retriable
 from mirrorless.jobs.archive import Piece, in_chunks, merged
 from mirrorless.jobs.copying import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range

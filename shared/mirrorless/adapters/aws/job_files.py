@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from mirrorless.adapters.s3 import bucket_and_key, s3_client, s3_translated
+from mirrorless.adapters.aws.s3 import bucket_and_key, s3_client, s3_translated
 from mirrorless.errors import Retriable
 from mirrorless.jobs.files import JobFiles
 

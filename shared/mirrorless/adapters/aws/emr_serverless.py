@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from mirrorless.adapters.job_files import S3JobFiles
+from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.request import Kind
 from mirrorless.jobs.submission import ONCE, Submission, decode_submission, parameter_name
