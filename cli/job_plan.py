@@ -117,7 +117,7 @@ def show_plan(plan: Plan, *, as_json: bool) -> None:
 
 
 def _backfill(request: JobRequest, cores: int) -> Plan:
-    from mirrorless.adapters.jobs.backfill_plan import plan_backfill  # noqa: PLC0415 -- only this kind has one
+    from spark.backfill_plan import plan_backfill  # noqa: PLC0415 -- only this kind has one
 
     plan = plan_backfill(request, lanes_at_a_time=cores)
     forced = isinstance(request.options, BackfillOptions) and request.options.force

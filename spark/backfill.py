@@ -1,11 +1,226 @@
-"""EMR Serverless job: backfill. Its one argument is the run's folder, see mirrorless.adapters.jobs.driver."""
+"""The backfill job, wired: plan, take the lanes, copy them on Spark, report."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
 
-from mirrorless.adapters.jobs.backfill import backfill
-from mirrorless.adapters.jobs.driver import drive
+import msgspec
+
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
+from mirrorless.backfill.checks import BACKFILLED, worst
+from mirrorless.backfill.joining import Joining
+from mirrorless.backfill.outcome import report_of, totals_of
+from mirrorless.backfill.plan import BackfillPlan, PlannedLane
+from mirrorless.chain import RUNNING, LaneState, Lease, Stop
+from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.jobs.copying import CopyResult, CopyTask
+from mirrorless.jobs.files import PLAN, lane_file
+from mirrorless.jobs.lane_copy import Ending, deadline_in
+from mirrorless.jobs.progress import LaneProgress
+from mirrorless.jobs.request import BackfillOptions
+from mirrorless.lane import Lane
+from spark.archive_survey import surveyor
+from spark.backfill_plan import plan_backfill
+from spark.driver import JobRun, Outcome, drive, now
+from spark.lane_worker import finished, wire_copy
+from spark.spark_lanes import TaskAttempt, lanes_at_a_time, run_lanes
+
+ASK_SECONDS = 15.0
+"""For what a mapping has committed, when a run ends early."""
+
+
+def backfill(run: JobRun) -> Outcome:
+    """Run it.
+
+    Raises:
+        ConfigurationError: a check refuses, or warns and nobody said `force`. Nothing was changed.
+    """
+    options = run.request.options
+    if not isinstance(options, BackfillOptions):
+        raise ConfigurationError(f"this is a request for {run.request.kind}", where=run.request.run_id)
+    run.phase = "plan"
+    at_a_time = lanes_at_a_time(run.spark)
+    survey = surveyor(run.spark, options.archive) if options.archive is not None else None
+    plan = plan_backfill(run.request, lanes_at_a_time=at_a_time, survey=survey)
+    run.files.write(PLAN, msgspec.json.encode(plan))
+    _refuse(plan, options)
+    held = _HeldLanes(run, plan)
+    try:
+        held.take()
+        # What a mapping wrote until the lanes were ours is seen now.
+        plan = plan_backfill(run.request, lanes_at_a_time=at_a_time, survey=survey)
+        run.files.write(PLAN, msgspec.json.encode(plan))
+        _refuse(plan, options)
+        tasks = [_task(run, plan, options, lane) for lane in plan.lanes]
+        for lane, task in zip(plan.lanes, tasks, strict=True):
+            _note_waiting(run, lane, task)
+        run.phase = "copy"
+        held.begun = True
+        began = time.monotonic()
+        found = run_lanes(run.spark, backfill_lane, [msgspec.json.encode(task) for task in tasks])
+        results = [msgspec.json.decode(each, type=CopyResult) for each in found]
+        seconds = time.monotonic() - began
+        held.finished(lane for lane, result in zip(plan.lanes, results, strict=True) if result.state == "done")
+    except BaseException:
+        run.spark.sparkContext.cancelAllJobs()
+        raise
+    finally:
+        held.let_go()
+    run.phase = "report"
+    totals = totals_of(results, seconds)
+    return Outcome(
+        clean=all(each.state == "done" for each in results),
+        found={
+            "totals": totals,
+            "plan": msgspec.to_builtins(plan),
+            "lanes": msgspec.to_builtins(results),
+        },
+        report=report_of(plan, results, totals, run.samples, made_at=now()),
+    )
+
+
+def backfill_lane(task: bytes, attempt: TaskAttempt) -> bytes:
+    """What a worker does for one lane: `copy_lane`, and the lane joined to its mapping."""
+    decoded = msgspec.json.decode(task, type=CopyTask)
+    ending: Callable[[CopyTask], Ending] | None = _joining if decoded.group else None
+    result: CopyResult = finished(wire_copy(decoded, attempt, ending=ending), attempt)
+    return msgspec.json.encode(result)
+
+
+def _joining(task: CopyTask) -> Joining:
+    settings = task.settings
+    dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
+    return Joining(
+        groups=KafkaGroups(settings.source, flow=settings.flow),
+        states=DynamoDbLaneStates(dynamodb, settings.tables.lanes),
+        clock=now,
+    )
+
+
+def _refuse(plan: BackfillPlan, options: BackfillOptions) -> None:
+    against = plan.refusals or ([] if options.force else plan.warnings)
+    if against:
+        raise ConfigurationError(
+            worst(against),
+            where=plan.flow,
+            hint="settle that and start again" if plan.refusals else "settle that, or start again with `force`",
+        )
+
+
+def _task(run: JobRun, plan: BackfillPlan, options: BackfillOptions, lane: PlannedLane) -> CopyTask:
+    cap = options.max_mb_per_second
+    return CopyTask(
+        settings=run.request.flow,
+        lane_topic=lane.lane_topic,
+        read_topic=lane.topic,
+        write_topic=lane.write_topic,
+        partition=lane.partition,
+        ranges=(lane.range,),
+        run_id=run.request.run_id,
+        files=run.files.place,
+        holder=run.request.run_id,
+        lease_seconds=run.request.lease_seconds,
+        max_bytes_per_second=cap * 1e6 / plan.lanes_at_a_time if cap else None,
+        archive=options.archive,
+        hand_over=plan.hands_over,
+        handover_seconds=options.handover_seconds,
+        group=lane.group,
+    )
+
+
+def _note_waiting(run: JobRun, lane: PlannedLane, task: CopyTask) -> None:
+    """So that the sum over the lanes is right before every task has begun."""
+    total = lane.range.next - lane.range.first
+    done = min(total, max(0, lane.position - lane.range.first))
+    progress = LaneProgress(lane=str(task.lane), done=done, total=total, position=lane.position, at=now())
+    run.files.write(lane_file(task.lane_topic, task.partition), msgspec.json.encode(progress))
+
+
+class _HeldLanes:
+    """The leases of all lanes, from before the first task until the last one is over."""
+
+    begun = False
+    """Whether records may have been written: before that, nothing is left behind but what was there."""
+
+    def __init__(self, run: JobRun, plan: BackfillPlan) -> None:
+        flow = run.request.flow
+        dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
+        self._states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
+        self._chains = DynamoDbChains(dynamodb, flow.tables.offset_map)
+        self._source, self._flow = flow.source, flow.flow
+        self._resumed: set[Lane] = set()
+        self._holder, self._term = run.request.run_id, run.request.lease_seconds * 1000
+        self._lanes = {Lane(flow.name, lane.lane_topic, lane.partition): lane for lane in plan.lanes}
+        self._left = dict(self._lanes)
+        self._over = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="leases", daemon=True)
+
+    def take(self) -> None:
+        """Take every lane, end the stops that an earlier backfill left, and keep the leases alive."""
+        self._left.clear()
+        for lane, planned in self._lanes.items():
+            state = self._states.take(lane, self._lease(), now=now())
+            self._left[lane] = planned
+            if state.stop is not None and state.stop.reason == BACKFILLED:
+                self._states.resume(lane)
+                self._resumed.add(lane)
+        self._keeper.start()
+
+    def finished(self, lanes: Iterable[PlannedLane]) -> None:
+        """These lanes were let go by their tasks."""
+        done = {(each.lane_topic, each.partition) for each in lanes}
+        self._left = {lane: each for lane, each in self._left.items() if (lane.topic, lane.partition) not in done}
+
+    def let_go(self) -> None:
+        """End the leases that are left.
+
+        A lane that is not finished is stopped first, unless its mapping is known to go on at or below where it stands:
+        the forwarder would go on behind the hole.
+        """
+        self._over.set()
+        for lane, planned in self._left.items():
+            try:
+                state = self._states.read([lane]).get(lane, RUNNING)
+                ours = state.lease is not None and state.lease.holder == self._holder
+                if ours and state.stop is None and planned.group and (self.begun or lane in self._resumed):
+                    self._stop_unless_joined(lane, planned, state)
+                self._states.let_go(lane, self._holder)
+            except MirrorlessError as exc:
+                print(f"{lane} is not let go: {exc}")  # its lease ends by itself
+
+    def _stop_unless_joined(self, lane: Lane, planned: PlannedLane, state: LaneState) -> None:
+        position = self._chains.heads([lane])[lane].position
+        mapping = state.waiting
+        if mapping is None:
+            groups = KafkaGroups(self._source, flow=self._flow)
+            told = groups.committed([planned.group], deadline_in(ASK_SECONDS)).get(planned.group, {})
+            committed = told.get((planned.topic, planned.partition))
+            mapping = committed.offset if committed is not None else None
+        if mapping is not None and position >= mapping:
+            return
+        detail = f"backfill {self._holder} ended before this lane had come to its mapping"
+        self._states.stop(lane, Stop(reason=BACKFILLED, upstream_offset=position, detail=detail, at=now()))
+
+    def _lease(self) -> Lease:
+        return Lease(holder=self._holder, until=now() + self._term)
+
+    def _keep(self) -> None:
+        while not self._over.wait(self._term / 3000):
+            for lane in list(self._lanes):
+                try:
+                    self._states.keep(lane, self._lease())
+                except MirrorlessError as exc:
+                    print(f"the lease of {lane} is not renewed: {exc}")  # tried again; the term is three times as long
+
 
 if __name__ == "__main__":
-    sys.exit(drive(backfill))
+    # By the module's own name: workers import what they are sent, and `__main__` is another module there.
+    from spark.backfill import backfill as job
+
+    sys.exit(drive(job))

@@ -1,11 +1,248 @@
-"""EMR Serverless job: reconcile. Its one argument is the run's folder, see mirrorless.adapters.jobs.driver."""
+"""The reconcile job, wired: look, copy back, find orphans, join, carry out their policy, bring groups back, let go.
+
+Each step can die and be done again: what was copied is in the back lanes' chains, what was joined in the forward ones,
+what is to become of orphans in the loss ledger.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast
 
-from mirrorless.adapters.jobs.driver import drive
-from mirrorless.adapters.jobs.reconcile import reconcile
+import msgspec
+
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
+from mirrorless.errors import Retriable
+from mirrorless.jobs.copying import CopyResult, CopyTask
+from mirrorless.jobs.request import ReconcileOptions
+from mirrorless.protocol.positions import STATES_MS
+from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task
+from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
+from mirrorless.reconcile.groups_back import GroupsBack
+from mirrorless.reconcile.joining import Joining
+from mirrorless.reconcile.look import orphans_ahead
+from mirrorless.reconcile.orphans import lane_of, to_do
+from mirrorless.reconcile.returning_groups import ReturningGroup
+from mirrorless.settings import FlowSettings
+from spark.driver import JobRun, Outcome, drive, now
+from spark.held_lanes import HeldLanes
+from spark.kept_leases import KeptLeases
+from spark.lane_worker import copy_lane
+from spark.reconcile_lanes import find_orphans, look_at_lane
+from spark.reconcile_report import LaneUnderWay, told
+from spark.reconcile_topics import Topics
+from spark.spark_lanes import run_lanes
+
+Step = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
+"""What a run has behind it."""
+
+ANSWER_SECONDS: Final = 60.0
+"""For one question of the driver's to a cluster."""
+
+
+def reconcile(run: JobRun) -> Outcome:
+    """Run it."""
+    return Reconciliation(run).act()
+
+
+@dataclass(slots=True)
+class Reconciliation:
+    """One run of the job."""
+
+    run: JobRun
+    on_step: Callable[[Step], None] = lambda _: None
+    """Told after each step's effect."""
+    settle_ms: int = STATES_MS
+    """For how long a warm forwarder may not have seen that its lane is held."""
+    troubles: list[str] = field(default_factory=list)
+    _states: DynamoDbLaneStates = field(init=False)
+    _chains: DynamoDbChains = field(init=False)
+    _ledger: DynamoDbLossLedger = field(init=False)
+    _topics: Topics = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Wire the stores."""
+        flow = self.run.request.flow
+        client = dynamodb_client(flow.target.region, flow.tables_role)
+        self._states = DynamoDbLaneStates(client, flow.tables.lanes)
+        self._chains = DynamoDbChains(client, flow.tables.offset_map, retention_days=flow.map_retention_days)
+        self._ledger = DynamoDbLossLedger(client, flow.tables.loss_ledger)
+        self._topics = Topics(self.run.request)
+
+    @property
+    def options(self) -> ReconcileOptions:
+        """What becomes of the difference."""
+        return cast("ReconcileOptions", self.run.request.options)
+
+    def act(self) -> Outcome:
+        """Do everything.
+
+        Raises:
+            LeaseHeld: another job has one of the lanes.
+            Retriable: a cluster or a store does not answer.
+        """
+        tasks, left_alone = self._topics.tasks(count=self.options.look_only)
+        forward = [task.lane for task in tasks]
+        request = self.run.request
+        held = HeldLanes(states=self._states, run_id=request.run_id, settle_ms=self.settle_ms)
+        leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds)
+        with nullcontext() if self.options.look_only else leases.of(forward):
+            held_at = held.since(forward)
+            if not self.options.look_only:
+                self.run.phase = "hold"
+                self.troubles += filter(None, [held.hold(forward)])
+            lanes = [self._lane(each) for each in [*self._look(tasks), *left_alone]]
+            self.on_step("looked")
+            if self.options.look_only:
+                self._find(lanes)
+                groups: list[ReturningGroup] = []
+            else:
+                self._copy_back(lanes)
+                self.on_step("copied")
+                self._find(lanes)
+                self.on_step("found")
+                leases.check()
+                self._join(lanes)
+                self.on_step("joined")
+                self._carry_out(lanes)
+                self.on_step("carried out")
+                groups = self._groups(lanes)
+                self.on_step("groups")
+                held.release(each.lane.forward for each in lanes if each.going and not each.waits)
+        return told(
+            self.run,
+            lanes,
+            groups,
+            chains=self._chains,
+            local=self._topics.local(held_at),
+            troubles=self.troubles,
+        )
+
+    # On Spark
+
+    def _look(self, tasks: Sequence[LookTask]) -> list[LaneLook]:
+        self.run.phase = "look"
+        found = run_lanes(self.run.spark, look_at_lane, [msgspec.json.encode(task) for task in tasks])
+        return [msgspec.json.decode(each, type=LaneLook) for each in found]
+
+    def _copy_back(self, lanes: Sequence[LaneUnderWay]) -> None:
+        self.run.phase = "copy back"
+        rounds: list[list[tuple[LaneUnderWay, CopyTask]]] = [[], []]
+        for each in lanes:
+            if not each.going:
+                continue
+            late = each.look.late
+            tasks = back_tasks(self._flow, each.lane, late, each.look.tail, run_id=self._run_id, files=self._files)
+            for task in tasks:
+                rounds[0 if late and task is tasks[0] else 1].append((each, task))
+        for work in rounds:
+            self._copy([(each, task) for each, task in work if each.going])
+
+    def _copy(self, work: Sequence[tuple[LaneUnderWay, CopyTask]]) -> None:
+        found = run_lanes(self.run.spark, copy_lane, [msgspec.json.encode(task) for _, task in work])
+        for (each, task), text in zip(work, found, strict=True):
+            result = msgspec.json.decode(text, type=CopyResult)
+            if result.state != "done":
+                each.error = f"{task.lane_topic}-{task.partition}: {result.error}"
+
+    def _find(self, lanes: Sequence[LaneUnderWay]) -> None:
+        self.run.phase = "find orphans"
+        going = [each for each in lanes if each.going]
+        tasks = [
+            OrphanTask(
+                settings=self._flow,
+                names=each.look.names,
+                position=each.look.position,
+                until=orphans_ahead(each.look),
+            )
+            for each in going
+        ]
+        found = run_lanes(self.run.spark, find_orphans, [msgspec.json.encode(task) for task in tasks])
+        for each, text in zip(going, found, strict=True):
+            answer = msgspec.json.decode(text, type=OrphanLook)
+            each.error, each.until, each.orphans = answer.error, answer.until, answer.stretches
+            if not self.options.look_only:
+                each.remember(self.run.files)
+
+    # On the driver
+
+    def _join(self, lanes: Sequence[LaneUnderWay]) -> None:
+        self.run.phase = "join"
+        joining = Joining(chains=self._chains, ledger=self._ledger, clock=now, request=self._run_id)
+        for each in lanes:
+            if not each.going:
+                continue
+            found = OrphanLook(names=each.look.names, until=each.until, stretches=each.orphans)
+            try:
+                each.position = joining.join(each.lane, each.look, found, each.policy)
+            except Retriable as exc:
+                each.error = str(exc)
+
+    def _carry_out(self, lanes: Sequence[LaneUnderWay]) -> None:
+        self.run.phase = "orphans"
+        work = []
+        for each in lanes:
+            if not each.going:
+                continue
+            beside = lane_of(each.lane, each.policy)
+            position = self._chains.heads([beside])[beside].position
+            ranges = to_do(each.lane, each.policy, self._ledger.read(each.lane.forward), position=position)
+            if ranges and each.policy == "replay" and self._topics.grew(each.look):
+                each.waits = (
+                    "orphans wait to be written again: the target was still written to. Stop its producers, and start "
+                    "the reconcile again"
+                )
+            elif ranges:
+                task = orphan_task(self._flow, each.lane, each.policy, ranges, run_id=self._run_id, files=self._files)
+                work.append((each, task))
+        self._copy(work)
+
+    def _groups(self, lanes: Sequence[LaneUnderWay]) -> list[ReturningGroup]:
+        self.run.phase = "groups"
+        flow = self._flow
+        back = GroupsBack(
+            chains=self._chains,
+            source=KafkaGroups(flow.source, flow=flow.flow),
+            target=KafkaGroups(flow.target, flow=flow.flow),
+            include=self.options.groups,
+            exclude=self.options.groups_exclude,
+        )
+        covered = {each.lane.forward: each.look.target.next for each in lanes if each.going}
+        remote = {(each.look.remote_topic, each.look.partition): each.lane.forward for each in lanes if each.going}
+        end = time.monotonic() + ANSWER_SECONDS
+        groups, troubles = back.bring(remote, covered, lambda: end - time.monotonic())
+        self.troubles += troubles
+        return groups
+
+    # What it is about
+
+    def _lane(self, look: LaneLook) -> LaneUnderWay:
+        policy = self.options.policies.get(look.topic, self.options.policy)
+        return LaneUnderWay(look, look.names.of(self._flow.name), policy)
+
+    @property
+    def _flow(self) -> FlowSettings:
+        return self.run.request.flow
+
+    @property
+    def _run_id(self) -> str:
+        return self.run.request.run_id
+
+    @property
+    def _files(self) -> str:
+        return self.run.files.place
+
 
 if __name__ == "__main__":
-    sys.exit(drive(reconcile))
+    # By the module's own name: workers import what they are sent, and `__main__` is another module there.
+    from spark.reconcile import reconcile as job
+
+    sys.exit(drive(job))

@@ -1,11 +1,165 @@
-"""EMR Serverless job: verify. Its one argument is the run's folder, see mirrorless.adapters.jobs.driver."""
+"""The verify job, wired: one task for each lane, then the latest values of compacted topics, then the report.
+
+It reads, and changes nothing: neither clusters nor tables.
+"""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import cast
 
-from mirrorless.adapters.jobs.driver import drive
-from mirrorless.adapters.jobs.verify import verify
+import msgspec
+
+from mirrorless.adapters.kafka.kafka_gap import KafkaSourceLog
+from mirrorless.adapters.kafka.kafka_offsets import KafkaOffsets
+from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.jobs.files import PLAN, lane_file
+from mirrorless.jobs.lane_copy import deadline_in
+from mirrorless.jobs.progress import LaneProgress
+from mirrorless.jobs.request import JobRequest, VerifyOptions
+from mirrorless.lanes.gaps import Cleanup
+from mirrorless.verify.findings import LaneVerdict
+from mirrorless.verify.latest import Expiry, take_key
+from mirrorless.verify.summary import is_clean, report_of, totals_of
+from mirrorless.verify.task import VerifyTask
+from spark.driver import JobRun, Outcome, drive, now
+from spark.spark_lanes import run_lanes
+from spark.spark_latest import compare_latest
+from spark.verify_worker import verify_lane
+
+ANSWER_SECONDS = 20.0
+"""For what the driver asks a cluster."""
+
+
+def verify(run: JobRun) -> Outcome:
+    """Run it.
+
+    Raises:
+        ConfigurationError: the range is empty by its kind, or a topic has no remote topic.
+        Retriable: the target does not answer; or the source, where it is to be compared.
+    """
+    began = time.monotonic()
+    run.phase = "plan"
+    target, source = _cleanups(run.request)
+    tasks = _tasks(run, target, source)
+    run.files.write(PLAN, msgspec.json.encode({"lanes": [str(task.lane) for task in tasks]}))
+    for task in tasks:
+        waiting = LaneProgress(lane=str(task.lane), at=now())
+        run.files.write(lane_file(task.topic, task.partition), msgspec.json.encode(waiting))
+
+    run.phase = "read"
+    answers = run_lanes(run.spark, verify_lane, [msgspec.json.encode(task) for task in tasks])
+    verdicts = [msgspec.json.decode(each, type=LaneVerdict) for each in answers]
+
+    run.phase = "compare keys"
+    _compare_keys(run, tasks, verdicts, target, source)
+
+    seconds = time.monotonic() - began
+    request = run.request
+    return Outcome(
+        clean=is_clean(verdicts),
+        found={"totals": totals_of(verdicts, seconds=seconds), "lanes": msgspec.to_builtins(verdicts)},
+        report=report_of(verdicts, flow=request.flow.flow, seconds=seconds, made_at=now()),
+    )
+
+
+def _cleanups(request: JobRequest) -> tuple[Mapping[str, Cleanup], Mapping[str, Cleanup]]:
+    """What removes records of each topic, by its name on the source: on the target, and on the source."""
+    flow, topics = request.flow, request.topics
+    remote = {flow.remote_topic(topic): topic for topic in topics}
+    told = KafkaSourceLog(flow.target, flow=flow.flow).cleanup(list(remote), deadline_in(ANSWER_SECONDS))
+    target = {remote[name]: cleanup for name, cleanup in told.items()}
+    if hidden := sorted(topic for topic in topics if topic not in target):
+        raise ConfigurationError(
+            f"the target does not describe {', '.join(map(flow.remote_topic, hidden))}",
+            where=flow.flow,
+            hint="check the topics' names on the source, and that the job may DescribeConfigs of the remote ones: what "
+            "compaction has removed would be called missing otherwise",
+        )
+    try:
+        source = KafkaSourceLog(flow.source, flow=flow.flow).cleanup(topics, deadline_in(ANSWER_SECONDS))
+    except Retriable:
+        if _options(request).against_source:
+            raise
+        source = {}  # it explains less then
+    return target, source
+
+
+def _tasks(run: JobRun, target: Mapping[str, Cleanup], source: Mapping[str, Cleanup]) -> list[VerifyTask]:
+    request, options = run.request, _options(run.request)
+    if options.start.kind == "latest" or options.end.kind == "earliest":
+        raise ConfigurationError(
+            f"nothing lies between {options.start.kind} and {options.end.kind}", where="verify", hint="swap the bounds"
+        )
+    counts = KafkaOffsets(request.flow.target, flow=request.flow.flow).partitions()
+    tasks = []
+    for topic in request.topics:
+        remote = request.flow.remote_topic(topic)
+        if remote not in counts:
+            raise ConfigurationError(
+                f"the target has no topic {remote}",
+                where=f"{request.flow.flow} {topic}",
+                hint="check the topic's name on the source, and that the job may Describe and Read the remote one",
+            )
+        tasks += [
+            VerifyTask(
+                settings=request.flow,
+                topic=topic,
+                partition=partition,
+                run_id=request.run_id,
+                start=options.start,
+                end=options.end,
+                against_source=options.against_source,
+                target_compacts=target[topic].compacts,
+                source_compacts=source[topic].compacts if topic in source else True,
+                files=run.files.place,
+            )
+            for partition in request.partitions.get(topic, range(counts[remote]))
+        ]
+    return tasks
+
+
+def _compare_keys(
+    run: JobRun,
+    tasks: Sequence[VerifyTask],
+    verdicts: Sequence[LaneVerdict],
+    target: Mapping[str, Cleanup],
+    source: Mapping[str, Cleanup],
+) -> None:
+    """The latest values of compacted topics; where the source is gone, their thinned out runs are not provable."""
+    lanes = [
+        (task, verdict)
+        for task, verdict in zip(tasks, verdicts, strict=True)
+        if task.target_compacts and verdict.state == "done" and verdict.counts.records
+    ]
+    compared = [each for each in lanes if each[0].topic in source]
+    for _, verdict in (each for each in lanes if each not in compared):
+        verdict.note("the source is not there to compare the latest values with")
+        verdict.counts.not_provable += verdict.counts.compacted
+        verdict.counts.compacted = 0
+    if not compared:
+        return
+    latest = compare_latest(run.spark, [task for task, _ in compared])
+    for pair in latest.differing:
+        task, verdict = compared[pair.lane]
+        expiry = Expiry(
+            source=source[task.topic].expires,
+            target=target[task.topic].expires,
+            behind=pair.lane in latest.behind,
+        )
+        take_key(verdict, pair.source, pair.target, expiry)
+    for number, (_, verdict) in enumerate(compared):
+        verdict.counts.keys += latest.keys.get(number, 0)
+
+
+def _options(request: JobRequest) -> VerifyOptions:
+    return cast("VerifyOptions", request.options)
+
 
 if __name__ == "__main__":
-    sys.exit(drive(verify))
+    # By the module's own name: workers import what they are sent, and `__main__` is another module there.
+    from spark.verify import verify as job
+
+    sys.exit(drive(job))

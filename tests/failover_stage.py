@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
-from mirrorless.adapters.jobs.reconcile import Reconciliation, Step
 from mirrorless.chain import Stop
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
 from mirrorless.lane import Lane
 from mirrorless.run import Run
 from mirrorless.settings import FlowSettings
+from spark.driver import JobRun, Outcome, now
+from spark.reconcile import Reconciliation, Step
 from tests.chains import every_run
 from tests.lane_stage import LaneStage
 from tests.readback import committed, read_topic

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import signal
 
-from mirrorless.adapters.jobs.lane_worker import copy_lane
-from mirrorless.adapters.spark_lanes import TaskAttempt
 from mirrorless.protocol import steps
 from mirrorless.protocol.steps import Step
+from spark.lane_worker import copy_lane
+from spark.spark_lanes import TaskAttempt
 
 DEADLY: tuple[Step, ...] = ("prepared", "committed")
 """By try."""

@@ -27,12 +27,12 @@ from pyspark.sql import SparkSession
 
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
-from mirrorless.adapters.jobs.lane_worker import copy_lane
 from mirrorless.adapters.kafka.kafka_target import producer_config
-from mirrorless.adapters.spark_lanes import MASTER, TaskAttempt, run_lanes, spark_session
 from mirrorless.jobs.copying import CHUNK_RECORDS, CopyResult, CopyTask, Range
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
+from spark.lane_worker import copy_lane
+from spark.spark_lanes import MASTER, TaskAttempt, run_lanes, spark_session
 
 TOPIC = "history"
 ROOT = Path(__file__).parents[2]

@@ -27,11 +27,11 @@ from confluent_kafka.admin import NewTopic
 
 from lab.audit import audit_topic, totals, wait_until_replicated
 from lab.cloud import Lab, create_topics
-from mirrorless.adapters.spark_lanes import MASTER
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from mirrorless.settings import decode_settings
+from spark.spark_lanes import MASTER
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "orders"

@@ -26,11 +26,7 @@ from pyspark.sql import SparkSession
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
-from mirrorless.adapters.jobs.lane_worker import copy_lane, finished, wire_copy
-from mirrorless.adapters.jobs.verify import verify
 from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
-from mirrorless.adapters.spark_lanes import MASTER, TaskAttempt, run_lanes, spark_session
 from mirrorless.jobs.copying import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import JobRequest, VerifyOptions
@@ -38,6 +34,10 @@ from mirrorless.reports.page import render
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from mirrorless.verify.findings import KINDS
+from spark.driver import JobRun, Outcome, now
+from spark.lane_worker import copy_lane, finished, wire_copy
+from spark.spark_lanes import MASTER, TaskAttempt, run_lanes, spark_session
+from spark.verify import verify
 from tests.tampering import changed, tampered_with
 
 ROOT = Path(__file__).parents[2]

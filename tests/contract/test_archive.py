@@ -15,12 +15,12 @@ from moto import mock_aws
 
 from mirrorless.adapters.archive.archive import ParquetArchive, open_archive
 from mirrorless.adapters.archive.archive_files import S3ArchiveFiles
-from mirrorless.adapters.archive_survey import survey_lane
 from mirrorless.adapters.aws.s3 import s3_client
 from mirrorless.errors import ArchiveBroken, ConfigurationError, Retriable
 from mirrorless.jobs.copying import Range
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.record import Record
+from spark.archive_survey import survey_lane
 from tests.archives import rows_of, write_archive, write_file
 
 BUCKET = "archive-of-topics"

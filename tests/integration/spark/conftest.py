@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lab.dynamodb import DynamoDbLocal
-from mirrorless.adapters.spark_lanes import MASTER, spark_session
+from spark.spark_lanes import MASTER, spark_session
 
 ROOT = Path(__file__).parents[3]
 

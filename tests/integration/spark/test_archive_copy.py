@@ -12,12 +12,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.archive.archive import open_archive
-from mirrorless.adapters.archive_survey import survey_archive
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.adapters.jobs.backfill import backfill
-from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
-from mirrorless.adapters.jobs.lane_worker import copy_lane
-from mirrorless.adapters.spark_lanes import run_lanes
 from mirrorless.errors import ArchiveBroken, ConfigurationError
 from mirrorless.jobs.copying import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
@@ -25,6 +20,11 @@ from mirrorless.jobs.request import BackfillOptions, JobRequest
 from mirrorless.lanes.gaps import gaps_of
 from mirrorless.record import Record
 from mirrorless.reports.page import render
+from spark.archive_survey import survey_archive
+from spark.backfill import backfill
+from spark.driver import JobRun, Outcome, now
+from spark.lane_worker import copy_lane
+from spark.spark_lanes import run_lanes
 from tests.archives import archive_topic, rows_of, write_archive, write_file
 from tests.lane_stage import LaneStage
 from tests.readback import assert_mirrored, links, read_topic

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from mirrorless.adapters.jobs.backfill import backfill
-from mirrorless.adapters.jobs.backfill_plan import plan_backfill
-from mirrorless.adapters.jobs.driver import Cancelled, drive
 from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
 from mirrorless.chain import Lease
 from mirrorless.jobs.lane_copy import deadline_in
@@ -20,6 +17,9 @@ from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest, encode_r
 from mirrorless.ports.groups import Committed
 from mirrorless.protocol.event import Batch
 from mirrorless.record import Record
+from spark.backfill import backfill
+from spark.backfill_plan import plan_backfill
+from spark.driver import Cancelled, drive
 from tests.lane_stage import LaneStage
 from tests.readback import read_topic
 
@@ -138,7 +138,7 @@ def test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes
         raise Cancelled
 
     with monkeypatch.context() as patch:
-        patch.setattr("mirrorless.adapters.jobs.backfill.run_lanes", cancelled)
+        patch.setattr("spark.backfill.run_lanes", cancelled)
         code, progress = driven(tmp_path, request_of(stage))
     assert (code, progress["state"]) == (1, "cancelled")
     states = stage.orders.read([stage.lane(0), stage.lane(1)])

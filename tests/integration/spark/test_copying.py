@@ -11,12 +11,12 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.jobs.lane_worker import copy_lane
 from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
-from mirrorless.adapters.spark_lanes import TaskAttempt, run_lanes
 from mirrorless.chain import Lease
 from mirrorless.jobs.copying import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
+from spark.lane_worker import copy_lane
+from spark.spark_lanes import TaskAttempt, run_lanes
 from tests.killed_worker import killed_copy
 from tests.lane_stage import LaneStage
 from tests.readback import read_topic

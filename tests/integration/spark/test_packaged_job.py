@@ -24,9 +24,9 @@ pytestmark = pytest.mark.integration
 
 JOB = """
 import json, sys
-from mirrorless.adapters.jobs.backfill import backfill
-from mirrorless.adapters.jobs.driver import drive
-from mirrorless.adapters.spark_lanes import run_lanes
+from spark.backfill import backfill
+from spark.driver import drive
+from spark.spark_lanes import run_lanes
 
 def origins(task, attempt):
     import confluent_kafka, mirrorless.protocol.replicate, msgspec, numpy, os, pandas, pyarrow, sys

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.jobs.reconcile import Step
+from spark.reconcile import Step
 from tests.failover_stage import FailoverStage
 from tests.lane_stage import Crash, LaneStage
 from tests.readback import read_topic

@@ -13,13 +13,13 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
-from mirrorless.adapters.jobs.verify import verify
 from mirrorless.jobs.copying import Range
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.reports.page import render
 from mirrorless.verify.findings import KINDS
+from spark.driver import JobRun, Outcome, now
+from spark.verify import verify
 from tests.lane_stage import Crash, LaneStage, at_step, crash
 from tests.tampering import Tamper, changed, duplicated, missing, swapped, tampered_with, thinned_out
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.jobs.driver import now
 from mirrorless.chain import LaneState, Stop
 from mirrorless.lane import Lane
 from mirrorless.reconcile.look import HELD
+from spark.driver import now
 
 
 @dataclass(slots=True, kw_only=True)

@@ -23,7 +23,6 @@ from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.kafka_source import KafkaSource
 from mirrorless.adapters.kafka.kafka_target import KafkaTarget
-from mirrorless.adapters.spark_lanes import TaskAttempt
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.copying import CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy
@@ -31,6 +30,7 @@ from mirrorless.ports.kafka import Deadline, Source, SourceTopic
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings
+from spark.spark_lanes import TaskAttempt
 
 LEFT_OVER_OBJECTS = 10_000
 """Container objects that outlived their chunks before the collector looks at them."""

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.archive.archive import ParquetArchive, open_archive
-from mirrorless.adapters.spark_lanes import TaskAttempt, run_lanes
 from mirrorless.errors import ArchiveBroken, Retriable
 from mirrorless.jobs.archive import HOLES, LaneSurvey, Piece, Survey
 from mirrorless.jobs.copying import Range
+from spark.spark_lanes import TaskAttempt, run_lanes
 
 Offsets = npt.NDArray[np.int64]
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mirrorless.adapters.archive.archive import ParquetArchive
-from mirrorless.adapters.archive_survey import survey_lane
 from mirrorless.adapters.kafka.kafka_peek import KafkaPeek
 from mirrorless.adapters.kafka.kafka_records import KafkaRecords
 from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
@@ -21,6 +20,7 @@ from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest
 from mirrorless.lane import Lane
 from mirrorless.ports.groups import Place
+from spark.archive_survey import survey_lane
 
 ASK_SECONDS = 60.0
 

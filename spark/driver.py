@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws import job_metrics
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.adapters.spark_lanes import spark_session
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST, JobFiles
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, RunState, add_up
@@ -30,6 +29,7 @@ from mirrorless.jobs.request import JobRequest, decode_request
 from mirrorless.jobs.submission import ONCE
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
+from spark.spark_lanes import spark_session
 
 
 def now() -> int:

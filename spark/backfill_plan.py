@@ -7,13 +7,13 @@ import msgspec
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.jobs.backfill_facts import BackfillFacts
-from mirrorless.adapters.jobs.lane_worker import now, warm_archive, warm_log
 from mirrorless.backfill.checks import LaneFacts, check_all
 from mirrorless.backfill.plan import BackfillPlan, PlannedLane, make_plan
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.archive import Survey
 from mirrorless.jobs.request import BackfillOptions, JobRequest
+from spark.backfill_facts import BackfillFacts
+from spark.lane_worker import now, warm_archive, warm_log
 
 LANES_AT_A_TIME = 2
 """Where nobody says how many: the cores of the smallest worker."""

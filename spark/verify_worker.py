@@ -10,14 +10,14 @@ from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.jobs.lane_worker import calm_the_collector, now, warm_log
-from mirrorless.adapters.spark_lanes import TaskAttempt
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.files import JobFiles, lane_file
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
+from spark.lane_worker import calm_the_collector, now, warm_log
+from spark.spark_lanes import TaskAttempt
 
 
 def verify_lane(task: bytes, attempt: TaskAttempt) -> bytes:

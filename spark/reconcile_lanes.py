@@ -10,13 +10,13 @@ import msgspec
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.jobs.lane_worker import warm_log, warm_target
 from mirrorless.adapters.kafka.kafka_records import KafkaRecords
-from mirrorless.adapters.spark_lanes import TaskAttempt
 from mirrorless.errors import MirrorlessError
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.look import SECONDS, Ends, LaneView
 from mirrorless.settings import ClusterSettings, FlowSettings
+from spark.lane_worker import warm_log, warm_target
+from spark.spark_lanes import TaskAttempt
 
 
 def look_at_lane(task: bytes, attempt: TaskAttempt) -> bytes:

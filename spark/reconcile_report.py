@@ -8,7 +8,6 @@ from typing import cast
 
 import msgspec
 
-from mirrorless.adapters.jobs.driver import JobRun, Outcome, now
 from mirrorless.chain import Chains
 from mirrorless.jobs.files import JobFiles
 from mirrorless.jobs.request import Policy, ReconcileOptions
@@ -19,6 +18,7 @@ from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, is_clean, tota
 from mirrorless.reconcile.report import report_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.reconcile.tally import Tally
+from spark.driver import JobRun, Outcome, now
 
 
 @dataclass(slots=True)
