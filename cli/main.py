@@ -30,9 +30,9 @@ COMMANDS = {
     "groups": "cli.groups",
     "topics": "cli.topics",
     "acl": "cli.acl",
-    "backfill": "cli.backfill",
-    "verify": "cli.verify",
-    "reconcile": "cli.reconcile",
+    "backfill": "cli.jobs.backfill",
+    "verify": "cli.jobs.verify",
+    "reconcile": "cli.jobs.reconcile",
 }
 """Where each command is written."""
 

@@ -17,8 +17,8 @@ from moto.emrserverless.models import emrserverless_backends
 
 from cli.bad_input import BadInput
 from cli.deployment import Deployment
-from cli.job_emr import THERE, EmrRuns, state_of
-from cli.job_request import new_run_id
+from cli.jobs.job_emr import THERE, EmrRuns, state_of
+from cli.jobs.job_request import new_run_id
 from mirrorless.adapters.aws.emr_serverless import JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError, Retriable

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cli.job_runs import RunView
+from cli.jobs.job_runs import RunView
 from cli.wording import ago, duration, numbered, size
 from mirrorless.jobs.progress import JobProgress, LaneProgress
 

@@ -15,8 +15,8 @@ import msgspec
 
 from cli.bad_input import BadInput
 from cli.deployment import Deployment
-from cli.job_request import started_at
-from cli.job_runs import RunView, read_ending, read_progress, read_request
+from cli.jobs.job_request import started_at
+from cli.jobs.job_runs import RunView, read_ending, read_progress, read_request
 from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError
