@@ -74,7 +74,7 @@ backfill-live: $(READY) ## 2,000,000 records of 12 lanes by a job, beside a live
 	@$(BIN)/python -m tests.benchmarks.backfill_live --kills $(or $(KILLS),0)
 
 bundle: $(READY) ## build the functions' folders for this machine, arm64 and x86_64; print sizes, hashes and import times
-	@$(BIN)/python -m infra.bundle
+	@$(BIN)/python -m infra.packaging.bundle
 
 synth: $(READY) ## make templates of CONFIG=replication.yaml, or of every example, in cdk.out; lint them, list what is made
 	@$(BIN)/python -m infra.synth $(CONFIG)
@@ -95,7 +95,7 @@ deploy: $(READY) ## deploy CONFIG=replication.yaml in order, asking before right
 
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.config
-	@$(BIN)/python -m infra.costs
+	@$(BIN)/python -m infra.cost
 
 lock: $(READY) ## resolve all pinned versions anew
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header \

@@ -1,6 +1,6 @@
 """The CDK app: replication.yaml in, the stacks of every region and account out.
 
-    cdk synth -c config=replication.yaml          context: config, and mirrorless:local (see infra.assets)
+    cdk synth -c config=replication.yaml          context: config, and mirrorless:local (see infra.packaging.assets)
 
 Needs no credentials, no network and no git.
 """
@@ -57,7 +57,7 @@ def app_of(config: Path, *, outdir: Path | None = None, context: dict[str, Any] 
 
     Raises:
         ConfigurationError: the configuration is not valid, or lacks what a deployment needs.
-        infra.locked.BuildError: an asset cannot be built.
+        infra.packaging.locked.BuildError: an asset cannot be built.
     """
     app = App(outdir=str(outdir) if outdir else None, context=context)
     return build(app, plan(load(config)))

@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from infra import bundle
+from infra.packaging import bundle
 from lab.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.behaviour import LabBehaviour
 from lab.control import ControlPlane

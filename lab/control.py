@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from infra import bundle
+from infra.packaging import bundle
 from lab.function import LambdaFunction
 from lab.timer import Timer
 from mirrorless.config.flow import Flow

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from infra import locked
+from infra.packaging import locked
 from lab.process import ChildProcess, tail
 from lab.runtime_api import Event, RuntimeApi
 
@@ -47,7 +47,7 @@ def runtime_folder() -> Path:
     """The runtime interface client's folder for this interpreter, installed the first time.
 
     Raises:
-        infra.locked.BuildError: pip could not install it.
+        infra.packaging.locked.BuildError: pip could not install it.
     """
     return locked.install(RUNTIME_LOCK, python=locked.running_python(), platform="local")
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infra import locked
+from infra.packaging import locked
 from lab.environment import Environment, runtime_folder
 from lab.invocation import Invocation
 from lab.runtime_api import MAX_EVENT, Event
@@ -64,7 +64,7 @@ class LambdaFunction:
 
         Args:
             name: the function's name.
-            bundle: the folder that is deployed (`infra.bundle.build`): its task root and working directory.
+            bundle: the folder that is deployed (`infra.packaging.bundle.build`): its task root and working directory.
             handler: `module.function`.
             variables: the function's own environment variables.
             timeout_seconds: an invocation's deadline.

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from botocore import xform_name
 from botocore.session import get_session
 
-from infra.rights import Part
+from infra.iam import Part
 from tests.assembly import REPOSITORY
 from tests.iam import partiql
 from tests.points_to.program import Program, operations

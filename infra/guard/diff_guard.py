@@ -56,7 +56,7 @@ def synthesized(config: Path) -> Templates:
         ConfigurationError: the configuration is not valid.
     """
     from infra.app import app_of  # noqa: PLC0415 -- starts Node, which a comparison of folders needs not
-    from infra.assets import HOLLOW  # noqa: PLC0415 -- same
+    from infra.packaging.assets import HOLLOW  # noqa: PLC0415 -- same
 
     context = json.loads((_REPOSITORY / "cdk.json").read_text())["context"] | {HOLLOW: True}
     with TemporaryDirectory() as folder:

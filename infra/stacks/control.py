@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from infra.flow_function import FlowFunction
-from infra.removal import FoundMappings
-from infra.rights.together import rights
-from infra.schedules import GROUP, FlowSchedules
+from infra.constructs.flow_function import FlowFunction
+from infra.constructs.removal import FoundMappings
+from infra.constructs.schedules import GROUP, FlowSchedules
+from infra.iam.together import rights
 from infra.stacks import PlacedStack
 from mirrorless.scheduled.functions import SCHEDULED
 

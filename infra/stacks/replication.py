@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.endpoints import Endpoints, ways
-from infra.forwarder import Forwarder
+from infra.constructs.endpoints import Endpoints, ways
+from infra.constructs.forwarder import Forwarder
 from infra.stacks import PlacedStack
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from aws_cdk import aws_ssm as ssm
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
-from infra import spark_plan
-from infra.assets import spark_artifacts
-from infra.exceptions import acknowledge
-from infra.log_group import add_log_group
-from infra.rights import storage, together
+from infra.constructs import spark_plan
+from infra.constructs.exceptions import acknowledge
+from infra.constructs.log_group import add_log_group
+from infra.iam import storage, together
+from infra.packaging.assets import spark_artifacts
 from infra.stacks import PlacedStack
 from mirrorless.jobs.submission import parameter_name
 

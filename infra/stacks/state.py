@@ -14,10 +14,10 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.exceptions import excuse
+from infra.constructs.exceptions import excuse
+from infra.constructs.tables import FlowTables
+from infra.constructs.tables_role import TablesRole
 from infra.stacks import PlacedStack
-from infra.tables import FlowTables
-from infra.tables_role import TablesRole
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, Place

@@ -95,7 +95,7 @@ class Variant:
 
 def bundle_of(tree: Path) -> Path:
     """The forwarder's bundle as the sources of a tree make it."""
-    code = "from infra.bundle import build; print(build('forward'))"
+    code = "from infra.packaging.bundle import build; print(build('forward'))"
     environment = os.environ | {"PYTHONPATH": f"{tree / 'shared'}:{tree}"}
     made = subprocess.run(
         [sys.executable, "-c", code], cwd=tree, env=environment, check=True, capture_output=True, text=True

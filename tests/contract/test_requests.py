@@ -18,7 +18,7 @@ import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 
-from infra.rights import Part
+from infra.iam import Part
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
 from mirrorless.adapters.dynamodb.lane_index import lanes_in

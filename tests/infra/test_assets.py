@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from aws_cdk import FileSystem
 
-from infra import bundle, locked
-from infra.assets import LOCAL
+from infra.packaging import bundle, locked
+from infra.packaging.assets import LOCAL
 from tests.assembly import EXAMPLES, Assembly, assemble
 
 PLATFORMS: dict[str, locked.Platform] = {"arm64": "manylinux arm64", "x86_64": "manylinux x86_64"}

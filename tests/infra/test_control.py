@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from infra.constructs.schedules import schedule_input, schedule_input_text, scheduled_functions
 from infra.deployment import FlowDeployment, plan
 from infra.guard.stateful import Resource
-from infra.schedules import schedule_input, schedule_input_text, scheduled_functions
 from mirrorless.config import load
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.control_settings import control_settings
@@ -220,9 +220,9 @@ def test_settings_that_no_schedule_can_carry_are_refused_before_anything_is_made
 ) -> None:
     length = len(schedule_input_text(planned(TOPICS)).encode())
 
-    monkeypatch.setattr("infra.schedules.LONGEST_INPUT", length)
+    monkeypatch.setattr("infra.constructs.schedules.LONGEST_INPUT", length)
     assert schedule_input_text(planned(TOPICS))
-    monkeypatch.setattr("infra.schedules.LONGEST_INPUT", length - 1)
+    monkeypatch.setattr("infra.constructs.schedules.LONGEST_INPUT", length - 1)
     with pytest.raises(ConfigurationError, match=r"flows a->b: .* a schedule's input has"):
         schedule_input_text(planned(TOPICS))
 

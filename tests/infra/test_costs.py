@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from infra.costs.assumptions import MEASURED, PRICES, TABLE, Assumptions, Workload
-from infra.costs.model import backfill, event_cpu_ms, mirrorless, msk_connect, msk_replicator, transfer
-from infra.costs.page import cost_page, cost_section
+from infra.cost.assumptions import MEASURED, PRICES, TABLE, Assumptions, Workload
+from infra.cost.model import backfill, event_cpu_ms, mirrorless, msk_connect, msk_replicator, transfer
+from infra.cost.page import cost_page, cost_section
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from infra import execution_policy
+from infra.iam import execution_policy
 from tests.assembly import EXAMPLES, Assembly
 
 

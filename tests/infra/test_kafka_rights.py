@@ -19,10 +19,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from infra.deployment import FlowDeployment, plan
-from infra.rights import Part, Right
-from infra.rights.kafka import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, NAMED_CHARACTERS, rights
-from infra.rights.kafka_names import abridged, begun, distinct
-from infra.rights.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS
+from infra.iam import Part, Right
+from infra.iam.kafka import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, NAMED_CHARACTERS, rights
+from infra.iam.kafka_names import abridged, begun, distinct
+from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS
 from mirrorless.config import load
 from tests.assembly import EXAMPLES, REPOSITORY
 

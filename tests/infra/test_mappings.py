@@ -13,8 +13,8 @@ from aws_cdk import aws_lambda as lambda_
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from constructs import Construct
 
+from infra.constructs.mappings import OWNER, map_topic, mapping_request, template_properties
 from infra.deployment import plan
-from infra.mappings import OWNER, map_topic, mapping_request, template_properties
 from lab.api_model import violations
 from mirrorless.config import load
 from mirrorless.scheduled.control_settings import control_settings

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from infra.constructs.endpoints import Way, endpoint_policy, ways
 from infra.deployment import plan
-from infra.endpoints import Way, endpoint_policy, ways
-from infra.rights import Right, network
+from infra.iam import network
+from infra.rights import Right
 from mirrorless.config import load
 from tests.changed_examples import flows, of_type, replication, without_networks, written
 

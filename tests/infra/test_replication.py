@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from infra import flow_function
+from infra.constructs import flow_function
+from infra.constructs.forwarder import variables
 from infra.deployment import FlowDeployment, plan
-from infra.forwarder import variables
 from infra.guard.stateful import Resource
 from infra.guard.told import PARTIAL_RESPONSES
 from mirrorless.config import load

@@ -18,9 +18,10 @@ import pytest
 from moto import mock_aws
 
 from cli.main import COMMANDS
+from infra.constructs.flow_function import ALIAS
 from infra.deployment import FlowDeployment, Place, plan
-from infra.flow_function import ALIAS
-from infra.rights import Part, operator, secrets
+from infra.iam import operator, secrets
+from infra.rights import Part
 from lab.api_model import violations
 from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.config import load

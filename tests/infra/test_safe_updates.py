@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aws_cdk import aws_lambda as lambda_
 
-from infra import flow_function
+from infra.constructs import flow_function
+from infra.constructs.forwarder import settings
 from infra.deployment import plan
-from infra.forwarder import settings
 from mirrorless.config import load
 from tests.changed_examples import of_type, replication, written
 

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from infra import spark_plan
+from infra.constructs import spark_plan
 from infra.deployment import plan
 from infra.guard.stateful import Resource
 from mirrorless.config import load

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from infra import locked, spark_archive
-from infra.bundle import LOCK as FUNCTIONS_LOCK
+from infra.packaging import locked, spark_archive
+from infra.packaging.bundle import LOCK as FUNCTIONS_LOCK
 
 ELF = b"\x7fELF"
 AARCH64 = 183

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from infra import cdk, locked, synth
+from infra import cdk, synth
+from infra.packaging import locked
 from tests.assembly import EXAMPLES, REPOSITORY, Assembly, assemble
 
 

@@ -18,8 +18,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from infra import bundle, locked
-from infra.assets import LOCAL
+from infra.packaging import bundle, locked
+from infra.packaging.assets import LOCAL
 from lab.cloud import create_topics
 from lab.dynamodb import DynamoDbLocal
 from lab.kafka import KafkaCluster

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from aws_cdk import FileSystem
 
-from infra import bundle, locked
+from infra.packaging import bundle, locked
 
 LOCKS = [bundle.LOCK, bundle.REPOSITORY / "lab" / "requirements-runtime.txt"]
 ROOT = bundle.REPOSITORY

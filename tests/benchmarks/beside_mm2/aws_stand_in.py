@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from infra import bundle
+from infra.packaging import bundle
 from lab.behaviour import LabBehaviour
 from lab.cloud import function_name
 from lab.function import LambdaFunction

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from infra import locked, spark_archive, spark_plan
+from infra.constructs import spark_plan
+from infra.packaging import locked, spark_archive
 from lab.dynamodb import DynamoDbLocal
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from tests.lane_stage import LaneStage

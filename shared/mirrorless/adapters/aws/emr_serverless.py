@@ -162,5 +162,5 @@ class _Told:
             raise Retriable(
                 f"AWS did not {self._what}: {error}",
                 where=self._where,
-                hint="check the credentials, and that they have the rights of `python -m infra.rights.operator --jobs`",
+                hint="check the credentials, and that they have the rights of `python -m infra.iam.operator --jobs`",
             ) from error

@@ -1,8 +1,8 @@
 """What must a person be allowed to do who operates flows by `mirrorless`? A policy for each flow, by what they do.
 
-    python -m infra.rights.operator replication.yaml            to look: status, translate, losses, groups, topics
-    python -m infra.rights.operator replication.yaml --repair   to repair as well: lanes, acl
-    python -m infra.rights.operator replication.yaml --jobs     to run jobs as well: backfill, verify, reconcile
+    python -m infra.iam.operator replication.yaml            to look: status, translate, losses, groups, topics
+    python -m infra.iam.operator replication.yaml --repair   to repair as well: lanes, acl
+    python -m infra.iam.operator replication.yaml --jobs     to run jobs as well: backfill, verify, reconcile
 
 Nothing of this is deployed: how people get their rights is each account's own affair. The rights are those of the
 account that keeps the flow's tables, where the command is used; rights inside Kafka are apart. A test derives the calls
@@ -17,11 +17,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from infra import spark_plan
+from infra.constructs import spark_plan
 from infra.deployment import plan
-from infra.rights import Right
-from infra.rights.secrets import readable
-from infra.rights.tables import in_tables
+from infra.iam import Right
+from infra.iam.secrets import readable
+from infra.iam.tables import in_tables
 from mirrorless.config import load
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.submission import parameter_name

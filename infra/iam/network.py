@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.rights import Right
+from infra.iam import Right
 from mirrorless.config.cluster_section import Scram
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
-    from infra.rights import Part
+    from infra.iam import Part
     from mirrorless.config.cluster_section import Vpc
 
 WITHOUT_BROKERS: frozenset[Part] = frozenset({"remove_mappings"})

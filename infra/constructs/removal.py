@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from aws_cdk import CustomResource, Duration
 from constructs import Construct
 
-from infra.flow_function import FlowFunction
-from infra.rights.together import rights
+from infra.constructs.flow_function import FlowFunction
+from infra.iam.together import rights
 from mirrorless.settings import VARIABLE
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """What must CloudFormation be allowed to do to deploy a configuration? Derived from the templates, type by type.
 
-    python -m infra.execution_policy cdk.out        prints policies, each small enough to be a managed one
+    python -m infra.iam.execution_policy cdk.out        prints policies, each small enough to be a managed one
 
 CloudFormation's registry says of each resource type which actions its handlers call; cfn-lint brings the registry's
 schemas along. Types that it says nothing of are written down here, with their source.
@@ -71,7 +71,9 @@ def actions_of(type_: str) -> frozenset[str]:
         schema = {}
     called = {action.strip() for each in schema.get("handlers", {}).values() for action in each["permissions"]}
     if not called:
-        hint = "look its actions up in the Service Authorization Reference, and add them to infra/execution_policy.py"
+        hint = (
+            "look its actions up in the Service Authorization Reference, and add them to infra/iam/execution_policy.py"
+        )
         raise UnknownType("the registry does not tell its handlers' actions", where=type_, hint=hint)
     # The registry's lists are written by hand: one names an operation of the HTTP API, which IAM would refuse.
     named = (action for action in called if _ACTION.fullmatch(action))
@@ -113,7 +115,7 @@ def _written(part: Iterable[str]) -> str:
 
 def main() -> None:
     """Print the policies of what was synthesized."""
-    parser = argparse.ArgumentParser(prog="python -m infra.execution_policy", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m infra.iam.execution_policy", description=__doc__)
     parser.add_argument("folder", type=Path, help="a folder with templates, such as cdk.out")
     folder = parser.parse_args().folder
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.rights import Right
+from infra.iam import Right
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

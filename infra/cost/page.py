@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from infra.costs.assumptions import HOURS, MEASURED, PRICES, Assumptions, Workload, rows
-from infra.costs.model import backfill, events_per_second, mirrorless, msk_connect, msk_replicator, transfer
+from infra.cost.assumptions import HOURS, MEASURED, PRICES, Assumptions, Workload, rows
+from infra.cost.model import backfill, events_per_second, mirrorless, msk_connect, msk_replicator, transfer
 from mirrorless.jobs.cost import prices
 from mirrorless.reports.report import Cell, Line, LinePlot, Section, Table
 

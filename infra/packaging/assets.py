@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 from aws_cdk import aws_lambda as lambda_
 
-from infra import bundle, locked, spark_archive
+from infra.packaging import bundle, locked, spark_archive
 
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from infra.locked import Platform
-    from infra.spark_archive import Artifact
+    from infra.packaging.locked import Platform
+    from infra.packaging.spark_archive import Artifact
 
 LOCAL = "mirrorless:local"
 """Context key. `true` makes assets for this machine, so that what a template deploys can be run here."""
@@ -30,7 +30,7 @@ def function_code(scope: Construct, part: str, architecture: Literal["arm64", "x
     """The code of a function.
 
     Raises:
-        infra.locked.BuildError: the bundle cannot be built.
+        infra.packaging.locked.BuildError: the bundle cannot be built.
     """
     if scope.node.try_get_context(HOLLOW):
         folder = bundle.REPOSITORY / "functions"
@@ -45,7 +45,7 @@ def spark_artifacts(scope: Construct, architecture: Literal["arm64", "x86_64"]) 
     """What jobs are made of: `package`, `environment`, and the scripts by the names of their jobs.
 
     Raises:
-        infra.locked.BuildError: the archive cannot be built.
+        infra.packaging.locked.BuildError: the archive cannot be built.
     """
     if scope.node.try_get_context(HOLLOW):
         environment = spark_archive.package()

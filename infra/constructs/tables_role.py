@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, get_args
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.exceptions import acknowledge
-from infra.rights import Part
-from infra.rights.tables import rights, tables_role_rights
+from infra.constructs.exceptions import acknowledge
+from infra.iam import Part
+from infra.iam.tables import rights, tables_role_rights
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment

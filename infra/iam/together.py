@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.rights import kafka, mappings, network, secrets, tables
+from infra.iam import kafka, mappings, network, secrets, tables
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
-    from infra.rights import Part, Right
+    from infra.iam import Part, Right
 
 
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:

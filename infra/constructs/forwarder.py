@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from constructs import Construct, IDependable
 
-from infra.flow_function import FlowFunction
+from infra.constructs.flow_function import FlowFunction
+from infra.constructs.mappings import map_topic
+from infra.constructs.readable_diff import show_in_diff
 from infra.guard.told import PARTIAL_RESPONSES
-from infra.mappings import map_topic
+from infra.iam import together
 from infra.monitoring.alarms import mapping_alarm
 from infra.monitoring.flow_monitoring import add_alarm
-from infra.readable_diff import show_in_diff
-from infra.rights import together
 from mirrorless.settings import VARIABLE
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """What folder is deployed as a function? Its file, what that imports of `mirrorless`, and the pinned wheels it needs.
 
-The lab runs functions out of the same folder, so what was tested is what is deployed. `python -m infra.bundle` builds
+The lab runs functions out of the same folder, so what was tested is what is deployed. `python -m infra.packaging.bundle` builds
 all of them and prints sizes, tree hashes and, for this machine, how long the imports of a cold start take under the
 real runtime interface client.
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import get_args
 
-from infra import distributions, imports, locked
-from infra.locked import BuildError, Platform
+from infra.packaging import distributions, imports, locked
+from infra.packaging.locked import BuildError, Platform
 
 REPOSITORY = Path(__file__).parent.parent
 FUNCTIONS = REPOSITORY / "functions"
@@ -106,7 +106,9 @@ def names(functions: Path = FUNCTIONS) -> list[str]:
 
 def main() -> None:
     """Build bundles and say what they weigh."""
-    parser = argparse.ArgumentParser(prog="python -m infra.bundle", description="Build the functions' bundles.")
+    parser = argparse.ArgumentParser(
+        prog="python -m infra.packaging.bundle", description="Build the functions' bundles."
+    )
     parser.add_argument("functions", nargs="*", help="files of functions/, without .py; left out, all")
     parser.add_argument("--platform", action="append", choices=get_args(Platform), help="left out, all")
     parser.add_argument("--out", type=Path, default=locked.CACHE, help="folder that keeps bundles")

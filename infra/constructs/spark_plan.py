@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.spark_archive import PYTHON
+from infra.packaging.spark_archive import PYTHON
 from mirrorless.jobs.cost import DRIVER, EXECUTOR
 
 if TYPE_CHECKING:

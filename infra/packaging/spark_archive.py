@@ -18,9 +18,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra import locked
-from infra.bundle import PACKAGE, REPOSITORY
-from infra.locked import Platform
+from infra.packaging import locked
+from infra.packaging.bundle import PACKAGE, REPOSITORY
+from infra.packaging.locked import Platform
 
 PYTHON = "3.11"
 """EMR's, of the two that its release has: ours too. https://docs.aws.amazon.com/emr/latest/ReleaseGuide/"""

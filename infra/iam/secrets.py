@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.rights import Right
+from infra.iam import Right
 from mirrorless.config.cluster_section import Mtls, Scram
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment, Place
-    from infra.rights import Part
+    from infra.iam import Part
 
 _SUFFIX = "-??????"
 _MULTI_REGION = ":key/mrk-"

@@ -1,11 +1,11 @@
-"""Write docs/cost.md anew: `python -m infra.costs [FOLDER]`."""
+"""Write docs/cost.md anew: `python -m infra.cost [FOLDER]`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from infra.costs.page import cost_page
+from infra.cost.page import cost_page
 
 
 def main(folder: Path) -> None:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.flow_function import ALIAS
-from infra.rights import Right
+from infra.constructs.flow_function import ALIAS
+from infra.iam import Right
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
-    from infra.rights import Part
+    from infra.iam import Part
 
 _UNNAMED = "Lambda names a mapping by a UUID when it is made"
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from infra.deployment import Place
-from infra.rights import Part, Right
-from infra.rights.kafka_names import abridged, data_topics, followed_groups, orphans, remote, source_topics
-from infra.rights.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, Kind
+from infra.iam import Part, Right
+from infra.iam.kafka_names import abridged, data_topics, followed_groups, orphans, remote, source_topics
+from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, Kind
 from mirrorless.config.cluster_section import Iam
 from mirrorless.policy import HEARTBEATS_TOPIC
 

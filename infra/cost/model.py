@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Final, Literal
 
-from infra.costs.assumptions import HOURS, MEASURED, PRICES, Assumptions, Workload
+from infra.cost.assumptions import HOURS, MEASURED, PRICES, Assumptions, Workload
 from mirrorless.jobs.cost import prices
 
 Mode = Literal["on-demand", "provisioned"]

@@ -14,9 +14,9 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from infra.flow_function import ALIAS
-from infra.forwarder import settings
-from infra.readable_diff import show_in_diff
+from infra.constructs.flow_function import ALIAS
+from infra.constructs.forwarder import settings
+from infra.constructs.readable_diff import show_in_diff
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.scheduled.functions import EVERY_SECONDS, LONGEST_INPUT, SCHEDULED
@@ -24,8 +24,8 @@ from mirrorless.scheduled.functions import EVERY_SECONDS, LONGEST_INPUT, SCHEDUL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from infra.constructs.flow_function import FlowFunction
     from infra.deployment import Deployment, FlowDeployment
-    from infra.flow_function import FlowFunction
     from mirrorless.scheduled.functions import ScheduledFunction, ScheduledName
 
 GROUP = "mirrorless"

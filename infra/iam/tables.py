@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from infra.rights import Right
+from infra.iam import Right
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from infra.deployment import FlowDeployment
-    from infra.rights import Part
+    from infra.iam import Part
 
 _DOCUMENTS: Final = ("Query", "BatchWriteItem", "PutItem", "DeleteItem")
 """Documents are read by their prefix and written in batches; a lease is put on a condition, and deleted on one."""

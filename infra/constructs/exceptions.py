@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from constructs import IConstruct
 
-    from infra.rights import Right
+    from infra.iam import Right
 
 _RULES = "AwsSolutions::AwsSolutions-"
 

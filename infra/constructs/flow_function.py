@@ -14,18 +14,18 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from infra.assets import function_code
-from infra.bundle import RUNTIME
-from infra.exceptions import acknowledge, excuse
-from infra.log_group import add_log_group
-from infra.rights import Right
-from infra.rights.network import network_of
+from infra.constructs.exceptions import acknowledge, excuse
+from infra.constructs.log_group import add_log_group
+from infra.iam import Right
+from infra.iam.network import network_of
+from infra.packaging.assets import function_code
+from infra.packaging.bundle import RUNTIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from infra.deployment import Deployment, FlowDeployment
-    from infra.rights import Part
+    from infra.iam import Part
 
 ALIAS = "live"
 
