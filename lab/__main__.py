@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from lab import demo, failover, soak, up
+from lab import up
+from lab.drills import demo, failover, soak
 from mirrorless.errors import MirrorlessError
 
 INTERRUPTED = 130

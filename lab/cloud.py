@@ -2,7 +2,7 @@
 
     Lab(configuration)  start_servers()  ->  create_topics()  ->  start_flows()  ...  stop()
 
-Servers that die are restarted at their address, as a managed cluster's would be (`lab.supervisor`). Function
+Servers that die are restarted at their address, as a managed cluster's would be (`lab.servers.supervisor`). Function
 environments that die are Lambda's everyday life: the next event starts another.
 """
 
@@ -18,18 +18,18 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from infra.packaging import bundle
-from lab.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
-from lab.behaviour import LabBehaviour
-from lab.control import ControlPlane
-from lab.dynamodb import DynamoDbLocal
-from lab.faults import FAULTY_HANDLER, LAYER, Faults
-from lab.function import LambdaFunction
-from lab.kafka import KafkaCluster
-from lab.lambda_api import LambdaApi
-from lab.mapping_api import FunctionName
-from lab.mappings import EventSourceMappings
-from lab.server import Server
-from lab.supervisor import Supervisor
+from lab.esm.behaviour import LabBehaviour
+from lab.esm.lambda_api import LambdaApi
+from lab.esm.mapping_api import FunctionName
+from lab.esm.mappings import EventSourceMappings
+from lab.faults.faults import FAULTY_HANDLER, LAYER, Faults
+from lab.functions.control import ControlPlane
+from lab.functions.function import LambdaFunction
+from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
+from lab.servers.server import Server
+from lab.servers.supervisor import Supervisor
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration
 from mirrorless.errors import ConfigurationError

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from lab.artifacts import DEFAULT_KAFKA, kafka_jars
 from lab.cloud import PARTITIONS, Lab
+from lab.servers.artifacts import DEFAULT_KAFKA, kafka_jars
 from lab.state import StateFile
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError

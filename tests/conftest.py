@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 
 import infra  # noqa: F401 -- it chooses the Node that jsii starts on, before anybody imports aws_cdk
-from lab.artifacts import DEFAULT_KAFKA
-from lab.dynamodb import DynamoDbLocal
-from lab.kafka import KafkaCluster
+from lab.servers.artifacts import DEFAULT_KAFKA
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.settings import Tables
 from mirrorless.tables import definitions
 

@@ -14,10 +14,10 @@ from uuid import uuid4
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from lab.audit import wait_until_replicated
+from lab.audit.audit import wait_until_replicated
 from lab.cloud import FlowMapping, Lab, create_topics, function_name
-from lab.environment import Environment
-from lab.function import LambdaFunction
+from lab.functions.environment import Environment
+from lab.functions.function import LambdaFunction
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.config.flow import Flow
@@ -52,7 +52,7 @@ class Stage:
         topic = f"orders-{uuid4().hex[:8]}"
         create_topics(flow.source.bootstrap[0], [NewTopic(topic, PARTITIONS, 1)])
         mapping = lab.map_topic(flow, topic)
-        lab.mappings.wait_enabled(mapping.uuid)
+        lab.esm.mappings.wait_enabled(mapping.uuid)
         return cls(lab=lab, flow=flow, mapping=mapping)
 
     def __post_init__(self) -> None:

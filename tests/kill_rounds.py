@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from confluent_kafka import Producer
 
-from lab.dynamodb import DynamoDbLocal
-from lab.readout import read_topic, stable_ends
-from lab.translations import count_mistranslated
+from lab.audit.readout import read_topic, stable_ends
+from lab.audit.translations import count_mistranslated
+from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from mirrorless.verify.comparison import compare

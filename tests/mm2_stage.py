@@ -36,9 +36,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from lab.artifacts import DEFAULT_KAFKA
-from lab.behaviour import LabBehaviour
 from lab.cloud import Lab
+from lab.esm.behaviour import LabBehaviour
+from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.mm2.internal_records import Checkpoint

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from infra.guard.stateful import Resource
-from lab.behaviour import LabBehaviour
-from lab.dynamodb import DynamoDbLocal
-from lab.function import LambdaFunction
-from lab.lambda_api import LambdaApi
-from lab.mappings import EventSourceMappings
-from lab.timer import Timer
+from lab.esm.behaviour import LabBehaviour
+from lab.esm.lambda_api import LambdaApi
+from lab.esm.mappings import EventSourceMappings
+from lab.functions.function import LambdaFunction
+from lab.functions.timer import Timer
+from lab.servers.dynamodb import DynamoDbLocal
 from tests.assembly import Assembly
 from tests.gatekeeper import Gate
 from tests.iam import statements_of

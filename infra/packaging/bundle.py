@@ -139,7 +139,7 @@ def _cold_start_ms(folder: Path, function: str) -> float:
 
     The function itself would look for its clusters, so a probe with the function's imports and nothing else stands in.
     """
-    from lab.function import LambdaFunction  # noqa: PLC0415 - deployment must not need the lab
+    from lab.functions.function import LambdaFunction  # noqa: PLC0415 - deployment must not need the lab
 
     head = ast.parse((folder / f"{function}.py").read_text()).body
     imported = [ast.unparse(node) for node in head if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -25,8 +25,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from lab.dynamodb import DynamoDbLocal
-from lab.kafka import KafkaCluster
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.kafka_target import producer_config
 from mirrorless.jobs.copying import CHUNK_RECORDS, CopyResult, CopyTask, Range
 from mirrorless.settings import ClusterSettings, FlowSettings

@@ -25,7 +25,7 @@ from uuid import uuid4
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from lab.audit import audit_topic, totals, wait_until_replicated
+from lab.audit.audit import audit_topic, totals, wait_until_replicated
 from lab.cloud import Lab, create_topics
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
@@ -118,7 +118,7 @@ class Job:
             MASTER: "local[2,4]",
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT))),
-            "AWS_ENDPOINT_URL_DYNAMODB": lab.dynamodb.endpoint,
+            "AWS_ENDPOINT_URL_DYNAMODB": lab.servers.dynamodb.endpoint,
             "AWS_ACCESS_KEY_ID": "lab",
             "AWS_SECRET_ACCESS_KEY": "lab",
         }

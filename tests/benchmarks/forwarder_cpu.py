@@ -27,8 +27,8 @@ import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lab.dynamodb import DynamoDbLocal
-from lab.kafka import KafkaCluster
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
 from mirrorless.adapters.kafka.kafka_target import producer_config
 from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings

@@ -23,9 +23,9 @@ from statistics import median, quantiles
 import msgspec
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lab.dynamodb import DynamoDbLocal
-from lab.function import LambdaFunction
-from lab.kafka import KafkaCluster
+from lab.functions.function import LambdaFunction
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from tests.benchmarks.forwarder_cpu import Events

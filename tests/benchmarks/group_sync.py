@@ -29,7 +29,7 @@ from random import Random
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from lab.audit import wait_until_replicated
+from lab.audit.audit import wait_until_replicated
 from lab.cloud import Lab
 from mirrorless.config.loading import load
 from tests.mm2_stage import QUIET, Side

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from lab.translations import LoadedChains
+from lab.audit.translations import LoadedChains
 from tests.benchmarks.mm2_store import Sync, SyncStore, SyncWriter
 from tests.chains import LANE, MemoryChains, run
 

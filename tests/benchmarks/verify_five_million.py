@@ -23,8 +23,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from lab.dynamodb import DynamoDbLocal
-from lab.kafka import KafkaCluster
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
 from mirrorless.jobs.copying import CopyResult, CopyTask, Range

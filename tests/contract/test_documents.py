@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from lab.dynamodb import DynamoDbLocal
+from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
 from mirrorless.lane import FlowName
 from mirrorless.ports.documents import Documents

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.api_model import violations
+from lab.esm.api_model import violations
 from mirrorless.config import load
 
 EXAMPLE = Path(__file__).parents[2] / "replication.example.yaml"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.credentials import Credentials
 
-from lab.dynamodb import DynamoDbLocal
+from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains, parse_lane
 from mirrorless.adapters.dynamodb.dynamodb_direct import ask_directly
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders

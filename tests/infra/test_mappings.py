@@ -15,7 +15,7 @@ from constructs import Construct
 
 from infra.constructs.mappings import OWNER, map_topic, mapping_request, template_properties
 from infra.deployment import plan
-from lab.api_model import violations
+from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.topics.mappings import group_of

@@ -22,7 +22,7 @@ from infra.constructs.flow_function import ALIAS
 from infra.deployment import FlowDeployment, Place, plan
 from infra.iam import operator, secrets
 from infra.rights import Part
-from lab.api_model import violations
+from lab.esm.api_model import violations
 from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.config import load
 from mirrorless.config.cluster_section import Mtls, Scram

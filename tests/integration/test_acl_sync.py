@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cli import acl as acl_command
-from lab.dynamodb import DynamoDbLocal
-from lab.kafka import KafkaCluster
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
 from mirrorless.adapters.kafka.kafka_acls import KafkaAcls
 from mirrorless.adapters.kafka.kafka_topics import KafkaTopics

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from heartbeat_checkpoint import Wiring, handler
 
-from lab.dynamodb import DynamoDbLocal
-from lab.kafka import KafkaCluster
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
 from mirrorless.ports.groups import Committed, Place

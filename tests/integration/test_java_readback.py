@@ -23,10 +23,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lab.artifacts import DEFAULT_KAFKA, TEMPLATES, MissingTool, classpath, java_command, kafka_jars
-from lab.dynamodb import DynamoDbLocal
-from lab.event import EventDraft, EventSource, encode_record
-from lab.kafka import KafkaCluster
+from lab.esm.event import EventDraft, EventSource, encode_record
+from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, MissingTool, classpath, java_command, kafka_jars
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.lane import Lane
 from mirrorless.protocol.event import decode_event

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from lab.kafka import KafkaCluster
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
 from mirrorless.errors import Retriable
 from mirrorless.ports.groups import Committed, GroupIsActive

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from lab.kafka import KafkaCluster
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.kafka_records import KafkaRecords
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline

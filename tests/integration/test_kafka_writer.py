@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
-from lab.kafka import KafkaCluster
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.kafka_target import KafkaTarget, producer_config
 from mirrorless.adapters.kafka.kafka_writer import KafkaWriter
 from mirrorless.errors import Retriable

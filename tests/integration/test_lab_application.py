@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lab.application import Application, Place
 from lab.cloud import create_topics
-from lab.kafka import KafkaCluster
+from lab.drills.application import Application, Place
+from lab.servers.kafka import KafkaCluster
 
 pytestmark = pytest.mark.integration
 

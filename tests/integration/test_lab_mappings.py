@@ -21,14 +21,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from moto import mock_aws
 
-from lab.artifacts import DEFAULT_KAFKA
-from lab.behaviour import LabBehaviour
-from lab.destinations import Destinations
-from lab.invocation import Invocation, Status
-from lab.kafka import KafkaCluster
-from lab.mapping_api import ResourceConflictError, ResourceInUseError, ResourceNotFoundError
-from lab.mappings import EventSourceMappings
-from lab.membership import starting_positions
+from lab.esm.behaviour import LabBehaviour
+from lab.esm.destinations import Destinations
+from lab.esm.mapping_api import ResourceConflictError, ResourceInUseError, ResourceNotFoundError
+from lab.esm.mappings import EventSourceMappings
+from lab.esm.membership import starting_positions
+from lab.functions.invocation import Invocation, Status
+from lab.servers.artifacts import DEFAULT_KAFKA
+from lab.servers.kafka import KafkaCluster
 
 pytestmark = pytest.mark.integration
 
@@ -443,7 +443,7 @@ def test_a_poller_that_is_not_told_where_to_begin_asks_again(stage: Stage, monke
             consumer.get_watermark_offsets(refused.pop(), timeout=5)
         return starting_positions(consumer, *rest)
 
-    monkeypatch.setattr("lab.poller.starting_positions", begin)
+    monkeypatch.setattr("lab.esm.poller.starting_positions", begin)
     uuid = stage.create(BatchSize=10)
     stage.produce(20, partition=1)
     stage.drained(uuid)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab.faults import FAULTY_HANDLER, LAYER, Faults
-from lab.function import FunctionError, LambdaFunction
+from lab.faults.faults import FAULTY_HANDLER, LAYER, Faults
+from lab.functions.function import FunctionError, LambdaFunction
 
 if TYPE_CHECKING:
-    from lab.invocation import Invocation
+    from lab.functions.invocation import Invocation
 
 pytestmark = pytest.mark.integration
 

@@ -12,10 +12,10 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from lab.artifacts import DEFAULT_KAFKA
-from lab.dynamodb import DynamoDbLocal
-from lab.kafka import KafkaCluster
-from lab.server import ServerFailed
+from lab.servers.artifacts import DEFAULT_KAFKA
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
+from lab.servers.server import ServerFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,7 +227,7 @@ def test_stop_leaves_no_process_and_a_later_start_finds_the_data(tmp_path: Path)
 
 def test_a_cluster_id_may_begin_with_a_hyphen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One id in 64 does; taken for an option, it would make one first start in 64 fail."""
-    monkeypatch.setattr("lab.kafka.new_cluster_id", lambda: "-BQ3zZUlTXaXJxs3i3rwzg")
+    monkeypatch.setattr("lab.servers.kafka.new_cluster_id", lambda: "-BQ3zZUlTXaXJxs3i3rwzg")
     cluster = KafkaCluster(alias="hyphen", folder=tmp_path, version=VERSION)
     try:
         cluster.start()

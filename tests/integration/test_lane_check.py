@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
-from lab.dynamodb import DynamoDbLocal
+from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
 from mirrorless.adapters.kafka import kafka_gap
 from mirrorless.adapters.kafka.kafka_gap import KafkaSourceLog, joined

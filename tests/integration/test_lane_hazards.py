@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from lab.dynamodb import DynamoDbLocal
+from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.chain import RUNNING
 from mirrorless.errors import InDoubt, Retriable
 from mirrorless.protocol.steps import STEPS, Step

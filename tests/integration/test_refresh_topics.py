@@ -31,12 +31,12 @@ from confluent_kafka.admin import (
 )
 from msgspec.structs import replace
 
-from lab.behaviour import LabBehaviour
-from lab.dynamodb import DynamoDbLocal
-from lab.invocation import Invocation
-from lab.kafka import KafkaCluster
-from lab.lambda_api import LambdaApi
-from lab.mappings import EventSourceMappings
+from lab.esm.behaviour import LabBehaviour
+from lab.esm.lambda_api import LambdaApi
+from lab.esm.mappings import EventSourceMappings
+from lab.functions.invocation import Invocation
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from moto.server import ThreadedMotoServer
 
-from lab.kafka import KafkaCluster
-from lab.process import free_port
+from lab.servers.kafka import KafkaCluster
+from lab.servers.process import free_port
 from mirrorless.errors import MirrorlessError
 from mirrorless.settings import Authentication, ClusterSettings
 from tests.lane_stage import LaneStage

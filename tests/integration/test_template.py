@@ -21,8 +21,8 @@ from confluent_kafka.admin import NewTopic
 from infra.packaging import bundle, locked
 from infra.packaging.assets import LOCAL
 from lab.cloud import create_topics
-from lab.dynamodb import DynamoDbLocal
-from lab.kafka import KafkaCluster
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.lane import Lane
 from tests.assembly import assemble

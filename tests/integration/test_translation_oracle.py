@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from lab.kafka import KafkaCluster
+from lab.servers.kafka import KafkaCluster
 from mirrorless.errors import Retriable
 from mirrorless.protocol import steps
 from mirrorless.protocol.steps import STEPS, Step

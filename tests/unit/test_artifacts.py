@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab.artifacts import ArtifactsUnavailable, MissingTool, cache_folder, dynamodb_jars, java_command, kafka_jars
+from lab.servers.artifacts import (
+    ArtifactsUnavailable,
+    MissingTool,
+    cache_folder,
+    dynamodb_jars,
+    java_command,
+    kafka_jars,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab.process import ChildProcess, first_ephemeral_port, free_port, tail
+from lab.servers.process import ChildProcess, first_ephemeral_port, free_port, tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,7 +105,7 @@ def test_a_child_dies_with_us_even_by_sigkill_and_not_before(tmp_path: Path) -> 
     program = f"""
 import threading, time
 from pathlib import Path
-from lab.process import ChildProcess
+from lab.servers.process import ChildProcess
 
 children, threads = [], []
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from lab.audit import TopicAudit
-from lab.group_move import GroupFindings, Side, has_arrived, judge
+from lab.audit.audit import TopicAudit
+from lab.drills.group_move import GroupFindings, Side, has_arrived, judge
 from tests.chains import LANE, MemoryChains, run
 
 # Upstream 0, 1, 5 stand at 10, 11, 13 downstream; 7 did not arrive, and 14 is a stranger.

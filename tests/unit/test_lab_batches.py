@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lab.batches import (
+from lab.esm.batches import (
     RECORD_TOO_OLD,
     RETRIES_EXHAUSTED,
     Flight,
@@ -14,8 +14,8 @@ from lab.batches import (
     judge,
     too_old,
 )
-from lab.event import EncodedRecord
-from lab.invocation import Invocation, Status
+from lab.esm.event import EncodedRecord
+from lab.functions.invocation import Invocation, Status
 
 TOPIC = "orders"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lab.cloud import Lab
-from lab.control import ControlPlane
-from lab.function import LambdaFunction
+from lab.functions.control import ControlPlane
+from lab.functions.function import LambdaFunction
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
 

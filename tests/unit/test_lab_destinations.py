@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.destinations import Destinations
-from lab.mapping_api import InvalidParameterValueError, ResourceNotFoundError
-from lab.mappings import EventSourceMappings
+from lab.esm.destinations import Destinations
+from lab.esm.mapping_api import InvalidParameterValueError, ResourceNotFoundError
+from lab.esm.mappings import EventSourceMappings
 
 REQUEST = {
     "FunctionName": "forward",

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from lab.batches import PAYLOAD_TOO_LARGE
-from lab.buffers import Buffers
-from lab.event import PAYLOAD_LIMIT, EncodedRecord, EventDraft, EventSource, encode_event, encode_record
+from lab.esm.batches import PAYLOAD_TOO_LARGE
+from lab.esm.buffers import Buffers
+from lab.esm.event import PAYLOAD_LIMIT, EncodedRecord, EventDraft, EventSource, encode_event, encode_record
 
 CREATE_TIME, LOG_APPEND_TIME = 1, 2
 

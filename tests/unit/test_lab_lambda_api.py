@@ -13,10 +13,10 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from lab.behaviour import LabBehaviour
-from lab.invocation import Invocation
-from lab.lambda_api import LambdaApi, Pace
-from lab.mappings import EventSourceMappings
+from lab.esm.behaviour import LabBehaviour
+from lab.esm.lambda_api import LambdaApi, Pace
+from lab.esm.mappings import EventSourceMappings
+from lab.functions.invocation import Invocation
 from tests.flow_stage import eventually
 
 # Nobody listens there: the pollers wait for a cluster, which no test here needs.
@@ -152,7 +152,7 @@ def test_tags_are_kept_and_changed(opened: Open) -> None:
 def test_a_list_comes_in_pages_and_no_mapping_is_missed_or_told_twice(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.lambda_api.PAGE", 3)
+    monkeypatch.setattr("lab.esm.lambda_api.PAGE", 3)
     client = opened(MANY)
     made = {client.create_event_source_mapping(**request(f"topic-{number}"))["UUID"] for number in range(5)}
     client.create_event_source_mapping(**request("others", FunctionName="other"))

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from lab.behaviour import LabBehaviour
-from lab.mapping_api import (
+from lab.esm.behaviour import LabBehaviour
+from lab.esm.mapping_api import (
     InvalidParameterValueError,
     PollingOptions,
     ValidationError,

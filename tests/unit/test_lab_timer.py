@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab.invocation import Invocation, Status
-from lab.timer import Timer
+from lab.functions.invocation import Invocation, Status
+from lab.functions.timer import Timer
 from tests.flow_stage import eventually
 
 EVENT = {"flow": {"flow": "a->b"}, "topics": ["käse"]}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lab.api_model import violations
-from lab.mapping_api import settings_of_create, settings_of_update
+from lab.esm.api_model import violations
+from lab.esm.mapping_api import settings_of_create, settings_of_update
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.throttle import Throttle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.translations import LoadedChains, count_mistranslated, expectations
+from lab.audit.translations import LoadedChains, count_mistranslated, expectations
 from mirrorless.verify.comparison import Seen, compare
 from tests.chains import LANE, MemoryChains, run
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 
 from infra.packaging import bundle
-from lab.behaviour import LabBehaviour
 from lab.cloud import function_name
-from lab.function import LambdaFunction
-from lab.mappings import EventSourceMappings
+from lab.esm.behaviour import LabBehaviour
+from lab.esm.mappings import EventSourceMappings
+from lab.functions.function import LambdaFunction
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 

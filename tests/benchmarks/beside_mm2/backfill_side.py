@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.server import Server
+from lab.servers.server import Server
 from mirrorless.config.loading import load
 from mirrorless.jobs.files import REQUEST
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request

@@ -10,8 +10,8 @@ from pathlib import Path
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from lab.dynamodb import DynamoDbLocal
-from lab.kafka import KafkaCluster
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.settings import Tables
 from mirrorless.tables import definitions
 

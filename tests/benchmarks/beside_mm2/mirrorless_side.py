@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from lab.server import Server
+from lab.servers.server import Server
 from tests.benchmarks.beside_mm2 import cpu
 from tests.benchmarks.beside_mm2.aws_stand_in import READY, Request
 from tests.benchmarks.beside_mm2.clusters import Ground

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
-from lab.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, java_command, resolve
-from lab.server import Server
+from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, java_command, resolve
+from lab.servers.server import Server
 from tests.benchmarks.beside_mm2 import cpu
 from tests.benchmarks.beside_mm2.clusters import Ground
 

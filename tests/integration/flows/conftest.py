@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from lab.artifacts import DEFAULT_KAFKA
-from lab.behaviour import LabBehaviour
 from lab.cloud import Lab
+from lab.esm.behaviour import LabBehaviour
+from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.config.loading import load
 from tests.flow_stage import Stage
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lab.dynamodb import DynamoDbLocal
+from lab.servers.dynamodb import DynamoDbLocal
 from spark.spark_lanes import MASTER, spark_session
 
 ROOT = Path(__file__).parents[3]

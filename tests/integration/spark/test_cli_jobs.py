@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cli.main import main
-from lab.dynamodb import DynamoDbLocal
-from lab.kafka import KafkaCluster
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
 from mirrorless.settings import Tables
 from tests.readback import read_topic
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.dynamodb import DynamoDbLocal
+from lab.servers.dynamodb import DynamoDbLocal
 from tests.kill_rounds import kill_round
 from tests.lane_stage import LaneStage
 

@@ -16,7 +16,7 @@ import pytest
 
 from infra.constructs import spark_plan
 from infra.packaging import locked, spark_archive
-from lab.dynamodb import DynamoDbLocal
+from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from tests.lane_stage import LaneStage
 from tests.spark_cluster import submitted

@@ -1,0 +1,182 @@
+"""Did every record arrive once, in order, byte for byte, and does every offset translate? Both clusters, read whole.
+
+Per topic-partition, and in total:
+
+    source, target   visible records (read_committed) on either side
+    lost, duplicated, reordered, different   see `verify.comparison`: each fault is of exactly one kind
+    mistranslated    upstream offsets that the map places wrongly or does not find back, see `lab.audit.translations`
+
+Records are equal when their key, value, headers (in order) and timestamp are, as bytes; null is not empty. The
+timestamp's type is not compared: the target never rewrites a timestamp, so there it is always the creator's.
+
+The audit asks the clusters and the map, never the forwarder. It presumes that nothing was compacted or expired between
+the copy and the audit: nobody could tell that from a loss.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+from rich.table import Table
+
+from lab.audit.readout import read_topic, stable_ends
+from lab.audit.translations import count_mistranslated
+from lab.cloud import FlowMapping, Lab
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.chain import Chains
+from mirrorless.config.flow import Flow
+from mirrorless.lane import Lane
+from mirrorless.verify.comparison import compare
+
+FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")
+LOOK_EVERY_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What the audit found in one topic-partition."""
+
+    flow: str
+    topic: str
+    partition: int
+    source: int
+    target: int
+    lost: int
+    duplicated: int
+    reordered: int
+    different: int
+    mistranslated: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAudit:
+    """What the audit found in one topic of one flow."""
+
+    rows: list[Row]
+    upstream: Mapping[int, Sequence[int]]
+    """Upstream offsets of the visible records, by partition, in order."""
+    upstream_of: Mapping[int, Mapping[int, int]]
+    """By partition: the downstream offset of each record that arrived, and the upstream offset of its original."""
+
+
+def audit_topic(lab: Lab, flow: Flow, topic: str) -> TopicAudit:
+    """Audit one topic of a flow of the lab, everything replicated. See `audit`."""
+    return audit(flow, topic, DynamoDbChains(lab.servers.dynamodb.client(), lab.tables.offset_map))
+
+
+def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0) -> TopicAudit:
+    """Read the topic and its remote topic whole, compare them, and translate every offset.
+
+    Args:
+        flow: with clusters at addresses that answer.
+        topic: its name on the source.
+        chains: the store of the offset map.
+        seed: of the sample of offsets that is translated through the store.
+
+    Raises:
+        Retriable: a cluster or the store fails, or an open transaction hides records.
+        LookupError: the source topic is not there.
+    """
+    remote_topic = flow.remote_topic(topic)
+    source_cluster, target_cluster = flow.source.bootstrap[0], flow.target.bootstrap[0]
+    source_ends, target_ends = stable_ends(source_cluster, topic), stable_ends(target_cluster, remote_topic)
+    if not source_ends:
+        raise LookupError(f"{flow.name}: there is no topic {topic} at {source_cluster} to audit")
+    written = read_topic(source_cluster, topic, source_ends)
+    arrived = read_topic(target_cluster, remote_topic, target_ends)
+    rows = []
+    originals: dict[int, dict[int, int]] = {}
+    for partition in sorted(written.keys() | arrived.keys()):
+        upstream, downstream = written.get(partition, []), arrived.get(partition, [])
+        found = compare(upstream, downstream)
+        originals[partition] = {target.offset: source.offset for source, target in found.pairs}
+        mistranslated = count_mistranslated(
+            chains,
+            Lane(flow.name, topic, partition),
+            upstream=[each.offset for each in upstream],
+            places={source.offset: target.offset for source, target in found.pairs},
+            end=source_ends.get(partition, 0),
+            seed=seed + partition,
+        )
+        rows.append(
+            Row(
+                flow=str(flow.name),
+                topic=topic,
+                partition=partition,
+                source=len(upstream),
+                target=len(downstream),
+                lost=found.lost,
+                duplicated=found.duplicated,
+                reordered=found.reordered,
+                different=found.different,
+                mistranslated=mistranslated,
+            )
+        )
+    return TopicAudit(
+        rows=rows,
+        upstream={partition: [each.offset for each in records] for partition, records in written.items()},
+        upstream_of=originals,
+    )
+
+
+def wait_until_replicated(lab: Lab, mappings: Iterable[FlowMapping], *, deadline: float) -> None:
+    """Wait until every mapping has committed everything that its source topic holds; producers are done.
+
+    Args:
+        lab: where the mappings run.
+        mappings: those to wait for.
+        deadline: on the clock of `time.monotonic`.
+
+    Raises:
+        TimeoutError: naming the mapping and its lag by partition, or what its cluster says.
+    """
+    pause = threading.Event()
+    for mapping in mappings:
+        while obstacle := _obstacle(lab, mapping):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{mapping.flow} {mapping.topic} is not replicated in time: {obstacle}")
+            pause.wait(LOOK_EVERY_SECONDS)
+
+
+def _obstacle(lab: Lab, mapping: FlowMapping) -> str:
+    """Why a mapping is not done; empty when it is."""
+    try:
+        lag = lab.esm.mappings.lag(mapping.uuid)
+    except KafkaException as exc:
+        return str(exc)  # a killed broker is on its way back; the deadline decides
+    if not lag:
+        return "its partitions are not known yet"
+    left = {partition: offsets for partition, offsets in lag.items() if offsets}
+    return f"offsets to go, by partition: {left}" if left else ""
+
+
+def totals(rows: Iterable[Row]) -> dict[str, int]:
+    """`records` of the source, and each kind of finding, over all rows."""
+    rows = list(rows)
+    sums = {finding: sum(getattr(row, finding) for row in rows) for finding in FINDINGS}
+    return {"records": sum(row.source for row in rows), **sums}
+
+
+def table(rows: Iterable[Row]) -> Table:
+    """The rows and their totals, for a terminal: what is not 0 stands out."""
+    rows = list(rows)
+    shown = Table(title="every record, read back from both clusters", title_justify="left", show_footer=True)
+    shown.add_column("flow", "total", no_wrap=True)
+    shown.add_column("topic-partition", no_wrap=True)
+    sums = totals(rows)
+    for name, count in (("source", sums["records"]), ("target", sum(row.target for row in rows))):
+        shown.add_column(name, f"{count:,}", justify="right")
+    for finding in FINDINGS:
+        shown.add_column(finding, _marked(sums[finding]), justify="right")
+    for row in rows:
+        findings = (_marked(getattr(row, finding)) for finding in FINDINGS)
+        shown.add_row(row.flow, f"{row.topic}-{row.partition}", f"{row.source:,}", f"{row.target:,}", *findings)
+    return shown
+
+
+def _marked(count: int) -> str:
+    return f"[bold red]{count:,}[/]" if count else "0"

@@ -1,0 +1,228 @@
+"""What is the drill of a failover? A flow, an outage, a move, a reconcile, a return, and an account of every record.
+
+Only the commands that an operator would give touch the flow: hold, reconcile. All else is what applications do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.audit.audit import wait_until_replicated
+from lab.audit.failover_audit import FINDINGS, TopicFindings, audit_failover, read_whole
+from lab.audit.readout import stable_ends
+from lab.cloud import Lab
+from lab.drills.application import Application
+from lab.drills.group_move import MovingGroup, Side, judge
+from lab.drills.job_process import JobProcess
+from lab.drills.workload import SHAPES, Workload
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.chain import Stop
+from mirrorless.config.flow import Flow
+from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
+from mirrorless.lane import Lane
+from mirrorless.protocol.positions import STATES_MS
+from mirrorless.settings import decode_settings
+from mirrorless.verify.comparison import Seen
+
+POLICIES: Mapping[str, Policy] = {"orders": "replay", "payments": "quarantine"}
+"""Of the orphans of each topic that the demonstration writes to."""
+LIVE_SECONDS, AWAY_SECONDS, BACK_SECONDS = 10.0, 10.0, 5.0
+GROUP = "shop"
+PATIENCE_SECONDS = 240.0
+RECONCILED_WITHIN_SECONDS = 600.0
+"""Half a minute on an idle machine; Spark starts slowly on a busy one."""
+
+
+@dataclass(slots=True)
+class Drill:
+    """The drill itself, on a lab that is not started yet."""
+
+    lab: Lab
+    records: int
+    seed: int
+    page: Path | None = None
+    _over: threading.Event = field(init=False, default_factory=threading.Event)
+
+    @property
+    def flow(self) -> Flow:
+        """The one flow."""
+        return self.lab.flows[0]
+
+    def run(self) -> dict[str, Any]:
+        """Do everything; the report for machines."""
+        lab, group = self.lab, None
+        lab.start_servers()
+        self._workload("source", 1, 1.0).create_topics()
+        lab.start_flows()
+        group = self._group()
+
+        self._together(self._workload("source", self.records, LIVE_SECONDS), group, "source", 0.7)
+        self._replicated()
+        lab.say(
+            f"[bold]group {GROUP}[/]: it leaves {self.flow.name.source}; its offsets are on {self.flow.name.target} "
+            f"after {group.await_offsets('target', seconds=PATIENCE_SECONDS):.1f} s"
+        )
+        orphans = self._lose_the_source()
+        held_at = self._hold()
+        self._together(self._workload("target", self.records // 3, AWAY_SECONDS), group, "target", 0.8)
+        lab.say(f"[bold]{self.flow.name.target}[/]: producers and the group have worked here; both stop")
+        self._bring_back(held_at)
+        found = self._reconcile()
+        self._together(self._workload("source", self.records // 5, BACK_SECONDS), group, "source", 0.0)
+        self._replicated()
+        lab.say("replicated; reading both clusters whole")
+        return self._account(group, orphans, found)
+
+    # The parts
+
+    def _lose_the_source(self) -> dict[str, dict[int, list[Seen]]]:
+        """Write what never leaves the source; its records, by topic and partition, read when nobody else reads."""
+        lab, source = self.lab, self.flow.source.bootstrap[0]
+        mappings = [each for each in lab.flow_mappings if each.topic in POLICIES]
+        for mapping in mappings:
+            lab.esm.mappings.hold(mapping.uuid)
+        before = {topic: stable_ends(source, topic) for topic in POLICIES}
+        self._workload("source", self.records // 20, 0.5).produce()
+        orphans = {
+            topic: {
+                partition: [each for each in seen if each.offset >= before[topic][partition]]
+                for partition, seen in read_whole(source, topic).items()
+            }
+            for topic in POLICIES
+        }
+        made = sum(len(seen) for topic in orphans.values() for seen in topic.values())
+        cluster = lab.clusters[self.flow.name.source]
+        lab.servers.supervisor.hold(cluster)
+        cluster.kill()
+        lab.say(f"[bold]outage[/]: {self.flow.name.source} is killed (-9); {made:,} records never left it")
+        return orphans
+
+    def _hold(self) -> float:
+        """What `mirrorless lanes hold` does; when it was done."""
+        orders = DynamoDbLaneOrders(self.lab.dynamodb.client(), self.lab.tables.lanes)
+        now = time.time_ns() // 1_000_000
+        for topic in POLICIES:
+            for partition in range(SHAPES[topic].partitions):
+                stop = Stop(reason="held", upstream_offset=0, detail="failover", at=now)
+                orders.stop(Lane(self.flow.name, topic, partition), stop)
+        self.lab.say(
+            f"the lanes of {self.flow.name} are held; producers and the group go on on {self.flow.name.target}"
+        )
+        return time.monotonic()
+
+    def _bring_back(self, held_at: float) -> None:
+        """The source is back, with all that it had acknowledged."""
+        seen_at = held_at + STATES_MS / 1000
+        if time.monotonic() < seen_at:
+            self.lab.say("waiting until the minute is over in which a warm function may not know that it is held")
+            self._over.wait(seen_at - time.monotonic())
+        # What the poller had read before the outage is delivered now, and finds its lanes held.
+        for mapping in self.lab.flow_mappings:
+            self.lab.mappings.release(mapping.uuid)
+        cluster = self.lab.clusters[self.flow.name.source]
+        self.lab.supervisor.release(cluster)
+        cluster.start()
+        self.lab.say(f"[bold]{self.flow.name.source}[/] is back")
+
+    def _reconcile(self) -> dict[str, Any]:
+        settings = decode_settings(self.flow.function_settings_json())
+        request = JobRequest(
+            run_id=f"reconcile-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-demo",
+            flow=settings,
+            topics=tuple(POLICIES),
+            options=ReconcileOptions(policies=dict(POLICIES), groups=(GROUP,)),
+        )
+        variables = {
+            "AWS_ENDPOINT_URL_DYNAMODB": self.lab.dynamodb.endpoint,
+            "AWS_ACCESS_KEY_ID": "lab",
+            "AWS_SECRET_ACCESS_KEY": "lab",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        job = JobProcess(request, folder=self.lab.folder / "jobs" / request.run_id, variables=variables)
+        self.page = job.page
+        self.lab.say("[bold]reconcile[/]: it runs on Spark")
+        found = job.run(lambda phase: self.lab.say(f"reconcile: {phase}"), seconds=RECONCILED_WITHIN_SECONDS)
+        self.lab.say(f"[bold]reconcile[/]: {found['report']['verdict']}")
+        return found
+
+    def _account(
+        self, group: MovingGroup, orphans: Mapping[str, Mapping[int, Sequence[Seen]]], found: dict[str, Any]
+    ) -> dict[str, Any]:
+        chains = self._chains()
+        audits: list[TopicFindings] = [
+            audit_failover(self.flow, topic, policy, orphans[topic], chains) for topic, policy in POLICIES.items()
+        ]
+        reads = group.application.reads
+        source = reads.get(self.flow.source.bootstrap[0], Counter())
+        target = reads.get(self.flow.target.bootstrap[0], Counter())
+        names = {self.flow.remote_topic(topic): topic for topic in POLICIES}
+        read = judge(
+            {each.topic: each.audit for each in audits},
+            source,
+            {((names[topic], partition), offset): count for ((topic, partition), offset), count in target.items()},
+        )
+        sums = {name: sum(getattr(each, name) for each in audits) for name in ("records", *FINDINGS)}
+        return {
+            "totals": {
+                **sums,
+                "reread": read["reread"],
+                "skipped": read["skipped"],
+                "orphans": found["totals"]["orphans"],
+                "orphans_made": sum(each.orphans for each in audits),
+                "copied_back": found["totals"]["copied_back"],
+                "copied_back_ratio": found["totals"]["copied_back_ratio"],
+                "reconciled": found["clean"],
+            },
+            "topics": [{name: value for name, value in asdict(each).items() if name != "audit"} for each in audits],
+            "reconcile": {name: found[name] for name in ("totals", "lanes", "groups", "troubles")},
+        }
+
+    # Who works
+
+    def _workload(self, side: Side, records: int, seconds: float) -> Workload:
+        self.seed += 1
+        cluster = self.flow.source if side == "source" else self.flow.target
+        name: Callable[[str], str] = str if side == "source" else self.flow.remote_topic
+        return Workload(
+            cluster.bootstrap[0], records=records, seed=self.seed, seconds=seconds, topics=list(POLICIES), name=name
+        )
+
+    def _together(self, workload: Workload, group: MovingGroup, side: Side, part: float) -> None:
+        """Produce, while the group reads: until a part is produced, or, at the very end, all of it."""
+        with ThreadPoolExecutor(1) as pool:
+            producing = pool.submit(workload.produce)
+            try:
+                if part:
+                    group.read(side, at_least=1, until=lambda: workload.progress >= part, seconds=PATIENCE_SECONDS)
+                else:
+                    producing.result()
+                    self._replicated()  # what was written again belongs to what the group reads to its end
+                    group.read_to_end(produced=producing.done, seconds=PATIENCE_SECONDS)
+            except BaseException:
+                workload.stop()
+                raise
+            producing.result()
+
+    def _replicated(self) -> None:
+        mappings = [each for each in self.lab.flow_mappings if each.topic in POLICIES]
+        wait_until_replicated(self.lab, mappings, deadline=time.monotonic() + PATIENCE_SECONDS)
+
+    def _group(self) -> MovingGroup:
+        return MovingGroup(
+            flow=self.flow,
+            partitions={topic: SHAPES[topic].partitions for topic in POLICIES},
+            chains=self._chains(),
+            application=Application(GROUP),
+            over=self._over,
+        )
+
+    def _chains(self) -> DynamoDbChains:
+        return DynamoDbChains(self.lab.dynamodb.client(), self.lab.tables.offset_map)

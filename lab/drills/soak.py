@@ -1,0 +1,255 @@
+"""Does it hold for hours? Many short runs, each with its own seed, its own faults and a full audit.
+
+    python -m lab soak               all seeds that are not done yet; Ctrl-C and start again at will
+    python -m lab soak --seed 7      one of them, again
+    python -m lab soak --count 8     the first eight, as `make test` does
+
+One lab serves all runs; each run has its own topic, mapping and lanes. The result of a complete soak is written to
+docs/soak.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from lab.audit.audit import FINDINGS, LOOK_EVERY_SECONDS, audit_topic, totals, wait_until_replicated
+from lab.cloud import Lab
+from lab.drills.stream import RecordStream
+from lab.faults.injector import Injector
+from lab.faults.schedule import Schedule, draw
+from lab.servers.artifacts import DEFAULT_KAFKA
+from mirrorless.config.flow import Flow
+from mirrorless.config.loading import load
+from mirrorless.errors import Retriable
+
+REPOSITORY = Path(__file__).parent.parent
+SEEDS = 64
+RECORDS = 13_000
+"""Produced in one run; some 80 % of them in transactions that are not aborted."""
+RUN_SECONDS = 240.0
+"""After which a run that has not replicated everything has failed."""
+
+CONFIGURATION = """
+clusters:
+  source: {bootstrap.servers: source.example.com:9092, region: us-east-1}
+  target: {bootstrap.servers: target.example.com:9092, region: eu-west-1}
+flows:
+  source->target:
+    topics: [soak]
+    transaction.timeout.ms: 3000
+    function: {timeout.seconds: 6}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What one seed came to."""
+
+    seed: int
+    records: int
+    lost: int
+    duplicated: int
+    reordered: int
+    different: int
+    mistranslated: int
+    faults: dict[str, int]
+    """Faults carried out, by kind and step."""
+    broker_restarts: int
+    cold_starts: int
+    seconds: float
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not any(getattr(self, finding) for finding in FINDINGS)
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Register `python -m lab soak`."""
+    parser = subparsers.add_parser("soak", help="run random fault schedules and audit each")
+    parser.add_argument("--seed", type=int, help="run this one only, whether done or not")
+    parser.add_argument("--count", type=int, default=SEEDS, help="how many seeds, from 1")
+    parser.add_argument("--records", type=int, default=RECORDS, help="per seed")
+    parser.add_argument("--kafka", default=os.environ.get("KAFKA") or DEFAULT_KAFKA, metavar="VERSION")
+    parser.add_argument("--progress", type=Path, default=REPOSITORY / "soak-progress.json", metavar="FILE")
+    parser.add_argument("--fresh", action="store_true", help="forget what is done")
+    parser.add_argument("--report", type=Path, help="write the page of results there when all seeds are done")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run what is left; 0 if every seed is clean."""
+    seeds = [arguments.seed] if arguments.seed is not None else range(1, arguments.count + 1)
+    progress = {} if arguments.fresh or arguments.seed is not None else _read(arguments.progress)
+    left = [seed for seed in seeds if str(seed) not in progress]
+    say(f"{len(left)} of {len(seeds)} seeds to run on Kafka {arguments.kafka}, {arguments.records:,} records each")
+    with Soak(kafka_version=arguments.kafka) as soak:
+        for seed in left:
+            result = soak.run(draw(seed, records=arguments.records))
+            progress[str(seed)] = asdict(result)
+            if arguments.seed is None:
+                _write(arguments.progress, progress)
+    results = [RunResult(**progress[str(seed)]) for seed in seeds]
+    print(summary(results))
+    clean = all(result.clean for result in results)
+    if arguments.report and clean:
+        arguments.report.write_text(report(results, arguments.kafka))
+    return 0 if clean else 1
+
+
+class Soak:
+    """A lab that runs one schedule after the other. A context manager: leaving it stops everything."""
+
+    def __init__(self, *, kafka_version: str, folder: Path | None = None) -> None:
+        self._folder = folder or REPOSITORY / ".lab" / f"soak-{os.getpid()}"
+        self._lab = Lab(
+            configuration=load(CONFIGURATION),
+            folder=self._folder,
+            kafka_version=kafka_version,
+            zombies=True,
+            inject_faults=True,
+            control=False,
+            say=lambda _: None,
+        )
+        self._failed = False
+
+    def __enter__(self) -> Self:
+        try:
+            self._lab.start_servers()
+            self._lab.create_topics(1)
+            self._lab.start_flows()
+        except BaseException:
+            self._lab.stop()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._lab.stop()
+        if self._failed or exc[0] is not None:
+            say(f"logs are kept in {self._folder}")
+        else:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def run(self, schedule: Schedule) -> RunResult:
+        """Run one schedule and audit it."""
+        began = time.monotonic()
+        lab, flow = self._lab, self._lab.flows[0]
+        function = next(iter(lab.functions.values()))
+        restarts, cold_starts = lab.servers.supervisor.restarts, function.cold_starts
+        topic = f"soak-{schedule.seed}-{int(time.time())}"
+        stream = RecordStream(flow.source.bootstrap[0], topic, schedule)
+        stream.create_topic()
+        mapping = lab.map_topic(flow, topic, **_options(schedule))
+        lab.esm.mappings.wait_enabled(mapping.uuid)
+        injector = Injector(lab=lab, flow=flow, mapping=mapping, faults=schedule.faults, progress=stream.progress)
+        injector.start()
+        stream.produce()
+        injector.finish()
+        wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
+        lab.unmap_topic(mapping)
+        counts = self._audited(flow, topic, deadline=began + RUN_SECONDS)
+        result = RunResult(
+            seed=schedule.seed,
+            records=counts["records"],
+            **{finding: counts[finding] for finding in FINDINGS},
+            faults=dict(Counter(injector.carried_out)),
+            broker_restarts=lab.servers.supervisor.restarts - restarts,
+            cold_starts=function.cold_starts - cold_starts,
+            seconds=round(time.monotonic() - began, 1),
+        )
+        self._failed = self._failed or not result.clean
+        told = ", ".join(f"{kind} x{count}" if count > 1 else kind for kind, count in result.faults.items())
+        verdict = "clean" if result.clean else str({finding: getattr(result, finding) for finding in FINDINGS})
+        say(f"seed {result.seed:3}: {verdict}; {result.records:,} records, {result.seconds:.0f} s; {told}")
+        return result
+
+    def _audited(self, flow: Flow, topic: str, *, deadline: float) -> dict[str, int]:
+        """The audit's totals; a server that was killed last may still be on its way back."""
+        pause = threading.Event()
+        while True:
+            try:
+                return totals(audit_topic(self._lab, flow, topic).rows)
+            except Retriable:
+                if time.monotonic() > deadline:
+                    raise
+            pause.wait(LOOK_EVERY_SECONDS)
+
+
+def _options(schedule: Schedule) -> dict[str, Any]:
+    """The mapping's settings of a schedule, in the API's names."""
+    return {
+        "BatchSize": schedule.batch_size,
+        "MaximumBatchingWindowInSeconds": schedule.window_seconds,
+        "ProvisionedPollerConfig": {"MinimumPollers": schedule.pollers, "MaximumPollers": schedule.pollers},
+        "FunctionResponseTypes": ["ReportBatchItemFailures"] if schedule.partial_responses else [],
+    }
+
+
+def summary(results: Iterable[RunResult]) -> str:
+    """One line of totals."""
+    results = list(results)
+    totals = ", ".join(f"{sum(getattr(each, finding) for each in results)} {finding}" for finding in FINDINGS)
+    records = sum(each.records for each in results)
+    faults = sum(sum(each.faults.values()) for each in results)
+    return f"{len(results)} schedules, {records:,} records, {faults} faults: {totals}"
+
+
+def report(results: Iterable[RunResult], kafka_version: str) -> str:
+    """The page of a complete soak."""
+    results = list(results)
+    faults = Counter[str]()
+    for result in results:
+        faults.update(result.faults)
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    restarts, cold_starts = sum(each.broker_restarts for each in results), sum(each.cold_starts for each in results)
+    lines = [
+        "# The last complete soak",
+        "",
+        f"`make soak` on Kafka {kafka_version}, {day}, two cores: {summary(results)}.",
+        f"Servers were restarted {restarts} times, execution environments started {cold_starts} times.",
+        "Lab brokers look for timed-out transactions every second, Kafka's default is 10 s",
+        "(`transaction.abort.timed.out.transaction.cleanup.interval.ms`): most of a run would be waiting for them.",
+        "",
+        "Each schedule is drawn from its seed (`make soak SEED=7` replays one); what is counted says `lab/audit/audit.py`.",
+        "",
+        "| fault | carried out |",
+        "| --- | --- |",
+        *(f"| {kind} | {count} |" for kind, count in sorted(faults.items())),
+        "",
+        "| seed | records | " + " | ".join(FINDINGS) + " | faults | restarts | cold starts | seconds |",
+        "| --- " * (len(FINDINGS) + 6) + "|",
+        *(_row([each.seed, each.records, *(getattr(each, finding) for finding in FINDINGS)], each) for each in results),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(findings: Iterable[int], result: RunResult) -> str:
+    rest = (sum(result.faults.values()), result.broker_restarts, result.cold_starts, round(result.seconds))
+    return "| " + " | ".join(map(str, (*findings, *rest))) + " |"
+
+
+def say(text: str) -> None:
+    """One line for whoever watches, at once."""
+    print(f"soak: {text}", file=sys.stderr, flush=True)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _write(path: Path, progress: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(progress, indent=1))
+    draft.replace(path)

@@ -1,0 +1,55 @@
+"""What does the lab do where AWS documents nothing? One named switch for each such choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from lab.esm.event import NullHeaderValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabBehaviour:
+    """Choices of the lab's event source mapping. None of them is promised by AWS: test under more than one.
+
+    Attributes:
+        mixed_partitions: a payload may hold several partitions of the topic; otherwise one partition per payload.
+        isolation_level: what the poller's consumer reads; AWS does not say.
+        null_header_value: how a header without a value is written in the event.
+        assignor: librdkafka's `partition.assignment.strategy`; eager `range` is the Java client's default.
+        on_demand_pollers: pollers of an on-demand mapping (AWS scales them by lag; the lab does not).
+        on_demand_retries_with_destination: retries of an on-demand mapping that has a destination; -1 is for ever.
+        retry_initial_s: pause before the first retry of a batch; doubled for each further one.
+        retry_max_s: the longest such pause.
+        bisect_consumes_retry: whether splitting a failed batch counts as a retry of its halves (for Kinesis: no).
+        creation_delay_s: from creation to the first poll; minutes at AWS.
+        update_delay_s: how long an update stops polling; up to 90 s at AWS.
+        stop_grace_s: how long a stopping poller waits for running invocations, so that it can commit them.
+        session_timeout_s: after how long the cluster gives a silent poller's partitions away.
+        max_poll_interval_s: AWS caps the function at 14 minutes, which suggests 15 here.
+        metadata_refresh_s: how soon a poller sees new partitions.
+        control_calls_per_second: requests that `lab.esm.lambda_api` answers; one more is 429. AWS documents 15 for all
+            calls of an account and region together, and not how many of them it lets pass at once: here one second's.
+    """
+
+    mixed_partitions: bool = True
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    null_header_value: NullHeaderValue = "null"
+    assignor: Literal["range", "roundrobin", "cooperative-sticky"] = "range"
+    on_demand_pollers: int = 1
+    on_demand_retries_with_destination: int = -1
+    retry_initial_s: float = 0.2
+    retry_max_s: float = 5.0
+    bisect_consumes_retry: bool = False
+    creation_delay_s: float = 0.0
+    update_delay_s: float = 0.0
+    stop_grace_s: float = 5.0
+    session_timeout_s: float = 10.0
+    max_poll_interval_s: float = 900.0
+    metadata_refresh_s: float = 10.0
+    control_calls_per_second: float = 15.0
+
+    def retry_pause_s(self, failures: int) -> float:
+        """How long to wait after so many failures in a row (at least 1)."""
+        return float(min(self.retry_max_s, self.retry_initial_s * 2 ** min(failures - 1, 16)))

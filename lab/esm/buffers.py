@@ -1,0 +1,136 @@
+"""Which fetched records make the next payload, and when is it due? One poller's buffers, without any clock or socket.
+
+A payload is due when its first record has waited for the batching window, when BatchSize records are there, or when
+6 MB of JSON are. A partition whose last batch is still under way is *busy*: its records wait, so that there is never
+more than one batch in flight per partition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lab.esm.batches import PAYLOAD_TOO_LARGE, Flight
+from lab.esm.event import PAYLOAD_LIMIT, EventDraft
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lab.esm.event import EncodedRecord, EventSource
+
+
+@dataclass(slots=True)
+class LaneBuffer:
+    """The records of one partition that wait for their payload, with their arrival times."""
+
+    records: deque[tuple[float, EncodedRecord]] = field(default_factory=deque)
+    size: int = 0
+    busy: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether a batch may be taken from here now."""
+        return bool(self.records) and not self.busy
+
+    def take(self) -> EncodedRecord:
+        """Remove the oldest record."""
+        _, record = self.records.popleft()
+        self.size -= len(record.body) + 1
+        return record
+
+
+@dataclass(slots=True, kw_only=True)
+class Buffers:
+    """A poller's assigned partitions and what was fetched of them.
+
+    Attributes:
+        source: where events of these records say they come from.
+        batch_size: records per payload, at most.
+        window_s: how long a payload waits for more after its first record arrived.
+        mixed: whether a payload may hold several partitions.
+        limit: bytes of one serialized event, at most.
+    """
+
+    source: EventSource
+    batch_size: int
+    window_s: float
+    mixed: bool
+    limit: int = PAYLOAD_LIMIT
+    lanes: dict[int, LaneBuffer] = field(default_factory=dict)
+
+    def assign(self, partitions: Iterable[int]) -> None:
+        """These partitions are ours now; their buffers are empty."""
+        for partition in partitions:
+            self.lanes[partition] = LaneBuffer()
+
+    def revoke(self, partitions: Iterable[int]) -> None:
+        """These partitions are ours no longer; what was buffered of them is forgotten."""
+        for partition in partitions:
+            self.lanes.pop(partition, None)
+
+    def put(self, record: EncodedRecord, arrived: float) -> None:
+        """Keep a fetched record; one of a partition that is not ours is forgotten."""
+        lane = self.lanes.get(record.partition)
+        if lane is not None:
+            lane.records.append((arrived, record))
+            lane.size += len(record.body) + 1
+
+    def waiting(self, partition: int) -> float:
+        """How many whole payloads wait in this partition."""
+        lane = self.lanes[partition]
+        return max(len(lane.records) / self.batch_size, lane.size / self.limit)
+
+    def due_at(self) -> float | None:
+        """When the next payload is due (a past moment means now); None when nothing waits."""
+        return min((self._due_at(group) for group in self._groups()), default=None)
+
+    def take(self, now: float) -> Flight | None:
+        """The next payload that is due, as a flight; its partitions are busy until `release`."""
+        for group in self._groups():
+            if self._due_at(group) <= now:
+                flight = self._draw(group)
+                for partition in flight.partitions:
+                    self.lanes[partition].busy = True
+                return flight
+        return None
+
+    def release(self, partitions: Iterable[int]) -> None:
+        """The flight of these partitions has landed."""
+        for partition in partitions:
+            if partition in self.lanes:
+                self.lanes[partition].busy = False
+
+    def _groups(self) -> list[list[int]]:
+        """Ready partitions that may share a payload, longest waiting first."""
+        ready = [partition for partition, lane in self.lanes.items() if lane.ready]
+        ready.sort(key=lambda partition: self.lanes[partition].records[0][0])
+        if not ready:
+            return []
+        return [ready] if self.mixed else [[partition] for partition in ready]
+
+    def _due_at(self, group: Sequence[int]) -> float:
+        lanes = [self.lanes[partition] for partition in group]
+        if sum(len(lane.records) for lane in lanes) >= self.batch_size or self._event_size(group) >= self.limit:
+            return 0.0
+        return lanes[0].records[0][0] + self.window_s
+
+    def _event_size(self, group: Sequence[int]) -> int:
+        """The exact size of one event with all that these partitions have waiting."""
+        brackets = sum(len(self.source.lane_opening(partition)) + 1 for partition in group)
+        return EventDraft(source=self.source).size + brackets + sum(self.lanes[it].size for it in group) - 1
+
+    def _draw(self, group: Sequence[int]) -> Flight:
+        draft = EventDraft(source=self.source)
+        taken: list[EncodedRecord] = []
+        for partition in group:
+            lane = self.lanes[partition]
+            while lane.records and draft.count < self.batch_size:
+                if draft.size_with(lane.records[0][1]) > self.limit:
+                    break
+                taken.append(lane.take())
+                draft.add(taken[-1])
+        if not taken:
+            # Not even alone: this record can never be delivered to a function.
+            return Flight.of([self.lanes[group[0]].take()], condition=PAYLOAD_TOO_LARGE)
+        return Flight.of(taken)

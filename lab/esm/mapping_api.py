@@ -1,0 +1,329 @@
+"""Which event source mappings does the Lambda API accept, and with what defaults? Rules for Kafka, in AWS's names.
+
+What one field may be is the API's own model (`lab.esm.api_model`); here are the rules between fields. What the lab does
+not emulate (queue mode, filters, schema registries) it refuses, rather than ignoring it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lab.esm.api_model import members, violations
+from lab.esm.batches import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lab.esm.behaviour import LabBehaviour
+
+
+class LambdaApiError(Exception):
+    """An answer of the Lambda API other than success.
+
+    Attributes:
+        status: the HTTP status code.
+        code: the error's name in the API.
+    """
+
+    status = 500
+    code = "ServiceException"
+
+    def __str__(self) -> str:
+        return f"{self.code} ({self.status}): {super().__str__()}"
+
+
+class ValidationError(LambdaApiError):
+    """A field breaks the API's model."""
+
+    status, code = 400, "ValidationException"
+
+
+class InvalidParameterValueError(LambdaApiError):
+    """Fields contradict each other, or the mapping's kind."""
+
+    status, code = 400, "InvalidParameterValueException"
+
+
+class ResourceNotFoundError(LambdaApiError):
+    """No such mapping, function or cluster."""
+
+    status, code = 404, "ResourceNotFoundException"
+
+
+class ResourceConflictError(LambdaApiError):
+    """The same event source and consumer group are mapped already."""
+
+    status, code = 409, "ResourceConflictException"
+
+
+class ResourceInUseError(LambdaApiError):
+    """The mapping is being created, updated or deleted."""
+
+    status, code = 400, "ResourceInUseException"
+
+
+class TooManyRequestsError(LambdaApiError):
+    """The API's pace was exceeded: call again later."""
+
+    status, code = 429, "TooManyRequestsException"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionName:
+    """A function, or one version or alias of it.
+
+    A mapping belongs to exactly what it was made for: listing a function does not list its aliases' mappings, and an
+    alias is asked for by its own name (https://docs.aws.amazon.com/lambda/latest/api/API_ListEventSourceMappings.html).
+    """
+
+    name: str
+    qualifier: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> FunctionName:
+        """Read what the API takes: a name, a name with an account, an ARN; each with a qualifier or without."""
+        name, _, qualifier = text.rpartition("function:")[2].partition(":")
+        return cls(name, qualifier)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.qualifier}" if self.qualifier else self.name
+
+
+Settings = dict[str, Any]
+"""A mapping's fields by the API's names, with defaults filled in."""
+
+DEFAULT_WINDOW_S = 0.5
+"""The batching window of a mapping that names none. AWS takes whole seconds, so it cannot be set again afterwards."""
+
+MAXIMUM_POLLERS = 2_000
+RETRIES_WITH_DESTINATION = 10
+_YOUNGEST_AGE_S = 60
+
+_PROVISIONED_ONLY = {
+    "MaximumRetryAttempts": -1,
+    "MaximumRecordAgeInSeconds": -1,
+    "BisectBatchOnFunctionError": False,
+    "FunctionResponseTypes": [],
+    "MetricsConfig": {},
+    "LoggingConfig": {},
+}
+_NOT_FOR_KAFKA = (
+    "ParallelizationFactor",
+    "TumblingWindowInSeconds",
+    "Queues",
+    "ScalingConfig",
+    "DocumentDBEventSourceConfig",
+)
+_CONFIGS = ("AmazonManagedKafkaEventSourceConfig", "SelfManagedKafkaEventSourceConfig")
+
+
+def settings_of_create(request: Mapping[str, Any], *, now: dt.datetime) -> Settings:
+    """The settings of a new mapping. The consumer group may still be missing: it defaults to the UUID.
+
+    Raises:
+        ValidationError: a field breaks the API's model.
+        InvalidParameterValueError: fields contradict each other, or are not for this kind of mapping.
+    """
+    _fit("CreateEventSourceMapping", request)
+    _check_source(request)
+    _check_start(request, now)
+    _refuse_not_for_kafka(request)
+    defaults = {"Enabled": True, "BatchSize": 100, "StartingPosition": None}
+    settings = {**defaults, **{name: value for name, value in request.items() if value is not None}}
+    if not settings.get("ProvisionedPollerConfig"):
+        # AWS refuses these even with their default values.
+        _refuse_provisioned_only([name for name in _PROVISIONED_ONLY if request.get(name) is not None])
+    return _settled(settings)
+
+
+def settings_of_update(current: Settings, request: Mapping[str, Any]) -> Settings:
+    """The settings after an update; fields that are not given stay.
+
+    To leave provisioned mode, give `ProvisionedPollerConfig={}` and the defaults of what only that mode has.
+
+    Raises:
+        ValidationError: a field breaks the API's model.
+        InvalidParameterValueError: a field can be set at creation only, or fields contradict each other.
+    """
+    create_only = sorted((members("CreateEventSourceMapping") - members("UpdateEventSourceMapping")) & request.keys())
+    if create_only:
+        raise InvalidParameterValueError(f"{', '.join(create_only)} can be set at creation only: delete and create")
+    _fit("UpdateEventSourceMapping", request)
+    _refuse_not_for_kafka(request)
+    settings = dict(current)
+    for name, value in request.items():
+        if name in _CONFIGS:
+            settings[name] = _updated_config(name, current, value)
+        elif value is not None and name != "UUID":
+            settings[name] = value
+    return _settled(settings)
+
+
+def consumer_group(settings: Settings) -> str | None:
+    """The consumer group that the settings name."""
+    for name in _CONFIGS:
+        group = settings.get(name, {}).get("ConsumerGroupId")
+        if group is not None:
+            return str(group)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollingOptions:
+    """What a poller needs to know of its mapping's settings.
+
+    Attributes:
+        topic: the one topic.
+        group_id: the consumer group.
+        batch_size: records per payload, at most.
+        window_s: how long to wait for more after a batch's first record arrived.
+        starting_position: where partitions without a committed offset begin.
+        starting_timestamp_ms: for AT_TIMESTAMP.
+        retries: what to do about failures.
+        destination: where given-up records go; empty for nowhere.
+        pollers: how many consumers share the partitions.
+    """
+
+    topic: str
+    group_id: str
+    batch_size: int
+    window_s: float
+    starting_position: str
+    starting_timestamp_ms: int | None
+    retries: RetryPolicy
+    destination: str
+    pollers: int
+
+    @classmethod
+    def of(cls, settings: Settings, *, group_id: str, behaviour: LabBehaviour) -> PollingOptions:
+        """Read validated settings."""
+        provisioned = settings.get("ProvisionedPollerConfig")
+        destination = _destination(settings)
+        on_demand_retries = behaviour.on_demand_retries_with_destination if destination else -1
+        start = settings.get("StartingPositionTimestamp")
+        return cls(
+            topic=settings["Topics"][0],
+            group_id=group_id,
+            batch_size=settings["BatchSize"],
+            window_s=float(settings.get("MaximumBatchingWindowInSeconds", DEFAULT_WINDOW_S)),
+            starting_position=settings["StartingPosition"],
+            starting_timestamp_ms=None if start is None else int(_moment(start).timestamp() * 1000),
+            retries=RetryPolicy(
+                maximum_retries=settings["MaximumRetryAttempts"] if provisioned else on_demand_retries,
+                maximum_age_s=settings.get("MaximumRecordAgeInSeconds", -1),
+                bisect=settings.get("BisectBatchOnFunctionError", False),
+                partial_response=bool(settings.get("FunctionResponseTypes")),
+                bisect_consumes_retry=behaviour.bisect_consumes_retry,
+            ),
+            destination=destination,
+            pollers=provisioned["MinimumPollers"] if provisioned else behaviour.on_demand_pollers,
+        )
+
+
+def _fit(operation: str, request: Mapping[str, Any]) -> None:
+    broken = violations(operation, request)
+    if broken:
+        plural = "error" if len(broken) == 1 else "errors"
+        raise ValidationError(f"{len(broken)} validation {plural} detected: {'; '.join(broken)}")
+
+
+def _check_source(request: Mapping[str, Any]) -> None:
+    managed, self_managed = request.get("EventSourceArn"), request.get("SelfManagedEventSource")
+    if bool(managed) == bool(self_managed):
+        raise InvalidParameterValueError("Give either EventSourceArn or SelfManagedEventSource, and not both")
+    if self_managed:
+        servers = self_managed.get("Endpoints", {}).get("KAFKA_BOOTSTRAP_SERVERS")
+        if not servers:
+            raise InvalidParameterValueError("SelfManagedEventSource.Endpoints needs KAFKA_BOOTSTRAP_SERVERS")
+    if not request.get("Topics"):
+        raise InvalidParameterValueError("Topics is required for Kafka: exactly one topic")
+    other = _CONFIGS[1 if managed else 0]
+    if request.get(other):
+        raise InvalidParameterValueError(f"{other} does not fit this kind of event source")
+
+
+def _check_start(request: Mapping[str, Any], now: dt.datetime) -> None:
+    position, moment = request.get("StartingPosition"), request.get("StartingPositionTimestamp")
+    if position is None:
+        raise InvalidParameterValueError("StartingPosition is required for Kafka: TRIM_HORIZON, LATEST or AT_TIMESTAMP")
+    if position != "AT_TIMESTAMP":
+        if moment is not None:
+            raise InvalidParameterValueError("StartingPositionTimestamp is for StartingPosition AT_TIMESTAMP only")
+        return
+    if moment is None:
+        raise InvalidParameterValueError("StartingPosition AT_TIMESTAMP needs StartingPositionTimestamp")
+    if _moment(moment) > now:
+        raise InvalidParameterValueError("StartingPositionTimestamp is in the future")
+
+
+def _refuse_not_for_kafka(request: Mapping[str, Any]) -> None:
+    for name in _NOT_FOR_KAFKA:
+        if request.get(name) is not None:
+            raise InvalidParameterValueError(f"Unsupported '{name}' parameter for given event source mapping type")
+    if (request.get("FilterCriteria") or {}).get("Filters"):
+        raise InvalidParameterValueError("The lab does not filter: FilterCriteria would drop records from a replica")
+    for config in _CONFIGS:
+        given = request.get(config) or {}
+        if given.get("SchemaRegistryConfig"):
+            raise InvalidParameterValueError("The lab has no schema registry: it would change the records' bytes")
+        if given.get("ConsumptionMode") == "Queue":
+            raise InvalidParameterValueError("The lab does not emulate ConsumptionMode Queue: it gives up order")
+
+
+def _updated_config(name: str, current: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
+    old = current.get(name, {})
+    for member in ("ConsumerGroupId", "ConsumptionMode"):
+        if member in given and given[member] != old.get(member):
+            raise InvalidParameterValueError(f"{name}.{member} can be set at creation only: delete and create")
+    return {**old, **given}
+
+
+def _settled(settings: Settings) -> Settings:
+    """Check the rules that hold for every mapping, and fill in what follows from them."""
+    if settings.get("ProvisionedPollerConfig") == {}:
+        del settings["ProvisionedPollerConfig"]  # AWS: an empty configuration turns provisioned mode off
+    destination = _destination(settings)
+    age = settings.get("MaximumRecordAgeInSeconds", -1)
+    if 0 <= age < _YOUNGEST_AGE_S:
+        raise InvalidParameterValueError("MaximumRecordAgeInSeconds is -1 or at least 60")
+    if destination == f"kafka://{settings['Topics'][0]}":
+        raise InvalidParameterValueError("The on-failure topic cannot be the source topic")
+    provisioned = settings.get("ProvisionedPollerConfig")
+    if provisioned is None:
+        if destination.startswith("kafka://"):
+            raise InvalidParameterValueError("An on-failure topic needs ProvisionedPollerConfig")
+        left = {name: settings.pop(name) for name in _PROVISIONED_ONLY if name in settings}
+        _refuse_provisioned_only([name for name, value in left.items() if value != _PROVISIONED_ONLY[name]])
+        return settings
+    pollers = {"MinimumPollers": 1, "MaximumPollers": 200, **provisioned}
+    if pollers["MaximumPollers"] > MAXIMUM_POLLERS:
+        raise InvalidParameterValueError(f"MaximumPollers is at most {MAXIMUM_POLLERS} for Kafka")
+    if pollers["MinimumPollers"] > pollers["MaximumPollers"]:
+        raise InvalidParameterValueError("MinimumPollers is greater than MaximumPollers")
+    defaults = {name: _PROVISIONED_ONLY[name] for name in ("MaximumRetryAttempts", "MaximumRecordAgeInSeconds")}
+    settled = {**defaults, "BisectBatchOnFunctionError": False, **settings, "ProvisionedPollerConfig": pollers}
+    if destination and settled["MaximumRetryAttempts"] == -1:
+        settled["MaximumRetryAttempts"] = RETRIES_WITH_DESTINATION
+    return settled
+
+
+def _refuse_provisioned_only(names: Sequence[str]) -> None:
+    for name in names:
+        word = name[0].lower() + name[1:]
+        raise InvalidParameterValueError(
+            f"Unsupported '{word}' parameter for given event source mapping type: it needs ProvisionedPollerConfig"
+        )
+
+
+def _destination(settings: Settings) -> str:
+    return str(settings.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", ""))
+
+
+def _moment(value: Any) -> dt.datetime:
+    if isinstance(value, str):
+        value = dt.datetime.fromisoformat(value)
+    if isinstance(value, dt.datetime):
+        return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+    return dt.datetime.fromtimestamp(value, dt.UTC)

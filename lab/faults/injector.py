@@ -1,0 +1,136 @@
+"""How do planned faults reach a running flow? Each at its moment, and all of them undone at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from lab.cloud import FlowMapping, Lab, function_name
+from lab.faults.schedule import PlannedFault
+from mirrorless.config.flow import Flow
+
+LOOK_EVERY_SECONDS = 0.02
+
+
+@dataclass(slots=True, kw_only=True)
+class Injector:
+    """Carries out the faults of one schedule against one flow's mapping."""
+
+    lab: Lab
+    flow: Flow
+    mapping: FlowMapping
+    faults: Sequence[PlannedFault]
+    progress: Callable[[], float]
+    """Part of the records that has been produced, 0 to 1."""
+    carried_out: list[str] = field(default_factory=list)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _errors: list[BaseException] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Begin to watch the progress."""
+        for fault in self.faults:
+            thread = threading.Thread(target=self._when_due, args=(fault,), name=str(fault), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def finish(self) -> None:
+        """Everything is produced: let what is under way end, and take back what never came to be.
+
+        Raises:
+            the first error of a fault that could not be carried out.
+        """
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        for order in self.lab.faults.pending():
+            self.lab.faults.withdraw(order)
+        for pid in self.lab.faults.stopped():
+            self._resume(pid)
+        if self._errors:
+            raise self._errors[0]
+
+    def _when_due(self, fault: PlannedFault) -> None:
+        while self.progress() < fault.at and not self._over.wait(LOOK_EVERY_SECONDS):
+            pass
+        try:
+            if self._carry_out(fault):
+                self.carried_out.append(str(fault))
+        except Exception as exc:  # noqa: BLE001 -- raised by finish(), in the thread that can report it
+            self._errors.append(exc)
+
+    def _carry_out(self, fault: PlannedFault) -> bool:  # noqa: C901 -- one line for each kind of fault
+        lab, uuid = self.lab, self.mapping.uuid
+        match fault.kind:
+            case "kill at step" | "raise at step":
+                return self._claimed(
+                    lab.faults.faults.order("kill" if fault.kind.startswith("kill") else "raise", fault.step)
+                )
+            case "pause at step":
+                return self._paused(lab.faults.faults.order("stop", fault.step), fault.seconds)
+            case "kill environment":
+                return self._kill_environment()
+            case "kill target broker":
+                lab.clusters[self.flow.name.target].kill()
+            case "kill source broker":
+                lab.clusters[self.flow.name.source].kill()
+            case "kill DynamoDB":
+                lab.servers.dynamodb.kill()
+            case "DynamoDB outage":
+                lab.servers.supervisor.hold(lab.servers.dynamodb)
+                lab.servers.dynamodb.kill()
+                threading.Event().wait(fault.seconds)
+                lab.servers.supervisor.release(lab.servers.dynamodb)
+            case "lost acknowledgement":
+                lab.esm.mappings.lose_ack(uuid)
+            case "duplicate batch":
+                lab.esm.mappings.duplicate_batch(uuid)
+            case "concurrent duplicate":
+                lab.esm.mappings.duplicate_batch(uuid, concurrently=True)
+            case "commit failure":
+                lab.esm.mappings.commit_failure(uuid)
+            case "rebalance":
+                return self._rebalance()
+        return True
+
+    def _resume(self, pid: int) -> None:
+        try:
+            self.lab.faults.resume_stopped(pid)
+        except FileNotFoundError:
+            return  # another fault's thread has woken it meanwhile
+
+    def _claimed(self, order: str) -> bool:
+        """Whether an environment reached the step before everything was over."""
+        while order in self.lab.faults.pending():
+            if self._over.wait(LOOK_EVERY_SECONDS) and self.lab.faults.withdraw(order):
+                return False
+        return True
+
+    def _paused(self, order: str, seconds: float) -> bool:
+        before = set(self.lab.faults.stopped())
+        if not self._claimed(order):
+            return False
+        threading.Event().wait(seconds)  # the pause itself is the fault
+        for pid in set(self.lab.faults.stopped()) - before:
+            self._resume(pid)
+        return True
+
+    def _kill_environment(self) -> bool:
+        function = self.lab.functions[function_name(self.flow)]
+        for environment in function.environments:
+            try:
+                os.kill(environment.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # it died meanwhile; take another
+            return True
+        return False
+
+    def _rebalance(self) -> bool:
+        try:
+            self.lab.mappings.rebalance(self.mapping.uuid)
+        except TimeoutError:
+            return False  # the source broker is down just now: there is no group to join
+        return True

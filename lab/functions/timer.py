@@ -1,0 +1,89 @@
+"""What starts a scheduled function? EventBridge Scheduler's part in the lab: the same input, again and again.
+
+An invocation is asynchronous: the schedule keeps its time however long the function runs, so two runs may overlap, as
+they may at AWS. Unlike there, a run that fails is not repeated (Lambda would, twice, unless it is told not to) and the
+function is started at once, not at the first full interval: nobody wants to wait a minute for a lab to be ready.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lab.functions.invocation import Invocation, Invoker
+
+PAYLOAD_KEPT = 4_000
+"""Bytes of an outcome in the log."""
+
+_END_S = 10.0
+
+
+class Timer:
+    """Invokes one function with one input, from `start` until `begin_stop`.
+
+    Args:
+        name: the function's, for its log.
+        function: what is invoked.
+        event: its input.
+        interval_s: from one start to the next.
+        log: JSON lines, one for each outcome: timestamp (ms), function, requestId, status, durationMs, payload.
+    """
+
+    def __init__(self, *, name: str, function: Invoker, event: Mapping[str, Any], interval_s: float, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._function = function
+        self._event = json.dumps(event, ensure_ascii=False).encode()
+        self._interval_s = interval_s
+        self._stopping = threading.Event()
+        self._writing = threading.Lock()
+        self._runs: list[threading.Thread] = []
+        self._ticker = threading.Thread(target=self._tick, name=f"timer {name}", daemon=True)
+
+    def start(self) -> None:
+        """Invoke it for the first time, and go on."""
+        self._ticker.start()
+
+    def begin_stop(self) -> None:
+        """Start no further run; those under way go on."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """Wait for the runs under way: whoever does not want to wait for their timeout stops the function first."""
+        self.begin_stop()
+        if self._ticker.is_alive():
+            self._ticker.join()
+        for run in self._runs:
+            run.join(_END_S)
+
+    def _tick(self) -> None:
+        due = time.monotonic()
+        while not self._stopping.is_set():
+            run = threading.Thread(target=self._invoke, name=f"run of {self.name}", daemon=True)
+            self._runs = [each for each in self._runs if each.is_alive()] + [run]
+            run.start()
+            # The next moment of the schedule that is still to come: what a sleeping machine missed is not made up for.
+            due += self._interval_s * max(1, -(-(time.monotonic() - due) // self._interval_s))
+            self._stopping.wait(due - time.monotonic())
+
+    def _invoke(self) -> None:
+        try:
+            outcome = self._function.invoke(self._event)
+        except Exception as exc:  # noqa: BLE001 -- an invoker that breaks its contract must not stop the schedule
+            outcome = Invocation(status="function_error", payload=repr(exc).encode(), request_id="", duration_ms=0.0)
+        line = {
+            "timestamp": time.time_ns() // 1_000_000,
+            "function": self.name,
+            "requestId": outcome.request_id,
+            "status": outcome.status,
+            "durationMs": round(outcome.duration_ms),
+            "payload": outcome.payload[:PAYLOAD_KEPT].decode(errors="replace"),
+        }
+        with self._writing:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("a", encoding="utf-8") as log:
+                log.write(json.dumps(line, ensure_ascii=False) + "\n")

@@ -1,0 +1,95 @@
+"""How is DynamoDB had on this machine? DynamoDB Local, Amazon's own, as a child process with its tables on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import botocore.session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from lab.servers.artifacts import TEMPLATES, classpath, compiles, dynamodb_jars, java_command
+from lab.servers.process import free_port
+from lab.servers.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SERVER = "software.amazon.dynamodb.services.local.main.ServerRunner"
+
+REGION = "us-east-1"
+"""A client has to name a region; with `-sharedDb` all regions and credentials see the same tables."""
+
+NOT_LOOKED_UP = (None, None, None, None)
+"""How botocore is told that a setting has no file entry, no environment variable, no default and no conversion."""
+
+
+class DynamoDbLocal(Server):
+    """One DynamoDB Local. Ready means that it answers ListTables.
+
+    It listens on loopback alone where this Java can compile (a JDK): it has no option for that, so a few lines of Java
+    start it. With a mere runtime it listens on every interface of the machine.
+
+    Attributes:
+        endpoint: `http://127.0.0.1:port`, the same for the life of this object.
+    """
+
+    def __init__(self, *, folder: Path) -> None:
+        self._port = free_port()
+        self.endpoint = f"http://127.0.0.1:{self._port}"
+        super().__init__(title=f"DynamoDB Local at {self.endpoint}", folder=folder, log="dynamodb.log")
+
+    def client(self) -> Any:
+        """A boto3 DynamoDB client that owes nothing to the environment: its own endpoint, region and credentials."""
+        return self._client(Config())
+
+    def _command(self) -> list[str]:
+        jars = dynamodb_jars()
+        data = self._folder / "data"
+        data.mkdir(exist_ok=True)
+        return [
+            java_command(),
+            "-Xmx256m",
+            # As for the brokers: fewest threads, quickest start.
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            # Tables live in SQLite, through a native library that lies among the jars.
+            f"-Djava.library.path={jars}",
+            "-cp",
+            classpath(jars),
+            str(TEMPLATES / "LoopbackDynamoDb.java") if compiles(java_command()) else SERVER,
+            "-port",
+            str(self._port),
+            "-dbPath",
+            str(data),
+            # Else each pair of credentials and region would have tables of its own.
+            "-sharedDb",
+            # The lab talks to nobody outside this machine.
+            "-disableTelemetry",
+        ]
+
+    def _probe(self) -> Callable[[], str]:
+        # One short try each: the poll is the retry.
+        client = self._client(Config(connect_timeout=1, read_timeout=2, retries={"total_max_attempts": 1}))
+
+        def obstacle() -> str:
+            try:
+                client.list_tables()
+            except (BotoCoreError, ClientError) as exc:
+                return str(exc)
+            return ""
+
+        return obstacle
+
+    def _client(self, config: Config) -> Any:
+        # The operator's own profile and configuration file must neither redirect the lab nor be missed by it.
+        session = botocore.session.Session({"profile": NOT_LOOKED_UP, "config_file": NOT_LOOKED_UP})
+        return session.create_client(
+            "dynamodb",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id="lab",
+            aws_secret_access_key="lab",  # noqa: S106 - DynamoDB Local asks for some credentials and checks none
+            config=config.merge(Config(proxies={})),  # nor may a proxy stand between us and loopback
+        )

@@ -1,0 +1,70 @@
+"""Who brings back what died? AWS and a managed cluster do; in the lab, one watching thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from lab.functions.function import FunctionError, LambdaFunction
+from lab.servers.server import Server
+
+LOOK_EVERY_SECONDS = 0.1
+PAUSE_AFTER_FAILURE_SECONDS = 2.0
+
+
+class Supervisor:
+    """Restarts servers, and keeps one environment of each function initialised."""
+
+    def __init__(
+        self,
+        *,
+        servers: Sequence[Server],
+        functions: Mapping[str, LambdaFunction],
+        say: Callable[[str], None],
+    ) -> None:
+        self.restarts = 0
+        """Servers brought back so far."""
+        self._servers = servers
+        self._functions = functions
+        self._say = say
+        self._held: set[Server] = set()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch; the servers run."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more, so that servers can be stopped for good."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def hold(self, server: Server) -> None:
+        """Leave this server dead when it dies: an outage that lasts until `release`."""
+        self._held.add(server)
+
+    def release(self, server: Server) -> None:
+        """End `hold`; a dead server is brought back."""
+        self._held.discard(server)
+
+    def _watch(self) -> None:
+        while not self._done.wait(LOOK_EVERY_SECONDS):
+            for server in self._servers:
+                if not server.alive and server not in self._held:
+                    self._say(f"{server.title} died; starting it again")
+                    self.restarts += 1
+                    server.begin_start()
+            for name, function in list(self._functions.items()):
+                if not function.environments:
+                    self._initialise(name, function)
+
+    def _initialise(self, name: str, function: LambdaFunction) -> None:
+        self._say(f"{name} has no environment left; starting one")
+        try:
+            function.initialise()
+        except FunctionError as exc:
+            # The next event tries as well; its mapping reports what is wrong.
+            self._say(str(exc))
+            self._done.wait(PAUSE_AFTER_FAILURE_SECONDS)
