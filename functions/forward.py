@@ -24,9 +24,9 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.kafka_source import KafkaSource
 from mirrorless.adapters.kafka.kafka_target import KafkaTarget
-from mirrorless.protocol import steps
-from mirrorless.protocol.answer import lanes_stopped, lanes_wait, partial_batch_response
+from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
+from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.profile import StageProfile
 from mirrorless.protocol.replicate import Replicator
@@ -72,7 +72,7 @@ replicator = wire(settings)
 partial_responses = os.environ.get("MIRRORLESS_PARTIAL_RESPONSES") == "true"
 profile = StageProfile() if os.environ.get("MIRRORLESS_PROFILE") == "true" else None
 if profile is not None:
-    steps.observers.append(profile)
+    hooks.observers.append(profile)
 hand_events_over_undecoded()
 replicator.warm_up(WARM_UP_SECONDS)
 # What is alive now lives as long as the environment, and an event's ten thousand records hold no cycles: the collector

@@ -22,7 +22,7 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
-from mirrorless.protocol.steps import Step
+from mirrorless.protocol.hooks import Step
 from tests.readback import LOOK_EVERY_SECONDS, Seen, assert_mirrored, await_settled, read_topic
 
 PARTITIONS = 2

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import signal
 
-from mirrorless.protocol import steps
-from mirrorless.protocol.steps import Step
+from mirrorless.protocol import hooks
+from mirrorless.protocol.hooks import Step
 from spark.lane_worker import copy_lane
 from spark.spark_lanes import TaskAttempt
 
@@ -24,8 +24,8 @@ def killed_copy(task: bytes, attempt: TaskAttempt) -> bytes:
         if attempt.number < len(DEADLY) and step == DEADLY[attempt.number]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    steps.observers.append(observer)
+    hooks.observers.append(observer)
     try:
         return copy_lane(task, attempt)
     finally:
-        steps.observers.remove(observer)
+        hooks.observers.remove(observer)

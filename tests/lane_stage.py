@@ -18,10 +18,10 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.lane import Lane
-from mirrorless.protocol import steps
+from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
+from mirrorless.protocol.hooks import Step
 from mirrorless.protocol.replicate import Outcome, Replicator
-from mirrorless.protocol.steps import Step
 from mirrorless.settings import FlowSettings
 from tests.readback import Seen, assert_mirrored, await_settled, read_topic
 
@@ -185,11 +185,11 @@ def at_step(step: Step, act: Callable[[], None]) -> Iterator[None]:
             done.append(reached)
             act()
 
-    steps.observers.append(observer)
+    hooks.observers.append(observer)
     try:
         yield
     finally:
-        steps.observers.remove(observer)
+        hooks.observers.remove(observer)
     assert done, f"{step} was not reached"
 
 

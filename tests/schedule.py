@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mirrorless.errors import Retriable
-from mirrorless.protocol import steps
+from mirrorless.protocol import hooks
 
 PATIENCE_SECONDS = 20.0
 """A thread that does not come back within this time hangs."""
@@ -132,5 +132,5 @@ def lost_answer() -> Retriable:
 
 def watch_steps() -> Callable[[], None]:
     """Make the protocol's seven steps points of the schedule too; returns what undoes it."""
-    steps.observers.append(at)
-    return lambda: steps.observers.remove(at)
+    hooks.observers.append(at)
+    return lambda: hooks.observers.remove(at)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from mirrorless.protocol.steps import Step
+    from mirrorless.protocol.hooks import Step
 
 Action = Literal["kill", "stop", "raise"]
 """SIGKILL oneself, SIGSTOP oneself until `Faults.resume_stopped`, or raise RuntimeError."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, get_args
 
-from mirrorless.protocol.steps import STEPS, Step
+from mirrorless.protocol.hooks import STEPS, Step
 
 FaultKind = Literal[
     "kill at step",

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.chain import RUNNING
 from mirrorless.errors import InDoubt, Retriable
-from mirrorless.protocol.steps import STEPS, Step
+from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.run import Reset, Run
 from tests.lane_stage import Crash, LaneStage, at_step, crash

@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.errors import Retriable
-from mirrorless.protocol import steps
-from mirrorless.protocol.steps import STEPS, Step
+from mirrorless.protocol import hooks
+from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap
 from tests.lane_stage import Crash, LaneStage, crash
 from tests.readback import read_topic
@@ -166,14 +166,14 @@ class RoughLife:
                 fate()
 
         environment = stage.environment()
-        steps.observers.append(observer)
+        hooks.observers.append(observer)
         try:
             assert not stage.replicate(environment, event).stopped
         except (Crash, Retriable):
             self.failures += 1
             time.sleep(LOOK_EVERY_SECONDS)  # before the mapping delivers again; a doubt may wait for the broker
         finally:
-            steps.observers.remove(observer)
+            hooks.observers.remove(observer)
 
     def _succeed(self, event: bytes) -> None:
         """The rival's invocation."""

@@ -9,11 +9,11 @@ import pytest
 from mirrorless.chain import NEW_LANE, Head, Stop, head_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
-from mirrorless.protocol.answer import lanes_stopped, lanes_wait, partial_batch_response
+from mirrorless.protocol.admission import Waiting
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.protocol.profile import StageProfile
 from mirrorless.protocol.replicate import Outcome
-from mirrorless.protocol.waiting import Waiting
 from mirrorless.record import Record
 from mirrorless.settings import VARIABLE, decode_settings
 from mirrorless.topics.remote_topic import ConfigEntry, configs_to_copy

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from mirrorless.chain import Head, LaneState
-from mirrorless.protocol.history import contradiction
 from mirrorless.protocol.plan import plan_lane
+from mirrorless.protocol.replay_check import contradiction
 from mirrorless.protocol.settle import Attempt, settle_lane
 from mirrorless.record import Record
 from mirrorless.run import Run

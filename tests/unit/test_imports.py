@@ -29,7 +29,9 @@ def names(found: Imports) -> list[str]:
 
 
 def test_an_import_inside_a_function_counts(tmp_path: Path) -> None:
-    found = traced(tmp_path, "def handler():\n    from mirrorless.protocol.doubt import resolve\n", doubt="", other="")
+    found = traced(
+        tmp_path, "def handler():\n    from mirrorless.protocol.recovery import resolve\n", doubt="", other=""
+    )
 
     assert names(found) == ["mirrorless/__init__", "mirrorless/doubt"]
 

@@ -20,9 +20,9 @@ from mirrorless.chain import Lease, Stop
 from mirrorless.errors import InDoubt, LeaseHeld, LostRace, Retriable
 from mirrorless.lane import Lane
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.positions import STATES_MS, Positions
 from mirrorless.protocol.replicate import Outcome, Replicator
-from mirrorless.protocol.steps import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.record import Record
 from mirrorless.run import Run

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 from mirrorless.chain import Head
 from mirrorless.errors import Retriable
-from mirrorless.protocol import steps
+from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.protocol.steps import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.record import Record
 from mirrorless.run import Reset
@@ -98,13 +98,13 @@ class History:
             if step == crash:
                 raise Crash
 
-        steps.observers.append(observer)
+        hooks.observers.append(observer)
         try:
             self._replicate(batch)
         except (Crash, Retriable):
             self.cluster.time_transactions_out()
         finally:
-            steps.observers.remove(observer)
+            hooks.observers.remove(observer)
 
     def settle(self) -> None:
         """The mapping delivers the same records again until it succeeds, so no run stays in doubt."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirrorless.chain import NEW_LANE, RUNNING, Head, LaneState, Lease, head_of
-from mirrorless.protocol.waiting import waits_for_history, waits_for_lease
+from mirrorless.protocol.admission import waits_for_history, waits_for_lease
 from mirrorless.record import Record
 from tests.chains import reset, run
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from forward import handler
 
-from mirrorless.protocol import steps
+from mirrorless.protocol import hooks
 
 __all__ = ["handler"]
 
 ORDERS = Path(os.environ["MIRRORLESS_FAULTS"])
 
 
-def obey(step: steps.Step) -> None:
+def obey(step: hooks.Step) -> None:
     """Look for an order for this step and carry it out.
 
     Raises:
@@ -43,7 +43,7 @@ def _claim(name: str) -> bool:
     return True
 
 
-def _carry_out(action: str, step: steps.Step) -> None:
+def _carry_out(action: str, step: hooks.Step) -> None:
     match action:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -57,4 +57,4 @@ def _carry_out(action: str, step: steps.Step) -> None:
             raise RuntimeError(f"{action!r} at step {step} is no order: kill, stop or raise")
 
 
-steps.observers.append(obey)
+hooks.observers.append(obey)

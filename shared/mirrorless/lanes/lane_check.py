@@ -32,7 +32,7 @@ from mirrorless.lanes.lane_walk import Walk, walk
 from mirrorless.ports.documents import Documents
 from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline, Target
-from mirrorless.protocol.doubt import settle_doubt
+from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.run import Run
 from mirrorless.scheduled.rounds import Report
 

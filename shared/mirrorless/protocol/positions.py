@@ -16,7 +16,7 @@ from mirrorless.chain import RUNNING, Chains, Head, LaneState, LaneStates, Stop
 from mirrorless.errors import ChainBroken, LostRace
 from mirrorless.lane import Lane
 from mirrorless.ports.kafka import Deadline, Target
-from mirrorless.protocol.doubt import settle_doubt
+from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.run import Link, Reset, Run
 
 END = 2**63 - 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter, process_time
 
-from mirrorless.protocol.steps import Step
+from mirrorless.protocol.hooks import Step
 
 
 class StageProfile:
-    """Collects the milliseconds of each step; register it as an observer of `mirrorless.protocol.steps`.
+    """Collects the milliseconds of each step; register it as an observer of `mirrorless.protocol.hooks`.
 
     CPU is that of the whole process: the Kafka client's own threads work while a step waits.
     """

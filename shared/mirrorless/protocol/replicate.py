@@ -30,13 +30,13 @@ from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ledger import LossLedger, quarantined_loss
 from mirrorless.ports.kafka import Deadline, Delivery, Source, Target, Writer
+from mirrorless.protocol.admission import Waiting, waits_for_history, waits_for_lease
 from mirrorless.protocol.event import Batch
-from mirrorless.protocol.history import hold_against
+from mirrorless.protocol.hooks import reached
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.replay_check import hold_against
 from mirrorless.protocol.settle import Attempt, settle_lane
-from mirrorless.protocol.steps import reached
-from mirrorless.protocol.waiting import Waiting, waits_for_history, waits_for_lease
 from mirrorless.record import Record
 from mirrorless.run import Run
 

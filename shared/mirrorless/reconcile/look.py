@@ -20,8 +20,8 @@ from mirrorless.chain import Chains, Head, LaneStates
 from mirrorless.errors import ChainBroken, Retriable
 from mirrorless.jobs.copying import LaneLog, Range
 from mirrorless.ports.kafka import Deadline, Target
-from mirrorless.protocol.doubt import settle_doubt
-from mirrorless.protocol.history import contradiction
+from mirrorless.protocol.recovery import settle_doubt
+from mirrorless.protocol.replay_check import contradiction
 from mirrorless.reconcile.difference import Claims, claims_of, narrowed, runs_of, unclaimed
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.join import copies_above, places_of

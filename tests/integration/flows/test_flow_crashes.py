@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from mirrorless.protocol.steps import STEPS, Step
+from mirrorless.protocol.hooks import STEPS, Step
 from tests.flow_stage import Stage
 
 pytestmark = pytest.mark.integration

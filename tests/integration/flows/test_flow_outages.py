@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.servers.server import Server
-from mirrorless.protocol.steps import Step
+from mirrorless.protocol.hooks import Step
 from tests.flow_stage import Stage, eventually
 
 pytestmark = pytest.mark.integration

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirrorless.protocol.steps import Step
+from mirrorless.protocol.hooks import Step
 from tests.flow_stage import PARTITIONS, Stage
 from tests.readback import await_settled, links, unsettled
 
