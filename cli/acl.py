@@ -18,7 +18,7 @@ from cli.acl_view import AclView, is_scheduled, view_of
 from cli.arguments import add_deployment, add_order
 from cli.deployment import Deployment
 from mirrorless.errors import Retriable
-from mirrorless.ports.documents import Documents
+from mirrorless.ports.state_store import Documents
 from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, Outcome, stored
 from mirrorless.topics.acls import Acl
 

@@ -17,7 +17,7 @@ from cli.groups_view import Answer, GroupPlace
 from mirrorless.errors import MirrorlessError
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
-from mirrorless.ports.documents import Documents
+from mirrorless.ports.state_store import Documents
 
 if TYPE_CHECKING:
     from mirrorless.ports.kafka import Deadline

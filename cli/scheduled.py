@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mirrorless.ports.documents import Documents
+from mirrorless.ports.state_store import Documents
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import TaskReport
 

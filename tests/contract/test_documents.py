@@ -9,7 +9,7 @@ import pytest
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
 from mirrorless.lane import FlowName
-from mirrorless.ports.documents import Documents
+from mirrorless.ports.state_store import Documents
 from mirrorless.settings import Tables
 from tests.chains import FLOW
 from tests.documents import MemoryDocuments

@@ -10,8 +10,8 @@ import msgspec
 
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
-from mirrorless.ports.documents import Documents
 from mirrorless.ports.groups import Committed
+from mirrorless.ports.state_store import Documents
 
 REMEMBER_MS: Final = 60_000
 """After this long everything is read anew: an operator may have reset a lane, another run may have written."""

@@ -29,9 +29,9 @@ from mirrorless.lane import FlowName, Lane
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.lane_notes import UNCLEAN, LaneNotes, TopicNotes, read_notes, write_notes
 from mirrorless.lanes.lane_walk import Walk, walk
-from mirrorless.ports.documents import Documents
 from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline, Target
+from mirrorless.ports.state_store import Documents
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.run import Run
 from mirrorless.scheduled.rounds import Report

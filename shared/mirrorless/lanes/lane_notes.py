@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mirrorless.lane import FlowName
-from mirrorless.ports.documents import Documents
+from mirrorless.ports.state_store import Documents
 
 PREFIX: Final = "lanes/"
 

@@ -18,8 +18,8 @@ from mirrorless.groups.group_offsets import side_by_side
 from mirrorless.lane import Lane
 from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.internal_topics import Ends, Ensured, InternalTopics
-from mirrorless.ports.documents import Documents
 from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.state_store import Documents
 from mirrorless.scheduled.rounds import Report
 
 DOCUMENT: Final = "offset-syncs"

@@ -17,8 +17,8 @@ import msgspec
 
 from mirrorless.errors import MirrorlessError
 from mirrorless.lane import FlowName
-from mirrorless.ports.documents import Documents
 from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.state_store import Documents
 
 LEASE_MS: Final = 15_000
 """A run that died is replaced after this long. A living one renews its lease in time, before a round."""

@@ -14,9 +14,9 @@ import msgspec
 from mirrorless.chain import RUNNING, Chains, Head, LaneStates, Stop
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import Lane
-from mirrorless.ports.documents import Documents
 from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.state_store import Documents
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import Report

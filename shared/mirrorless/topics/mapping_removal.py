@@ -17,8 +17,8 @@ from typing import Final
 
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
-from mirrorless.ports.documents import Documents
 from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.state_store import Documents
 from mirrorless.scheduled.functions import REFRESH_TOPICS
 from mirrorless.scheduled.rounds import CLAIM_EVERY_SECONDS, lease
 from mirrorless.topics.mappings import MappingRefused, Mappings, Request, is_ours, topic_of

@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.ports.documents import Documents
 from mirrorless.ports.groups import Committed, Groups
 from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.state_store import Documents
 from mirrorless.scheduled.control_settings import ControlSettings
 from mirrorless.scheduled.rounds import Report
 from mirrorless.topics.discovery import Discovery, some
