@@ -19,7 +19,7 @@ from cli.lanes_reset import destination, run_reset
 from cli.wording import moment
 from mirrorless.chain import Stop
 from mirrorless.lane import FlowName, Lane
-from mirrorless.lanes.intervention import NotAllowed, advice, check_quarantine
+from mirrorless.lanes.operator_actions import NotAllowed, advice, check_quarantine
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -20,7 +20,7 @@ from cli.source import SourceView
 from cli.wording import moment, numbered
 from mirrorless.chain import RUNNING, LaneState
 from mirrorless.lane import Lane
-from mirrorless.lanes.intervention import NotAllowed, plan_hold, resumption
+from mirrorless.lanes.operator_actions import NotAllowed, plan_hold, resumption
 from mirrorless.protocol.positions import STATES_MS
 
 

@@ -14,7 +14,7 @@ from cli.wording import numbered
 from mirrorless.chain import Head
 from mirrorless.errors import LostRace
 from mirrorless.lane import Lane
-from mirrorless.lanes.intervention import NotAllowed, ResetPlan, plan_reset
+from mirrorless.lanes.operator_actions import NotAllowed, ResetPlan, plan_reset
 
 
 def run_reset(arguments: argparse.Namespace) -> int:

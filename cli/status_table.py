@@ -13,7 +13,7 @@ from rich.table import Table
 from cli.scheduled import TaskStatus
 from cli.status_view import NEWEST_RUNS, FlowStatus, LaneStatus, TopicStatus
 from cli.wording import ago, duration, moment, numbered
-from mirrorless.lanes.intervention import advice
+from mirrorless.lanes.operator_actions import advice
 
 UNKNOWN = "?"
 PIPE_WIDTH = 120

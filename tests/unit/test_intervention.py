@@ -8,7 +8,7 @@ import pytest
 
 from mirrorless.chain import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop, head_of
 from mirrorless.lane import FlowName, Lane
-from mirrorless.lanes.intervention import (
+from mirrorless.lanes.operator_actions import (
     NotAllowed,
     ResetPlan,
     advice,

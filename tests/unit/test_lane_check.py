@@ -10,11 +10,11 @@ import pytest
 from mirrorless.chain import Lease, Stop
 from mirrorless.errors import Retriable
 from mirrorless.lane import Lane
+from mirrorless.lanes.chain_scan import LINKS, walk
+from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup, Look, Range
 from mirrorless.lanes.lane_check import LaneCheck
-from mirrorless.lanes.lane_notes import UNCLEAN, LaneNotes, TopicNotes, read_notes
-from mirrorless.lanes.lane_walk import LINKS, walk
 from mirrorless.ledger import GapSummary
 from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline

@@ -14,8 +14,8 @@ from typing import Final
 from mirrorless.chain import LaneStates
 from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import Lane
+from mirrorless.lanes.chain_scan import Walk
 from mirrorless.lanes.gaps import UNREAD, Cleanup, Look, Piece, Range, SourceLog, clipped, explain, to_confirm
-from mirrorless.lanes.lane_walk import Walk
 from mirrorless.ledger import GapSummary, Loss, LossLedger, losses_in
 from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline

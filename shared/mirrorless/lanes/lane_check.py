@@ -26,9 +26,9 @@ from msgspec.structs import replace
 from mirrorless.chain import RUNNING, Chains, LaneStates, Stop
 from mirrorless.errors import ChainBroken, InDoubt, Retriable
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lanes.chain_scan import Walk, walk
+from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes, write_notes
 from mirrorless.lanes.gap_check import GapCheck
-from mirrorless.lanes.lane_notes import UNCLEAN, LaneNotes, TopicNotes, read_notes, write_notes
-from mirrorless.lanes.lane_walk import Walk, walk
 from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.ports.state_store import Documents

@@ -8,7 +8,7 @@ Small JSON documents by flow and key, and leases. A task owns the keys under its
     topic/<topic>       what was seen of a source topic         mirrorless.topics.topic_watch
     topic-ends/<n>      where source partitions ended           mirrorless.topics.topic_watch
     offset-syncs        which offset syncs were written         mirrorless.mm2.offset_syncs
-    lanes/<topic>       how far its lanes have been checked     mirrorless.lanes.lane_notes
+    lanes/<topic>       how far its lanes have been checked     mirrorless.lanes.check_state
     acls                which ACLs we made, which are staged    mirrorless.topics.acl_sync
     acls/failover       which ACLs a failover made              mirrorless.topics.acl_sync
     forward/<group>     checkpoints, in a table of their own    mirrorless.groups.checkpoints
