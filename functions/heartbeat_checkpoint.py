@@ -25,13 +25,13 @@ from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
 from mirrorless.adapters.kafka.kafka_records import KafkaRecords
 from mirrorless.adapters.kafka.kafka_target import KafkaTarget
 from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
-from mirrorless.groups.checkpoint_memory import CheckpointMemory
-from mirrorless.groups.checkpoint_round import CheckpointRound
-from mirrorless.groups.followed import Followed
-from mirrorless.groups.group_offsets import GroupOffsets
-from mirrorless.groups.group_sync import GroupSync
-from mirrorless.groups.moving import Cluster, Sides
+from mirrorless.groups.group_move import Cluster, Sides
+from mirrorless.groups.offset_translation import GroupOffsets
 from mirrorless.groups.readiness import Rereads
+from mirrorless.groups.round import CheckpointRound
+from mirrorless.groups.scope import Followed
+from mirrorless.groups.state import CheckpointMemory
+from mirrorless.groups.sync import GroupSync
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.mm2.heartbeats import Heartbeats

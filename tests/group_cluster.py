@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from mirrorless.errors import Retriable
-from mirrorless.groups.checkpoint_memory import CheckpointMemory
-from mirrorless.groups.checkpoint_round import CheckpointRound
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
-from mirrorless.groups.followed import Followed
-from mirrorless.groups.group_offsets import GroupOffsets
-from mirrorless.groups.group_sync import GroupSync
-from mirrorless.groups.moving import Cluster, Sides
+from mirrorless.groups.group_move import Cluster, Sides
+from mirrorless.groups.offset_translation import GroupOffsets
 from mirrorless.groups.readiness import Rereads
+from mirrorless.groups.round import CheckpointRound
+from mirrorless.groups.scope import Followed
+from mirrorless.groups.state import CheckpointMemory
+from mirrorless.groups.sync import GroupSync
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import Look, Range
 from mirrorless.mm2.internal_records import Checkpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mirrorless.groups.followed import Followed
+from mirrorless.groups.scope import Followed
 from mirrorless.lane import Lane
 from mirrorless.ports.groups import Committed
 from mirrorless.scheduled.control_settings import ControlSettings

@@ -11,7 +11,7 @@ from infra.packaging.locked import BuildError
 
 
 def traced(folder: Path, entry: str, **modules: str) -> Imports:
-    """Trace an entry through a package `mirrorless` of these modules; `groups__moving` is `groups/moving.py`."""
+    """Trace an entry through a package `mirrorless` of these modules; `groups__moving` is `groups/group_move.py`."""
     package = folder / "mirrorless"
     for name, text in {"__init__": "", **modules}.items():
         path = package.joinpath(*name.split("__", 1)) if name != "__init__" else package / name
@@ -46,7 +46,7 @@ def test_a_package_comes_with_its_own_imports(tmp_path: Path) -> None:
     (tmp_path / "mirrorless" / "groups").mkdir(parents=True)
     (tmp_path / "mirrorless" / "groups" / "__init__.py").write_text("from mirrorless.lane import Lane\n")
 
-    found = traced(tmp_path, "import mirrorless.groups.moving\n", groups__moving="from . import ports", lane="")
+    found = traced(tmp_path, "import mirrorless.groups.group_move\n", groups__moving="from . import ports", lane="")
 
     assert "mirrorless/lane" in names(found)
     assert "groups/moving" in names(found)

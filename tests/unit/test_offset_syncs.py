@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mirrorless.errors import Retriable
-from mirrorless.groups.followed import Followed
+from mirrorless.groups.scope import Followed
 from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.run import Run

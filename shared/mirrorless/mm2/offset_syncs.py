@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from mirrorless.chain import Chains, Head
-from mirrorless.groups.followed import Followed
-from mirrorless.groups.group_offsets import side_by_side
+from mirrorless.groups.offset_translation import side_by_side
+from mirrorless.groups.scope import Followed
 from mirrorless.lane import Lane
 from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.internal_topics import Ends, Ensured, InternalTopics

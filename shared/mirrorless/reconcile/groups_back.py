@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mirrorless.chain import Chains
 from mirrorless.errors import Retriable
 from mirrorless.filters import NameFilter
-from mirrorless.groups.followed import OWN_GROUPS
+from mirrorless.groups.scope import OWN_GROUPS
 from mirrorless.lane import Lane
 from mirrorless.ports.groups import GroupIsActive, Groups, Place
 from mirrorless.ports.kafka import Deadline

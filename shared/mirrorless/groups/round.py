@@ -19,7 +19,6 @@ from functools import partial
 from typing import Final
 
 from mirrorless.errors import Retriable
-from mirrorless.groups.checkpoint_memory import CheckpointMemory
 from mirrorless.groups.checkpoints import (
     Direction,
     GroupCheckpoints,
@@ -28,11 +27,12 @@ from mirrorless.groups.checkpoints import (
     carried_over,
     checkpoints_to_emit,
 )
-from mirrorless.groups.followed import Followed
-from mirrorless.groups.group_offsets import Found, GroupOffsets, Spot, side_by_side
-from mirrorless.groups.group_sync import GroupSync
-from mirrorless.groups.moving import Cluster, Moving, Sides, along
+from mirrorless.groups.group_move import Cluster, Moving, Sides, along
+from mirrorless.groups.offset_translation import Found, GroupOffsets, Spot, side_by_side
 from mirrorless.groups.readiness import Rereads, assess, found_by
+from mirrorless.groups.scope import Followed
+from mirrorless.groups.state import CheckpointMemory
+from mirrorless.groups.sync import GroupSync
 from mirrorless.lane import Lane
 from mirrorless.mm2.internal_topics import Ensured, Written
 from mirrorless.ports.groups import Committed, Place

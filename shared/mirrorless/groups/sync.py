@@ -14,10 +14,10 @@ from typing import Final
 import msgspec
 
 from mirrorless.errors import Retriable
-from mirrorless.groups.checkpoint_memory import CheckpointMemory
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
-from mirrorless.groups.followed import Followed
-from mirrorless.groups.moving import Cluster, Moving, Sides, along
+from mirrorless.groups.group_move import Cluster, Moving, Sides, along
+from mirrorless.groups.scope import Followed
+from mirrorless.groups.state import CheckpointMemory
 from mirrorless.lane import Lane
 from mirrorless.ports.groups import Committed, GroupIsActive, Place
 from mirrorless.ports.kafka import Deadline
