@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
     from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
     from mirrorless.config import Configuration, Flow
-    from mirrorless.scheduled.control_settings import ControlSettings
+    from mirrorless.scheduled.settings import ControlSettings
     from mirrorless.settings import FlowSettings, Tables
 
 LAB_REGION = "us-east-1"
@@ -154,7 +154,7 @@ class Deployment:
 
     def control_settings(self, name: FlowName) -> ControlSettings:
         """What the flow's scheduled functions know, but for the forwarder's name."""
-        from mirrorless.scheduled.control_settings import control_settings  # noqa: PLC0415 -- same
+        from mirrorless.scheduled.settings import control_settings  # noqa: PLC0415 -- same
 
         return control_settings(self.flow(name).control_settings(""))
 

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from mirrorless.ports.state_store import Documents
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import TaskReport
+from mirrorless.scheduled.runner import TaskReport
+from mirrorless.scheduled.settings import ControlSettings
 
 LANES_SECONDS = 60.0
 """How often lanes are checked; no setting changes it."""

@@ -8,7 +8,7 @@ from typing import Any
 from mirrorless.errors import MirrorlessError
 from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.policy import HEARTBEATS_TOPIC
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

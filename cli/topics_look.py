@@ -14,7 +14,7 @@ from cli.scheduled import tasks_of
 from cli.topics_view import Answer, TopicRow
 from cli.wording import numbered
 from mirrorless.errors import MirrorlessError
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.topic_configs import drift
 from mirrorless.topics.topic_watch import Memory, SeenTopic

@@ -1,7 +1,7 @@
 """Heartbeats and checkpoints: a schedule starts it once a minute, and inside the minute it goes on in rounds.
 
 Wire once per input, run once, answer. The schedule's input is the whole configuration, see
-mirrorless.scheduled.control_settings.
+mirrorless.scheduled.settings.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from mirrorless.mm2.internal_topics import Ensured
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap
-from mirrorless.scheduled.control_settings import ControlSettings, control_settings
-from mirrorless.scheduled.rounds import Rounds, Task
+from mirrorless.scheduled.runner import Rounds, Task
+from mirrorless.scheduled.settings import ControlSettings, control_settings
 
 FUNCTION: Final = "heartbeat_checkpoint"
 

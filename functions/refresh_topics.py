@@ -1,7 +1,7 @@
 """The refresh of topics: a schedule starts it every minute, and each of its tasks is done when it is due.
 
 Tasks: `topics`, `configs` and `acls`. The schedule's input is all that it knows, see
-mirrorless.scheduled.control_settings.
+mirrorless.scheduled.settings.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.kafka_acls import KafkaAcls
 from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
 from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
-from mirrorless.scheduled.control_settings import ControlSettings, control_settings
-from mirrorless.scheduled.rounds import Rounds, Task
-from mirrorless.scheduled.throttle import Throttle
+from mirrorless.scheduled.rate_limit import Throttle
+from mirrorless.scheduled.runner import Rounds, Task
+from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.lookout import Lookout
 from mirrorless.topics.mapping_sync import MappingSync

@@ -17,7 +17,7 @@ from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, Lamb
 from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
 from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.throttle import Throttle
+from mirrorless.scheduled.rate_limit import Throttle
 from mirrorless.settings import VARIABLE, FlowSettings, decode_settings
 from mirrorless.topics.mapping_removal import MappingRemoval, Removal
 

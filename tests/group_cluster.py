@@ -28,8 +28,8 @@ from mirrorless.ports.groups import Committed, GroupIsActive, GroupState, Place
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.run import spans_of
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from tests.chains import FLOW, MemoryChains, run
 from tests.documents import MemoryDocuments

@@ -18,8 +18,8 @@ from infra.constructs.flow_function import ALIAS
 from infra.constructs.forwarder import settings
 from infra.constructs.readable_diff import show_in_diff
 from mirrorless.errors import ConfigurationError
-from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.scheduled.functions import EVERY_SECONDS, LONGEST_INPUT, SCHEDULED
+from mirrorless.scheduled.settings import control_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ OLDEST_SECONDS = EVERY_SECONDS
 
 
 def schedule_input(flow: FlowDeployment) -> dict[str, Any]:
-    """What the flow's control functions are told: `mirrorless.scheduled.control_settings`."""
+    """What the flow's control functions are told: `mirrorless.scheduled.settings`."""
     forwarder = flow.flow.resource_name("forward")
     return flow.flow.control_settings(f"{forwarder}:{ALIAS}", secret_arn=flow.secret_arn)
 

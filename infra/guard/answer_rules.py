@@ -15,7 +15,7 @@ from infra.guard.stateful import MAPPING, Resource, Templates, value_at, watched
 from infra.guard.told import PARTIAL_RESPONSES, controls, forwarders
 from infra.guard.verdict import Finding, noted, refused
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import some
 
 READS: Final = "ReportBatchItemFailures"

@@ -17,7 +17,7 @@ from infra.guard.stateful import MAPPING, Resource, Templates
 from infra.guard.told import SIDES, controls, forwarders
 from infra.guard.verdict import Finding, noted, refused
 from mirrorless.policy import HEARTBEATS_TOPIC
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover
 
 GROUP_DAYS: Final = 7

@@ -10,7 +10,7 @@ import msgspec
 
 from infra.guard.stateful import Resource, Templates, value_at
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import VARIABLE
 
 FORWARDER: Final = "forward.handler"

@@ -16,8 +16,8 @@ from infra.packaging import bundle
 from lab.functions.function import LambdaFunction
 from lab.functions.timer import Timer
 from mirrorless.config.flow import Flow
-from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.scheduled.functions import EVERY_SECONDS, SCHEDULED
+from mirrorless.scheduled.settings import control_settings
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from infra.deployment import FlowDeployment, plan
 from infra.guard.stateful import Resource
 from mirrorless.config import load
 from mirrorless.errors import ConfigurationError
-from mirrorless.scheduled.control_settings import control_settings
 from mirrorless.scheduled.functions import SCHEDULED
+from mirrorless.scheduled.settings import control_settings
 from tests.assembly import EXAMPLES, Assembly
 
 Assembled = Callable[[str], Assembly]

@@ -17,7 +17,7 @@ from infra.constructs.mappings import OWNER, map_topic, mapping_request, templat
 from infra.deployment import plan
 from lab.esm.api_model import violations
 from mirrorless.config import load
-from mirrorless.scheduled.control_settings import control_settings
+from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mappings import group_of
 from mirrorless.topics.mappings import mapping_request as found_request
 from tests.assembly import EXAMPLES, Assembly

@@ -24,7 +24,7 @@ from mirrorless.lane import FlowName
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import Outcome
 from mirrorless.run import Run
-from mirrorless.scheduled.rounds import TaskReport
+from mirrorless.scheduled.runner import TaskReport
 from tests.assembly import EXAMPLES, REPOSITORY, Assembly
 
 Assembled = Callable[[str], Assembly]

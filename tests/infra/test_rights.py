@@ -27,7 +27,7 @@ from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.config import load
 from mirrorless.config.cluster_section import Mtls, Scram
 from mirrorless.jobs.request import Kind
-from mirrorless.scheduled.control_settings import control_settings
+from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mappings import mapping_request
 from tests.assembly import EXAMPLES, REPOSITORY, Assembly
 from tests.aws_calls import (

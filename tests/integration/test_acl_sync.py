@@ -23,8 +23,8 @@ from mirrorless.adapters.kafka.kafka_acls import KafkaAcls
 from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl

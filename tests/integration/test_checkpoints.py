@@ -16,8 +16,8 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
 from mirrorless.ports.groups import Committed, Place
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report, Task
+from mirrorless.scheduled.runner import Report, Task
+from mirrorless.scheduled.settings import ControlSettings
 from tests.lane_stage import LaneStage
 from tests.readback import read_topic
 

@@ -28,7 +28,7 @@ from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
 from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.run import Run, Span
-from mirrorless.scheduled.rounds import TaskReport
+from mirrorless.scheduled.runner import TaskReport
 from mirrorless.settings import Tables
 from mirrorless.topics.topic_watch import Recreated, SeenTopic
 

@@ -22,7 +22,7 @@ from mirrorless.errors import Retriable
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.lanes.lane_check import LaneCheck
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
 from tests.lane_stage import QUIET, Crash, LaneStage, at_step, crash
 from tests.readback import await_settled, read_topic
 

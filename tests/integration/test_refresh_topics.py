@@ -43,8 +43,8 @@ from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.chain import RUNNING, LaneState
 from mirrorless.lane import Lane
 from mirrorless.run import Reset
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report, Task
+from mirrorless.scheduled.runner import Report, Task
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import FlowSettings
 from tests.chains import run
 from tests.readback import committed

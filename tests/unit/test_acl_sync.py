@@ -9,8 +9,8 @@ import pytest
 
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, stored
 from mirrorless.topics.acls import Acl

@@ -23,8 +23,8 @@ from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
 from mirrorless.run import Link, Reset, Run, Span
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import TaskReport
+from mirrorless.scheduled.runner import TaskReport
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 
 FLOW = FlowName("us-east", "eu-west")

@@ -22,7 +22,7 @@ from mirrorless.config.flow import LONGEST_GROUP
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.control_settings import control_settings
+from mirrorless.scheduled.settings import control_settings
 from mirrorless.settings import decode_settings
 
 ROOT = Path(__file__).parents[2]

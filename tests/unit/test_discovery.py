@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.discovery import discover, plan_remote_topics
 

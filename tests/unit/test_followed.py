@@ -7,7 +7,7 @@ import msgspec
 from mirrorless.groups.scope import Followed
 from mirrorless.lane import Lane
 from mirrorless.ports.groups import Committed
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 from tests.chains import FLOW
 from tests.group_cluster import settings
 

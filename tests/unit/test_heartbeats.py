@@ -10,7 +10,7 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.mm2.heartbeats import Heartbeats
 from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.mm2.internal_topics import ALONE_MS, COMPACTED, Patience, within
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
 from tests.chains import FLOW
 from tests.group_cluster import MemoryTopics
 

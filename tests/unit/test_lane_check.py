@@ -21,7 +21,7 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Run
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 from tests.clusters import Entry, MemoryCluster, MemoryTarget, stable_offset
 from tests.documents import MemoryDocuments

@@ -9,7 +9,7 @@ import pytest
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rounds import lease
+from mirrorless.scheduled.runner import lease
 from mirrorless.topics.mapping_removal import GRACE_MS, LONGEST_WAIT_MS, MappingRemoval, Removal
 from mirrorless.topics.mappings import MappingRefused, Outcome, Request, owner_tags
 from tests.chains import FLOW

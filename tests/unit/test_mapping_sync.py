@@ -13,8 +13,8 @@ from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.groups import Committed, GroupIsActive, GroupState, Place
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.mapping_sync import MappingSync

@@ -10,8 +10,8 @@ import pytest
 from lab.esm.api_model import violations
 from lab.esm.mapping_api import settings_of_create, settings_of_update
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.throttle import Throttle
+from mirrorless.scheduled.rate_limit import Throttle
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.mappings import Request, drifted, mapping_request, plan_mappings
 

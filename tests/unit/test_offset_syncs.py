@@ -12,7 +12,7 @@ from mirrorless.groups.scope import Followed
 from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.run import Run
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
 from tests.group_cluster import TwoClusters, settings
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rounds import Report, Rounds, Task, TaskReport
+from mirrorless.scheduled.runner import Report, Rounds, Task, TaskReport
 from tests.chains import FLOW
 from tests.documents import MemoryDocuments
 

@@ -8,7 +8,7 @@ import pytest
 
 from mirrorless.adapters.aws.task_metrics import emit_report
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.rounds import TaskReport
+from mirrorless.scheduled.runner import TaskReport
 
 
 def test_what_may_wake_somebody_is_a_metric_of_the_flow_and_the_rest_stands_beside_it(

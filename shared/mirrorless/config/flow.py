@@ -194,7 +194,7 @@ class Flow:
         }
 
     def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
-        """Return the input of the schedules of this flow's control functions: `mirrorless.scheduled.control_settings`.
+        """Return the input of the schedules of this flow's control functions: `mirrorless.scheduled.settings`.
 
         `function_name` is the forwarder's, to which found topics are mapped; `secret_arn` as in `mapping_request`.
         """

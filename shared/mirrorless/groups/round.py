@@ -37,7 +37,7 @@ from mirrorless.lane import Lane
 from mirrorless.mm2.internal_topics import Ensured, Written
 from mirrorless.ports.groups import Committed, Place
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
 
 NAMED: Final = 3
 """Groups that a sentence names; the others are counted."""

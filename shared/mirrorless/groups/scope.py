@@ -14,7 +14,7 @@ from mirrorless.filters import NameFilter, should_replicate
 from mirrorless.lane import FlowName, Lane
 from mirrorless.policy import ReplicationPolicy
 from mirrorless.ports.groups import Committed, Place
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 
 OWN_GROUPS: Final = "mirrorless."
 """Groups of event source mappings: they read for us, and move nowhere."""

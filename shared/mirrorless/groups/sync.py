@@ -21,7 +21,7 @@ from mirrorless.groups.state import CheckpointMemory
 from mirrorless.lane import Lane
 from mirrorless.ports.groups import Committed, GroupIsActive, Place
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
 
 EARLY_MS: Final = 500
 """A round that had less to do comes to its writes a little sooner after its start than the one before. It is not early:

@@ -19,7 +19,7 @@ from mirrorless.lanes.gaps import UNREAD, Cleanup, Look, Piece, Range, SourceLog
 from mirrorless.ledger import GapSummary, Loss, LossLedger, losses_in
 from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
 
 ANOTHER_SOURCE: Final = frozenset({"contradiction", "recreated", "truncated"})
 """Stops after which the source may not hold the records any more that the chain speaks of."""

@@ -34,7 +34,7 @@ from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.ports.state_store import Documents
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.run import Run
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
 
 COORDINATOR_MS: Final = 10_000
 """How long Kafka's coordinator may take to notice that a transaction has timed out.

@@ -16,7 +16,7 @@ from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.mm2.internal_topics import Ensured, InternalTopics, Patience
 from mirrorless.policy import HEARTBEATS_TOPIC
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
 
 
 @dataclass(slots=True, kw_only=True)

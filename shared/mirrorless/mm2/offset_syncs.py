@@ -20,7 +20,7 @@ from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.internal_topics import Ends, Ensured, InternalTopics
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.state_store import Documents
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
 
 DOCUMENT: Final = "offset-syncs"
 """Its key in the control table: by source topic and partition, the upstream offset that was told last."""

@@ -2,8 +2,8 @@
 
 Small JSON documents by flow and key, and leases. A task owns the keys under its own prefix:
 
-    task/<task>         how its last round went                 mirrorless.scheduled.rounds
-    lease/<function>    who is at work                          mirrorless.scheduled.rounds
+    task/<task>         how its last round went                 mirrorless.scheduled.runner
+    lease/<function>    who is at work                          mirrorless.scheduled.runner
     topics              what was there before the flow          mirrorless.topics.topic_watch
     topic/<topic>       what was seen of a source topic         mirrorless.topics.topic_watch
     topic-ends/<n>      where source partitions ended           mirrorless.topics.topic_watch

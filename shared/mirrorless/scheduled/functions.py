@@ -1,7 +1,7 @@
 """Which functions run on a schedule, and with what? One place for the deployment and for the lab.
 
 A run may take longer than the minute after which the next one starts: there is one run at a time, by a lease
-(`mirrorless.scheduled.rounds`), and the next one waits for it.
+(`mirrorless.scheduled.runner`), and the next one waits for it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 
 EVERY_SECONDS: Final = 60
 """EventBridge Scheduler's shortest interval (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html)."""

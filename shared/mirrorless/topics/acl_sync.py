@@ -18,8 +18,8 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.state_store import Documents
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acls import Acl, Acls, Changes, Wanted, changes, held_back, wanted_acls
 from mirrorless.topics.discovery import discover
 

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from mirrorless.filters import should_replicate
 from mirrorless.policy import is_legal_topic
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 
 LONGEST_GROUP = 200
 """What Lambda takes as a mapping's consumer group."""

@@ -18,8 +18,8 @@ from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.state_store import Documents
 from mirrorless.ports.topics import SourceTopics
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics import topic_watch
 from mirrorless.topics.discovery import some
 from mirrorless.topics.topic_watch import Beginning, Memory, SeenTopic

@@ -20,7 +20,7 @@ from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.state_store import Documents
 from mirrorless.scheduled.functions import REFRESH_TOPICS
-from mirrorless.scheduled.rounds import CLAIM_EVERY_SECONDS, lease
+from mirrorless.scheduled.runner import CLAIM_EVERY_SECONDS, lease
 from mirrorless.topics.mappings import MappingRefused, Mappings, Request, is_ours, topic_of
 
 HOLDER: Final = "remove_mappings"

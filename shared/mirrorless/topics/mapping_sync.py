@@ -17,8 +17,8 @@ from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.ports.groups import Committed, Groups
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.state_store import Documents
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, some
 from mirrorless.topics.mappings import (
     MappingPlan,

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Protocol
 from mirrorless.errors import MirrorlessError
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.control_settings import ControlSettings
+from mirrorless.scheduled.settings import ControlSettings
 
 Request = dict[str, Any]
 """Fields of a mapping by the API's names."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.topics import SourceTopics
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.lookout import Lookout, Sight
 from mirrorless.topics.mapping_sync import MappingSync

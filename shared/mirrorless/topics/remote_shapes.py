@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.topics import NewRemoteTopic, SourceTopics, TargetTopics
-from mirrorless.scheduled.control_settings import ControlSettings
-from mirrorless.scheduled.rounds import Report
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover, plan_remote_topics, some
 from mirrorless.topics.remote_topic import configs_to_copy
 from mirrorless.topics.topic_configs import ConfigChange, drift

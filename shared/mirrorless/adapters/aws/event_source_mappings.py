@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.throttle import Throttle
+from mirrorless.scheduled.rate_limit import Throttle
 from mirrorless.topics.mappings import MappingRefused, Outcome, Request
 
 CALLS_PER_SECOND: Final = 10.0

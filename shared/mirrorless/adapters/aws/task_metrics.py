@@ -10,7 +10,7 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import Ama
 
 from mirrorless.adapters.aws.metrics import NAMESPACE
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.rounds import TaskReport
+from mirrorless.scheduled.runner import TaskReport
 
 ALARMING: Final = frozenset(
     {
