@@ -24,6 +24,6 @@ def lanes_with_a_chain(chains: Chains, flow: FlowName, topic: str) -> int:
 
 def partitions_seen(stores: Stores, flow: FlowName) -> dict[str, int]:
     """The topics that the watch of topics knows, each with its partitions."""
-    from mirrorless.topics.topic_watch import Memory  # noqa: PLC0415 -- commands about one lane start sooner
+    from mirrorless.topics.topic_state import Memory  # noqa: PLC0415 -- commands about one lane start sooner
 
     return {topic: seen.partitions for topic, seen in Memory.of(stores.documents.read(flow, "topic")).topics.items()}

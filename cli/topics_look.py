@@ -17,13 +17,13 @@ from mirrorless.errors import MirrorlessError
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.topic_configs import drift
-from mirrorless.topics.topic_watch import Memory, SeenTopic
+from mirrorless.topics.topic_state import Memory, SeenTopic
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.kafka_offsets import KafkaOffsets
     from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
     from mirrorless.settings import ClusterSettings
-    from mirrorless.topics.remote_topic import ConfigEntry
+    from mirrorless.topics.configs import ConfigEntry
 
 ANSWER_SECONDS = 10.0
 """How long a cluster may take to tell everything about its topics."""

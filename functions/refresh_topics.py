@@ -26,10 +26,10 @@ from mirrorless.scheduled.rate_limit import Throttle
 from mirrorless.scheduled.runner import Rounds, Task
 from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.topics.acl_sync import AclSync
-from mirrorless.topics.lookout import Lookout
+from mirrorless.topics.change_detection import Lookout
 from mirrorless.topics.mapping_sync import MappingSync
 from mirrorless.topics.refresh import TopicRefresh
-from mirrorless.topics.remote_shapes import RemoteShapes
+from mirrorless.topics.remote_topics import RemoteShapes
 
 LEASE_MS = 60_000
 """A round may take most of a minute: a thousand topics are mapped at ten calls a second."""

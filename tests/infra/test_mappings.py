@@ -18,8 +18,8 @@ from infra.deployment import plan
 from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.scheduled.settings import control_settings
-from mirrorless.topics.mappings import group_of
-from mirrorless.topics.mappings import mapping_request as found_request
+from mirrorless.topics.mapping_plan import group_of
+from mirrorless.topics.mapping_plan import mapping_request as found_request
 from tests.assembly import EXAMPLES, Assembly
 from tests.changed_examples import flows, written
 

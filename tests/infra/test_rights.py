@@ -28,7 +28,7 @@ from mirrorless.config import load
 from mirrorless.config.cluster_section import Mtls, Scram
 from mirrorless.jobs.request import Kind
 from mirrorless.scheduled.settings import control_settings
-from mirrorless.topics.mappings import mapping_request
+from mirrorless.topics.mapping_plan import mapping_request
 from tests.assembly import EXAMPLES, REPOSITORY, Assembly
 from tests.aws_calls import (
     BY_LIBRARIES,

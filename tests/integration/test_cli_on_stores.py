@@ -30,7 +30,7 @@ from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.run import Run, Span
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.settings import Tables
-from mirrorless.topics.topic_watch import Recreated, SeenTopic
+from mirrorless.topics.topic_state import Recreated, SeenTopic
 
 pytestmark = pytest.mark.integration
 

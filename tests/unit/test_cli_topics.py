@@ -10,7 +10,7 @@ from cli.topics import as_json
 from cli.topics_look import trouble_of
 from cli.topics_table import show
 from cli.topics_view import Answer, TopicRow
-from mirrorless.topics.topic_watch import Recreated, SeenTopic
+from mirrorless.topics.topic_state import Recreated, SeenTopic
 
 SEEN = SeenTopic(topic="orders", topic_id="id-1", partitions=3, first_seen=1)
 

@@ -16,7 +16,7 @@ from mirrorless.protocol.profile import StageProfile
 from mirrorless.protocol.replicate import Outcome
 from mirrorless.record import Record
 from mirrorless.settings import VARIABLE, decode_settings
-from mirrorless.topics.remote_topic import ConfigEntry, configs_to_copy
+from mirrorless.topics.configs import ConfigEntry, configs_to_copy
 from tests.chains import FLOW, reset, run
 
 # Where a lane stands

@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 from mirrorless.adapters.aws.event_source_mappings import LambdaMappings
 from mirrorless.errors import Retriable
 from mirrorless.scheduled.rate_limit import Throttle
-from mirrorless.topics.mappings import MappingRefused, Outcome
+from mirrorless.topics.mapping_plan import MappingRefused, Outcome
 
 UUID = "14e0db71-5d35-4eb5-b481-8945cf9d10c2"
 OTHER = UUID.replace("1", "2")

@@ -10,8 +10,8 @@ from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.runner import lease
+from mirrorless.topics.mapping_plan import MappingRefused, Outcome, Request, owner_tags
 from mirrorless.topics.mapping_removal import GRACE_MS, LONGEST_WAIT_MS, MappingRemoval, Removal
-from mirrorless.topics.mappings import MappingRefused, Outcome, Request, owner_tags
 from tests.chains import FLOW
 from tests.documents import MemoryDocuments
 

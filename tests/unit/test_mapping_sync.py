@@ -17,9 +17,9 @@ from mirrorless.scheduled.runner import Report
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.discovery import discover
+from mirrorless.topics.mapping_plan import MappingRefused, Outcome, Request
 from mirrorless.topics.mapping_sync import MappingSync
-from mirrorless.topics.mappings import MappingRefused, Outcome, Request
-from mirrorless.topics.topic_watch import SeenTopic
+from mirrorless.topics.topic_state import SeenTopic
 from tests.documents import MemoryDocuments
 
 FLOW = FlowName("us-east", "eu-west")
@@ -37,7 +37,7 @@ SETTINGS = ControlSettings(
 
 @dataclass(slots=True)
 class MemoryMappings:
-    """Implements `mirrorless.topics.mappings.Mappings`; a mapping has settled before the next round."""
+    """Implements `mirrorless.topics.mapping_plan.Mappings`; a mapping has settled before the next round."""
 
     mappings: dict[str, Request] = field(default_factory=dict)
     keeps_updates: bool = True

@@ -13,7 +13,7 @@ from mirrorless.lane import FlowName
 from mirrorless.scheduled.rate_limit import Throttle
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.topics.mappings import Request, drifted, mapping_request, plan_mappings
+from mirrorless.topics.mapping_plan import Request, drifted, mapping_request, plan_mappings
 
 FLOW = FlowName("us-east", "eu-west")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

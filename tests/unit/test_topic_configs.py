@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirrorless.topics.remote_topic import ConfigEntry, configs_to_copy
+from mirrorless.topics.configs import ConfigEntry, configs_to_copy
 from mirrorless.topics.topic_configs import ConfigChange, drift
 
 NOTHING = ConfigChange()

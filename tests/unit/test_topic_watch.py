@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from mirrorless.chain import NEW_LANE, Head
 from mirrorless.lane import FlowName
-from mirrorless.topics.topic_watch import (
+from mirrorless.topics.topic_state import (
     Beginning,
     Memory,
     Recreated,

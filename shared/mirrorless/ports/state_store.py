@@ -4,9 +4,9 @@ Small JSON documents by flow and key, and leases. A task owns the keys under its
 
     task/<task>         how its last round went                 mirrorless.scheduled.runner
     lease/<function>    who is at work                          mirrorless.scheduled.runner
-    topics              what was there before the flow          mirrorless.topics.topic_watch
-    topic/<topic>       what was seen of a source topic         mirrorless.topics.topic_watch
-    topic-ends/<n>      where source partitions ended           mirrorless.topics.topic_watch
+    topics              what was there before the flow          mirrorless.topics.topic_state
+    topic/<topic>       what was seen of a source topic         mirrorless.topics.topic_state
+    topic-ends/<n>      where source partitions ended           mirrorless.topics.topic_state
     offset-syncs        which offset syncs were written         mirrorless.mm2.offset_syncs
     lanes/<topic>       how far its lanes have been checked     mirrorless.lanes.check_state
     acls                which ACLs we made, which are staged    mirrorless.topics.acl_sync

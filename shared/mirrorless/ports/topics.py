@@ -11,7 +11,7 @@ from typing import Protocol
 
 from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline
-from mirrorless.topics.remote_topic import ConfigEntry
+from mirrorless.topics.configs import ConfigEntry
 from mirrorless.topics.topic_configs import ConfigChange
 
 Failures = dict[str, str]

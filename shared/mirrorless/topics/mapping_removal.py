@@ -21,7 +21,7 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.state_store import Documents
 from mirrorless.scheduled.functions import REFRESH_TOPICS
 from mirrorless.scheduled.runner import CLAIM_EVERY_SECONDS, lease
-from mirrorless.topics.mappings import MappingRefused, Mappings, Request, is_ours, topic_of
+from mirrorless.topics.mapping_plan import MappingRefused, Mappings, Request, is_ours, topic_of
 
 HOLDER: Final = "remove_mappings"
 """The same for every run: a run that is repeated takes over at once."""

@@ -20,7 +20,7 @@ from mirrorless.ports.state_store import Documents
 from mirrorless.scheduled.runner import Report
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, some
-from mirrorless.topics.mappings import (
+from mirrorless.topics.mapping_plan import (
     MappingPlan,
     MappingRefused,
     Mappings,
@@ -30,7 +30,7 @@ from mirrorless.topics.mappings import (
     mapping_request,
     plan_mappings,
 )
-from mirrorless.topics.topic_watch import SeenTopic
+from mirrorless.topics.topic_state import SeenTopic
 
 NEAR_SECONDS: Final = 5.0
 """What is kept of the deadline: no further change is begun."""

@@ -17,10 +17,10 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.runner import Report
 from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.topics.change_detection import Lookout, Sight
 from mirrorless.topics.discovery import Discovery, discover
-from mirrorless.topics.lookout import Lookout, Sight
 from mirrorless.topics.mapping_sync import MappingSync
-from mirrorless.topics.remote_shapes import RemoteShapes
+from mirrorless.topics.remote_topics import RemoteShapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

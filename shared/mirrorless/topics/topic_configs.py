@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE
-from mirrorless.topics.remote_topic import ConfigEntry, DefaultsFrom, NamePatterns, configs_to_copy
+from mirrorless.topics.configs import ConfigEntry, DefaultsFrom, NamePatterns, configs_to_copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rate_limit import Throttle
-from mirrorless.topics.mappings import MappingRefused, Outcome, Request
+from mirrorless.topics.mapping_plan import MappingRefused, Outcome, Request
 
 CALLS_PER_SECOND: Final = 10.0
 
@@ -42,7 +42,7 @@ def lambda_client(region: str | None = None) -> Any:
 
 
 class LambdaMappings:
-    """Implements `mirrorless.topics.mappings.Mappings` for one function, or for one alias of it: `name:alias`.
+    """Implements `mirrorless.topics.mapping_plan.Mappings` for one function, or for one alias of it: `name:alias`.
 
     Without a function's name it lists those of the whole account and region: a mapping outlives its function.
     """

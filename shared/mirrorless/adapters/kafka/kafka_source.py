@@ -8,7 +8,7 @@ from mirrorless.adapters.kafka.kafka_client import answer, client_config, second
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, SourceTopic
 from mirrorless.settings import FlowSettings
-from mirrorless.topics.remote_topic import configs_to_copy
+from mirrorless.topics.configs import configs_to_copy
 
 
 class KafkaSource:

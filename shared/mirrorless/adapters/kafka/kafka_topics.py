@@ -30,7 +30,7 @@ from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.topics import Failures, NewRemoteTopic
 from mirrorless.settings import ClusterSettings
-from mirrorless.topics.remote_topic import ConfigEntry
+from mirrorless.topics.configs import ConfigEntry
 from mirrorless.topics.topic_configs import ConfigChange
 
 BATCH: Final = 250

@@ -1,6 +1,6 @@
 """Which source topics are new, which are others than they were, truncated or gone, and which lanes stop therefore?
 
-The effects around `mirrorless.topics.topic_watch`. Lanes stop before it is written down that they had to: a round that
+The effects around `mirrorless.topics.topic_state`. Lanes stop before it is written down that they had to: a round that
 dies in between is done again.
 """
 
@@ -20,9 +20,9 @@ from mirrorless.ports.state_store import Documents
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.runner import Report
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.topics import topic_watch
+from mirrorless.topics import topic_state
 from mirrorless.topics.discovery import some
-from mirrorless.topics.topic_watch import Beginning, Memory, SeenTopic
+from mirrorless.topics.topic_state import Beginning, Memory, SeenTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +71,13 @@ class Lookout:
         beginning = memory.beginning or self._begin(sight)
         seen = self._first_sights(sight, memory, beginning, report, deadline) | self._known(sight, memory, report)
         gone = {
-            topic: topic_watch.look_at_gone(before, now=self.clock())
+            topic: topic_state.look_at_gone(before, now=self.clock())
             for topic, before in memory.topics.items()
             if topic not in sight.on_source
         }
         unfinished = {topic for topic in gone if self._tell_unfinished(gone[topic], memory, report)}
         self._stop_truncated(sight, memory, report, deadline)
-        ends = topic_watch.merged_ends(memory.ends, sight.ends, sight.taken, keep=unfinished)
+        ends = topic_state.merged_ends(memory.ends, sight.ends, sight.taken, keep=unfinished)
         if news := memory.news(seen | gone, ends):
             self.documents.write(self.settings.name, news)
         report.figures |= {
@@ -126,7 +126,7 @@ class Lookout:
     ) -> tuple[dict[str, tuple[int, ...]], list[str]]:
         """Where topics begin that were there before the flow; and those of which it cannot be told yet."""
         try:
-            start = topic_watch.start_of(self.settings.start)
+            start = topic_state.start_of(self.settings.start)
         except ValueError as exc:
             raise ConfigurationError(
                 f"start is {self.settings.start!r}, which is neither a word that is known nor a moment",
@@ -140,8 +140,8 @@ class Lookout:
         offsets: dict[str, list[int | None]] = {}
         for place in places:
             # A partition begins at its end, or at a moment; at its end too if nothing is that young.
-            moment = topic_watch.UNKNOWN if isinstance(start, str) else at.get(place)
-            offsets.setdefault(place[0], []).append(sight.ends.get(place) if moment == topic_watch.UNKNOWN else moment)
+            moment = topic_state.UNKNOWN if isinstance(start, str) else at.get(place)
+            offsets.setdefault(place[0], []).append(sight.ends.get(place) if moment == topic_state.UNKNOWN else moment)
         unknown = [topic for topic, begins in offsets.items() if None in begins]
         return {
             topic: tuple(each for each in begins if each is not None)
@@ -154,7 +154,7 @@ class Lookout:
     def _known(self, sight: Sight, memory: Memory, report: Report) -> dict[str, SeenTopic]:
         """What is known now of topics that were seen before; lanes of re-created ones stop."""
         return {
-            topic: topic_watch.look(before, partitions=count)
+            topic: topic_state.look(before, partitions=count)
             if before.topic_id == sight.ids[topic]
             else self._recreated(before, sight, report)
             for topic, count in sight.taken.items()
@@ -164,7 +164,7 @@ class Lookout:
     def _recreated(self, before: SeenTopic, sight: Sight, report: Report) -> SeenTopic:
         flow, topic, topic_id = self.settings.name, before.topic, sight.ids[before.topic]
         heads = self._heads(topic, range(max(sight.taken[topic], before.partitions)))
-        now = topic_watch.look_at_recreated(
+        now = topic_state.look_at_recreated(
             before,
             topic_id=topic_id,
             partitions=sight.taken[topic],
@@ -174,7 +174,7 @@ class Lookout:
             waiting = sorted(now.recreated.waiting)
             self._stop(
                 {
-                    Lane(flow, topic, partition): topic_watch.recreated_stop(flow, now, partition, now=self.clock())
+                    Lane(flow, topic, partition): topic_state.recreated_stop(flow, now, partition, now=self.clock())
                     for partition in waiting
                 },
                 report,
@@ -182,7 +182,7 @@ class Lookout:
             report.troubles.append(
                 f"{flow} {topic}: deleted on the source and created again (topic id {before.topic_id}, now {topic_id}):"
                 f" its partitions {', '.join(map(str, waiting))} stand still until each is reset: "
-                f"`{topic_watch.reset_command(flow, topic, 'PARTITION', 'earliest')}`"
+                f"`{topic_state.reset_command(flow, topic, 'PARTITION', 'earliest')}`"
             )
         return now
 
@@ -201,9 +201,9 @@ class Lookout:
             max(head.position, starts[lane.partition] if lane.partition < len(starts) else 0)
             for lane, head in sorted(heads.items())
         ]
-        unfinished = topic_watch.unfinished(positions, ends)
+        unfinished = topic_state.unfinished(positions, ends)
         for partition, (position, end) in unfinished.items():
-            command = topic_watch.reset_command(self.settings.name, seen.topic, partition, str(end))
+            command = topic_state.reset_command(self.settings.name, seen.topic, partition, str(end))
             report.troubles.append(
                 f"{Lane(self.settings.name, seen.topic, partition)}: deleted on the source, which ended at {end}; "
                 f"replicated up to {position}. Records in between, if there were other things than transaction markers "
@@ -217,7 +217,7 @@ class Lookout:
         """Stop the lanes that have replicated more than the source still has."""
         suspects = [
             place
-            for place in topic_watch.receded(memory.ends, sight.ends)
+            for place in topic_state.receded(memory.ends, sight.ends)
             if (before := memory.topics.get(place[0])) is not None and before.topic_id == sight.ids[place[0]]
         ]
         if not suspects:
@@ -230,14 +230,14 @@ class Lookout:
             lane = Lane(self.settings.name, *place)
             position, end = heads[lane].position, ends.get(place, sight.ends[place])
             if position > end:
-                stops[lane] = topic_watch.truncated_stop(
+                stops[lane] = topic_state.truncated_stop(
                     self.settings.name, place, end=end, position=position, now=self.clock()
                 )
                 report.troubles.append(f"{lane}: {stops[lane].detail}")
             else:
                 report.troubles.append(
                     f"{lane}: the source lost records that were not replicated yet: it ended at "
-                    f"{topic_watch.last_end(memory.ends, place)} and then at {sight.ends[place]}"
+                    f"{topic_state.last_end(memory.ends, place)} and then at {sight.ends[place]}"
                 )
         self._stop(stops, report)
 

@@ -9,8 +9,8 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.topics import NewRemoteTopic, SourceTopics, TargetTopics
 from mirrorless.scheduled.runner import Report
 from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.topics.configs import configs_to_copy
 from mirrorless.topics.discovery import discover, plan_remote_topics, some
-from mirrorless.topics.remote_topic import configs_to_copy
 from mirrorless.topics.topic_configs import ConfigChange, drift
 
 
