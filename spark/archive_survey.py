@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from mirrorless.adapters.archive.archive import ParquetArchive, open_archive
 from mirrorless.errors import ArchiveBroken, Retriable
 from mirrorless.jobs.archive import HOLES, LaneSurvey, Piece, Survey
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from spark.spark_lanes import TaskAttempt, run_lanes
 
 Offsets = npt.NDArray[np.int64]

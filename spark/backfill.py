@@ -19,7 +19,7 @@ from mirrorless.backfill.outcome import report_of, totals_of
 from mirrorless.backfill.plan import BackfillPlan, PlannedLane
 from mirrorless.chain import RUNNING, LaneState, Lease, Stop
 from mirrorless.errors import ConfigurationError, MirrorlessError
-from mirrorless.jobs.copying import CopyResult, CopyTask
+from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.files import PLAN, lane_file
 from mirrorless.jobs.lane_copy import Ending, deadline_in
 from mirrorless.jobs.progress import LaneProgress

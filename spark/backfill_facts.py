@@ -14,9 +14,9 @@ from mirrorless.backfill.ranges import Asked, resolve
 from mirrorless.chain import RUNNING, Chains, LaneStates
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.archive import LaneSurvey, Survey
-from mirrorless.jobs.beginning import beginning
-from mirrorless.jobs.copying import LaneLog, Range
+from mirrorless.jobs.copy_task import LaneLog, Range
 from mirrorless.jobs.lane_copy import deadline_in
+from mirrorless.jobs.lane_start import beginning
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest
 from mirrorless.lane import Lane
 from mirrorless.ports.groups import Place

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.chain import LaneState, Stop
 from mirrorless.lane import Lane
-from mirrorless.reconcile.look import HELD
+from mirrorless.reconcile.inspect import HELD
 from spark.driver import now
 
 

@@ -24,7 +24,7 @@ from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.kafka_source import KafkaSource
 from mirrorless.adapters.kafka.kafka_target import KafkaTarget
 from mirrorless.errors import MirrorlessError
-from mirrorless.jobs.copying import CopyTask, LaneLog
+from mirrorless.jobs.copy_task import CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy
 from mirrorless.ports.kafka import Deadline, Source, SourceTopic
 from mirrorless.protocol.positions import Positions

@@ -21,14 +21,14 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
 from mirrorless.errors import Retriable
-from mirrorless.jobs.copying import CopyResult, CopyTask
+from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.groups_back import GroupsBack
+from mirrorless.reconcile.inspect import orphans_ahead
 from mirrorless.reconcile.joining import Joining
-from mirrorless.reconcile.look import orphans_ahead
 from mirrorless.reconcile.orphans import lane_of, to_do
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.settings import FlowSettings

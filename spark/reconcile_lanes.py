@@ -13,7 +13,7 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.kafka_records import KafkaRecords
 from mirrorless.errors import MirrorlessError
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
-from mirrorless.reconcile.look import SECONDS, Ends, LaneView
+from mirrorless.reconcile.inspect import SECONDS, Ends, LaneView
 from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.lane_worker import warm_log, warm_target
 from spark.spark_lanes import TaskAttempt

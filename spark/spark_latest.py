@@ -18,10 +18,10 @@ from pyspark.sql import functions as sql
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
 from mirrorless.errors import Retriable
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.record import Record
+from mirrorless.verify.compacted_keys import Latest
 from mirrorless.verify.comparison import CONTENT_BYTES, Seen
-from mirrorless.verify.latest import Latest
 from mirrorless.verify.task import Side, VerifyTask
 from spark.lane_worker import warm_log
 

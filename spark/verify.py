@@ -20,8 +20,8 @@ from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.lanes.gaps import Cleanup
+from mirrorless.verify.compacted_keys import Expiry, take_key
 from mirrorless.verify.findings import LaneVerdict
-from mirrorless.verify.latest import Expiry, take_key
 from mirrorless.verify.summary import is_clean, report_of, totals_of
 from mirrorless.verify.task import VerifyTask
 from spark.driver import JobRun, Outcome, drive, now

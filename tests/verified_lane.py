@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.jobs.copying import Chunk, Range
+from mirrorless.jobs.copy_task import Chunk, Range
 from mirrorless.jobs.request import Bound
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.digest import Columns, fingerprint

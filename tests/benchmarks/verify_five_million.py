@@ -27,7 +27,7 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
-from mirrorless.jobs.copying import CopyResult, CopyTask, Range
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.reports.page import render

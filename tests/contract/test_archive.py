@@ -17,7 +17,7 @@ from mirrorless.adapters.archive.archive import ParquetArchive, open_archive
 from mirrorless.adapters.archive.archive_files import S3ArchiveFiles
 from mirrorless.adapters.aws.s3 import s3_client
 from mirrorless.errors import ArchiveBroken, ConfigurationError, Retriable
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.record import Record
 from spark.archive_survey import survey_lane

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mirrorless.errors import ArchiveBroken
 from mirrorless.jobs.archive import LaneSurvey, Piece, in_chunks, merged
-from mirrorless.jobs.copying import CHUNK_RECORDS, Range
+from mirrorless.jobs.copy_task import CHUNK_RECORDS, Range
 from mirrorless.record import Record
 
 

@@ -10,7 +10,7 @@ import pytest
 from mirrorless.backfill.checks import LaneFacts, TopicFacts, check_all
 from mirrorless.backfill.ranges import Asked, resolve
 from mirrorless.chain import Lease, Stop
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.request import BackfillOptions, Bound
 
 DAY = 86_400_000

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirrorless.verify.compacted_keys import Answer, Expiry, Latest, judge_key, take_key
 from mirrorless.verify.findings import LaneVerdict
-from mirrorless.verify.latest import Answer, Expiry, Latest, judge_key, take_key
 
 Log = list[tuple[int, int, bytes | None]]
 """Offset, key, value."""

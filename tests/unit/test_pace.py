@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirrorless.jobs.pace import Pace
+from mirrorless.jobs.rate_limit import Pace
 
 
 class Clock:

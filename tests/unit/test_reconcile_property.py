@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorless.chain import Head
-from mirrorless.jobs.copying import Chunk, Range
+from mirrorless.jobs.copy_task import Chunk, Range
 from mirrorless.lane import Lane
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.event import Batch
@@ -25,9 +25,9 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.reconcile.difference import claims_of, runs_of, unclaimed
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
+from mirrorless.reconcile.inspect import LaneView, orphans_ahead
 from mirrorless.reconcile.joining import Joining
 from mirrorless.reconcile.lane_names import ReconciledLane
-from mirrorless.reconcile.look import LaneView, orphans_ahead
 from mirrorless.reconcile.orphans import Stretch, stretches_of
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings, FlowSettings

@@ -13,7 +13,7 @@ from mirrorless.backfill.plan import Finding, Severity
 from mirrorless.backfill.ranges import Asked
 from mirrorless.chain import Lease, Stop
 from mirrorless.jobs.archive import LaneSurvey
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.request import BackfillOptions
 
 BACKFILLED = "backfilled"

@@ -11,7 +11,7 @@ from mirrorless.backfill.checks import BACKFILLED
 from mirrorless.backfill.handover import Joined, Seen, Step, next_step, step_at_exact_end
 from mirrorless.chain import RUNNING, LaneStates, Stop
 from mirrorless.errors import LaneStopped, Retriable
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.lane_copy import LaneCopy, deadline_in
 from mirrorless.ports.groups import Committed, GroupIsActive, Groups
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from mirrorless.backfill.plan import BackfillPlan
-from mirrorless.jobs.copying import CopyResult
+from mirrorless.jobs.copy_task import CopyResult
 from mirrorless.reports.report import Figure, Line, LinePlot, Report, Section, Table, Tone
 
 Sample = tuple[int, int]

@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from mirrorless.backfill import figures
+from mirrorless.backfill import estimates
 from mirrorless.jobs import cost
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 
 Severity = Literal["refuse", "warn", "info"]
 
@@ -116,4 +116,4 @@ def make_plan(
 
 
 def _seconds(records: int, size: int) -> float:
-    return figures.WAITING * (records * figures.CPU_SECONDS_PER_RECORD + size * figures.CPU_SECONDS_PER_BYTE)
+    return estimates.WAITING * (records * estimates.CPU_SECONDS_PER_RECORD + size * estimates.CPU_SECONDS_PER_BYTE)

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from mirrorless.errors import ArchiveBroken
-from mirrorless.jobs.copying import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
+from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
 from mirrorless.record import Record
 
 HOLES: Final = 20

@@ -15,11 +15,11 @@ import msgspec
 
 from mirrorless.chain import Lease, Leases
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, RecordsGone, Retriable
-from mirrorless.jobs.beginning import beginning
-from mirrorless.jobs.copying import Chunk, CopyResult, CopyTask, LaneLog, Range
+from mirrorless.jobs.copy_task import Chunk, CopyResult, CopyTask, LaneLog, Range
 from mirrorless.jobs.files import JobFiles, lane_file
-from mirrorless.jobs.pace import Pace
+from mirrorless.jobs.lane_start import beginning
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
+from mirrorless.jobs.rate_limit import Pace
 from mirrorless.lane import Lane
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.event import Batch

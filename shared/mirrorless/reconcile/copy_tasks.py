@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mirrorless.jobs.copying import CopyTask, Range
+from mirrorless.jobs.copy_task import CopyTask, Range
 from mirrorless.jobs.request import Policy
 from mirrorless.lane import FlowName
 from mirrorless.reconcile.lane_names import ReconciledLane

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.lane import FlowName, Lane
 from mirrorless.reconcile.lane_names import ReconciledLane
 from mirrorless.reconcile.orphans import Stretch

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.request import Policy
 from mirrorless.lane import Lane
 from mirrorless.ledger import Loss

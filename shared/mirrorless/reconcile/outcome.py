@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.request import Policy
 from mirrorless.reconcile.orphans import Stretch
 from mirrorless.reconcile.returning_groups import ReturningGroup

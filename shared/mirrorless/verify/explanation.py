@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.record import Record
 from mirrorless.verify.comparison import Alignment, LeftOver, Seen, align, sort_out
 from mirrorless.verify.difference import differs, suspicion

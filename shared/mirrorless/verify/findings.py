@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.reports.report import Segment
 
 Kind = Literal["missing", "duplicated", "reordered", "different", "misplaced"]

@@ -21,7 +21,7 @@ from typing import Final
 
 from mirrorless.chain import Chains, Head
 from mirrorless.errors import RecordsGone
-from mirrorless.jobs.copying import Chunk, LaneLog, Range
+from mirrorless.jobs.copy_task import Chunk, LaneLog, Range
 from mirrorless.ledger import LossLedger
 from mirrorless.run import Link, Run
 from mirrorless.verify.comparison import Seen

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
 
-from mirrorless.jobs.copying import Chunk
+from mirrorless.jobs.copy_task import Chunk
 from mirrorless.protocol.digest import digest
 from mirrorless.record import Record
 from mirrorless.run import Run

@@ -12,7 +12,7 @@ from itertools import chain as chained
 
 from mirrorless.chain import Chains, Head
 from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.jobs.copying import Chunk, Range
+from mirrorless.jobs.copy_task import Chunk, Range
 from mirrorless.ledger import Loss, LossLedger
 from mirrorless.record import Record
 from mirrorless.run import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.reports.report import Figure, LanePlot, Report, Section, Table, Tone
 from mirrorless.verify.findings import KINDS, Counts, LaneVerdict
 

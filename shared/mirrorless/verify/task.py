@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from mirrorless.jobs.copying import Chunk, LaneLog, Range
+from mirrorless.jobs.copy_task import Chunk, LaneLog, Range
 from mirrorless.jobs.request import Bound
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ports.kafka import Deadline

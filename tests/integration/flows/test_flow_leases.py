@@ -14,7 +14,7 @@ from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.kafka_source import KafkaSource
 from mirrorless.adapters.kafka.kafka_target import KafkaTarget
 from mirrorless.chain import RUNNING, LaneState, Lease
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from mirrorless.adapters.archive.archive import open_archive
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.errors import ArchiveBroken, ConfigurationError
-from mirrorless.jobs.copying import CopyResult, CopyTask, Range
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, JobRequest
 from mirrorless.lanes.gaps import gaps_of

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
 from mirrorless.chain import Lease
-from mirrorless.jobs.copying import CopyResult, CopyTask, Range
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
 from spark.lane_worker import copy_lane
 from spark.spark_lanes import TaskAttempt, run_lanes

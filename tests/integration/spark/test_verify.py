@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.reports.page import render

@@ -22,7 +22,7 @@ from mirrorless.adapters.archive.archive_records import CONTENT, check_schema, r
 from mirrorless.adapters.aws.s3 import CONNECTIONS
 from mirrorless.errors import ArchiveBroken, Retriable
 from mirrorless.jobs.archive import Piece, in_chunks, merged
-from mirrorless.jobs.copying import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
+from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
 from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 

@@ -1,4 +1,4 @@
-"""A partition's log, read whole by one warm consumer. See `mirrorless.jobs.copying.LaneLog`.
+"""A partition's log, read whole by one warm consumer. See `mirrorless.jobs.copy_task.LaneLog`.
 
 Measured on librdkafka 2.16: `consume(n, seconds)` waits all of its seconds for n messages, also at the end of a log;
 a fetch at the end of one partition delays that of the next by `fetch.wait.max.ms`; and a consumer whose queue was full
@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from mirrorless.adapters.kafka.kafka_client import client_config, seconds_left, translated
 from mirrorless.adapters.kafka.kafka_records import Ends, KafkaRecords
 from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.jobs.copying import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
+from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
 from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings

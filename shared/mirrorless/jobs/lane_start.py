@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mirrorless.chain import Chains
 from mirrorless.errors import RecordsGone
-from mirrorless.jobs.copying import LaneLog, Range
+from mirrorless.jobs.copy_task import LaneLog, Range
 from mirrorless.lane import Lane
 from mirrorless.run import Run
 

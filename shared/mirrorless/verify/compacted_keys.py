@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from mirrorless.jobs.copying import Range
+from mirrorless.jobs.copy_task import Range
 from mirrorless.verify.findings import Finding, LaneVerdict
 
 Answer = Literal["same", "pending", "missing", "different", "expired", "not provable"]

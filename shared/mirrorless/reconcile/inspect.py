@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from mirrorless.chain import Chains, Head, LaneStates
 from mirrorless.errors import ChainBroken, Retriable
-from mirrorless.jobs.copying import LaneLog, Range
+from mirrorless.jobs.copy_task import LaneLog, Range
 from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replay_check import contradiction
