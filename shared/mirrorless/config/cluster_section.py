@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mirrorless.config.entries import Addresses, Identifiers
 from mirrorless.config.section import KeyArn, Section
+from mirrorless.config.types import Addresses, Identifiers
 
 _ENCRYPTED_WITH = (
     "Key that the secret is encrypted with, where it is not Secrets Manager's own; MSK demands one of yours."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mirrorless.config.cluster_section import ClusterSection, Iam, Mtls, Plaintext, Scram, Vpc
 from mirrorless.config.deployment_section import AlarmSection, DeploymentSection, SparkSection
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
-from mirrorless.config.model import Document
+from mirrorless.config.schema import Document
 from mirrorless.config.section import Section
 
 if TYPE_CHECKING:

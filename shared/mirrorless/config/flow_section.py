@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from mirrorless.config.entries import Patterns, ReplicationFactor, Start, Topics
 from mirrorless.config.section import Seconds, Section
+from mirrorless.config.types import Patterns, ReplicationFactor, Start, Topics
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
 
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mirrorless.config.cluster_section import Iam, Mtls, Scram
-from mirrorless.config.entries import START_WORDS
 from mirrorless.config.problems import Path, Problem
+from mirrorless.config.types import START_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirrorless.config.cluster import Cluster
     from mirrorless.config.cluster_section import ClusterSection
     from mirrorless.config.flow import Flow
-    from mirrorless.config.places import Places
+    from mirrorless.config.locations import Places
 
 POLLERS_OF_A_GROUP = 2_000
 MAPPINGS_OF_A_GROUP = 100

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pydantic import ValidationError
 
-from mirrorless.config import document
+from mirrorless.config import yaml_source
 from mirrorless.config.cluster import Cluster
 from mirrorless.config.cluster_section import Plaintext
-from mirrorless.config.complaints import problems_of
 from mirrorless.config.deployment_section import DeploymentSection
 from mirrorless.config.flow import Flow
 from mirrorless.config.flow_section import FlowSection
 from mirrorless.config.limits import problems_with_cluster, problems_with_limits, problems_with_pollers
-from mirrorless.config.model import Document
+from mirrorless.config.locations import Places
+from mirrorless.config.messages import problems_of
 from mirrorless.config.names import problems_with_names
-from mirrorless.config.places import Places
 from mirrorless.config.problems import InvalidConfiguration, Problem
+from mirrorless.config.schema import Document
 from mirrorless.config.topics import problems_between, problems_with_topics
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
@@ -115,10 +115,10 @@ def load(source: File | str, *, now: datetime | None = None) -> Configuration:
         except (OSError, UnicodeDecodeError) as exc:
             hint = "name a file of UTF-8 text; replication.example.yaml is one to begin with"
             raise ConfigurationError(f"the file cannot be read: {exc}", where=origin, hint=hint) from exc
-    return _configuration(document.read(text, origin=origin), origin, now or datetime.now(UTC))
+    return _configuration(yaml_source.read(text, origin=origin), origin, now or datetime.now(UTC))
 
 
-def _configuration(text: document.Text, origin: str, now: datetime) -> Configuration:
+def _configuration(text: yaml_source.Text, origin: str, now: datetime) -> Configuration:
     problems = list(problems_with_names(text.data))
     try:
         written = Document.model_validate(text.data)
@@ -142,7 +142,7 @@ def _configuration(text: document.Text, origin: str, now: datetime) -> Configura
     return configuration
 
 
-def _in_order(problems: list[Problem], text: document.Text) -> list[Problem]:
+def _in_order(problems: list[Problem], text: yaml_source.Text) -> list[Problem]:
     """Put problems in the document's order, each once: what `defaults` say wrong is wrong in every flow."""
     placed = dict.fromkeys(replace(problem, line=text.line_of(problem.path)) for problem in problems)
     return sorted(placed, key=lambda problem: problem.line or 0)

@@ -9,7 +9,7 @@ from mirrorless.config.cluster_section import ClusterSection, Plaintext, Vpc
 from mirrorless.config.deployment_section import AlarmSection, DeploymentSection, SparkSection
 from mirrorless.config.expectations import AUTHENTICATIONS, expectation, schema_of
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
-from mirrorless.config.model import Document
+from mirrorless.config.schema import Document
 from mirrorless.lane import ALIAS
 
 if TYPE_CHECKING:

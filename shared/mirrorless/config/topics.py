@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mirrorless.config.flow import Flow
-    from mirrorless.config.places import Places
+    from mirrorless.config.locations import Places
     from mirrorless.filters import NameFilter
 
 

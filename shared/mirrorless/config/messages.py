@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from mirrorless.config.cluster_section import ClusterSection
 from mirrorless.config.expectations import AUTHENTICATIONS, either, expectation, keys_of, section_at
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
-from mirrorless.config.model import Document
 from mirrorless.config.problems import Path, Problem
+from mirrorless.config.schema import Document
 from mirrorless.config.section import Section
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from mirrorless.config.document import Text
+    from mirrorless.config.yaml_source import Text
 
 ELSEWHERE = {
     "tasks.max": "there are no tasks to size: set `mapping: {maximum.pollers: …}`",
