@@ -117,8 +117,8 @@ def _fail_over(sync: AclSync, *, execute: bool) -> AclView:
 
 
 def _sync(deployment: Deployment, flow: str) -> AclSync:
-    from mirrorless.adapters.kafka.kafka_acls import KafkaAcls  # noqa: PLC0415 -- other commands start sooner without Kafka
-    from mirrorless.adapters.kafka.kafka_topics import KafkaTopics  # noqa: PLC0415 -- same
+    from mirrorless.adapters.kafka.acls import KafkaAcls  # noqa: PLC0415 -- other commands start sooner without Kafka
+    from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
 
     name = deployment.flow_name(flow)
     settings = deployment.control_settings(name)

@@ -22,9 +22,9 @@ from mirrorless.lane import FlowName, Lane
 
 if TYPE_CHECKING:
     from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-    from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
     from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
     from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+    from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
     from mirrorless.config import Configuration, Flow
     from mirrorless.scheduled.settings import ControlSettings
     from mirrorless.settings import FlowSettings, Tables
@@ -177,9 +177,9 @@ class Deployment:
             ConfigurationError: the credentials are of another account than the tables.
         """
         from mirrorless.adapters.dynamodb.chains import DynamoDbChains  # noqa: PLC0415 -- boto3 costs half a second
-        from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments  # noqa: PLC0415 -- same
         from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders  # noqa: PLC0415 -- same
         from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger  # noqa: PLC0415 -- same
+        from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments  # noqa: PLC0415 -- same
 
         if self._lab is not None:
             tables = self._lab_tables()
@@ -221,7 +221,7 @@ class Deployment:
 def _aws_client(region: str | None, name: FlowName) -> Any:
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415 -- same
 
-    from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client  # noqa: PLC0415 -- same
+    from mirrorless.adapters.dynamodb.client import dynamodb_client  # noqa: PLC0415 -- same
 
     try:
         return dynamodb_client(region)

@@ -89,7 +89,7 @@ def _why_not(deployment: Deployment, flow: FlowName, name: str) -> str:
 def _names(deployment: Deployment, flow: FlowName, direction: Direction) -> tuple[list[str], str]:
     """The groups of the side where the direction begins, and why they are not known."""
     try:
-        from mirrorless.adapters.kafka.kafka_groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
+        from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
 
         cluster = _side(deployment, flow, there=direction == "reverse")
         _assert_answers(cluster, flow)
@@ -102,7 +102,7 @@ def _committed(deployment: Deployment, flow: FlowName, direction: Direction, nam
     """What a group has committed on the side where the direction ends, by lane, and why that is not known."""
     configured, reverse = deployment.flow(flow), direction == "reverse"
     try:
-        from mirrorless.adapters.kafka.kafka_groups import KafkaGroups  # noqa: PLC0415 -- same
+        from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- same
 
         cluster = _side(deployment, flow, there=not reverse)
         _assert_answers(cluster, flow)
@@ -131,7 +131,7 @@ def _assert_answers(cluster: ClusterSettings, flow: FlowName) -> None:
     Raises:
         Retriable: it does not answer.
     """
-    from mirrorless.adapters.kafka.kafka_offsets import KafkaOffsets  # noqa: PLC0415 -- same
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- same
 
     KafkaOffsets(cluster, flow=str(flow)).partitions()
 

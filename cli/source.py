@@ -13,7 +13,7 @@ from mirrorless.errors import MirrorlessError
 from mirrorless.lane import FlowName, Lane
 
 if TYPE_CHECKING:
-    from mirrorless.adapters.kafka.kafka_offsets import Extent, KafkaOffsets
+    from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
 
 
 class SourceView:
@@ -30,7 +30,7 @@ class SourceView:
     @classmethod
     def of(cls, deployment: Deployment, flow: FlowName) -> SourceView:
         """The source of a flow. Nothing is asked yet, but a secret may be read."""
-        from mirrorless.adapters.kafka.kafka_offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
+        from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
 
         try:
             return cls(KafkaOffsets(deployment.settings(flow).source, flow=str(flow)))

@@ -24,7 +24,7 @@ from mirrorless.lane import FlowName, Lane
 from mirrorless.run import Run
 
 if TYPE_CHECKING:
-    from mirrorless.adapters.kafka.kafka_offsets import Extent
+    from mirrorless.adapters.kafka.offsets import Extent
     from mirrorless.config import Flow
 
 READERS = 8

@@ -15,7 +15,7 @@ from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
 
 if TYPE_CHECKING:
-    from mirrorless.adapters.kafka.kafka_offsets import Extent
+    from mirrorless.adapters.kafka.offsets import Extent
 
 NEWEST_RUNS = 5
 """Runs of each lane that are looked at for gaps; each is one read."""

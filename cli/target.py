@@ -39,7 +39,7 @@ def heartbeats_of(settings: ControlSettings) -> Heartbeats:
         return Heartbeats(enabled=False)
     flow = settings.name
     try:
-        from mirrorless.adapters.kafka.kafka_offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
+        from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
 
         target = KafkaOffsets(settings.flow.target, flow=str(flow))
         own = Heartbeat(source=flow.source, target=flow.target, timestamp=0)

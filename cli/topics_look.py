@@ -20,8 +20,8 @@ from mirrorless.topics.topic_configs import drift
 from mirrorless.topics.topic_state import Memory, SeenTopic
 
 if TYPE_CHECKING:
-    from mirrorless.adapters.kafka.kafka_offsets import KafkaOffsets
-    from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets
+    from mirrorless.adapters.kafka.topics import KafkaTopics
     from mirrorless.settings import ClusterSettings
     from mirrorless.topics.configs import ConfigEntry
 
@@ -160,12 +160,12 @@ class _Side:
 
 
 def _offsets(cluster: ClusterSettings, flow: str) -> KafkaOffsets:
-    from mirrorless.adapters.kafka.kafka_offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
 
     return KafkaOffsets(cluster, flow=flow)
 
 
 def _topics(cluster: ClusterSettings, flow: str) -> KafkaTopics:
-    from mirrorless.adapters.kafka.kafka_topics import KafkaTopics  # noqa: PLC0415 -- same
+    from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
 
     return KafkaTopics(cluster, flow=flow, role="operator")

@@ -19,11 +19,11 @@ from uuid import uuid4
 from mirrorless.adapters.aws.metrics import emit
 from mirrorless.adapters.aws.runtime import hand_events_over_undecoded, keep_memory
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.kafka.kafka_source import KafkaSource
-from mirrorless.adapters.kafka.kafka_target import KafkaTarget
+from mirrorless.adapters.kafka.source import KafkaSource
+from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response

@@ -16,15 +16,15 @@ import msgspec
 
 from mirrorless.adapters.aws.task_metrics import emit_report
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.kafka.kafka_gap import KafkaSourceLog
-from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
-from mirrorless.adapters.kafka.kafka_records import KafkaRecords
-from mirrorless.adapters.kafka.kafka_target import KafkaTarget
-from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.records import KafkaRecords
+from mirrorless.adapters.kafka.source_log import KafkaSourceLog
+from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.groups.group_move import Cluster, Sides
 from mirrorless.groups.offset_translation import GroupOffsets
 from mirrorless.groups.readiness import Rereads

@@ -16,12 +16,12 @@ import msgspec
 from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
 from mirrorless.adapters.aws.task_metrics import emit_report
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.kafka.kafka_acls import KafkaAcls
-from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
-from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.acls import KafkaAcls
+from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.scheduled.rate_limit import Throttle
 from mirrorless.scheduled.runner import Rounds, Task
 from mirrorless.scheduled.settings import ControlSettings, control_settings

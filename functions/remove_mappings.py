@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from mirrorless.adapters.aws.cloudformation import answer
 from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
-from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.client import dynamodb_client
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rate_limit import Throttle
 from mirrorless.settings import VARIABLE, FlowSettings, decode_settings

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
+from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.backfill.checks import BACKFILLED, worst
 from mirrorless.backfill.joining import Joining
 from mirrorless.backfill.outcome import report_of, totals_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirrorless.adapters.archive.archive import ParquetArchive
-from mirrorless.adapters.kafka.kafka_peek import KafkaPeek
-from mirrorless.adapters.kafka.kafka_records import KafkaRecords
-from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
+from mirrorless.adapters.archive.lane_log import ParquetArchive
+from mirrorless.adapters.kafka.records import KafkaRecords
+from mirrorless.adapters.kafka.timestamps import KafkaPeek
+from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts
 from mirrorless.backfill.ranges import Asked, resolve
 from mirrorless.chain import RUNNING, Chains, LaneStates

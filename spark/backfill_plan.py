@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.backfill.checks import LaneFacts, check_all
 from mirrorless.backfill.plan import BackfillPlan, PlannedLane, make_plan

@@ -14,15 +14,15 @@ from uuid import uuid4
 
 import msgspec
 
-from mirrorless.adapters.archive.archive import ParquetArchive, open_archive
+from mirrorless.adapters.archive.lane_log import ParquetArchive, open_archive
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
-from mirrorless.adapters.kafka.kafka_source import KafkaSource
-from mirrorless.adapters.kafka.kafka_target import KafkaTarget
+from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.source import KafkaSource
+from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.copy_task import CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy

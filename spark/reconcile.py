@@ -16,10 +16,10 @@ from typing import Final, Literal, cast
 import msgspec
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
+from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.errors import Retriable
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.request import ReconcileOptions

@@ -8,9 +8,9 @@ from uuid import uuid4
 import msgspec
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.kafka.kafka_records import KafkaRecords
+from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import MirrorlessError
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.inspect import SECONDS, Ends, LaneView

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
+from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.request import JobRequest
 from mirrorless.lanes.gaps import cleanup_of

@@ -12,8 +12,8 @@ from typing import cast
 
 import msgspec
 
-from mirrorless.adapters.kafka.kafka_gap import KafkaSourceLog
-from mirrorless.adapters.kafka.kafka_offsets import KafkaOffsets
+from mirrorless.adapters.kafka.offsets import KafkaOffsets
+from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.files import PLAN, lane_file
 from mirrorless.jobs.lane_copy import deadline_in

@@ -8,7 +8,7 @@ import msgspec
 
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
+from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.files import JobFiles, lane_file

@@ -34,7 +34,7 @@ ACTIONS = {"s3:ListObjectsV2": "s3:ListBucket"}
 """Actions that are called otherwise than their operations
 (https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazons3.html)."""
 
-BY_LIBRARIES = {"mirrorless.adapters.archive.archive_files"}
+BY_LIBRARIES = {"mirrorless.adapters.archive.files"}
 """Modules with a file of our own making, which libraries read: who calls its methods is not in our text."""
 
 Need = tuple[str, str]

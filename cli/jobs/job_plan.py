@@ -18,8 +18,8 @@ from rich.text import Text
 
 from cli.wording import duration, numbered, size
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
-from mirrorless.adapters.kafka.kafka_offsets import Extent, KafkaOffsets
+from mirrorless.adapters.dynamodb.client import dynamodb_client
+from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
 from mirrorless.chain import Head
 from mirrorless.jobs.cost import EXECUTOR, START_SECONDS, Architecture, dollars, executors_for, prices
 from mirrorless.jobs.request import BackfillOptions, JobRequest, VerifyOptions

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
-from mirrorless.adapters.kafka.kafka_target import producer_config
+from mirrorless.adapters.kafka.target import producer_config
 from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask, Range
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions

@@ -29,8 +29,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client
-from mirrorless.adapters.kafka.kafka_target import producer_config
+from mirrorless.adapters.dynamodb.client import dynamodb_client
+from mirrorless.adapters.kafka.target import producer_config
 from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 

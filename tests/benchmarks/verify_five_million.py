@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import JobRequest, VerifyOptions

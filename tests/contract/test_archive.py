@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from moto import mock_aws
 
-from mirrorless.adapters.archive.archive import ParquetArchive, open_archive
-from mirrorless.adapters.archive.archive_files import S3ArchiveFiles
+from mirrorless.adapters.archive.files import S3ArchiveFiles
+from mirrorless.adapters.archive.lane_log import ParquetArchive, open_archive
 from mirrorless.adapters.aws.s3 import s3_client
 from mirrorless.errors import ArchiveBroken, ConfigurationError, Retriable
 from mirrorless.jobs.copy_task import Range

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from lab.servers.dynamodb import DynamoDbLocal
-from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.lane import FlowName
 from mirrorless.ports.state_store import Documents
 from mirrorless.settings import Tables

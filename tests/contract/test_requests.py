@@ -20,10 +20,10 @@ from botocore.config import Config
 
 from infra.iam import Part
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
 from mirrorless.adapters.dynamodb.lane_index import lanes_in
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain import Lease, Stop
 from mirrorless.errors import Retriable
 from mirrorless.ledger import GapSummary, Loss

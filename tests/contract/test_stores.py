@@ -11,7 +11,7 @@ from botocore.credentials import Credentials
 
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains, parse_lane
-from mirrorless.adapters.dynamodb.dynamodb_direct import ask_directly
+from mirrorless.adapters.dynamodb.direct import ask_directly
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger

@@ -72,7 +72,7 @@ def test_a_package_is_the_same_bytes_whoever_builds_it(tmp_path: Path) -> None:
 
 def test_a_bare_python_finds_the_libraries_in_the_archive_and_our_package_beside_it(unpacked: Path) -> None:
     imports = (
-        "import boto3, confluent_kafka, msgspec, pyarrow, mirrorless.protocol.replicate, mirrorless.adapters.kafka.kafka_source, sys; "
+        "import boto3, confluent_kafka, msgspec, pyarrow, mirrorless.protocol.replicate, mirrorless.adapters.kafka.source, sys; "
         "boto3.client('s3', region_name='eu-west-1'); boto3.client('dynamodb', region_name='eu-west-1'); "
         "import pandas, pyarrow.compute, pyarrow.parquet, pyarrow.dataset, pyarrow.fs; "
         "assert pyarrow.Table.from_pandas(pandas.DataFrame({'a': [1]})).to_pydict() == {'a': [1]}; "

@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from cli import acl as acl_command
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
-from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
-from mirrorless.adapters.kafka.kafka_acls import KafkaAcls
-from mirrorless.adapters.kafka.kafka_topics import KafkaTopics
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.acls import KafkaAcls
+from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.runner import Report

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.kafka import KafkaCluster
-from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
+from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.errors import Retriable
 from mirrorless.ports.groups import Committed, GroupIsActive
 from mirrorless.ports.kafka import Deadline

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.kafka import KafkaCluster
-from mirrorless.adapters.kafka.kafka_records import KafkaRecords
+from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings

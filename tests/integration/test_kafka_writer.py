@@ -17,8 +17,8 @@ from confluent_kafka.cimpl import NewTopic
 from msgspec.structs import replace
 
 from lab.servers.kafka import KafkaCluster
-from mirrorless.adapters.kafka.kafka_target import KafkaTarget, producer_config
-from mirrorless.adapters.kafka.kafka_writer import KafkaWriter
+from mirrorless.adapters.kafka.target import KafkaTarget, producer_config
+from mirrorless.adapters.kafka.writer import KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Delivery
 from mirrorless.record import Record

@@ -13,11 +13,10 @@ from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
 from lab.servers.dynamodb import DynamoDbLocal
-from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
-from mirrorless.adapters.kafka import kafka_gap
-from mirrorless.adapters.kafka.kafka_gap import KafkaSourceLog, joined
-from mirrorless.adapters.kafka.kafka_records import KafkaRecords
-from mirrorless.adapters.kafka.kafka_target import KafkaTarget
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.records import KafkaRecords
+from mirrorless.adapters.kafka.source_log import KafkaSourceLog, joined
+from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup

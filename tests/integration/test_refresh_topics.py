@@ -38,8 +38,8 @@ from lab.functions.invocation import Invocation
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.documents import DynamoDbDocuments
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.chain import RUNNING, LaneState
 from mirrorless.lane import Lane
 from mirrorless.run import Reset
@@ -693,7 +693,7 @@ def test_a_refresh_of_a_thousand_topics_costs_a_bounded_number_of_calls(
         return call
 
     counting = type("CountingAdmin", (AdminClient,), {name: counted(name) for name in operations})
-    monkeypatch.setattr("mirrorless.adapters.kafka.kafka_admin.AdminClient", counting)
+    monkeypatch.setattr("mirrorless.adapters.kafka.admin.AdminClient", counting)
     # The cache tells one client from another by its arguments as they are written.
     store = importlib.import_module("refresh_topics").dynamodb("us-east-1", None)
     store.meta.events.register("before-call", lambda model, **_: asked.update([model.name]), unique_id="count")

@@ -14,7 +14,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 
 from mirrorless.adapters.aws.assumed_role import assume, session_as, sts_client
-from mirrorless.adapters.dynamodb.dynamodb import dynamodb_client, translated
+from mirrorless.adapters.dynamodb.client import dynamodb_client, translated
 from mirrorless.errors import ConfigurationError, Retriable
 
 ACCOUNT = "444455556666"

@@ -266,10 +266,8 @@ def test_every_import_of_a_function_early_or_late_finds_its_module_in_the_bundle
     )
 
     assert done.stderr == ""
-    if "mirrorless.adapters.kafka.kafka_client" in modules:
-        assert (
-            "mirrorless.adapters.kafka.kafka_client botocore.session" in done.stdout
-        )  # the latest import that we know of
+    if "mirrorless.adapters.kafka.client" in modules:
+        assert "mirrorless.adapters.kafka.client botocore.session" in done.stdout  # the latest import that we know of
     assert not [name for name in modules if name.startswith("mirrorless.config")]
 
 

@@ -17,7 +17,7 @@ from cli.status_look import gaps_in_newest_runs
 from cli.status_table import notes, summary
 from cli.status_view import FlowStatus, LaneStatus, TopicStatus
 from cli.wording import ago, duration, moment
-from mirrorless.adapters.kafka.kafka_offsets import Extent
+from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.chain import NEW_LANE, Head, Lease, Stop, head_of
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupCheckpoints

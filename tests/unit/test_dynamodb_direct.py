@@ -19,7 +19,7 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from mirrorless.adapters.dynamodb.dynamodb_direct import ask_directly
+from mirrorless.adapters.dynamodb.direct import ask_directly
 
 KEYS = Credentials("AKIDEXAMPLE", "secret", "token")
 REQUEST: dict[str, Any] = {"Statements": [{"Statement": "DELETE", "Parameters": [{"B": b"\x00\xff"}, {"S": "ü"}]}]}

@@ -20,7 +20,7 @@ from botocore.credentials import Credentials
 from confluent_kafka import Producer
 from moto import mock_aws
 
-from mirrorless.adapters.kafka.kafka_client import TOKEN_SECONDS, client_config, msk_iam_token
+from mirrorless.adapters.kafka.client import TOKEN_SECONDS, client_config, msk_iam_token
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.settings import Authentication, ClusterSettings
 

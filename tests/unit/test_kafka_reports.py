@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from mirrorless.adapters.kafka.kafka_reports import Reports, Watch
+from mirrorless.adapters.kafka.delivery_reports import Reports, Watch
 
 
 class Acknowledged:

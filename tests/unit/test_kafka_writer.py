@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirrorless.adapters.kafka.kafka_writer import KafkaWriter, unsent_at_last
+from mirrorless.adapters.kafka.writer import KafkaWriter, unsent_at_last
 from mirrorless.record import Record
 
 

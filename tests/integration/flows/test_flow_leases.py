@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
-from mirrorless.adapters.kafka.kafka_source import KafkaSource
-from mirrorless.adapters.kafka.kafka_target import KafkaTarget
+from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.source import KafkaSource
+from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.chain import RUNNING, LaneState, Lease
 from mirrorless.jobs.copy_task import Range
 from mirrorless.protocol.event import Batch

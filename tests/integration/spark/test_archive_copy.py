@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.archive.archive import open_archive
+from mirrorless.adapters.archive.lane_log import open_archive
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.errors import ArchiveBroken, ConfigurationError
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
+from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.chain import Lease
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest, encode_request

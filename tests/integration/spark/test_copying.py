@@ -11,7 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.kafka.kafka_lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.chain import Lease
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in

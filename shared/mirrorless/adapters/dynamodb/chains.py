@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mirrorless.adapters.dynamodb.dynamodb import translated
+from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.chain import Head, head_of
 from mirrorless.errors import ChainBroken, LostRace, Retriable
 from mirrorless.lane import FlowName, Lane

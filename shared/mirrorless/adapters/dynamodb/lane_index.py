@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mirrorless.adapters.dynamodb.chains import parse_lane
-from mirrorless.adapters.dynamodb.dynamodb import translated
+from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.lane import FlowName, Lane
 
 

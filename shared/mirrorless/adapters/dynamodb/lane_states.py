@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mirrorless.adapters.dynamodb.chains import parse_lane
-from mirrorless.adapters.dynamodb.dynamodb import translated
+from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.chain import LaneState, Lease, Stop
 from mirrorless.errors import LeaseHeld, Retriable
 from mirrorless.lane import FlowName, Lane

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 
-from mirrorless.adapters.dynamodb.dynamodb import translated
+from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.errors import LostRace
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import Harmless

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mirrorless.adapters.archive.archive_files import ArchiveFile, ArchiveFiles, open_archive_files
-from mirrorless.adapters.archive.archive_records import CONTENT, check_schema, records_of
+from mirrorless.adapters.archive.files import ArchiveFile, ArchiveFiles, open_archive_files
+from mirrorless.adapters.archive.records import CONTENT, check_schema, records_of
 from mirrorless.adapters.aws.s3 import CONNECTIONS
 from mirrorless.errors import ArchiveBroken, Retriable
 from mirrorless.jobs.archive import Piece, in_chunks, merged

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from mirrorless.adapters.kafka.kafka_admin import LASTING, Ask, WarmAdmin, first_cause
-from mirrorless.adapters.kafka.kafka_client import MARGIN_SECONDS, client_config, translated
+from mirrorless.adapters.kafka.admin import LASTING, Ask, WarmAdmin, first_cause
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import Cleanup, Look, Range, cleanup_of, event_bytes
 from mirrorless.ports.groups import Place

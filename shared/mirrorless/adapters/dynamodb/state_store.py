@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from mirrorless.adapters.dynamodb.dynamodb import translated
+from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 

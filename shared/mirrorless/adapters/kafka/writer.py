@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from mirrorless.adapters.kafka.kafka_client import seconds_left, translated
-from mirrorless.adapters.kafka.kafka_reports import REFUSALS, Reports, Watch
+from mirrorless.adapters.kafka.client import seconds_left, translated
+from mirrorless.adapters.kafka.delivery_reports import REFUSALS, Reports, Watch
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, Delivery
 from mirrorless.record import Record

@@ -13,9 +13,9 @@ from typing import Any, Final
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from mirrorless.adapters.kafka.kafka_admin import DENIED, WarmAdmin, first_cause
-from mirrorless.adapters.kafka.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left, translated
-from mirrorless.adapters.kafka.kafka_writer import KafkaWriter
+from mirrorless.adapters.kafka.admin import DENIED, WarmAdmin, first_cause
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left, translated
+from mirrorless.adapters.kafka.writer import KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline

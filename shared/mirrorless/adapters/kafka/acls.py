@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mirrorless.adapters.kafka.kafka_client import answer, client_config, seconds_left
+from mirrorless.adapters.kafka.client import answer, client_config, seconds_left
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings

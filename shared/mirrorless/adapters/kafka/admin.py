@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from mirrorless.adapters.kafka.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left
 from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
 

@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from mirrorless.adapters.aws.assumed_role import session_as
-from mirrorless.adapters.dynamodb.dynamodb_direct import ask_directly
+from mirrorless.adapters.dynamodb.direct import ask_directly
 from mirrorless.errors import Retriable
 
 # Short waits: a connection that died while the environment was frozen must be noticed long before Lambda's deadline.

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from mirrorless.adapters.kafka.kafka_client import client_config, seconds_left, translated
-from mirrorless.adapters.kafka.kafka_records import Ends, KafkaRecords
+from mirrorless.adapters.kafka.client import client_config, seconds_left, translated
+from mirrorless.adapters.kafka.records import Ends, KafkaRecords
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
 from mirrorless.ports.kafka import Deadline

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from mirrorless.adapters.kafka.kafka_client import client_config, translated
+from mirrorless.adapters.kafka.client import client_config, translated
 from mirrorless.errors import Retriable
 from mirrorless.ports.groups import Place
 from mirrorless.settings import ClusterSettings

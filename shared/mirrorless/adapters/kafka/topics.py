@@ -23,8 +23,8 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import ConfigEntry as DescribedEntry
 
-from mirrorless.adapters.kafka.kafka_admin import Ask, WarmAdmin, first_cause
-from mirrorless.adapters.kafka.kafka_client import answer, seconds_left, translated
+from mirrorless.adapters.kafka.admin import Ask, WarmAdmin, first_cause
+from mirrorless.adapters.kafka.client import answer, seconds_left, translated
 from mirrorless.errors import Retriable
 from mirrorless.ports.groups import Place
 from mirrorless.ports.kafka import Deadline

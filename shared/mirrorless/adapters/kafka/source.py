@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaException
 
-from mirrorless.adapters.kafka.kafka_client import answer, client_config, seconds_left
+from mirrorless.adapters.kafka.client import answer, client_config, seconds_left
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, SourceTopic
 from mirrorless.settings import FlowSettings
@@ -25,7 +25,7 @@ class KafkaSource:
             ResourceType,
         )
 
-        from mirrorless.adapters.kafka.kafka_topics import config_entry  # noqa: PLC0415 -- same
+        from mirrorless.adapters.kafka.topics import config_entry  # noqa: PLC0415 -- same
 
         admin = AdminClient(client_config(self._settings.source, f"{self._settings.flow}|source-admin"))
         timeout = seconds_left(deadline)

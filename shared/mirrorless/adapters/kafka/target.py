@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 
-from mirrorless.adapters.kafka.kafka_client import MARGIN_SECONDS, answer, client_config, seconds_left
-from mirrorless.adapters.kafka.kafka_reports import Watch
-from mirrorless.adapters.kafka.kafka_writer import KafkaWriter
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left
+from mirrorless.adapters.kafka.delivery_reports import Watch
+from mirrorless.adapters.kafka.writer import KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, Sight
 from mirrorless.record import Record
@@ -106,7 +106,7 @@ class KafkaTarget:
             OffsetSpec,
         )
 
-        from mirrorless.adapters.kafka.kafka_admin import heard_from  # noqa: PLC0415 -- same
+        from mirrorless.adapters.kafka.admin import heard_from  # noqa: PLC0415 -- same
 
         admin = heard_from(AdminClient(self._client_config("look-admin")), deadline)
         at = TopicPartition(topic, partition)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from mirrorless.adapters.kafka.kafka_admin import heard_from
-from mirrorless.adapters.kafka.kafka_client import MARGIN_SECONDS, answer, client_config, translated
-from mirrorless.adapters.kafka.kafka_groups import KafkaGroups
-from mirrorless.adapters.kafka.kafka_peek import KafkaPeek
+from mirrorless.adapters.kafka.admin import heard_from
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, translated
+from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.timestamps import KafkaPeek
 from mirrorless.errors import Retriable
 from mirrorless.ports.groups import Place
 from mirrorless.settings import ClusterSettings

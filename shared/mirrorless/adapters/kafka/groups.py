@@ -16,8 +16,8 @@ from typing import Any, Final
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from mirrorless.adapters.kafka.kafka_admin import DENIED, MOVING, SETTLE_SECONDS, WarmAdmin, first_cause
-from mirrorless.adapters.kafka.kafka_client import MARGIN_SECONDS, answer, seconds_left
+from mirrorless.adapters.kafka.admin import DENIED, MOVING, SETTLE_SECONDS, WarmAdmin, first_cause
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, seconds_left
 from mirrorless.errors import Retriable
 from mirrorless.ports.groups import Committed, GroupIsActive, GroupState, Place
 from mirrorless.ports.kafka import Deadline
