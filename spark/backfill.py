@@ -28,8 +28,8 @@ from mirrorless.lane import Lane
 from spark.archive_survey import surveyor
 from spark.backfill_plan import plan_backfill
 from spark.driver import JobRun, Outcome, drive, now
+from spark.lane_tasks import TaskAttempt, lanes_at_a_time, run_lanes
 from spark.lane_worker import finished, wire_copy
-from spark.spark_lanes import TaskAttempt, lanes_at_a_time, run_lanes
 
 ASK_SECONDS = 15.0
 """For what a mapping has committed, when a run ends early."""

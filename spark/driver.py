@@ -29,7 +29,7 @@ from mirrorless.jobs.request import JobRequest, decode_request
 from mirrorless.jobs.submission import ONCE
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
-from spark.spark_lanes import spark_session
+from spark.lane_tasks import spark_session
 
 
 def now() -> int:

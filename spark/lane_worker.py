@@ -30,7 +30,7 @@ from mirrorless.ports.kafka import Deadline, Source, SourceTopic
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings
-from spark.spark_lanes import TaskAttempt
+from spark.lane_tasks import TaskAttempt
 
 LEFT_OVER_OBJECTS = 10_000
 """Container objects that outlived their chunks before the collector looks at them."""

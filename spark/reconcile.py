@@ -34,12 +34,12 @@ from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.settings import FlowSettings
 from spark.driver import JobRun, Outcome, drive, now
 from spark.held_lanes import HeldLanes
-from spark.kept_leases import KeptLeases
+from spark.lane_tasks import run_lanes
 from spark.lane_worker import copy_lane
-from spark.reconcile_lanes import find_orphans, look_at_lane
-from spark.reconcile_report import LaneUnderWay, told
+from spark.leases import KeptLeases
+from spark.reconcile_summary import LaneUnderWay, told
+from spark.reconcile_tasks import find_orphans, look_at_lane
 from spark.reconcile_topics import Topics
-from spark.spark_lanes import run_lanes
 
 Step = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
 """What a run has behind it."""

@@ -24,10 +24,10 @@ from mirrorless.verify.compacted_keys import Expiry, take_key
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.summary import is_clean, report_of, totals_of
 from mirrorless.verify.task import VerifyTask
+from spark.compacted_keys import compare_latest
 from spark.driver import JobRun, Outcome, drive, now
-from spark.spark_lanes import run_lanes
-from spark.spark_latest import compare_latest
-from spark.verify_worker import verify_lane
+from spark.lane_tasks import run_lanes
+from spark.verify_tasks import verify_lane
 
 ANSWER_SECONDS = 20.0
 """For what the driver asks a cluster."""

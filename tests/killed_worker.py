@@ -10,8 +10,8 @@ import signal
 
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import Step
+from spark.lane_tasks import TaskAttempt
 from spark.lane_worker import copy_lane
-from spark.spark_lanes import TaskAttempt
 
 DEADLY: tuple[Step, ...] = ("prepared", "committed")
 """By try."""

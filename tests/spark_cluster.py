@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyspark
 
-from spark.spark_lanes import _LOCAL
+from spark.lane_tasks import _LOCAL
 
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[1]

@@ -31,7 +31,7 @@ from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from mirrorless.settings import decode_settings
-from spark.spark_lanes import MASTER
+from spark.lane_tasks import MASTER
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "orders"

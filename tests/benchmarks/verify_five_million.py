@@ -35,8 +35,8 @@ from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from mirrorless.verify.findings import KINDS
 from spark.driver import JobRun, Outcome, now
+from spark.lane_tasks import MASTER, TaskAttempt, run_lanes, spark_session
 from spark.lane_worker import copy_lane, finished, wire_copy
-from spark.spark_lanes import MASTER, TaskAttempt, run_lanes, spark_session
 from spark.verify import verify
 from tests.tampering import changed, tampered_with
 

@@ -17,7 +17,7 @@ from mirrorless.config.loading import load
 from mirrorless.jobs.files import REQUEST
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from mirrorless.settings import decode_settings
-from spark.spark_lanes import MASTER
+from spark.lane_tasks import MASTER
 from tests.benchmarks.beside_mm2 import cpu
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.mirrorless_side import CONFIGURATION, REPOSITORY

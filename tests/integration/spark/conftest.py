@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lab.servers.dynamodb import DynamoDbLocal
-from spark.spark_lanes import MASTER, spark_session
+from spark.lane_tasks import MASTER, spark_session
 
 ROOT = Path(__file__).parents[3]
 

@@ -23,8 +23,8 @@ from mirrorless.reports.page import render
 from spark.archive_survey import survey_archive
 from spark.backfill import backfill
 from spark.driver import JobRun, Outcome, now
+from spark.lane_tasks import run_lanes
 from spark.lane_worker import copy_lane
-from spark.spark_lanes import run_lanes
 from tests.archives import archive_topic, rows_of, write_archive, write_file
 from tests.lane_stage import LaneStage
 from tests.readback import assert_mirrored, links, read_topic

@@ -15,8 +15,8 @@ from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.chain import Lease
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
+from spark.lane_tasks import TaskAttempt, run_lanes
 from spark.lane_worker import copy_lane
-from spark.spark_lanes import TaskAttempt, run_lanes
 from tests.killed_worker import killed_copy
 from tests.lane_stage import LaneStage
 from tests.readback import read_topic

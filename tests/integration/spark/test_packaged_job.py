@@ -27,7 +27,7 @@ JOB = """
 import json, sys
 from spark.backfill import backfill
 from spark.driver import drive
-from spark.spark_lanes import run_lanes
+from spark.lane_tasks import run_lanes
 
 def origins(task, attempt):
     import confluent_kafka, mirrorless.protocol.replicate, msgspec, numpy, os, pandas, pyarrow, sys

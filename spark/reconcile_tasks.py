@@ -15,8 +15,8 @@ from mirrorless.errors import MirrorlessError
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.inspect import SECONDS, Ends, LaneView
 from mirrorless.settings import ClusterSettings, FlowSettings
+from spark.lane_tasks import TaskAttempt
 from spark.lane_worker import warm_log, warm_target
-from spark.spark_lanes import TaskAttempt
 
 
 def look_at_lane(task: bytes, attempt: TaskAttempt) -> bytes:

@@ -16,8 +16,8 @@ from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
+from spark.lane_tasks import TaskAttempt
 from spark.lane_worker import calm_the_collector, now, warm_log
-from spark.spark_lanes import TaskAttempt
 
 
 def verify_lane(task: bytes, attempt: TaskAttempt) -> bytes:
