@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from cli.acl_view import AclView, is_scheduled, view_of
-from cli.arguments import add_deployment, add_order
+from cli.args import add_deployment, add_order
 from cli.deployment import Deployment
 from mirrorless.errors import Retriable
 from mirrorless.ports.state_store import Documents

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cli.acl_view import AclView
-from cli.wording import numbered
+from cli.format import numbered
 from mirrorless.topics.acls import Acl
 
 PIPE_WIDTH = 160

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cli.account import require_account
-from cli.bad_input import BadInput
+from cli.errors import BadInput
 from cli.lab_state import LabMapping, LabState, read_lab_state
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName, Lane

@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-from cli.arguments import add_deployment
+from cli.args import add_deployment
 from cli.deployment import Deployment
 from cli.groups_look import look_at
 from cli.groups_view import Answer, need_operator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cli.bad_input import BadInput
 from cli.deployment import Deployment
+from cli.errors import BadInput
 from cli.groups_view import Answer, GroupPlace
 from mirrorless.errors import MirrorlessError
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints

@@ -10,8 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from cli.format import ago, numbered
 from cli.groups_view import Answer, need_operator
-from cli.wording import ago, numbered
 from mirrorless.groups.checkpoints import GroupCheckpoints
 
 PIPE_WIDTH = 120

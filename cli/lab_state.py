@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from cli.bad_input import BadInput
+from cli.errors import BadInput
 
 
 class LabCluster(msgspec.Struct, frozen=True):

@@ -10,13 +10,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cli.arguments import add_deployment, add_lane, add_lanes, add_order, offset
-from cli.bad_input import BadInput
+from cli.args import add_deployment, add_lane, add_lanes, add_order, offset
 from cli.deployment import Deployment, Stores
+from cli.errors import BadInput
+from cli.format import moment
 from cli.lanes_held import run_hold, run_release, run_resume
 from cli.lanes_order import lane_as_json, lane_of, tell
 from cli.lanes_reset import destination, run_reset
-from cli.wording import moment
 from mirrorless.chain import Stop
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lanes.operator_actions import NotAllowed, advice, check_quarantine

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cli.bad_input import BadInput
 from cli.deployment import Deployment, Stores
+from cli.errors import BadInput
+from cli.format import moment, numbered
 from cli.lanes_found import lanes_with_a_chain, partitions_seen
 from cli.lanes_order import lane_as_json
 from cli.source import SourceView
-from cli.wording import moment, numbered
 from mirrorless.chain import RUNNING, LaneState
 from mirrorless.lane import Lane
 from mirrorless.lanes.operator_actions import NotAllowed, plan_hold, resumption

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import time
 
-from cli.arguments import offset
-from cli.bad_input import BadInput
+from cli.args import offset
 from cli.deployment import Stores
+from cli.errors import BadInput
+from cli.format import numbered
 from cli.lanes_order import lane_of, tell
 from cli.source import SourceView
-from cli.wording import numbered
 from mirrorless.chain import Head
 from mirrorless.errors import LostRace
 from mirrorless.lane import Lane

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from cli.arguments import add_deployment
+from cli.args import add_deployment
 from cli.deployment import Deployment
-from cli.wording import moment, numbered
+from cli.format import moment, numbered
 from mirrorless.ledger import GapSummary, Loss
 
 

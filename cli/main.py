@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from cli.bad_input import BadInput
+from cli.errors import BadInput
 from mirrorless.errors import ConfigurationError, MirrorlessError
 
 COMMANDS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from cli.arguments import add_deployment
+from cli.args import add_deployment
 from cli.deployment import Deployment
 from cli.status_look import look_at
 

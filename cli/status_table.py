@@ -10,9 +10,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from cli.format import ago, duration, moment, numbered
 from cli.scheduled import TaskStatus
 from cli.status_view import NEWEST_RUNS, FlowStatus, LaneStatus, TopicStatus
-from cli.wording import ago, duration, moment, numbered
 from mirrorless.lanes.operator_actions import advice
 
 UNKNOWN = "?"

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from cli.arguments import add_deployment
+from cli.args import add_deployment
 from cli.deployment import Deployment
 from cli.topics_look import look_at
 from cli.topics_view import Answer

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from cli.deployment import Deployment
+from cli.format import numbered
 from cli.scheduled import tasks_of
 from cli.topics_view import Answer, TopicRow
-from cli.wording import numbered
 from mirrorless.errors import MirrorlessError
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, discover

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from cli.arguments import add_deployment, add_lane, offset
+from cli.args import add_deployment, add_lane, offset
 from cli.deployment import Deployment, Stores
 from mirrorless.chain import NEW_LANE, Head
 from mirrorless.lane import Lane

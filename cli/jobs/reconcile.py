@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from cli.jobs.jobs import add_kind
+from cli.jobs.commands import add_kind
 from mirrorless.jobs.request import Policy, ReconcileOptions
 
 

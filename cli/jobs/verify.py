@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cli.jobs.jobs import add_bounds, add_kind
+from cli.jobs.commands import add_bounds, add_kind
 from mirrorless.jobs.request import Bound, VerifyOptions
 
 

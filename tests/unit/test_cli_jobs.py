@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from cli.deployment import Deployment
-from cli.jobs.job_bounds import bound, is_empty
-from cli.jobs.job_request import new_run_id, started_at
+from cli.jobs.bounds import bound, is_empty
+from cli.jobs.request import new_run_id, started_at
 from cli.main import main
 from cli.source import SourceView
 from mirrorless.jobs.request import Bound, ReconcileOptions, decode_request
@@ -64,7 +64,7 @@ def scripts(folder: Path, monkeypatch: pytest.MonkeyPatch, *, clean: bool) -> No
     """Put drivers in place of the jobs' own."""
     for kind in ("backfill", "verify", "reconcile"):
         (folder / f"{kind}.py").write_text(SCRIPT.replace("CLEAN", str(clean).lower()))
-    monkeypatch.setattr("cli.jobs.job_local.SCRIPTS", folder)
+    monkeypatch.setattr("cli.jobs.local.SCRIPTS", folder)
 
 
 def start(kind: str, *words: str) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_struct
 
+from cli.format import ago, duration, moment
 from cli.lanes_found import lanes_with_a_chain
 from cli.scheduled import TaskStatus, expected_tasks
 from cli.source import SourceView, group_advice
@@ -16,7 +17,6 @@ from cli.status_json import as_json
 from cli.status_look import gaps_in_newest_runs
 from cli.status_table import notes, summary
 from cli.status_view import FlowStatus, LaneStatus, TopicStatus
-from cli.wording import ago, duration, moment
 from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.chain import NEW_LANE, Head, Lease, Stop, head_of
 from mirrorless.errors import Retriable

@@ -15,10 +15,10 @@ from botocore.stub import Stubber
 from moto import mock_aws
 from moto.emrserverless.models import emrserverless_backends
 
-from cli.bad_input import BadInput
 from cli.deployment import Deployment
-from cli.jobs.job_emr import THERE, EmrRuns, state_of
-from cli.jobs.job_request import new_run_id
+from cli.errors import BadInput
+from cli.jobs.emr import THERE, EmrRuns, state_of
+from cli.jobs.request import new_run_id
 from mirrorless.adapters.aws.emr_serverless import JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError, Retriable

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.bad_input import BadInput
-from cli.jobs.job_local import _STARTED, PROCESS, LocalRuns
-from cli.jobs.job_request import new_run_id
-from cli.jobs.job_runs import RunView
+from cli.errors import BadInput
+from cli.jobs.local import _STARTED, PROCESS, LocalRuns
+from cli.jobs.request import new_run_id
+from cli.jobs.runs import RunView
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.lane import FlowName
 from mirrorless.settings import ClusterSettings, FlowSettings
@@ -57,7 +57,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalRuns]
     scripts = tmp_path / "spark"
     scripts.mkdir()
     (scripts / "verify.py").write_text(DRIVER)
-    monkeypatch.setattr("cli.jobs.job_local.SCRIPTS", scripts)
+    monkeypatch.setattr("cli.jobs.local.SCRIPTS", scripts)
     made = LocalRuns(tmp_path / "jobs", variables={"WHERE": "in the lab"})
     yield made
     for process in _STARTED.values():

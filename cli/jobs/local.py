@@ -15,8 +15,8 @@ from typing import IO
 
 import msgspec
 
-from cli.bad_input import BadInput
-from cli.jobs.job_runs import RunView, read_ending, read_progress, read_request
+from cli.errors import BadInput
+from cli.jobs.runs import RunView, read_ending, read_progress, read_request
 from mirrorless.adapters.aws.job_files import LocalJobFiles
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.files import REQUEST

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from cli.jobs.job_runs import CLEAN, RunView, as_json
+from cli.jobs.runs import CLEAN, RunView, as_json
 
 LINES_SECONDS = 5.0
 """Between two lines, where nobody watches a terminal."""
@@ -37,12 +37,12 @@ def follow(look: Callable[[], RunView], *, as_lines: bool, every_seconds: float)
     if as_lines:
         return _json_lines(found)
     if sys.stdout.isatty():
-        from cli.jobs.job_table import live  # noqa: PLC0415 -- programs and pipes need no tables
+        from cli.jobs.table import live  # noqa: PLC0415 -- programs and pipes need no tables
 
         last = live(found)
     else:
         last = _lines(found)
-    from cli.jobs.job_table import ending  # noqa: PLC0415 -- same
+    from cli.jobs.table import ending  # noqa: PLC0415 -- same
 
     print("\n".join(ending(last)))
     return last.exit_code
@@ -60,7 +60,7 @@ def _json_lines(found: Iterator[RunView]) -> int:
 
 
 def _lines(found: Iterator[RunView]) -> RunView:
-    from cli.jobs.job_table import sentence  # noqa: PLC0415 -- same
+    from cli.jobs.table import sentence  # noqa: PLC0415 -- same
 
     said_at, said_state, last = 0.0, "", None
     for view in found:

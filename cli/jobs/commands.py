@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.arguments import add_deployment, partition
+from cli.args import add_deployment, partition
 from cli.deployment import Deployment
-from cli.jobs.job_bounds import FORMS, bound
-from cli.jobs.job_request import job_request, now
-from cli.jobs.job_runs import CLEAN, FAILED, Runs, RunView, as_json
+from cli.jobs.bounds import FORMS, bound
+from cli.jobs.request import job_request, now
+from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json
 from mirrorless.jobs.cost import EXECUTOR
 from mirrorless.jobs.request import Kind, Options
 from mirrorless.lane import FlowName
@@ -111,7 +111,7 @@ def run_start(arguments: argparse.Namespace) -> int:
     deployment = Deployment.of(arguments)
     request = job_request(deployment, arguments, arguments.options(arguments))
     if arguments.dry_run:
-        from cli.jobs.job_plan import plan_of, show_plan  # noqa: PLC0415 -- it asks the clusters
+        from cli.jobs.plan import plan_of, show_plan  # noqa: PLC0415 -- it asks the clusters
 
         local = arguments.local or deployment.is_lab
         cores = (arguments.size or os.cpu_count() or 1) if local else (arguments.size or USUAL_SIZE) * EXECUTOR.cores
@@ -129,7 +129,7 @@ def run_start(arguments: argparse.Namespace) -> int:
 
 
 def run_follow(arguments: argparse.Namespace) -> int:
-    """Watch a run until it is over. The exit code is the run's: see `cli.jobs.job_runs`."""
+    """Watch a run until it is over. The exit code is the run's: see `cli.jobs.runs`."""
     return _watch(_runs(arguments), arguments.run_id, arguments)
 
 
@@ -153,7 +153,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     else:
         from rich.console import Console  # noqa: PLC0415 -- programs need no tables
 
-        from cli.jobs.job_table import runs_table  # noqa: PLC0415 -- same
+        from cli.jobs.table import runs_table  # noqa: PLC0415 -- same
 
         Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(runs_table(found, now=now()))
     return CLEAN
@@ -162,10 +162,10 @@ def run_list(arguments: argparse.Namespace) -> int:
 def runs_of(deployment: Deployment, arguments: argparse.Namespace, flows: Sequence[FlowName]) -> Runs:
     """Where the runs are that the arguments speak of."""
     if arguments.local or deployment.is_lab:
-        from cli.jobs.job_local import FOLDER, LocalRuns  # noqa: PLC0415 -- a run is in one place
+        from cli.jobs.local import FOLDER, LocalRuns  # noqa: PLC0415 -- a run is in one place
 
         return LocalRuns(Path(arguments.folder or FOLDER), variables=deployment.job_variables())
-    from cli.jobs.job_emr import EmrRuns  # noqa: PLC0415 -- boto3 costs half a second
+    from cli.jobs.emr import EmrRuns  # noqa: PLC0415 -- boto3 costs half a second
 
     return EmrRuns(deployment, flows)
 
@@ -183,7 +183,7 @@ def _runs(arguments: argparse.Namespace) -> Runs:
 
 
 def _watch(runs: Runs, run_id: str, arguments: argparse.Namespace) -> int:
-    from cli.jobs.job_follow import follow  # noqa: PLC0415 -- who detaches does not watch
+    from cli.jobs.follow import follow  # noqa: PLC0415 -- who detaches does not watch
 
     local = arguments.local or arguments.lab is not None
     try:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from cli.jobs.job_request import started_at
+from cli.jobs.request import started_at
 from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST, JobFiles
 from mirrorless.jobs.progress import JobProgress, RunState
 from mirrorless.jobs.request import JobRequest, Kind, decode_request

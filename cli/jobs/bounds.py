@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
-from cli.arguments import offset
-from cli.wording import moment
+from cli.args import offset
+from cli.format import moment
 from mirrorless.jobs.request import Bound
 
 FORMS = "earliest, latest, offset:N, a time such as 2026-11-21T20:30:00Z, or milliseconds since 1970"

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import msgspec
 
-from cli.bad_input import BadInput
 from cli.deployment import Deployment
-from cli.jobs.job_bounds import is_empty, written
+from cli.errors import BadInput
+from cli.jobs.bounds import is_empty, written
 from cli.source import SourceView
 from mirrorless.errors import Retriable
 from mirrorless.jobs.request import BackfillOptions, JobRequest, Kind, Options, ReconcileOptions, VerifyOptions

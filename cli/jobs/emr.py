@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from cli.bad_input import BadInput
 from cli.deployment import Deployment
-from cli.jobs.job_request import started_at
-from cli.jobs.job_runs import RunView, read_ending, read_progress, read_request
+from cli.errors import BadInput
+from cli.jobs.request import started_at
+from cli.jobs.runs import RunView, read_ending, read_progress, read_request
 from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError
