@@ -9,8 +9,8 @@ from constructs import Construct, IDependable
 from infra.constructs.flow_function import FlowFunction
 from infra.constructs.mappings import map_topic
 from infra.constructs.readable_diff import show_in_diff
-from infra.guard.told import PARTIAL_RESPONSES
-from infra.iam import together
+from infra.guard.template_settings import PARTIAL_RESPONSES
+from infra.iam import statements
 from infra.monitoring.alarms import mapping_alarm
 from infra.monitoring.flow_monitoring import add_alarm
 from mirrorless.settings import VARIABLE
@@ -68,7 +68,7 @@ class Forwarder(Construct):
             deployment=deployment,
             flow=flow,
             part="forward",
-            rights=together.rights("forward", flow),
+            rights=statements.rights("forward", flow),
             description=f"Mirrorless: replicates {flow.name}",
             memory_mb=chosen.memory_mb,
             timeout_seconds=chosen.timeout_seconds,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from infra.guard.stateful import MAPPING, Resource, Templates, value_at, watched
-from infra.guard.told import PARTIAL_RESPONSES, controls, forwarders
+from infra.guard.template_settings import PARTIAL_RESPONSES, controls, forwarders
 from infra.guard.verdict import Finding, noted, refused
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.settings import ControlSettings

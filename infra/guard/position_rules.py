@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from infra.guard.stateful import MAPPING, Resource, Templates
-from infra.guard.told import SIDES, controls, forwarders
+from infra.guard.template_settings import SIDES, controls, forwarders
 from infra.guard.verdict import Finding, noted, refused
 from mirrorless.policy import HEARTBEATS_TOPIC
 from mirrorless.scheduled.settings import ControlSettings

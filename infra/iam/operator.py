@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from infra.constructs import spark_plan
+from infra.constructs import spark_settings
 from infra.deployment import plan
 from infra.iam import Right
 from infra.iam.secrets import readable
@@ -81,7 +81,7 @@ def policy(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, ke
 def _job_rights(flow: FlowDeployment, key: str | None) -> list[Right]:
     """To start, watch and end job runs, and to read and write what they are asked and leave."""
     place = flow.state
-    prefix = spark_plan.prefix(flow)
+    prefix = spark_settings.prefix(flow)
     bucket = f"arn:{place.partition}:s3:::{place.bucket_name}"
     applications = place.arn("emr-serverless", "/applications/*")
     found = [
@@ -98,7 +98,7 @@ def _job_rights(flow: FlowDeployment, key: str | None) -> list[Right]:
         ),
         Right(
             actions=("iam:PassRole",),
-            resources=(place.iam_arn(f"role/{spark_plan.role_name(flow)}"),),
+            resources=(place.iam_arn(f"role/{spark_settings.role_name(flow)}"),),
             conditions={"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
         ),
         Right(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from aws_cdk import aws_lambda as lambda_
 
-from infra.packaging import bundle, locked, spark_archive
+from infra.packaging import bundle, dependencies, spark_archive
 
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from infra.packaging.locked import Platform
+    from infra.packaging.dependencies import Platform
     from infra.packaging.spark_archive import Artifact
 
 LOCAL = "mirrorless:local"
@@ -30,7 +30,7 @@ def function_code(scope: Construct, part: str, architecture: Literal["arm64", "x
     """The code of a function.
 
     Raises:
-        infra.packaging.locked.BuildError: the bundle cannot be built.
+        infra.packaging.dependencies.BuildError: the bundle cannot be built.
     """
     if scope.node.try_get_context(HOLLOW):
         folder = bundle.REPOSITORY / "functions"
@@ -45,12 +45,12 @@ def spark_artifacts(scope: Construct, architecture: Literal["arm64", "x86_64"]) 
     """What jobs are made of: `package`, `environment`, and the scripts by the names of their jobs.
 
     Raises:
-        infra.packaging.locked.BuildError: the archive cannot be built.
+        infra.packaging.dependencies.BuildError: the archive cannot be built.
     """
     if scope.node.try_get_context(HOLLOW):
         environment = spark_archive.package()
     elif scope.node.try_get_context(LOCAL):
-        environment = spark_archive.environment(python=locked.running_python())
+        environment = spark_archive.environment(python=dependencies.running_python())
     else:
         environment = spark_archive.environment(platform=_PLATFORMS[architecture])
     return {"package": spark_archive.package(), "environment": environment, **spark_archive.scripts()}

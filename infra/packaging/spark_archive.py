@@ -18,9 +18,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.packaging import locked
+from infra.packaging import dependencies
 from infra.packaging.bundle import PACKAGE, REPOSITORY
-from infra.packaging.locked import Platform
+from infra.packaging.dependencies import Platform
 
 PYTHON = "3.11"
 """EMR's, of the two that its release has: ours too. https://docs.aws.amazon.com/emr/latest/ReleaseGuide/"""
@@ -28,7 +28,7 @@ PYTHON = "3.11"
 SCRIPTS = REPOSITORY / "spark"
 LOCK = SCRIPTS / "requirements.txt"
 
-SERVICES = locked.SERVICES | {"s3"}
+SERVICES = dependencies.SERVICES | {"s3"}
 """Jobs read plans and write reports; functions have no business in S3."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -49,7 +49,7 @@ class Artifact:
 
 
 def environment(
-    *, python: str = PYTHON, platform: Platform = "local", out: Path = locked.CACHE, lock: Path = LOCK
+    *, python: str = PYTHON, platform: Platform = "local", out: Path = dependencies.CACHE, lock: Path = LOCK
 ) -> Artifact:
     """Return the archive of the jobs' dependencies, `.tgz`, building it when an input has changed.
 
@@ -62,7 +62,7 @@ def environment(
     Raises:
         BuildError: the dependencies cannot be installed.
     """
-    folder = locked.install(lock, python=python, platform=platform, cache=out, services=SERVICES)
+    folder = dependencies.install(lock, python=python, platform=platform, cache=out, services=SERVICES)
     name = "environment.tgz"
 
     def fill(empty: Path) -> None:
@@ -71,14 +71,16 @@ def environment(
             gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
         ):
-            for path in locked.files(folder):
+            for path in dependencies.files(folder):
                 archive.add(path, arcname=path.relative_to(folder).as_posix(), recursive=False, filter=_anonymous)
 
-    built = locked.once(out / f"spark-{locked.key(folder.name.encode(), Path(__file__).read_bytes())}", fill)
-    return Artifact(built / name, locked.tree_hash(folder))
+    built = dependencies.once(
+        out / f"spark-{dependencies.key(folder.name.encode(), Path(__file__).read_bytes())}", fill
+    )
+    return Artifact(built / name, dependencies.tree_hash(folder))
 
 
-def package(*, out: Path = locked.CACHE) -> Artifact:
+def package(*, out: Path = dependencies.CACHE) -> Artifact:
     """Return our package as a wheel whose name ends in `.zip`, and in nothing else that PySpark would import from.
 
     It is what pip takes, under the name that PySpark takes: of `spark.submit.pyFiles`, only `.zip`, `.egg` and `.jar`
@@ -105,7 +107,7 @@ def package(*, out: Path = locked.CACHE) -> Artifact:
                 wheel.writestr(entry, content)
 
     inputs = (part for path, content in files.items() for part in (path.encode(), content))
-    built = locked.once(out / f"package-{locked.key(Path(__file__).read_bytes(), *inputs)}", fill) / name
+    built = dependencies.once(out / f"package-{dependencies.key(Path(__file__).read_bytes(), *inputs)}", fill) / name
     return Artifact(built, hashlib.sha256(built.read_bytes()).hexdigest())
 
 
@@ -116,7 +118,7 @@ def scripts(folder: Path = SCRIPTS) -> dict[str, Artifact]:
 
 
 def _sources() -> list[Path]:
-    return [path for path in locked.files(PACKAGE) if "__pycache__" not in path.parts]
+    return [path for path in dependencies.files(PACKAGE) if "__pycache__" not in path.parts]
 
 
 def _digest(content: bytes) -> str:

@@ -8,9 +8,9 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from infra.constructs.flow_function import FlowFunction
-from infra.constructs.removal import FoundMappings
+from infra.constructs.mapping_removal import FoundMappings
 from infra.constructs.schedules import GROUP, FlowSchedules
-from infra.iam.together import rights
+from infra.iam.statements import rights
 from infra.stacks import PlacedStack
 from mirrorless.scheduled.functions import SCHEDULED
 

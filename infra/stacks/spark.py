@@ -15,10 +15,10 @@ from aws_cdk import aws_ssm as ssm
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
-from infra.constructs import spark_plan
+from infra.constructs import spark_settings
 from infra.constructs.exceptions import acknowledge
 from infra.constructs.log_group import add_log_group
-from infra.iam import storage, together
+from infra.iam import statements, storage
 from infra.packaging.assets import spark_artifacts
 from infra.stacks import PlacedStack
 from mirrorless.jobs.submission import parameter_name
@@ -40,10 +40,10 @@ class SparkStack(PlacedStack):
         artifacts = _deployed(self, deployment)
         applications = {
             name: SparkApplication(self, name, deployment=deployment, flow=flow)
-            for name, flow in sorted({spark_plan.application_name(flow): flow for flow in flows}.items())
+            for name, flow in sorted({spark_settings.application_name(flow): flow for flow in flows}.items())
         }
         for flow in flows:
-            application = applications[spark_plan.application_name(flow)]
+            application = applications[spark_settings.application_name(flow)]
             FlowJobs(self, flow.id, deployment=deployment, flow=flow, application=application, artifacts=artifacts)
 
 
@@ -58,34 +58,34 @@ class SparkApplication(Construct):
     def __init__(self, scope: Construct, id_: str, *, deployment: Deployment, flow: FlowDeployment) -> None:
         """Make it. Args: flow: any of the flows towards the cluster."""
         super().__init__(scope, id_)
-        self.name = spark_plan.application_name(flow)
+        self.name = spark_settings.application_name(flow)
         spark, key_arn = deployment.settings.spark, deployment.kms_key(flow.state)
         key = kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None
-        log = add_log_group(self, spark_plan.log_group(self.name), deployment=deployment, key=key)
+        log = add_log_group(self, spark_settings.log_group(self.name), deployment=deployment, key=key)
         self.resource = emr.CfnApplication(
             self,
             "Application",
             name=self.name,
-            release_label=spark_plan.RELEASE,
+            release_label=spark_settings.RELEASE,
             type="SPARK",
             architecture=_ARCHITECTURES[spark.architecture],
             auto_start_configuration=emr.CfnApplication.AutoStartConfigurationProperty(enabled=True),
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
-                enabled=True, idle_timeout_minutes=spark_plan.IDLE_MINUTES
+                enabled=True, idle_timeout_minutes=spark_settings.IDLE_MINUTES
             ),
             # Workers' disks are bounded by the workers; a bound of their own would be one more to fit together.
             maximum_capacity=emr.CfnApplication.MaximumAllowedResourcesProperty(
                 cpu=f"{spark.maximum_vcpu}vCPU", memory=f"{spark.maximum_memory_gb}GB"
             ),
             scheduler_configuration=emr.CfnApplication.SchedulerConfigurationProperty(
-                max_concurrent_runs=spark_plan.most_runs(spark), queue_timeout_minutes=spark_plan.QUEUE_MINUTES
+                max_concurrent_runs=spark_settings.most_runs(spark), queue_timeout_minutes=spark_settings.QUEUE_MINUTES
             ),
             interactive_configuration=emr.CfnApplication.InteractiveConfigurationProperty(
                 livy_endpoint_enabled=False, studio_enabled=False
             ),
             runtime_configuration=[
                 emr.CfnApplication.ConfigurationObjectProperty(
-                    classification="spark-defaults", properties=spark_plan.spark_defaults(spark)
+                    classification="spark-defaults", properties=spark_settings.spark_defaults(spark)
                 )
             ],
             monitoring_configuration=emr.CfnApplication.MonitoringConfigurationProperty(
@@ -134,7 +134,7 @@ class FlowJobs(Construct):
         role = iam.Role(
             self,
             "Role",
-            role_name=spark_plan.role_name(flow),
+            role_name=spark_settings.role_name(flow),
             description=f"jobs of {flow.id}",
             assumed_by=iam.ServicePrincipal(
                 "emr-serverless.amazonaws.com",
@@ -148,13 +148,13 @@ class FlowJobs(Construct):
             f"arn:{place.partition}:s3:::{each.s3_bucket_name}/{each.s3_object_key}" for each in artifacts.values()
         ]
         rights = [
-            *together.rights("jobs", flow),
+            *statements.rights("jobs", flow),
             *storage.rights(
                 flow,
                 bucket=place.bucket_name,
-                prefix=spark_plan.prefix(flow),
+                prefix=spark_settings.prefix(flow),
                 artifacts=objects,
-                log_group=spark_plan.log_group(application.name),
+                log_group=spark_settings.log_group(application.name),
                 key=key,
             ),
         ]
@@ -164,15 +164,15 @@ class FlowJobs(Construct):
         package, environment = uris.pop("package"), uris.pop("environment")
         submission = {
             "application_id": application.resource.attr_application_id,
-            "role_arn": place.iam_arn(f"role/{spark_plan.role_name(flow)}"),
+            "role_arn": place.iam_arn(f"role/{spark_settings.role_name(flow)}"),
             "bucket": place.bucket_name,
-            "prefix": spark_plan.prefix(flow),
+            "prefix": spark_settings.prefix(flow),
             "kms_key_arn": key,
-            "log_group": spark_plan.log_group(application.name),
-            "most_executors": spark_plan.most_executors(deployment.settings.spark),
+            "log_group": spark_settings.log_group(application.name),
+            "most_executors": spark_settings.most_executors(deployment.settings.spark),
             "architecture": deployment.settings.spark.architecture,
             "jobs": uris,
-            "confs": spark_plan.submit_confs(package=package, environment=environment),
+            "confs": spark_settings.submit_confs(package=package, environment=environment),
         }
         parameter = ssm.StringParameter(
             self,

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from infra.packaging import locked
+from infra.packaging import dependencies
 from lab.functions.runtime_api import Event, RuntimeApi
 from lab.servers.process import ChildProcess, tail
 
@@ -47,9 +47,9 @@ def runtime_folder() -> Path:
     """The runtime interface client's folder for this interpreter, installed the first time.
 
     Raises:
-        infra.packaging.locked.BuildError: pip could not install it.
+        infra.packaging.dependencies.BuildError: pip could not install it.
     """
-    return locked.install(RUNTIME_LOCK, python=locked.running_python(), platform="local")
+    return dependencies.install(RUNTIME_LOCK, python=dependencies.running_python(), platform="local")
 
 
 class Environment:

@@ -13,7 +13,7 @@ from infra.constructs import flow_function
 from infra.constructs.forwarder import variables
 from infra.deployment import FlowDeployment, plan
 from infra.guard.stateful import Resource
-from infra.guard.told import PARTIAL_RESPONSES
+from infra.guard.template_settings import PARTIAL_RESPONSES
 from mirrorless.config import load
 from mirrorless.settings import VARIABLE, decode_settings
 from tests.assembly import EXAMPLES, Assembly

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from infra.constructs import spark_plan
+from infra.constructs import spark_settings
 from infra.deployment import plan
 from infra.guard.stateful import Resource
 from mirrorless.config import load
@@ -92,7 +92,7 @@ def test_flows_towards_one_cluster_share_its_application_and_its_network(assembl
     assert sorted(found) == ["mirrorless-dublin", "mirrorless-hub", "mirrorless-paris"]
     assert found["mirrorless-hub"].stack == "mirrorless-spark-eu-central-1"
     for flow in assembly.deployment.flows:
-        network = found[spark_plan.application_name(flow)].properties["NetworkConfiguration"]
+        network = found[spark_settings.application_name(flow)].properties["NetworkConfiguration"]
         assert flow.flow.target.vpc is not None
         assert network["SubnetIds"] == list(flow.flow.target.vpc.subnets)
         assert network["SecurityGroupIds"] == list(flow.flow.target.vpc.security_groups)
@@ -107,7 +107,7 @@ def test_flows_towards_one_cluster_share_its_application_and_its_network(assembl
     ],
 )
 def test_every_job_that_runs_has_room_for_an_executor_and_none_asks_for_more_than_there_is(spark: SparkSection) -> None:
-    runs, executors = spark_plan.most_runs(spark), spark_plan.most_executors(spark)
+    runs, executors = spark_settings.most_runs(spark), spark_settings.most_executors(spark)
 
     assert runs * (DRIVER.cores + EXECUTOR.cores) <= spark.maximum_vcpu
     assert runs * (DRIVER.gb + EXECUTOR.gb) <= spark.maximum_memory_gb

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.packaging import locked, spark_archive
+from infra.packaging import dependencies, spark_archive
 from infra.packaging.bundle import LOCK as FUNCTIONS_LOCK
 
 ELF = b"\x7fELF"
@@ -35,7 +35,7 @@ def dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive of this machine, as Spark unpacks it beside a job."""
     folder = tmp_path_factory.mktemp("job") / "environment"
-    with tarfile.open(spark_archive.environment(python=locked.running_python()).path) as archive:
+    with tarfile.open(spark_archive.environment(python=dependencies.running_python()).path) as archive:
         archive.extractall(folder, filter="data")
     return folder
 
@@ -44,7 +44,7 @@ def test_an_archive_is_the_same_bytes_whoever_builds_it_and_when(dependencies: P
     one = spark_archive.environment(out=tmp_path / "one")
     before = os.umask(0o077)
     try:
-        for path in locked.files(dependencies):
+        for path in dependencies.files(dependencies):
             os.utime(path, (1, 1))
         two = spark_archive.environment(out=tmp_path / "two")
     finally:

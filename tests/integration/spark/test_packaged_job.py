@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.constructs import spark_plan
-from infra.packaging import locked, spark_archive
+from infra.constructs import spark_settings
+from infra.packaging import dependencies, spark_archive
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from tests.lane_stage import LaneStage
@@ -45,7 +45,7 @@ sys.exit(drive(job))
 
 def bare_python(folder: Path) -> Path:
     """A folder for PATH whose Python has no site-packages, under the name that jobs are submitted with."""
-    real = Path(sys.base_prefix) / "bin" / f"python{locked.running_python()}"
+    real = Path(sys.base_prefix) / "bin" / f"python{dependencies.running_python()}"
     folder.mkdir()
     script = folder / f"python{spark_archive.PYTHON}"
     script.write_text(f'#!/bin/sh\nexec {real} -S "$@"\n')
@@ -67,11 +67,11 @@ def test_a_backfill_runs_from_the_deployed_archive_and_from_nothing_of_this_mach
         run_id=run.name, flow=stage.settings, topics=(stage.topic,), options=BackfillOptions(handover_seconds=2)
     )
     (run / "request.json").write_bytes(encode_request(request))
-    environment = spark_archive.environment(python=locked.running_python()).path
-    confs = dict(spark_plan.submit_confs(package=str(spark_archive.package().path), environment=str(environment)))
+    environment = spark_archive.environment(python=dependencies.running_python()).path
+    confs = dict(spark_settings.submit_confs(package=str(spark_archive.package().path), environment=str(environment)))
     folder = tmp_path / "driver"
     with tarfile.open(environment) as archive:
-        archive.extractall(folder / spark_plan.UNPACKED, filter="data")
+        archive.extractall(folder / spark_settings.UNPACKED, filter="data")
     (folder / "job.py").write_text(JOB)
     prefix = "spark.emr-serverless.driverEnv."
     driver = {name.removeprefix(prefix): value for name, value in confs.items() if name.startswith(prefix)}
@@ -94,7 +94,7 @@ def test_a_backfill_runs_from_the_deployed_archive_and_from_nothing_of_this_mach
         found = json.loads((run / f"origins-{side}.json").read_bytes())
         ours, *theirs = (Path(found["here"], each).resolve() for each in found["files"])
         assert spark_archive.package().path.name in ours.parts, (side, found)
-        assert all(each.is_relative_to(Path(found["here"], spark_plan.UNPACKED).resolve()) for each in theirs), (
+        assert all(each.is_relative_to(Path(found["here"], spark_settings.UNPACKED).resolve()) for each in theirs), (
             side,
             found,
         )

@@ -13,7 +13,7 @@ from aws_cdk import CustomResource, Duration
 from constructs import Construct
 
 from infra.constructs.flow_function import FlowFunction
-from infra.iam.together import rights
+from infra.iam.statements import rights
 from mirrorless.settings import VARIABLE
 
 if TYPE_CHECKING:
