@@ -22,7 +22,7 @@ from lab.esm.behaviour import LabBehaviour
 from lab.esm.lambda_api import LambdaApi
 from lab.esm.mapping_api import FunctionName
 from lab.esm.mappings import EventSourceMappings
-from lab.faults.faults import FAULTY_HANDLER, LAYER, Faults
+from lab.faults.orders import FAULTY_HANDLER, LAYER, Faults
 from lab.functions.control import ControlPlane
 from lab.functions.function import LambdaFunction
 from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Producer
 
-from lab.audit.readout import read_topic, stable_ends
+from lab.audit.topic_reader import read_topic, stable_ends
 from lab.audit.translations import count_mistranslated
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.jobs.progress import LaneProgress

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 from rich.table import Table
 
-from lab.audit.readout import read_topic, stable_ends
+from lab.audit.topic_reader import read_topic, stable_ends
 from lab.audit.translations import count_mistranslated
 from lab.cloud import FlowMapping, Lab
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains

@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
-from lab.audit.failover_audit import FINDINGS
+from lab.audit.failover import FINDINGS
 from lab.cloud import Lab
 from lab.drills.failover_drill import GROUP, Drill
 from lab.servers.artifacts import DEFAULT_KAFKA

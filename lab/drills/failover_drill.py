@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.audit.audit import wait_until_replicated
-from lab.audit.failover_audit import FINDINGS, TopicFindings, audit_failover, read_whole
-from lab.audit.readout import stable_ends
+from lab.audit.failover import FINDINGS, TopicFindings, audit_failover, read_whole
+from lab.audit.topic_reader import stable_ends
 from lab.cloud import Lab
 from lab.drills.application import Application
 from lab.drills.group_move import MovingGroup, Side, judge

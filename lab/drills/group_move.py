@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from lab.audit.audit import TopicAudit
-from lab.audit.readout import stable_ends
+from lab.audit.topic_reader import stable_ends
 from lab.drills.application import Application, Place
 from mirrorless.chain import Chains
 from mirrorless.config.flow import Flow

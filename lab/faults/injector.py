@@ -67,10 +67,10 @@ class Injector:
         match fault.kind:
             case "kill at step" | "raise at step":
                 return self._claimed(
-                    lab.faults.faults.order("kill" if fault.kind.startswith("kill") else "raise", fault.step)
+                    lab.faults.orders.order("kill" if fault.kind.startswith("kill") else "raise", fault.step)
                 )
             case "pause at step":
-                return self._paused(lab.faults.faults.order("stop", fault.step), fault.seconds)
+                return self._paused(lab.faults.orders.order("stop", fault.step), fault.seconds)
             case "kill environment":
                 return self._kill_environment()
             case "kill target broker":

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.audit.audit import Row, audit, totals
-from lab.audit.readout import read_topic, stable_ends
+from lab.audit.topic_reader import read_topic, stable_ends
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -139,7 +139,7 @@ def test_a_topic_that_is_not_there_is_no_clean_audit(copy: Copy) -> None:
 
 def test_an_open_transaction_is_named_and_not_read_past(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it hides would be counted as lost."""
-    monkeypatch.setattr("lab.audit.readout.SETTLED_WITHIN_SECONDS", 0.5)
+    monkeypatch.setattr("lab.audit.topic_reader.SETTLED_WITHIN_SECONDS", 0.5)
     producer = Producer({"bootstrap.servers": copy.flow.source.bootstrap[0], "transactional.id": uuid4().hex, **QUIET})
     producer.init_transactions(30)
     producer.begin_transaction()

@@ -3,7 +3,7 @@
 
 Put this folder behind the bundle on the path and name `mirrorless_faults.handler` as the function's handler: it is the
 forwarder's own, watched. An order is a file in $MIRRORLESS_FAULTS named `<action>.<step>` or `<action>.<step>.<n>`; the
-environment that can rename it into `claimed/` obeys it, once. `lab.faults.faults` writes them.
+environment that can rename it into `claimed/` obeys it, once. `lab.faults.orders` writes them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lab.audit.audit import TopicAudit
-from lab.audit.readout import read_topic, stable_ends
+from lab.audit.topic_reader import read_topic, stable_ends
 from lab.audit.translations import count_mistranslated
 from mirrorless.chain import Chains
 from mirrorless.config.flow import Flow
