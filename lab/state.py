@@ -85,7 +85,7 @@ class StateFile:
 
 def describe(lab: Lab, *, ready: bool) -> dict[str, Any]:
     """The lab as the state file tells it."""
-    configured = {mapping["UUID"]: mapping for mapping in lab.esm.mappings.list()}
+    configured = {mapping["UUID"]: mapping for mapping in lab.mappings.list()}
     return {
         "ready": ready,
         "config": str(Path(lab.configuration.origin).absolute()),
@@ -93,7 +93,7 @@ def describe(lab: Lab, *, ready: bool) -> dict[str, Any]:
             alias: {"bootstrap": cluster.bootstrap, "pid": cluster.pid, "version": cluster.version}
             for alias, cluster in lab.clusters.items()
         },
-        "dynamodb": {"endpoint": lab.servers.dynamodb.endpoint, "pid": lab.servers.dynamodb.pid},
+        "dynamodb": {"endpoint": lab.dynamodb.endpoint, "pid": lab.dynamodb.pid},
         "tables": {
             "offset_map": lab.tables.offset_map,
             "lanes": lab.tables.lanes,

@@ -1,1 +1,1 @@
-"""spark."""
+"""The PySpark jobs: backfill, verify and reconcile; their sessions, plans, tasks and leases."""

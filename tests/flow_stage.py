@@ -52,7 +52,7 @@ class Stage:
         topic = f"orders-{uuid4().hex[:8]}"
         create_topics(flow.source.bootstrap[0], [NewTopic(topic, PARTITIONS, 1)])
         mapping = lab.map_topic(flow, topic)
-        lab.esm.mappings.wait_enabled(mapping.uuid)
+        lab.mappings.wait_enabled(mapping.uuid)
         return cls(lab=lab, flow=flow, mapping=mapping)
 
     def __post_init__(self) -> None:

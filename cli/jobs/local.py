@@ -24,7 +24,7 @@ from mirrorless.jobs.progress import JobProgress, RunState
 from mirrorless.jobs.request import JobRequest, Kind, encode_request
 from mirrorless.lane import FlowName
 
-SCRIPTS = Path(__file__).resolve().parents[1] / "spark"
+SCRIPTS = Path(__file__).resolve().parents[2] / "spark"
 
 FOLDER = ".lab/jobs"
 """Where runs are kept, below the current folder."""

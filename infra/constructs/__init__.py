@@ -1,1 +1,1 @@
-"""constructs."""
+"""The constructs that stacks are made of."""

@@ -1,8 +1,8 @@
 """Where does CloudWatch keep what dashboards and alarms look at? Names, dimensions and regions as plain values.
 
 Our own metrics are written by `mirrorless.adapters.aws.metrics` (a line for each batch, by remote topic) and
-`mirrorless.adapters.aws.task_metrics` (a line for each round of a task, by flow). A test runs both, and holds what is named
-here against what they print.
+`mirrorless.adapters.aws.task_metrics` (a line for each round of a task, by flow). A test runs both, and compares what
+they print with what is named here.
 
 CloudWatch has three ways to ask. One metric by all its dimensions works everywhere. SEARCH finds metrics whose last
 dimension nobody knows yet, on dashboards only. A Metrics Insights query comes to one line over all of them, for alarms

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 from aws_cdk import aws_lambda as lambda_
 
-from infra.packaging import bundle, dependencies, spark_archive
+from infra.packaging import bundle, spark_archive, wheels
 
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from infra.packaging.dependencies import Platform
     from infra.packaging.spark_archive import Artifact
+    from infra.packaging.wheels import Platform
 
 LOCAL = "mirrorless:local"
 """Context key. `true` makes assets for this machine, so that what a template deploys can be run here."""
@@ -30,7 +30,7 @@ def function_code(scope: Construct, part: str, architecture: Literal["arm64", "x
     """The code of a function.
 
     Raises:
-        infra.packaging.dependencies.BuildError: the bundle cannot be built.
+        infra.packaging.wheels.BuildError: the bundle cannot be built.
     """
     if scope.node.try_get_context(HOLLOW):
         folder = bundle.REPOSITORY / "functions"
@@ -45,12 +45,12 @@ def spark_artifacts(scope: Construct, architecture: Literal["arm64", "x86_64"]) 
     """What jobs are made of: `package`, `environment`, and the scripts by the names of their jobs.
 
     Raises:
-        infra.packaging.dependencies.BuildError: the archive cannot be built.
+        infra.packaging.wheels.BuildError: the archive cannot be built.
     """
     if scope.node.try_get_context(HOLLOW):
         environment = spark_archive.package()
     elif scope.node.try_get_context(LOCAL):
-        environment = spark_archive.environment(python=dependencies.running_python())
+        environment = spark_archive.environment(python=wheels.running_python())
     else:
         environment = spark_archive.environment(platform=_PLATFORMS[architecture])
     return {"package": spark_archive.package(), "environment": environment, **spark_archive.scripts()}

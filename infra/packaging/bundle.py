@@ -1,8 +1,8 @@
 """What folder is deployed as a function? Its file, what that imports of `mirrorless`, and the pinned wheels it needs.
 
-The lab runs functions out of the same folder, so what was tested is what is deployed. `python -m infra.packaging.bundle` builds
-all of them and prints sizes, tree hashes and, for this machine, how long the imports of a cold start take under the
-real runtime interface client.
+The lab runs functions out of the same folder, so what was tested is what is deployed. `python -m
+infra.packaging.bundle` builds all of them and prints sizes, tree hashes and, for this machine, how long the imports of
+a cold start take under the real runtime interface client.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import get_args
 
-from infra.packaging import dependencies, distributions, imports
-from infra.packaging.dependencies import BuildError, Platform
+from infra.packaging import distributions, imports, wheels
+from infra.packaging.wheels import BuildError, Platform
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 FUNCTIONS = REPOSITORY / "functions"
 LOCK = FUNCTIONS / "requirements.txt"
 PACKAGE = REPOSITORY / "shared" / "mirrorless"
@@ -29,7 +29,7 @@ RUNTIME = "3.13"
 
 
 def build(
-    function: str, *, platform: Platform = "local", out: Path = dependencies.CACHE, functions: Path = FUNCTIONS
+    function: str, *, platform: Platform = "local", out: Path = wheels.CACHE, functions: Path = FUNCTIONS
 ) -> Path:
     """Return the bundle of a function, building it when an input has changed.
 
@@ -47,8 +47,8 @@ def build(
     if not entry.is_file():
         known = ", ".join(names(functions))
         raise BuildError("there is no such function", where=function, hint=f"choose one of: {known}")
-    python = dependencies.running_python() if platform == "local" else RUNTIME
-    dependencies = dependencies.install(LOCK, python=python, platform=platform, cache=out)
+    python = wheels.running_python() if platform == "local" else RUNTIME
+    dependencies = wheels.install(LOCK, python=python, platform=platform, cache=out)
     found = imports.trace(entry, PACKAGE)
     wanted = _wanted(found, dependencies)
     sources = {entry.name: entry, **{str(Path(PACKAGE.name) / file.relative_to(PACKAGE)): file for file in found.files}}
@@ -61,15 +61,15 @@ def build(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         if platform == "local":
-            dependencies.compile_sources(empty)
+            wheels.compile_sources(empty)
         for file in wanted:
             path = empty / file
             path.parent.mkdir(parents=True, exist_ok=True)
             _link(dependencies / file, path)
-        dependencies.freeze_modes(empty)
+        wheels.freeze_modes(empty)
 
-    key = dependencies.key(dependencies.name.encode(), " ".join(map(str, wanted)).encode(), *inputs)
-    return dependencies.once(out / f"{function}-{key}", fill)
+    key = wheels.key(dependencies.name.encode(), " ".join(map(str, wanted)).encode(), *inputs)
+    return wheels.once(out / f"{function}-{key}", fill)
 
 
 def _wanted(found: imports.Imports, folder: Path) -> list[Path]:
@@ -82,7 +82,7 @@ def _wanted(found: imports.Imports, folder: Path) -> list[Path]:
     needed = distributions.needed(folder, [*found.required, *(found.optional & known.keys())])
     mine = {name for each in needed for name in (*each.tops, each.notes)}
     stems = {name.removesuffix(".py") for name in mine}  # byte code of `six.py` lies in the folder that all share
-    paths = (path.relative_to(folder) for path in dependencies.files(folder))
+    paths = (path.relative_to(folder) for path in wheels.files(folder))
     return [path for path in paths if path.parts[0] in mine or _of_one(path) in stems]
 
 
@@ -111,7 +111,7 @@ def main() -> None:
     )
     parser.add_argument("functions", nargs="*", help="files of functions/, without .py; left out, all")
     parser.add_argument("--platform", action="append", choices=get_args(Platform), help="left out, all")
-    parser.add_argument("--out", type=Path, default=dependencies.CACHE, help="folder that keeps bundles")
+    parser.add_argument("--out", type=Path, default=wheels.CACHE, help="folder that keeps bundles")
     given = parser.parse_args()
     print(f"{'function':<22}{'platform':<18}{'unpacked':>9}{'zipped':>9}{'imports':>9}  tree hash")
     try:
@@ -124,9 +124,9 @@ def main() -> None:
 
 
 def _weight(folder: Path, function: str, platform: Platform) -> str:
-    unpacked = sum(path.stat().st_size for path in dependencies.files(folder)) / 1e6
+    unpacked = sum(path.stat().st_size for path in wheels.files(folder)) / 1e6
     cold = f"{_cold_start_ms(folder, function):.0f} ms" if platform == "local" else ""
-    return f"{unpacked:>6.1f} MB{_zipped(folder):>6.1f} MB{cold:>9}  {dependencies.tree_hash(folder)}"
+    return f"{unpacked:>6.1f} MB{_zipped(folder):>6.1f} MB{cold:>9}  {wheels.tree_hash(folder)}"
 
 
 def _zipped(folder: Path) -> float:

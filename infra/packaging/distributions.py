@@ -32,7 +32,7 @@ class Distribution:
 
 @lru_cache(maxsize=8)  # a folder of dependencies never changes
 def installed(folder: Path) -> Mapping[str, Distribution]:
-    """Return what `infra.packaging.dependencies.install` put into a folder, by name.
+    """Return what `infra.packaging.wheels.install` put into a folder, by name.
 
     A distribution needs what it declares, and what any of its files imports: Powertools imports boto3, and declares it
     for some of its users only.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.packaging.dependencies import BuildError
+from infra.packaging.wheels import BuildError
 
 _DYNAMIC = frozenset({"__import__", "import_module"})
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError"})

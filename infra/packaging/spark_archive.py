@@ -17,10 +17,12 @@ import tomllib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
-from infra.packaging import dependencies
+from infra.packaging import wheels
 from infra.packaging.bundle import PACKAGE, REPOSITORY
-from infra.packaging.dependencies import Platform
+from infra.packaging.wheels import Platform
+from mirrorless.jobs.request import Kind
 
 PYTHON = "3.11"
 """EMR's, of the two that its release has: ours too. https://docs.aws.amazon.com/emr/latest/ReleaseGuide/"""
@@ -28,7 +30,7 @@ PYTHON = "3.11"
 SCRIPTS = REPOSITORY / "spark"
 LOCK = SCRIPTS / "requirements.txt"
 
-SERVICES = dependencies.SERVICES | {"s3"}
+SERVICES = wheels.SERVICES | {"s3"}
 """Jobs read plans and write reports; functions have no business in S3."""
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -49,7 +51,7 @@ class Artifact:
 
 
 def environment(
-    *, python: str = PYTHON, platform: Platform = "local", out: Path = dependencies.CACHE, lock: Path = LOCK
+    *, python: str = PYTHON, platform: Platform = "local", out: Path = wheels.CACHE, lock: Path = LOCK
 ) -> Artifact:
     """Return the archive of the jobs' dependencies, `.tgz`, building it when an input has changed.
 
@@ -62,7 +64,7 @@ def environment(
     Raises:
         BuildError: the dependencies cannot be installed.
     """
-    folder = dependencies.install(lock, python=python, platform=platform, cache=out, services=SERVICES)
+    folder = wheels.install(lock, python=python, platform=platform, cache=out, services=SERVICES)
     name = "environment.tgz"
 
     def fill(empty: Path) -> None:
@@ -71,16 +73,14 @@ def environment(
             gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
         ):
-            for path in dependencies.files(folder):
+            for path in wheels.files(folder):
                 archive.add(path, arcname=path.relative_to(folder).as_posix(), recursive=False, filter=_anonymous)
 
-    built = dependencies.once(
-        out / f"spark-{dependencies.key(folder.name.encode(), Path(__file__).read_bytes())}", fill
-    )
-    return Artifact(built / name, dependencies.tree_hash(folder))
+    built = wheels.once(out / f"spark-{wheels.key(folder.name.encode(), Path(__file__).read_bytes())}", fill)
+    return Artifact(built / name, wheels.tree_hash(folder))
 
 
-def package(*, out: Path = dependencies.CACHE) -> Artifact:
+def package(*, out: Path = wheels.CACHE) -> Artifact:
     """Return our package as a wheel whose name ends in `.zip`, and in nothing else that PySpark would import from.
 
     It is what pip takes, under the name that PySpark takes: of `spark.submit.pyFiles`, only `.zip`, `.egg` and `.jar`
@@ -89,7 +89,7 @@ def package(*, out: Path = dependencies.CACHE) -> Artifact:
     """
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     version, notes = project["version"], f"mirrorless-{project['version']}.dist-info"
-    files = {path.relative_to(PACKAGE.parent).as_posix(): path.read_bytes() for path in _sources()}
+    files = {name: path.read_bytes() for name, path in _sources().items()}
     files[f"{notes}/METADATA"] = (
         f"Metadata-Version: 2.1\nName: mirrorless\nVersion: {version}\nSummary: {project['description']}\n"
         f"Requires-Python: {project['requires-python']}\n"
@@ -107,18 +107,24 @@ def package(*, out: Path = dependencies.CACHE) -> Artifact:
                 wheel.writestr(entry, content)
 
     inputs = (part for path, content in files.items() for part in (path.encode(), content))
-    built = dependencies.once(out / f"package-{dependencies.key(Path(__file__).read_bytes(), *inputs)}", fill) / name
+    built = wheels.once(out / f"package-{wheels.key(Path(__file__).read_bytes(), *inputs)}", fill) / name
     return Artifact(built, hashlib.sha256(built.read_bytes()).hexdigest())
 
 
 def scripts(folder: Path = SCRIPTS) -> dict[str, Artifact]:
-    """The jobs by their names: a file of `spark/` each."""
-    found = sorted(folder.glob("*.py"))
+    """The files that EMR Serverless starts, by the names of the jobs: each job's module is its script, too."""
+    found = (folder / f"{kind}.py" for kind in sorted(get_args(Kind)))
     return {path.stem: Artifact(path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in found}
 
 
-def _sources() -> list[Path]:
-    return [path for path in dependencies.files(PACKAGE) if "__pycache__" not in path.parts]
+def _sources() -> dict[str, Path]:
+    """The files of our two packages, by their names in the archive."""
+    return {
+        path.relative_to(package.parent).as_posix(): path
+        for package in (PACKAGE, SCRIPTS)
+        for path in wheels.files(package)
+        if "__pycache__" not in path.parts and (package is PACKAGE or path.suffix == ".py")
+    }
 
 
 def _digest(content: bytes) -> str:

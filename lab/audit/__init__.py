@@ -1,1 +1,1 @@
-"""audit."""
+"""Comparison of both clusters, record by record and offset by offset."""

@@ -65,7 +65,7 @@ class TopicAudit:
 
 def audit_topic(lab: Lab, flow: Flow, topic: str) -> TopicAudit:
     """Audit one topic of a flow of the lab, everything replicated. See `audit`."""
-    return audit(flow, topic, DynamoDbChains(lab.servers.dynamodb.client(), lab.tables.offset_map))
+    return audit(flow, topic, DynamoDbChains(lab.dynamodb.client(), lab.tables.offset_map))
 
 
 def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0) -> TopicAudit:
@@ -145,7 +145,7 @@ def wait_until_replicated(lab: Lab, mappings: Iterable[FlowMapping], *, deadline
 def _obstacle(lab: Lab, mapping: FlowMapping) -> str:
     """Why a mapping is not done; empty when it is."""
     try:
-        lag = lab.esm.mappings.lag(mapping.uuid)
+        lag = lab.mappings.lag(mapping.uuid)
     except KafkaException as exc:
         return str(exc)  # a killed broker is on its way back; the deadline decides
     if not lag:

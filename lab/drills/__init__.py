@@ -1,1 +1,1 @@
-"""drills."""
+"""The demonstrations and long runs: demo, failover, soak, and the applications that write and read in them."""

@@ -34,7 +34,7 @@ from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 RECORDS = 30_000
 """Produced on each side."""
 SECONDS = 30.0

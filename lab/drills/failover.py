@@ -27,7 +27,7 @@ from lab.drills.failover_drill import GROUP, Drill
 from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.config.loading import load
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 RECORDS = 20_000
 """While everything is well; fewer in the other parts."""
 CONTROL = {

@@ -88,7 +88,7 @@ class Drill:
         lab, source = self.lab, self.flow.source.bootstrap[0]
         mappings = [each for each in lab.flow_mappings if each.topic in POLICIES]
         for mapping in mappings:
-            lab.esm.mappings.hold(mapping.uuid)
+            lab.mappings.hold(mapping.uuid)
         before = {topic: stable_ends(source, topic) for topic in POLICIES}
         self._workload("source", self.records // 20, 0.5).produce()
         orphans = {
@@ -100,7 +100,7 @@ class Drill:
         }
         made = sum(len(seen) for topic in orphans.values() for seen in topic.values())
         cluster = lab.clusters[self.flow.name.source]
-        lab.servers.supervisor.hold(cluster)
+        lab.supervisor.hold(cluster)
         cluster.kill()
         lab.say(f"[bold]outage[/]: {self.flow.name.source} is killed (-9); {made:,} records never left it")
         return orphans

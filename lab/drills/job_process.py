@@ -18,7 +18,7 @@ from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.jobs.request import JobRequest, encode_request
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 LOOK_EVERY_SECONDS = 0.2
 
 

@@ -33,7 +33,7 @@ from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.errors import Retriable
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 SEEDS = 64
 RECORDS = 13_000
 """Produced in one run; some 80 % of them in transactions that are not aborted."""
@@ -146,12 +146,12 @@ class Soak:
         began = time.monotonic()
         lab, flow = self._lab, self._lab.flows[0]
         function = next(iter(lab.functions.values()))
-        restarts, cold_starts = lab.servers.supervisor.restarts, function.cold_starts
+        restarts, cold_starts = lab.supervisor.restarts, function.cold_starts
         topic = f"soak-{schedule.seed}-{int(time.time())}"
         stream = RecordStream(flow.source.bootstrap[0], topic, schedule)
         stream.create_topic()
         mapping = lab.map_topic(flow, topic, **_options(schedule))
-        lab.esm.mappings.wait_enabled(mapping.uuid)
+        lab.mappings.wait_enabled(mapping.uuid)
         injector = Injector(lab=lab, flow=flow, mapping=mapping, faults=schedule.faults, progress=stream.progress)
         injector.start()
         stream.produce()
@@ -164,7 +164,7 @@ class Soak:
             records=counts["records"],
             **{finding: counts[finding] for finding in FINDINGS},
             faults=dict(Counter(injector.carried_out)),
-            broker_restarts=lab.servers.supervisor.restarts - restarts,
+            broker_restarts=lab.supervisor.restarts - restarts,
             cold_starts=function.cold_starts - cold_starts,
             seconds=round(time.monotonic() - began, 1),
         )
@@ -221,7 +221,8 @@ def report(results: Iterable[RunResult], kafka_version: str) -> str:
         "Lab brokers look for timed-out transactions every second, Kafka's default is 10 s",
         "(`transaction.abort.timed.out.transaction.cleanup.interval.ms`): most of a run would be waiting for them.",
         "",
-        "Each schedule is drawn from its seed (`make soak SEED=7` replays one); what is counted says `lab/audit/audit.py`.",
+        "Each schedule is drawn from its seed (`make soak SEED=7` replays one).",
+        "What is counted is defined in `lab/audit/audit.py`.",
         "",
         "| fault | carried out |",
         "| --- | --- |",

@@ -1,1 +1,1 @@
-"""faults."""
+"""Planned faults: orders to functions, killed servers, and schedules of both."""

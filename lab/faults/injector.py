@@ -66,11 +66,9 @@ class Injector:
         lab, uuid = self.lab, self.mapping.uuid
         match fault.kind:
             case "kill at step" | "raise at step":
-                return self._claimed(
-                    lab.faults.orders.order("kill" if fault.kind.startswith("kill") else "raise", fault.step)
-                )
+                return self._claimed(lab.faults.order("kill" if fault.kind.startswith("kill") else "raise", fault.step))
             case "pause at step":
-                return self._paused(lab.faults.orders.order("stop", fault.step), fault.seconds)
+                return self._paused(lab.faults.order("stop", fault.step), fault.seconds)
             case "kill environment":
                 return self._kill_environment()
             case "kill target broker":
@@ -78,20 +76,20 @@ class Injector:
             case "kill source broker":
                 lab.clusters[self.flow.name.source].kill()
             case "kill DynamoDB":
-                lab.servers.dynamodb.kill()
+                lab.dynamodb.kill()
             case "DynamoDB outage":
-                lab.servers.supervisor.hold(lab.servers.dynamodb)
-                lab.servers.dynamodb.kill()
+                lab.supervisor.hold(lab.dynamodb)
+                lab.dynamodb.kill()
                 threading.Event().wait(fault.seconds)
-                lab.servers.supervisor.release(lab.servers.dynamodb)
+                lab.supervisor.release(lab.dynamodb)
             case "lost acknowledgement":
-                lab.esm.mappings.lose_ack(uuid)
+                lab.mappings.lose_ack(uuid)
             case "duplicate batch":
-                lab.esm.mappings.duplicate_batch(uuid)
+                lab.mappings.duplicate_batch(uuid)
             case "concurrent duplicate":
-                lab.esm.mappings.duplicate_batch(uuid, concurrently=True)
+                lab.mappings.duplicate_batch(uuid, concurrently=True)
             case "commit failure":
-                lab.esm.mappings.commit_failure(uuid)
+                lab.mappings.commit_failure(uuid)
             case "rebalance":
                 return self._rebalance()
         return True

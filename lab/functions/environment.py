@@ -1,7 +1,8 @@
 """What is one execution environment? One process under the real runtime interface client, thawed only while it works.
 
 It is started, frozen (SIGSTOP) when it asks for its next event, thawed (SIGCONT) for one, killed at a deadline or
-beyond its memory, and its death is noticed at once. Which environment gets an event is `lab.functions.function`'s decision.
+beyond its memory, and its death is noticed at once. Which environment gets an event is decided by
+`lab.functions.function`.
 Linux only: it reads /proc and waits on a pidfd.
 """
 
@@ -17,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from infra.packaging import dependencies
+from infra.packaging import wheels
 from lab.functions.runtime_api import Event, RuntimeApi
 from lab.servers.process import ChildProcess, tail
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 State = Literal["starting", "idle", "busy", "zombie", "dead"]
 """Zombie: its invocation timed out for the caller, and runs on."""
 
-RUNTIME_LOCK = Path(__file__).parent / "requirements-runtime.txt"
+RUNTIME_LOCK = Path(__file__).parents[1] / "requirements-runtime.txt"
 """What the managed runtime keeps beside the function, in /var/runtime."""
 
 _SAMPLE_SECONDS = 0.25
@@ -47,9 +48,9 @@ def runtime_folder() -> Path:
     """The runtime interface client's folder for this interpreter, installed the first time.
 
     Raises:
-        infra.packaging.dependencies.BuildError: pip could not install it.
+        infra.packaging.wheels.BuildError: pip could not install it.
     """
-    return dependencies.install(RUNTIME_LOCK, python=dependencies.running_python(), platform="local")
+    return wheels.install(RUNTIME_LOCK, python=wheels.running_python(), platform="local")
 
 
 class Environment:

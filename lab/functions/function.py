@@ -1,7 +1,8 @@
 """How does a function run in the lab? As in Lambda: one process per concurrent execution environment, warm or cold.
 
 This module decides which environment gets an event and when a new one starts. What an environment is stands in
-`lab.functions.environment`, what it speaks in `lab.functions.runtime_api`. Not imitated: a share of CPU by memory size, and SnapStart.
+`lab.functions.environment`, what it speaks in `lab.functions.runtime_api`. Not imitated: a share of CPU by memory size,
+and SnapStart.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infra.packaging import dependencies
+from infra.packaging import wheels
 from lab.functions.environment import Environment, runtime_folder
 from lab.functions.invocation import Invocation
 from lab.functions.runtime_api import MAX_EVENT, Event
@@ -58,7 +59,7 @@ class LambdaFunction:
         concurrency: int = 10,
         zombies: bool = False,
         layers: Sequence[Path] = (),
-        python: str = str(Path(sys.base_prefix, "bin", f"python{dependencies.running_python()}")),
+        python: str = str(Path(sys.base_prefix, "bin", f"python{wheels.running_python()}")),
     ) -> None:
         """Describe it; nothing starts before the first event or `initialise()`.
 
@@ -210,7 +211,7 @@ class LambdaFunction:
             "_HANDLER": self._handler,
             "AWS_ACCESS_KEY_ID": "lab",
             "AWS_DEFAULT_REGION": REGION,
-            "AWS_EXECUTION_ENV": f"AWS_Lambda_python{dependencies.running_python()}",
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_python{wheels.running_python()}",
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(self._memory_mb),
             "AWS_LAMBDA_FUNCTION_NAME": self.name,
             "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",

@@ -39,7 +39,7 @@ class ArtifactsUnavailable(MirrorlessError):
 def cache_folder() -> Path:
     """Where jars are kept: `$MIRRORLESS_CACHE`, else `.cache` in the repository."""
     chosen = os.environ.get("MIRRORLESS_CACHE")
-    return Path(chosen).absolute() if chosen else Path(__file__).parent.parent / ".cache"
+    return Path(chosen).absolute() if chosen else Path(__file__).parents[2] / ".cache"
 
 
 def kafka_jars(version: str = DEFAULT_KAFKA) -> Path:

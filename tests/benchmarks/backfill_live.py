@@ -118,7 +118,7 @@ class Job:
             MASTER: "local[2,4]",
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT))),
-            "AWS_ENDPOINT_URL_DYNAMODB": lab.servers.dynamodb.endpoint,
+            "AWS_ENDPOINT_URL_DYNAMODB": lab.dynamodb.endpoint,
             "AWS_ACCESS_KEY_ID": "lab",
             "AWS_SECRET_ACCESS_KEY": "lab",
         }

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from aws_cdk import FileSystem
 
-from infra.packaging import bundle, dependencies
+from infra.packaging import bundle, wheels
 from infra.packaging.assets import LOCAL
 from tests.assembly import EXAMPLES, Assembly, assemble
 
-PLATFORMS: dict[str, dependencies.Platform] = {"arm64": "manylinux arm64", "x86_64": "manylinux x86_64"}
+PLATFORMS: dict[str, wheels.Platform] = {"arm64": "manylinux arm64", "x86_64": "manylinux x86_64"}
 
 
 def deployed(assembly: Assembly) -> dict[str, tuple[str, str]]:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from infra.constructs.endpoints import Way, endpoint_policy, ways
 from infra.deployment import plan
-from infra.iam import network
-from infra.rights import Right
+from infra.iam import Right, network
 from mirrorless.config import load
 from tests.changed_examples import flows, of_type, replication, without_networks, written
 

@@ -20,8 +20,7 @@ from moto import mock_aws
 from cli.main import COMMANDS
 from infra.constructs.flow_function import ALIAS
 from infra.deployment import FlowDeployment, Place, plan
-from infra.iam import operator, secrets
-from infra.rights import Part
+from infra.iam import Part, operator, secrets
 from lab.esm.api_model import violations
 from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.config import load

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.packaging import dependencies, spark_archive
+from infra.packaging import spark_archive, wheels
 from infra.packaging.bundle import LOCK as FUNCTIONS_LOCK
 
 ELF = b"\x7fELF"
@@ -27,7 +27,7 @@ def dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "library").mkdir(parents=True)
     (folder / "library" / "__init__.py").write_text("answer = 42\n")
     (folder / "library" / "native.so").write_bytes(ELF)
-    monkeypatch.setattr(locked, "install", lambda *_, **__: folder)
+    monkeypatch.setattr(wheels, "install", lambda *_, **__: folder)
     return folder
 
 
@@ -35,7 +35,7 @@ def dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The archive of this machine, as Spark unpacks it beside a job."""
     folder = tmp_path_factory.mktemp("job") / "environment"
-    with tarfile.open(spark_archive.environment(python=dependencies.running_python()).path) as archive:
+    with tarfile.open(spark_archive.environment(python=wheels.running_python()).path) as archive:
         archive.extractall(folder, filter="data")
     return folder
 
@@ -44,7 +44,7 @@ def test_an_archive_is_the_same_bytes_whoever_builds_it_and_when(dependencies: P
     one = spark_archive.environment(out=tmp_path / "one")
     before = os.umask(0o077)
     try:
-        for path in dependencies.files(dependencies):
+        for path in wheels.files(dependencies):
             os.utime(path, (1, 1))
         two = spark_archive.environment(out=tmp_path / "two")
     finally:
@@ -72,7 +72,8 @@ def test_a_package_is_the_same_bytes_whoever_builds_it(tmp_path: Path) -> None:
 
 def test_a_bare_python_finds_the_libraries_in_the_archive_and_our_package_beside_it(unpacked: Path) -> None:
     imports = (
-        "import boto3, confluent_kafka, msgspec, pyarrow, mirrorless.protocol.replicate, mirrorless.adapters.kafka.source, sys; "
+        "import boto3, confluent_kafka, msgspec, pyarrow, sys; "
+        "import mirrorless.protocol.replicate, mirrorless.adapters.kafka.source; "
         "boto3.client('s3', region_name='eu-west-1'); boto3.client('dynamodb', region_name='eu-west-1'); "
         "import pandas, pyarrow.compute, pyarrow.parquet, pyarrow.dataset, pyarrow.fs; "
         "assert pyarrow.Table.from_pandas(pandas.DataFrame({'a': [1]})).to_pydict() == {'a': [1]}; "

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra import cdk, synth
-from infra.packaging import dependencies
+from infra.packaging import wheels
 from tests.assembly import EXAMPLES, REPOSITORY, Assembly, assemble
 
 
@@ -66,7 +66,7 @@ def tree(tmp_path: Path) -> Path:
     hidden = shutil.ignore_patterns(".*", "__pycache__", "node_modules", "cdk.out", "tests", "lab")
     shutil.copytree(REPOSITORY, tree, ignore=hidden)
     (tree / "infra" / "node_modules").symlink_to((REPOSITORY / "infra" / "node_modules").resolve())
-    (tree / ".bundles").symlink_to(dependencies.CACHE.resolve())
+    (tree / ".bundles").symlink_to(wheels.CACHE.resolve())
     return tree
 
 

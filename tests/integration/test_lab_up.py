@@ -237,14 +237,14 @@ def test_what_cannot_run_is_refused_in_one_clear_line_before_anything_starts(
     tmp_path: Path, configuration: str, options: tuple[str, ...], said: str
 ) -> None:
     with LabProcess(tmp_path, configuration, *options) as lab:
-        code = lab.servers.process.wait(30)
+        code = lab.process.wait(30)
 
     told = lab.log.read_text()
     assert code == 2, told
     assert said in told
     assert "Traceback" not in told
     assert not lab.state_file.exists()
-    assert not (REPOSITORY / ".lab" / f"up-{lab.servers.process.pid}").exists()
+    assert not (REPOSITORY / ".lab" / f"up-{lab.process.pid}").exists()
 
 
 # What an outsider does

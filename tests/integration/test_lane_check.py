@@ -221,7 +221,7 @@ def test_the_gaps_of_many_lanes_are_read_side_by_side_and_a_bound_only_delays_th
         stage.write(*numbered(*range(40)), partition=partition)
     kept = [0, 9, *range(20, 40)]
     stage.replicate(stage.environment(), stage.event(**dict.fromkeys((f"p{n}" for n in range(6)), kept)))
-    monkeypatch.setattr(kafka_gap, "LOOK_RECORDS", 30)
+    monkeypatch.setattr("mirrorless.adapters.kafka.source_log.LOOK_RECORDS", 30)
 
     waited = [report.figures["gaps-waiting"] for report in (checks.round(6) for _ in range(30))]
 

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from infra.packaging import bundle, dependencies
+from infra.packaging import bundle, wheels
 from infra.packaging.assets import LOCAL
 from lab.cloud import create_topics
 from lab.servers.dynamodb import DynamoDbLocal
@@ -149,7 +149,7 @@ def test_no_function_is_refused_anything_by_its_role(replicated: TemplateStage) 
 def test_the_code_of_the_templates_is_the_code_that_the_lab_runs(stage: TemplateStage) -> None:
     for part in ("forward", "heartbeat_checkpoint", "refresh_topics"):
         name = stage.assembly.deployment.flows[0].flow.resource_name(part)
-        assert dependencies.tree_hash(stage.code[name]) == dependencies.tree_hash(bundle.build(part))
+        assert wheels.tree_hash(stage.code[name]) == wheels.tree_hash(bundle.build(part))
 
 
 def test_mappings_of_found_topics_go_with_the_stack_and_those_of_named_ones_stay_the_templates(

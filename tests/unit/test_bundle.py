@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from aws_cdk import FileSystem
 
-from infra.packaging import bundle, dependencies
+from infra.packaging import bundle, wheels
 
 LOCKS = [bundle.LOCK, bundle.REPOSITORY / "lab" / "requirements-runtime.txt"]
 ROOT = bundle.REPOSITORY
-PYTHON = dependencies.running_python()
+PYTHON = wheels.running_python()
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         notes.mkdir()
         (notes / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
         (notes / "top_level.txt").write_text(f"{name}\n")
-    monkeypatch.setattr(locked, "install", lambda *_, **__: folder)
+    monkeypatch.setattr(wheels, "install", lambda *_, **__: folder)
     return folder
 
 
@@ -66,8 +66,8 @@ def test_a_bundle_is_the_same_bytes_whatever_the_builders_umask(functions: Path,
     two = bundle.build("forward", out=tmp_path / "two", functions=functions)
 
     assert one.name == two.name
-    assert dependencies.tree_hash(one) == dependencies.tree_hash(two)
-    assert {path.stat().st_mode & 0o777 for path in dependencies.files(one)} == {0o644}
+    assert wheels.tree_hash(one) == wheels.tree_hash(two)
+    assert {path.stat().st_mode & 0o777 for path in wheels.files(one)} == {0o644}
     assert {path.stat().st_mode & 0o777 for path in one.rglob("*") if path.is_dir()} == {0o755}
 
 
@@ -75,7 +75,7 @@ def test_a_bundle_is_the_same_bytes_whatever_the_builders_umask(functions: Path,
 def test_a_bundle_holds_what_the_function_imports_and_nothing_else(functions: Path, tmp_path: Path) -> None:
     built = bundle.build("forward", out=tmp_path / "out", functions=functions)
 
-    files = {path.relative_to(built).as_posix() for path in dependencies.files(built)}
+    files = {path.relative_to(built).as_posix() for path in wheels.files(built)}
     assert {file for file in files if "__pycache__" not in file} == {
         "forward.py",
         "library-1.dist-info/METADATA",
@@ -91,9 +91,7 @@ def test_an_import_that_no_bundle_carries_is_refused_with_the_module_that_wants_
     """Reading replication.yaml takes pydantic and YAML, 8 MB that no function needs."""
     (functions / "forward.py").write_text("def handler(event, context):\n    from mirrorless import configuration\n")
 
-    with pytest.raises(
-        dependencies.BuildError, match=r"mirrorless\.configuration\S*: imports (pydantic|yaml), which no"
-    ):
+    with pytest.raises(wheels.BuildError, match=r"mirrorless\.configuration\S*: imports (pydantic|yaml), which no"):
         bundle.build("forward", functions=functions)
 
 
@@ -102,7 +100,7 @@ def test_a_bundle_for_lambda_holds_no_byte_code_of_whoever_built_it(functions: P
     """Another Python on the builder's machine must not make another asset."""
     built = bundle.build("forward", platform="manylinux arm64", out=tmp_path / "out", functions=functions)
 
-    assert not [path for path in dependencies.files(built) if path.suffix == ".pyc"]
+    assert not [path for path in wheels.files(built) if path.suffix == ".pyc"]
 
 
 @pytest.mark.usefixtures("dependencies")
@@ -115,7 +113,7 @@ def test_a_folder_that_nobody_asked_for_in_a_month_is_removed_when_another_is_bu
     for folder in (used, forgotten, foreign):
         folder.mkdir(parents=True)
         os.utime(folder, (0, 0))
-    assert dependencies.once(used, lambda _: pytest.fail("it is there")) == used
+    assert wheels.once(used, lambda _: pytest.fail("it is there")) == used
 
     bundle.build("forward", out=out, functions=functions)
 
@@ -139,13 +137,13 @@ def test_a_changed_source_makes_another_bundle_and_an_unchanged_one_does_not(fun
 
 
 def test_a_function_that_is_not_there_is_an_error_that_names_the_others(functions: Path, tmp_path: Path) -> None:
-    with pytest.raises(dependencies.BuildError, match=r"refresh: there is no such function.*forward"):
+    with pytest.raises(wheels.BuildError, match=r"refresh: there is no such function.*forward"):
         bundle.build("refresh", out=tmp_path, functions=functions)
 
 
 def test_a_local_folder_for_another_python_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(dependencies.BuildError, match=r"Python 3\.99"):
-        dependencies.install(bundle.LOCK, python="3.99", platform="local", cache=tmp_path)
+    with pytest.raises(wheels.BuildError, match=r"Python 3\.99"):
+        wheels.install(bundle.LOCK, python="3.99", platform="local", cache=tmp_path)
 
     assert not list(tmp_path.iterdir())
 
@@ -153,14 +151,14 @@ def test_a_local_folder_for_another_python_is_refused(tmp_path: Path) -> None:
 def test_the_tree_hash_knows_names_contents_and_executable_bits(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_text("1")
-    seen = {dependencies.tree_hash(tmp_path)}
+    seen = {wheels.tree_hash(tmp_path)}
 
     file.write_text("2")
-    seen.add(dependencies.tree_hash(tmp_path))
+    seen.add(wheels.tree_hash(tmp_path))
     file.chmod(0o755)
-    seen.add(dependencies.tree_hash(tmp_path))
+    seen.add(wheels.tree_hash(tmp_path))
     file.rename(tmp_path / "b")
-    seen.add(dependencies.tree_hash(tmp_path))
+    seen.add(wheels.tree_hash(tmp_path))
 
     assert len(seen) == 4
 
@@ -171,7 +169,7 @@ def test_a_folder_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> N
         raise RuntimeError("no network")
 
     with pytest.raises(RuntimeError):
-        dependencies.once(tmp_path / "deps", fill)
+        wheels.once(tmp_path / "deps", fill)
 
     assert not list(tmp_path.iterdir())
 
@@ -179,7 +177,7 @@ def test_a_folder_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> N
 @pytest.fixture(scope="session")
 def wheels() -> Path:
     """The real dependencies, installed once into the cache that the lab uses too."""
-    return dependencies.install(bundle.LOCK, python=PYTHON, platform="local")
+    return wheels.install(bundle.LOCK, python=PYTHON, platform="local")
 
 
 def test_what_was_pruned_is_not_missed(wheels: Path) -> None:
@@ -207,13 +205,13 @@ print(confluent_kafka.__file__)
 
 def test_dependencies_stay_below_what_a_cold_start_can_bear(wheels: Path, tmp_path: Path) -> None:
     """35 MB of AWS service models would be three quarters of it; a scanner still finds what is inside."""
-    assert sum(path.stat().st_size for path in dependencies.files(wheels)) < 40_000_000
+    assert sum(path.stat().st_size for path in wheels.files(wheels)) < 40_000_000
     services = {path.name for path in (wheels / "botocore" / "data").iterdir() if path.is_dir()}
     assert services == {"dynamodb", "lambda", "secretsmanager", "sts"}
     assert (wheels / "confluent_kafka-2.16.1.dist-info" / "METADATA").is_file()
-    assert not [path for path in dependencies.files(wheels) if path.name in {"RECORD", "INSTALLER"}]
+    assert not [path for path in wheels.files(wheels) if path.name in {"RECORD", "INSTALLER"}]
     with zipfile.ZipFile(tmp_path / "zip", "w", zipfile.ZIP_DEFLATED) as packed:
-        for path in dependencies.files(wheels):
+        for path in wheels.files(wheels):
             packed.write(path)
     assert (tmp_path / "zip").stat().st_size < 15_000_000
 
@@ -255,7 +253,7 @@ def test_every_import_of_a_function_early_or_late_finds_its_module_in_the_bundle
     built = bundle.build(function)
     modules = [
         ".".join(path.relative_to(built).with_suffix("").parts).removesuffix(".__init__")
-        for path in dependencies.files(built / "mirrorless")
+        for path in wheels.files(built / "mirrorless")
         if path.suffix == ".py"
     ]
 
@@ -287,19 +285,19 @@ MACHINES = {"manylinux arm64": 0xB7, "manylinux x86_64": 0x3E}
 @pytest.mark.parametrize("platform", MACHINES)
 @pytest.mark.parametrize("function", bundle.names())
 def test_a_bundle_for_lambda_holds_machine_code_of_its_architecture_only(
-    function: str, platform: dependencies.Platform
+    function: str, platform: wheels.Platform
 ) -> None:
     """ELF says its machine in two bytes at 18: 183 is AArch64, 62 is x86-64."""
     built = bundle.build(function, platform=platform)
 
-    contents = (path.read_bytes() for path in dependencies.files(built))
+    contents = (path.read_bytes() for path in wheels.files(built))
     machines = {int.from_bytes(code[18:20], "little") for code in contents if code[:4] == b"\x7fELF"}
     assert machines == {MACHINES[platform]}
 
 
 @pytest.mark.parametrize("platform", MACHINES)
 def test_a_bundle_built_anew_elsewhere_by_somebody_else_is_the_same_bytes_and_the_same_asset(
-    platform: dependencies.Platform, tmp_path: Path
+    platform: wheels.Platform, tmp_path: Path
 ) -> None:
     """Another folder, umask, hash seed, time zone and language; installed again, wheel by wheel."""
     here = bundle.build("forward", platform=platform)
@@ -317,5 +315,5 @@ def test_a_bundle_built_anew_elsewhere_by_somebody_else_is_the_same_bytes_and_th
 
     there = Path(done.stdout.strip())
     assert there.name == here.name
-    assert dependencies.tree_hash(there) == dependencies.tree_hash(here)
+    assert wheels.tree_hash(there) == wheels.tree_hash(here)
     assert FileSystem.fingerprint(str(there)) == FileSystem.fingerprint(str(here))

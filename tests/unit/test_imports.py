@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.packaging.dependencies import BuildError
 from infra.packaging.imports import Imports, trace
+from infra.packaging.wheels import BuildError
 
 
 def traced(folder: Path, entry: str, **modules: str) -> Imports:

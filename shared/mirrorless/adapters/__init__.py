@@ -1,1 +1,1 @@
-"""Where sockets are opened: Kafka, DynamoDB, Secrets Manager, CloudWatch."""
+"""The ports on real systems: Kafka, DynamoDB, other AWS services, and archives of Parquet files."""

@@ -41,13 +41,13 @@ def test_a_source_broker_killed_in_the_middle_of_a_batch_delivers_it_again_and_i
 def test_records_wait_while_dynamodb_is_unavailable_and_then_go_on(stage: Stage, step: Step) -> None:
     """A: before it prepares, a batch without a map is aborted; after its commit, it is confirmed by whoever comes."""
     lab, dynamodb = stage.lab, stage.lab.dynamodb
-    lab.servers.supervisor.hold(dynamodb)
+    lab.supervisor.hold(dynamodb)
     try:
         _kill_at(stage, step, dynamodb)
         stage.await_failed_invocation()
         stage.produce(20)
     finally:
-        lab.servers.supervisor.release(dynamodb)
+        lab.supervisor.release(dynamodb)
     _await_back(dynamodb)
 
     stage.await_replicated()

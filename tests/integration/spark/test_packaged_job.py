@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from infra.constructs import spark_settings
-from infra.packaging import dependencies, spark_archive
+from infra.packaging import spark_archive, wheels
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from tests.lane_stage import LaneStage
@@ -45,7 +45,7 @@ sys.exit(drive(job))
 
 def bare_python(folder: Path) -> Path:
     """A folder for PATH whose Python has no site-packages, under the name that jobs are submitted with."""
-    real = Path(sys.base_prefix) / "bin" / f"python{dependencies.running_python()}"
+    real = Path(sys.base_prefix) / "bin" / f"python{wheels.running_python()}"
     folder.mkdir()
     script = folder / f"python{spark_archive.PYTHON}"
     script.write_text(f'#!/bin/sh\nexec {real} -S "$@"\n')
@@ -67,7 +67,7 @@ def test_a_backfill_runs_from_the_deployed_archive_and_from_nothing_of_this_mach
         run_id=run.name, flow=stage.settings, topics=(stage.topic,), options=BackfillOptions(handover_seconds=2)
     )
     (run / "request.json").write_bytes(encode_request(request))
-    environment = spark_archive.environment(python=dependencies.running_python()).path
+    environment = spark_archive.environment(python=wheels.running_python()).path
     confs = dict(spark_settings.submit_confs(package=str(spark_archive.package().path), environment=str(environment)))
     folder = tmp_path / "driver"
     with tarfile.open(environment) as archive:

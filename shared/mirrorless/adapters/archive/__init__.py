@@ -1,1 +1,1 @@
-"""archive."""
+"""An archive of Parquet files as a source of records."""

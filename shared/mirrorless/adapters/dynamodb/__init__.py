@@ -1,1 +1,1 @@
-"""dynamodb."""
+"""The stores in DynamoDB."""

@@ -1,1 +1,1 @@
-"""kafka."""
+"""Kafka clusters: producers, consumers and admin clients."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Platform = Literal["local", "manylinux arm64", "manylinux x86_64"]
 """Where a folder is to run: this machine's interpreter, or one of Lambda's two architectures."""
 
-CACHE = Path(__file__).parent.parent / ".bundles"
+CACHE = Path(__file__).parents[2] / ".bundles"
 """Where built folders are kept. Ignored by git; may be deleted at any time when nothing runs out of it."""
 
 _RECIPE = Path(__file__).read_bytes()
