@@ -175,12 +175,12 @@ def test_a_folder_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> N
 
 
 @pytest.fixture(scope="session")
-def wheels() -> Path:
+def installed() -> Path:
     """The real dependencies, installed once into the cache that the lab uses too."""
     return wheels.install(bundle.LOCK, python=PYTHON, platform="local")
 
 
-def test_what_was_pruned_is_not_missed(wheels: Path) -> None:
+def test_what_was_pruned_is_not_missed(installed: Path) -> None:
     """Everything that our functions import, and every AWS client that they make, without a virtual environment."""
     program = """
 import aws_lambda_powertools.metrics, aws_lambda_powertools.logging, aws_lambda_powertools.utilities.parameters
@@ -193,25 +193,25 @@ print(confluent_kafka.__file__)
 
     done = subprocess.run(
         [interpreter, "-S", "-s", "-c", program],
-        env={"PYTHONPATH": str(wheels), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
 
     assert done.stderr == ""
-    assert done.stdout.startswith(str(wheels))
+    assert done.stdout.startswith(str(installed))
 
 
-def test_dependencies_stay_below_what_a_cold_start_can_bear(wheels: Path, tmp_path: Path) -> None:
+def test_dependencies_stay_below_what_a_cold_start_can_bear(installed: Path, tmp_path: Path) -> None:
     """35 MB of AWS service models would be three quarters of it; a scanner still finds what is inside."""
-    assert sum(path.stat().st_size for path in wheels.files(wheels)) < 40_000_000
-    services = {path.name for path in (wheels / "botocore" / "data").iterdir() if path.is_dir()}
+    assert sum(path.stat().st_size for path in wheels.files(installed)) < 40_000_000
+    services = {path.name for path in (installed / "botocore" / "data").iterdir() if path.is_dir()}
     assert services == {"dynamodb", "lambda", "secretsmanager", "sts"}
-    assert (wheels / "confluent_kafka-2.16.1.dist-info" / "METADATA").is_file()
-    assert not [path for path in wheels.files(wheels) if path.name in {"RECORD", "INSTALLER"}]
+    assert (installed / "confluent_kafka-2.16.1.dist-info" / "METADATA").is_file()
+    assert not [path for path in wheels.files(installed) if path.name in {"RECORD", "INSTALLER"}]
     with zipfile.ZipFile(tmp_path / "zip", "w", zipfile.ZIP_DEFLATED) as packed:
-        for path in wheels.files(wheels):
+        for path in wheels.files(installed):
             packed.write(path)
     assert (tmp_path / "zip").stat().st_size < 15_000_000
 
