@@ -74,7 +74,7 @@ backfill-live: $(READY) ## 2,000,000 records of 12 lanes by a job, beside a live
 	@$(BIN)/python -m tests.benchmarks.backfill_live --kills $(or $(KILLS),0)
 
 bundle: $(READY) ## build the functions' folders for this machine, arm64 and x86_64; print sizes, hashes and import times
-	@$(BIN)/python -m infra.packaging.bundle
+	@$(BIN)/python -m lab.functions.bundles
 
 synth: $(READY) ## make templates of CONFIG=replication.yaml, or of every example, in cdk.out; lint them, list what is made
 	@$(BIN)/python -m infra.synth $(CONFIG)

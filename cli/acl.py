@@ -18,7 +18,7 @@ from cli.acl_view import AclView, is_scheduled, view_of
 from cli.args import add_deployment, add_order
 from cli.deployment import Deployment
 from mirrorless.errors import Retriable
-from mirrorless.ports.state_store import Documents
+from mirrorless.ports.stores import StateStore
 from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, Outcome, stored
 from mirrorless.topics.acls import Acl
 
@@ -122,7 +122,7 @@ def _sync(deployment: Deployment, flow: str) -> AclSync:
 
     name = deployment.flow_name(flow)
     settings = deployment.control_settings(name)
-    documents: Documents = deployment.stores(name).documents
+    documents: StateStore = deployment.stores(name).documents
     return AclSync(
         settings=settings,
         source=KafkaAcls(settings.flow.source, flow=str(name)),

@@ -17,7 +17,7 @@ from cli.groups_view import Answer, GroupPlace
 from mirrorless.errors import MirrorlessError
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
-from mirrorless.ports.state_store import Documents
+from mirrorless.ports.stores import StateStore
 
 if TYPE_CHECKING:
     from mirrorless.ports.kafka import Deadline
@@ -43,7 +43,7 @@ def look_at(deployment: Deployment, flow: FlowName, direction: Direction, *, gro
     return _one(deployment, flow, direction, groups, group)
 
 
-def groups_of(checkpoints: Documents, flow: FlowName, direction: Direction) -> list[GroupCheckpoints]:
+def groups_of(checkpoints: StateStore, flow: FlowName, direction: Direction) -> list[GroupCheckpoints]:
     """Every group of a flow that is followed, in order.
 
     Raises:

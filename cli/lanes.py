@@ -17,8 +17,8 @@ from cli.format import moment
 from cli.lanes_held import run_hold, run_release, run_resume
 from cli.lanes_order import lane_as_json, lane_of, tell
 from cli.lanes_reset import destination, run_reset
-from mirrorless.chain import Stop
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import Stop
 from mirrorless.lanes.operator_actions import NotAllowed, advice, check_quarantine
 
 

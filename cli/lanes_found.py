@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cli.deployment import Stores
-from mirrorless.chain import NEW_LANE, Chains
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import NEW_LANE
+from mirrorless.ports.stores import Chains
 
 BLOCK = 16
 """Partitions that are tried at a time where nobody can tell how many there are."""

@@ -18,8 +18,8 @@ from cli.format import moment, numbered
 from cli.lanes_found import lanes_with_a_chain, partitions_seen
 from cli.lanes_order import lane_as_json
 from cli.source import SourceView
-from mirrorless.chain import RUNNING, LaneState
 from mirrorless.lane import Lane
+from mirrorless.lane_state import RUNNING, LaneState
 from mirrorless.lanes.operator_actions import NotAllowed, plan_hold, resumption
 from mirrorless.protocol.positions import STATES_MS
 

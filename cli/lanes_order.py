@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from cli.deployment import Deployment, Stores
-from mirrorless.chain import RUNNING, LaneState
 from mirrorless.lane import Lane
+from mirrorless.lane_state import RUNNING, LaneState
 
 
 def lane_of(arguments: argparse.Namespace) -> tuple[Deployment, Stores, Lane, LaneState]:

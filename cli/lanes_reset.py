@@ -11,9 +11,9 @@ from cli.errors import BadInput
 from cli.format import numbered
 from cli.lanes_order import lane_of, tell
 from cli.source import SourceView
-from mirrorless.chain import Head
 from mirrorless.errors import LostRace
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
 from mirrorless.lanes.operator_actions import NotAllowed, ResetPlan, plan_reset
 
 

@@ -8,7 +8,7 @@ import json
 from cli.args import add_deployment
 from cli.deployment import Deployment
 from cli.format import moment, numbered
-from mirrorless.ledger import GapSummary, Loss
+from mirrorless.losses import GapSummary, Loss
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

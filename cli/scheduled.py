@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from mirrorless.ports.state_store import Documents
+from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 
@@ -44,7 +44,7 @@ class TaskStatus:
         return self.last.figures.get(STUCK, 0) if self.last is not None else 0
 
 
-def tasks_of(documents: Documents, settings: ControlSettings) -> list[TaskStatus]:
+def tasks_of(documents: StateStore, settings: ControlSettings) -> list[TaskStatus]:
     """Every task of a flow that is switched on, with its last report.
 
     Raises:

@@ -18,9 +18,10 @@ from cli.scheduled import tasks_of
 from cli.source import SourceView
 from cli.status_view import NEWEST_RUNS, FlowStatus, LaneStatus, TopicStatus
 from cli.target import heartbeats_of
-from mirrorless.chain import RUNNING, Chains, Head, LaneState
 from mirrorless.filters import should_replicate
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import RUNNING, Head, LaneState
+from mirrorless.ports.stores import Chains
 from mirrorless.run import Run
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from cli.groups_view import need_operator
 from cli.lab_state import LabMapping
 from cli.scheduled import TaskStatus
 from cli.target import Heartbeats
-from mirrorless.chain import NEW_LANE, Head, Lease, Stop
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import NEW_LANE, Head, Lease, Stop
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.offsets import Extent

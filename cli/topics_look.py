@@ -22,8 +22,8 @@ from mirrorless.topics.topic_state import Memory, SeenTopic
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.offsets import KafkaOffsets
     from mirrorless.adapters.kafka.topics import KafkaTopics
+    from mirrorless.ports.topics import ConfigEntry
     from mirrorless.settings import ClusterSettings
-    from mirrorless.topics.configs import ConfigEntry
 
 ANSWER_SECONDS = 10.0
 """How long a cluster may take to tell everything about its topics."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from cli.args import add_deployment, add_lane, offset
 from cli.deployment import Deployment, Stores
-from mirrorless.chain import NEW_LANE, Head
 from mirrorless.lane import Lane
+from mirrorless.lane_state import NEW_LANE, Head
 from mirrorless.protocol.translate import OffsetMap, Translation
 
 

@@ -29,7 +29,6 @@ from mirrorless.groups.group_move import Cluster, Sides
 from mirrorless.groups.offset_translation import GroupOffsets
 from mirrorless.groups.readiness import Rereads
 from mirrorless.groups.round import CheckpointRound
-from mirrorless.groups.scope import Followed
 from mirrorless.groups.state import CheckpointMemory
 from mirrorless.groups.sync import GroupSync
 from mirrorless.lanes.gap_check import GapCheck
@@ -40,6 +39,7 @@ from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.runner import Rounds, Task
+from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, control_settings
 
 FUNCTION: Final = "heartbeat_checkpoint"
@@ -58,7 +58,7 @@ class Wiring:
     """Everything that a flow's tasks touch; warm clients, and no memory of what was read."""
 
     settings: ControlSettings
-    followed: Followed = field(init=False)
+    followed: FlowScope = field(init=False)
     documents: DynamoDbDocuments = field(init=False)
     checkpoints: DynamoDbDocuments = field(init=False)
     chains: DynamoDbChains = field(init=False)
@@ -74,7 +74,7 @@ class Wiring:
         """Make the clients; none of them connects yet."""
         flow = self.settings.flow
         dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
-        self.followed = Followed.of(self.settings)
+        self.followed = FlowScope.of(self.settings)
         self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
         self.checkpoints = DynamoDbDocuments(dynamodb, flow.tables.checkpoints)
         self.chains = DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days)

@@ -17,7 +17,6 @@ from mirrorless.backfill.checks import BACKFILLED, worst
 from mirrorless.backfill.joining import Joining
 from mirrorless.backfill.outcome import report_of, totals_of
 from mirrorless.backfill.plan import BackfillPlan, PlannedLane
-from mirrorless.chain import RUNNING, LaneState, Lease, Stop
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.files import PLAN, lane_file
@@ -25,6 +24,7 @@ from mirrorless.jobs.lane_copy import Ending, deadline_in
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import BackfillOptions
 from mirrorless.lane import Lane
+from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
 from spark.archive_survey import surveyor
 from spark.backfill_plan import plan_backfill
 from spark.driver import JobRun, Outcome, drive, now

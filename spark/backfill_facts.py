@@ -11,7 +11,6 @@ from mirrorless.adapters.kafka.timestamps import KafkaPeek
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts
 from mirrorless.backfill.ranges import Asked, resolve
-from mirrorless.chain import RUNNING, Chains, LaneStates
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.archive import LaneSurvey, Survey
 from mirrorless.jobs.copy_task import LaneLog, Range
@@ -19,7 +18,9 @@ from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.lane_start import beginning
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest
 from mirrorless.lane import Lane
-from mirrorless.ports.groups import Place
+from mirrorless.lane_state import RUNNING
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.ports.stores import Chains, LaneStates
 from spark.archive_survey import survey_lane
 
 ASK_SECONDS = 60.0
@@ -115,10 +116,10 @@ class BackfillFacts:
             )
         return found
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[TopicPartition]:
         flow = self.request.flow
         counts = KafkaTopics(flow.source, flow=flow.flow, role="job").partitions(deadline_in(ASK_SECONDS))
-        places: list[Place] = []
+        places: list[TopicPartition] = []
         for topic in self.request.topics:
             wanted = self.request.partitions.get(topic)
             count = counts.get(topic, 0)
@@ -132,7 +133,7 @@ class BackfillFacts:
             places += [(topic, partition) for partition in (range(count) if wanted is None else wanted)]
         return places
 
-    def _extents(self, places: Sequence[Place]) -> dict[Place, Range]:
+    def _extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Range]:
         if self.archive is not None:
             return {place: self.log.bounds(*place, deadline_in(ASK_SECONDS)) for place in places}
         flow = self.request.flow
@@ -146,7 +147,7 @@ class BackfillFacts:
             )
         return {place: Range(start, stable) for place, (start, stable, _) in ends.items()}
 
-    def _at(self, bound: Bound, places: Sequence[Place]) -> Mapping[Place, int]:
+    def _at(self, bound: Bound, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         if bound.kind != "timestamp":
             return {}
         if self.archive is not None:
@@ -156,7 +157,7 @@ class BackfillFacts:
         topics = KafkaTopics(flow.source, flow=flow.flow, role="job")
         return topics.offsets_at(places, bound.value, deadline_in(ASK_SECONDS))
 
-    def _until_live(self, place: Place, asked: Asked) -> Asked:
+    def _until_live(self, place: TopicPartition, asked: Asked) -> Asked:
         """History beside a live lane ends where that lane begins."""
         lane = Lane(self.request.flow.name, *place)
         head = self.chains.heads([lane])[lane]
@@ -164,7 +165,7 @@ class BackfillFacts:
         following = asked.range.next if begins is None else max(asked.range.first, min(begins, asked.range.next))
         return Asked(first=asked.first, range=Range(asked.range.first, following))
 
-    def _surveys(self, asked: Mapping[Place, Asked]) -> Mapping[Place, LaneSurvey]:
+    def _surveys(self, asked: Mapping[TopicPartition, Asked]) -> Mapping[TopicPartition, LaneSurvey]:
         """What the archive has of each range; nothing where a log is read."""
         if self.archive is None:
             return {}
@@ -173,7 +174,9 @@ class BackfillFacts:
             return self.survey(ranges)
         return {place: survey_lane(self.archive, *place, wanted) for place, wanted in ranges.items()}
 
-    def _oldest(self, asked: Mapping[Place, Asked], surveys: Mapping[Place, LaneSurvey]) -> Mapping[Place, int | None]:
+    def _oldest(
+        self, asked: Mapping[TopicPartition, Asked], surveys: Mapping[TopicPartition, LaneSurvey]
+    ) -> Mapping[TopicPartition, int | None]:
         """When the first record of each range was written, ms since the epoch; of an archive's, the oldest one."""
         if self.archive is not None:
             return {place: survey.oldest for place, survey in surveys.items() if survey.oldest >= 0}
@@ -181,7 +184,7 @@ class BackfillFacts:
         flow = self.request.flow
         return KafkaPeek(flow.source, flow=flow.flow, seconds=ASK_SECONDS).first_timestamps(places)
 
-    def _sizes(self, asked: Mapping[Place, Asked]) -> dict[str, float]:
+    def _sizes(self, asked: Mapping[TopicPartition, Asked]) -> dict[str, float]:
         """Bytes of keys and values per offset, by topic, from the longest of its ranges."""
         sizes = {}
         for topic in self.request.topics:
@@ -190,7 +193,7 @@ class BackfillFacts:
             sizes[topic] = self._sample(place, longest)
         return sizes
 
-    def _sample(self, place: Place, wanted: Range) -> float:
+    def _sample(self, place: TopicPartition, wanted: Range) -> float:
         """Bytes per offset at the beginning of a range."""
         some = Range(wanted.first, min(wanted.next, wanted.first + SAMPLE))
         for chunk in self.log.read(*place, some, deadline_in(ASK_SECONDS)):

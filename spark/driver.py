@@ -23,10 +23,11 @@ from pyspark.sql import SparkSession
 from mirrorless.adapters.aws import job_metrics
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.errors import ConfigurationError, MirrorlessError
-from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST, JobFiles
+from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, RunState, add_up
 from mirrorless.jobs.request import JobRequest, decode_request
 from mirrorless.jobs.submission import ONCE
+from mirrorless.ports.stores import JobFiles
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
 from spark.lane_tasks import spark_session

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.chain import LaneState, Stop
 from mirrorless.lane import Lane
+from mirrorless.lane_state import LaneState, Stop
 from mirrorless.reconcile.inspect import HELD
 from spark.driver import now
 

@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from mirrorless.chain import Lease, Leases
 from mirrorless.errors import LeaseHeld, Retriable
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Lease
+from mirrorless.ports.stores import Leases
 
 RENEWALS = 3
 """In one term."""

@@ -8,9 +8,8 @@ from typing import cast
 
 import msgspec
 
-from mirrorless.chain import Chains
-from mirrorless.jobs.files import JobFiles
 from mirrorless.jobs.request import Policy, ReconcileOptions
+from mirrorless.ports.stores import Chains, JobFiles
 from mirrorless.reconcile.findings import LaneLook
 from mirrorless.reconcile.lane_names import ReconciledLane
 from mirrorless.reconcile.orphans import Stretch

@@ -11,8 +11,9 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.errors import MirrorlessError
-from mirrorless.jobs.files import JobFiles, lane_file
+from mirrorless.jobs.files import lane_file
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
+from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask

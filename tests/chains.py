@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from mirrorless.chain import Chains, Head, LaneState, Lease, Stop, head_of
 from mirrorless.errors import ChainBroken, LeaseHeld, LostRace
 from mirrorless.lane import FlowName, Lane
-from mirrorless.ledger import GapSummary, Loss
+from mirrorless.lane_state import Head, LaneState, Lease, Stop, head_of
+from mirrorless.losses import GapSummary, Loss
+from mirrorless.ports.stores import Chains
 from mirrorless.run import Link, Reset, Run, RunState, Span
 
 FLOW = FlowName("us-east", "eu-west")
@@ -62,7 +63,7 @@ def reset(position: int, following: int, *, lane: Lane = LANE, generation: int =
 
 @dataclass(slots=True)
 class MemoryChains:
-    """Implements `mirrorless.chain.Chains` in a dict."""
+    """Implements `mirrorless.ports.stores.Chains` in a dict."""
 
     links: dict[tuple[Lane, int, int], Link] = field(default_factory=dict)
     expiries: dict[tuple[Lane, int, int], int] = field(default_factory=dict)
@@ -137,7 +138,7 @@ class MemoryChains:
 
 @dataclass(slots=True)
 class MemoryLaneStates:
-    """Implements `mirrorless.chain.LaneStates`, and the operator's orders."""
+    """Implements `mirrorless.ports.stores.LaneStates`, and the operator's orders."""
 
     states: dict[Lane, LaneState] = field(default_factory=dict)
 
@@ -192,7 +193,7 @@ class MemoryLaneStates:
 
 @dataclass(slots=True)
 class MemoryLossLedger:
-    """Implements `mirrorless.ledger.LossLedger`."""
+    """Implements `mirrorless.ports.stores.LossLedger`."""
 
     losses: dict[tuple[Lane, int, int], Loss] = field(default_factory=dict)
     explained: dict[tuple[Lane, int], GapSummary] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from mirrorless.lane import FlowName
 
 @dataclass(slots=True)
 class MemoryDocuments:
-    """Implements `mirrorless.ports.state_store.Documents` in a dict."""
+    """Implements `mirrorless.ports.stores.StateStore` in a dict."""
 
     documents: dict[tuple[FlowName, str], bytes] = field(default_factory=dict)
     leases: dict[tuple[FlowName, str], tuple[str, int]] = field(default_factory=dict)

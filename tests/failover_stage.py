@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.chain import Stop
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Stop
 from mirrorless.run import Run
 from mirrorless.settings import FlowSettings
 from spark.driver import JobRun, Outcome, now

@@ -17,18 +17,17 @@ from mirrorless.groups.group_move import Cluster, Sides
 from mirrorless.groups.offset_translation import GroupOffsets
 from mirrorless.groups.readiness import Rereads
 from mirrorless.groups.round import CheckpointRound
-from mirrorless.groups.scope import Followed
 from mirrorless.groups.state import CheckpointMemory
 from mirrorless.groups.sync import GroupSync
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import Look, Range
 from mirrorless.mm2.internal_records import Checkpoint
-from mirrorless.mm2.internal_topics import Ends, Written
-from mirrorless.ports.groups import Committed, GroupIsActive, GroupState, Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.groups import GroupIsActive, GroupState, OffsetAndMetadata
+from mirrorless.ports.kafka import Deadline, Ends, TopicPartition, Written
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.run import spans_of
 from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from tests.chains import FLOW, MemoryChains, run
@@ -44,12 +43,12 @@ MINUTE = 60.0
 class MemoryGroups:
     """Implements `mirrorless.ports.groups.Groups`. Its methods may be replaced, to let something happen in between."""
 
-    offsets: dict[str, dict[Place, Committed]] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
     mute: set[str] = field(default_factory=set)
     """Groups that do not tell their offsets."""
     silent: bool = False
-    commits: list[tuple[str, Place, int | None, int]] = field(default_factory=list)
+    commits: list[tuple[str, TopicPartition, int | None, int]] = field(default_factory=list)
     """What was committed for others: group, place, the offset before, and after."""
 
     def names(self, deadline: Deadline) -> list[str]:  # noqa: ARG002  the port's
@@ -64,12 +63,16 @@ class MemoryGroups:
             name: "active" if name in self.members else "empty" if name in self.offsets else "absent" for name in groups
         }
 
-    def committed(self, groups: Iterable[str], deadline: Deadline) -> dict[str, dict[Place, Committed]]:  # noqa: ARG002  the port's
+    def committed(
+        self,
+        groups: Iterable[str],
+        deadline: Deadline,  # noqa: ARG002 -- the port's
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """See `Groups.committed`."""
         self._answer()
         return {name: dict(self.offsets.get(name, {})) for name in groups if name not in self.mute}
 
-    def commit(self, group: str, offsets: Mapping[Place, Committed], deadline: Deadline) -> None:  # noqa: ARG002  the port's
+    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:  # noqa: ARG002  the port's
         """See `Groups.commit`."""
         self._answer()
         if group in self.members:
@@ -80,9 +83,9 @@ class MemoryGroups:
             self.commits.append((group, place, before, offset.offset))
             known[place] = offset
 
-    def put(self, group: str, place: Place, offset: int, metadata: str = "") -> None:
+    def put(self, group: str, place: TopicPartition, offset: int, metadata: str = "") -> None:
         """What the group itself commits, or its operator."""
-        self.offsets.setdefault(group, {})[place] = Committed(offset, metadata)
+        self.offsets.setdefault(group, {})[place] = OffsetAndMetadata(offset, metadata)
 
     def _answer(self) -> None:
         if self.silent:
@@ -91,11 +94,11 @@ class MemoryGroups:
 
 @dataclass(slots=True)
 class MemoryTopics:
-    """Implements `mirrorless.mm2.internal_topics.InternalTopics`."""
+    """Implements `mirrorless.ports.kafka.InternalTopics`."""
 
     created: dict[str, tuple[int, int, Mapping[str, str]]] = field(default_factory=dict)
     written: list[Written] = field(default_factory=list)
-    logs: dict[Place, list[int]] = field(default_factory=dict)
+    logs: dict[TopicPartition, list[int]] = field(default_factory=dict)
     """Record identities and markers by place."""
     silent: bool = False
     refuses: bool = False
@@ -124,18 +127,18 @@ class MemoryTopics:
         assert all(topic in self.created for topic, *_ in records)
         self.written += records
 
-    def ends(self, places: Iterable[Place], deadline: Deadline) -> dict[Place, Ends]:  # noqa: ARG002  the port's
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, Ends]:  # noqa: ARG002  the port's
         """See `InternalTopics.ends`."""
         self._answer()
         return {place: (0, len(self.logs[place]), len(self.logs[place])) for place in set(places) if place in self.logs}
 
     def look(
         self,
-        ranges: Mapping[Place, Sequence[Range]],
+        ranges: Mapping[TopicPartition, Sequence[Range]],
         *,
         committed: bool,
         deadline: Deadline,  # noqa: ARG002  the port's
-    ) -> dict[Place, Look]:
+    ) -> dict[TopicPartition, Look]:
         """See `gaps.SourceLog.look`."""
         self._answer()
         assert committed
@@ -178,7 +181,7 @@ class TwoClusters:
 
     def restart(self) -> None:
         """Another environment takes over: nothing is remembered but the documents."""
-        followed = Followed.of(self.settings)
+        followed = FlowScope.of(self.settings)
         every = self.settings.sync_group_offsets_seconds
         sides = Sides(
             source=Cluster(alias=FLOW.source, groups=self.source, topics=self.source_topics),

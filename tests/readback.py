@@ -13,8 +13,8 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from mirrorless.chain import Chains
 from mirrorless.lane import Lane
+from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.run import Run
 

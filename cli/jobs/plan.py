@@ -20,10 +20,10 @@ from cli.format import duration, numbered, size
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
-from mirrorless.chain import Head
 from mirrorless.jobs.cost import EXECUTOR, START_SECONDS, Architecture, dollars, executors_for, prices
 from mirrorless.jobs.request import BackfillOptions, JobRequest, VerifyOptions
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
 from mirrorless.settings import ClusterSettings
 
 READ_PER_SECOND = 100_000

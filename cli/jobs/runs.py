@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import msgspec
 
 from cli.jobs.request import started_at
-from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST, JobFiles
+from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import JobProgress, RunState
 from mirrorless.jobs.request import JobRequest, Kind, decode_request
 from mirrorless.lane import FlowName
+from mirrorless.ports.stores import JobFiles
 
 CLEAN, FAILED, LOOK = 0, 1, 3
 

@@ -27,9 +27,9 @@ from lab.audit.topic_reader import read_topic, stable_ends
 from lab.audit.translations import count_mistranslated
 from lab.cloud import FlowMapping, Lab
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.chain import Chains
 from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
+from mirrorless.ports.stores import Chains
 from mirrorless.verify.comparison import compare
 
 FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")

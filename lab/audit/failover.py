@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from lab.audit.audit import TopicAudit
 from lab.audit.topic_reader import read_topic, stable_ends
 from lab.audit.translations import count_mistranslated
-from mirrorless.chain import Chains
 from mirrorless.config.flow import Flow
 from mirrorless.jobs.request import Policy
 from mirrorless.lane import Lane
+from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.lane_names import ORPHANS_SUFFIX
 from mirrorless.verify.comparison import Comparison, Seen, compare
 

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Literal, NamedTuple, cast
 
-from mirrorless.chain import Chains, Head
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
+from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.run import Link
 

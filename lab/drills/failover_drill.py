@@ -24,10 +24,10 @@ from lab.drills.job_process import JobProcess
 from lab.drills.workload import SHAPES, Workload
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
-from mirrorless.chain import Stop
 from mirrorless.config.flow import Flow
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Stop
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.settings import decode_settings
 from mirrorless.verify.comparison import Seen

@@ -17,9 +17,9 @@ from typing import Literal
 from lab.audit.audit import TopicAudit
 from lab.audit.topic_reader import stable_ends
 from lab.drills.application import Application, Place
-from mirrorless.chain import Chains
 from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
+from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap
 
 Side = Literal["source", "target"]

@@ -24,9 +24,9 @@ from mirrorless.adapters.dynamodb.lane_index import lanes_in
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.chain import Lease, Stop
 from mirrorless.errors import Retriable
-from mirrorless.ledger import GapSummary, Loss
+from mirrorless.lane_state import Lease, Stop
+from mirrorless.losses import GapSummary, Loss
 from tests.aws_calls import OPERATOR, calls_from, calls_of, needs
 from tests.chains import FLOW, LANE, reset, run
 from tests.iam import dynamodb_calls

@@ -15,11 +15,11 @@ from mirrorless.adapters.dynamodb.direct import ask_directly
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.chain import NEW_LANE, RUNNING, Chains, Head, LaneState, LaneStates, Lease, Stop
 from mirrorless.errors import ChainBroken, LeaseHeld, LostRace
 from mirrorless.lane import Lane
-from mirrorless.lanes.gaps import Cause, Piece
-from mirrorless.ledger import GapSummary, Loss, LossLedger
+from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop
+from mirrorless.losses import ExplainedGap, GapCause, GapSummary, Loss
+from mirrorless.ports.stores import Chains, LaneStates, LossLedger
 from mirrorless.run import Run
 from mirrorless.settings import Tables
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
@@ -389,8 +389,8 @@ def test_a_loss_noted_twice_is_one_and_losses_come_in_order(ledger: LossLedger) 
 
 
 def test_what_explains_gaps_is_summed_up_beside_the_losses(ledger: LossLedger) -> None:
-    def piece(first: int, following: int, cause: Cause) -> Piece:
-        return Piece(first=first, next=following, cause=cause)
+    def piece(first: int, following: int, cause: GapCause) -> ExplainedGap:
+        return ExplainedGap(first=first, next=following, cause=cause)
 
     nothing = ledger.summary(LANE, 0)
     assert nothing == GapSummary(lane=LANE, generation=0)
@@ -414,7 +414,7 @@ def test_what_explains_gaps_is_summed_up_beside_the_losses(ledger: LossLedger) -
 
 def test_a_gap_that_another_run_explained_is_not_counted_again(ledger: LossLedger) -> None:
     nothing = ledger.summary(LANE, 0)
-    marker = [Piece(first=1, next=2, cause="transaction_marker")]
+    marker = [ExplainedGap(first=1, next=2, cause="transaction_marker")]
     one = nothing.plus(marker, until=2, at=7)
     ledger.summarise(one, known=nothing)
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ClientPartition
 from heartbeat_checkpoint import Wiring, handler
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
-from mirrorless.ports.groups import Committed, Place
+from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.scheduled.runner import Report, Task
 from mirrorless.scheduled.settings import ControlSettings
 from tests.lane_stage import LaneStage
@@ -97,7 +99,7 @@ class Crossing:
             consumer.close()
         return numbers
 
-    def committed(self, cluster: KafkaCluster) -> dict[Place, Committed]:
+    def committed(self, cluster: KafkaCluster) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group has committed on one side."""
         side = self.wiring.source if cluster is self.stage.source else self.wiring.target
         return side.groups.committed([self.group], lambda: SECONDS).get(self.group, {})
@@ -217,15 +219,15 @@ def test_an_empty_partition_and_one_that_nobody_reads_do_no_harm(crossing: Cross
     source, target = crossing.stage.source, crossing.stage.target
     crossing.stage.write(b"0", b"1", partition=0)
     crossing.replicate()
-    empty = TopicPartition(crossing.stage.topic, 1, 0)
+    empty = ClientPartition(crossing.stage.topic, 1, 0)
     consumer = Consumer({"bootstrap.servers": source.bootstrap, "group.id": crossing.group, "log_level": 0})
-    consumer.commit(offsets=[TopicPartition(crossing.stage.topic, 0, 1), empty], asynchronous=False)
+    consumer.commit(offsets=[ClientPartition(crossing.stage.topic, 0, 1), empty], asynchronous=False)
     consumer.close()
 
     crossing.do("checkpoints")
 
     remote = crossing.stage.remote_topic
-    assert crossing.committed(target) == {(remote, 0): Committed(1), (remote, 1): Committed(0)}
+    assert crossing.committed(target) == {(remote, 0): OffsetAndMetadata(1), (remote, 1): OffsetAndMetadata(0)}
 
 
 def test_heartbeats_stand_on_both_sides(crossing: Crossing) -> None:

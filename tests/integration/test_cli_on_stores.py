@@ -23,9 +23,9 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.chain import RUNNING, LaneState, Lease, Stop
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
 from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.run import Run, Span
 from mirrorless.scheduled.runner import TaskReport

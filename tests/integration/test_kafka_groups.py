@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.errors import Retriable
-from mirrorless.ports.groups import Committed, GroupIsActive
+from mirrorless.ports.groups import GroupIsActive, OffsetAndMetadata
 from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
 
@@ -126,7 +126,7 @@ def test_a_group_is_active_while_it_has_a_member_and_then_empty(
 def test_a_group_that_only_ever_was_committed_for_is_listed_and_empty(
     groups: KafkaGroups, group: str, topic: str
 ) -> None:
-    groups.commit(group, {(topic, 0): Committed(7)}, within(10))
+    groups.commit(group, {(topic, 0): OffsetAndMetadata(7)}, within(10))
 
     assert group in groups.names(within(10))
     assert groups.states([group], within(10)) == {group: "empty"}
@@ -156,21 +156,21 @@ def test_offsets_come_with_their_metadata(
 
         # A place without an offset, here partition 2, is left out.
         assert groups.committed([group], within(10)) == {
-            group: {(topic, 0): Committed(5, "größe"), (topic, 1): Committed(0, "")}
+            group: {(topic, 0): OffsetAndMetadata(5, "größe"), (topic, 1): OffsetAndMetadata(0, "")}
         }
 
 
 def test_more_groups_than_one_chunk_are_told_in_one_answer(groups: KafkaGroups, group: str, topic: str) -> None:
     many = [f"{group}-{number}" for number in range(230)]
     for number in (0, 100, 229):
-        groups.commit(many[number], {(topic, 0): Committed(number)}, within(10))
+        groups.commit(many[number], {(topic, 0): OffsetAndMetadata(number)}, within(10))
 
     found = groups.committed(many, within(30))
     states = groups.states(many, within(30))
 
     assert list(found) == many
     assert {name: each for name, each in found.items() if each} == {
-        many[number]: {(topic, 0): Committed(number)} for number in (0, 100, 229)
+        many[number]: {(topic, 0): OffsetAndMetadata(number)} for number in (0, 100, 229)
     }
     assert [name for name, state in states.items() if state == "empty"] == [many[0], many[100], many[229]]
 
@@ -179,14 +179,16 @@ def test_a_group_whose_offsets_are_in_an_open_transaction_does_not_tell_and_hide
     groups: KafkaGroups, group: str, topic: str, open_transaction: Callable[[int], Producer]
 ) -> None:
     other = f"{group}-other"
-    groups.commit(group, {(topic, 0): Committed(1), (topic, 1): Committed(1)}, within(10))
-    groups.commit(other, {(topic, 0): Committed(2)}, within(10))
+    groups.commit(group, {(topic, 0): OffsetAndMetadata(1), (topic, 1): OffsetAndMetadata(1)}, within(10))
+    groups.commit(other, {(topic, 0): OffsetAndMetadata(2)}, within(10))
 
     producer = open_transaction(5)
-    assert groups.committed([group, other], within(10)) == {other: {(topic, 0): Committed(2)}}
+    assert groups.committed([group, other], within(10)) == {other: {(topic, 0): OffsetAndMetadata(2)}}
 
     producer.commit_transaction(30)
-    assert groups.committed([group], within(10)) == {group: {(topic, 0): Committed(5), (topic, 1): Committed(1)}}
+    assert groups.committed([group], within(10)) == {
+        group: {(topic, 0): OffsetAndMetadata(5), (topic, 1): OffsetAndMetadata(1)}
+    }
 
 
 # Committing for a group
@@ -199,9 +201,15 @@ def test_a_sleeping_group_goes_on_where_it_was_committed_for(
     with member(cluster, group, topic, protocol) as consumer:
         consumer.commit(offsets=[TopicPartition(topic, 0, 1), TopicPartition(topic, 1, 1)], asynchronous=False)
 
-    groups.commit(group, {(topic, 0): Committed(9, "from us-east"), (topic, 2): Committed(0)}, within(10))
+    groups.commit(
+        group, {(topic, 0): OffsetAndMetadata(9, "from us-east"), (topic, 2): OffsetAndMetadata(0)}, within(10)
+    )
 
-    expected = {(topic, 0): Committed(9, "from us-east"), (topic, 1): Committed(1), (topic, 2): Committed(0)}
+    expected = {
+        (topic, 0): OffsetAndMetadata(9, "from us-east"),
+        (topic, 1): OffsetAndMetadata(1),
+        (topic, 2): OffsetAndMetadata(0),
+    }
     assert groups.committed([group], within(10)) == {group: expected}
     with member(cluster, group, topic, protocol) as consumer:
         assert [at.offset for at in consumer.committed([TopicPartition(topic, 0)], 10)] == [9]
@@ -216,16 +224,16 @@ def test_nobody_commits_for_an_active_group(
 
         # The topic that is not there has another error, which must not hide the reason.
         with pytest.raises(GroupIsActive, match=f"group {group}: only its members may commit"):
-            groups.commit(group, {("absent", 0): Committed(9), (topic, 0): Committed(9)}, within(10))
+            groups.commit(group, {("absent", 0): OffsetAndMetadata(9), (topic, 0): OffsetAndMetadata(9)}, within(10))
 
-        assert groups.committed([group], within(10)) == {group: {(topic, 0): Committed(1)}}
+        assert groups.committed([group], within(10)) == {group: {(topic, 0): OffsetAndMetadata(1)}}
 
 
 def test_one_refused_place_is_named_and_the_others_are_committed(groups: KafkaGroups, group: str, topic: str) -> None:
     with pytest.raises(Retriable, match="did not commit absent-4: "):
-        groups.commit(group, {(topic, 0): Committed(3), ("absent", 4): Committed(3)}, within(10))
+        groups.commit(group, {(topic, 0): OffsetAndMetadata(3), ("absent", 4): OffsetAndMetadata(3)}, within(10))
 
-    assert groups.committed([group], within(10)) == {group: {(topic, 0): Committed(3)}}
+    assert groups.committed([group], within(10)) == {group: {(topic, 0): OffsetAndMetadata(3)}}
 
 
 # A cluster that goes away
@@ -234,16 +242,16 @@ def test_one_refused_place_is_named_and_the_others_are_committed(groups: KafkaGr
 def test_a_warm_client_tells_the_same_after_its_broker_was_killed_and_came_back(
     cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str
 ) -> None:
-    groups.commit(group, {(topic, 0): Committed(3)}, within(10))
-    assert groups.committed([group], within(10)) == {group: {(topic, 0): Committed(3)}}
+    groups.commit(group, {(topic, 0): OffsetAndMetadata(3)}, within(10))
+    assert groups.committed([group], within(10)) == {group: {(topic, 0): OffsetAndMetadata(3)}}
 
     cluster.kill()
     cluster.start()
 
-    assert groups.committed([group], within(20)) == {group: {(topic, 0): Committed(3)}}
+    assert groups.committed([group], within(20)) == {group: {(topic, 0): OffsetAndMetadata(3)}}
     assert groups.states([group], within(20)) == {group: "empty"}
-    groups.commit(group, {(topic, 0): Committed(4)}, within(20))
-    assert groups.committed([group], within(20)) == {group: {(topic, 0): Committed(4)}}
+    groups.commit(group, {(topic, 0): OffsetAndMetadata(4)}, within(20))
+    assert groups.committed([group], within(20)) == {group: {(topic, 0): OffsetAndMetadata(4)}}
 
 
 def test_a_silent_cluster_is_an_error_and_no_empty_answer() -> None:
@@ -256,4 +264,4 @@ def test_a_silent_cluster_is_an_error_and_no_empty_answer() -> None:
     with pytest.raises(Retriable, match="did not tell what its groups committed"):
         nobody.committed(["billing"], within(1.5))
     with pytest.raises(Retriable, match="did not commit its offsets"):
-        nobody.commit("billing", {("orders", 0): Committed(1)}, within(1.5))
+        nobody.commit("billing", {("orders", 0): OffsetAndMetadata(1)}, within(1.5))

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from lab.servers.dynamodb import DynamoDbLocal
-from mirrorless.chain import RUNNING
 from mirrorless.errors import InDoubt, Retriable
+from mirrorless.lane_state import RUNNING
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.run import Reset, Run

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mirrorless.chain import Lease
+from mirrorless.lane_state import Lease
 from mirrorless.protocol.event import Batch, decode_event
 from mirrorless.protocol.replicate import Outcome, Replicator
 from tests.lane_stage import LaneStage

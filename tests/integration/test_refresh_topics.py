@@ -40,8 +40,8 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
-from mirrorless.chain import RUNNING, LaneState
 from mirrorless.lane import Lane
+from mirrorless.lane_state import RUNNING, LaneState
 from mirrorless.run import Reset
 from mirrorless.scheduled.runner import Report, Task
 from mirrorless.scheduled.settings import ControlSettings

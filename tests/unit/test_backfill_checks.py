@@ -9,9 +9,9 @@ import pytest
 
 from mirrorless.backfill.checks import LaneFacts, TopicFacts, check_all
 from mirrorless.backfill.ranges import Asked, resolve
-from mirrorless.chain import Lease, Stop
 from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.request import BackfillOptions, Bound
+from mirrorless.lane_state import Lease, Stop
 
 DAY = 86_400_000
 NOW = 1_800_000_000_000

@@ -11,7 +11,7 @@ from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupOffset
 from mirrorless.mm2.internal_topics import COMPACTED
 from mirrorless.policy import DefaultPolicy
-from mirrorless.ports.groups import Committed
+from mirrorless.ports.groups import OffsetAndMetadata
 from tests.chains import MemoryChains, reset, run
 from tests.documents import MemoryDocuments
 from tests.group_cluster import MARKER, MemoryGroups, TwoClusters, settings
@@ -148,7 +148,7 @@ def test_a_group_on_an_empty_partition_goes_on_at_its_beginning() -> None:
 
     world.act()
 
-    assert world.target.offsets["shop"] == {REMOTE: Committed(5), ("us-east.orders", 1): Committed(0)}
+    assert world.target.offsets["shop"] == {REMOTE: OffsetAndMetadata(5), ("us-east.orders", 1): OffsetAndMetadata(0)}
     assert world.document("shop").readiness == "ready"
 
     world.produce(empty, -3)
@@ -365,7 +365,7 @@ def test_a_group_of_the_target_returns_to_exactly_where_it_is() -> None:
 
     world.act()
 
-    assert world.source.offsets["shop"] == {ORDERS: Committed(8, "by hand")}
+    assert world.source.offsets["shop"] == {ORDERS: OffsetAndMetadata(8, "by hand")}
     assert world.checkpoints_back() == [("shop", "orders", 0, 9, 8, "by hand")]
     assert world.document("shop", "reverse").offsets == {"orders": {0: GroupOffset(8, 9, "exact", "by hand")}}
 
@@ -422,7 +422,7 @@ def test_the_way_back_is_told_once_it_is_switched_on() -> None:
     world.act()
 
     assert world.checkpoints_back() == [("shop", "orders", 0, 9, 8, "")]
-    assert world.source.offsets["shop"] == {ORDERS: Committed(8)}
+    assert world.source.offsets["shop"] == {ORDERS: OffsetAndMetadata(8)}
 
 
 def test_the_two_directions_do_not_answer_each_other() -> None:
@@ -458,7 +458,7 @@ def test_groups_go_on_moving_over_while_the_source_is_gone() -> None:
 
     report = world.act()
 
-    assert world.target.offsets["shop"] == {REMOTE: Committed(14)}
+    assert world.target.offsets["shop"] == {REMOTE: OffsetAndMetadata(14)}
     assert "the groups of us-east cannot be read" in report.troubles[0]
     assert world.document("shop").readiness == "ready"
 
@@ -473,7 +473,7 @@ def test_what_the_source_missed_it_gets_when_it_is_back() -> None:
     world.now += 60_000
     world.act()
 
-    assert world.source.offsets["shop"] == {ORDERS: Committed(8)}
+    assert world.source.offsets["shop"] == {ORDERS: OffsetAndMetadata(8)}
     assert world.checkpoints_back() == [("shop", "orders", 0, 9, 8, "")]
 
 
@@ -483,7 +483,7 @@ def test_checkpoints_that_could_not_be_written_are_written_later() -> None:
     world.target_topics.refuses = True
     report = world.act()
     assert "1 checkpoints wait" in report.troubles[0]
-    assert world.target.offsets["shop"] == {REMOTE: Committed(3)}
+    assert world.target.offsets["shop"] == {REMOTE: OffsetAndMetadata(3)}
 
     world.target_topics.refuses = False
     world.act()
@@ -567,7 +567,7 @@ def test_a_group_ahead_of_the_replication_would_read_that_again_and_skip_nothing
 
     document = world.document("shop")
     assert (document.readiness, document.ahead, document.reread) == ("ahead_of_replication", 7, 0)
-    assert world.target.offsets["shop"] == {REMOTE: Committed(5)}
+    assert world.target.offsets["shop"] == {REMOTE: OffsetAndMetadata(5)}
 
 
 def test_a_document_outlives_its_group_for_a_week() -> None:

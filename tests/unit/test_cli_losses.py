@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cli.losses import as_line, summary_as_json, summary_as_line
-from mirrorless.ledger import GapSummary, Loss
+from mirrorless.losses import GapSummary, Loss
 from tests.chains import LANE
 
 SUMMARY = GapSummary(

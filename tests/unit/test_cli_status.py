@@ -18,10 +18,10 @@ from cli.status_look import gaps_in_newest_runs
 from cli.status_table import notes, summary
 from cli.status_view import FlowStatus, LaneStatus, TopicStatus
 from mirrorless.adapters.kafka.offsets import Extent
-from mirrorless.chain import NEW_LANE, Head, Lease, Stop, head_of
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import NEW_LANE, Head, Lease, Stop, head_of
 from mirrorless.run import Link, Reset, Run, Span
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from mirrorless.chain import NEW_LANE, Head, Stop, head_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
+from mirrorless.lane_state import NEW_LANE, Head, Stop, head_of
+from mirrorless.ports.topics import ConfigEntry
 from mirrorless.protocol.admission import Waiting
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
@@ -16,7 +17,7 @@ from mirrorless.protocol.profile import StageProfile
 from mirrorless.protocol.replicate import Outcome
 from mirrorless.record import Record
 from mirrorless.settings import VARIABLE, decode_settings
-from mirrorless.topics.configs import ConfigEntry, configs_to_copy
+from mirrorless.topics.configs import configs_to_copy
 from tests.chains import FLOW, reset, run
 
 # Where a lane stands

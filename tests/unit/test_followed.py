@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from mirrorless.groups.scope import Followed
 from mirrorless.lane import Lane
-from mirrorless.ports.groups import Committed
+from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings
 from tests.chains import FLOW
 from tests.group_cluster import settings
 
-AT = Committed(7)
+AT = OffsetAndMetadata(7)
 
 
 def identity() -> ControlSettings:
@@ -23,7 +23,7 @@ def identity() -> ControlSettings:
 def test_places_of_the_source_are_those_that_are_replicated() -> None:
     committed = {("orders", 3): AT, ("unrelated", 0): AT, ("us-east.orders", 0): AT, ("heartbeats", 0): AT}
 
-    assert Followed.of(settings()).on_source(committed) == {
+    assert FlowScope.of(settings()).on_source(committed) == {
         Lane(FLOW, "orders", 3): AT,
         Lane(FLOW, "heartbeats", 0): AT,
     }
@@ -40,14 +40,14 @@ def test_places_of_the_target_are_those_that_this_flow_has_made() -> None:
         ("us-east.eu-west.orders", 0): AT,
     }
 
-    assert Followed.of(settings()).on_target(committed) == {
+    assert FlowScope.of(settings()).on_target(committed) == {
         Lane(FLOW, "orders", 3): AT,
         Lane(FLOW, "heartbeats", 0): AT,
     }
 
 
 def test_under_the_identity_policy_the_names_are_the_same_on_both_sides() -> None:
-    followed = Followed.of(identity())
+    followed = FlowScope.of(identity())
     committed = {("orders", 3): AT, ("unrelated", 0): AT}
 
     assert followed.on_source(committed) == followed.on_target(committed) == {Lane(FLOW, "orders", 3): AT}
@@ -55,7 +55,7 @@ def test_under_the_identity_policy_the_names_are_the_same_on_both_sides() -> Non
 
 
 def test_groups_of_mappings_are_never_followed() -> None:
-    followed = Followed.of(settings())
+    followed = FlowScope.of(settings())
 
     assert followed.group("shop")
     assert not followed.group("mirrorless.us-east.eu-west.orders")

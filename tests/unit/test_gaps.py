@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 
 from mirrorless.lanes.gaps import (
     EVENT_BYTES,
-    LOSSES,
     UNREAD,
-    Cause,
     Cleanup,
     Look,
-    Piece,
     Range,
     cleanup_of,
     clipped,
@@ -24,6 +21,7 @@ from mirrorless.lanes.gaps import (
     gaps_of,
     to_confirm,
 )
+from mirrorless.losses import LOSSES, ExplainedGap, GapCause
 from mirrorless.record import Record
 from tests.chains import run
 
@@ -44,7 +42,7 @@ def causes(
     cleanup: Cleanup = KEEPS,
     seen: Look = NOTHING,
     committed: Look = UNREAD,
-) -> tuple[list[tuple[int, int, Cause]], int | None]:
+) -> tuple[list[tuple[int, int, GapCause]], int | None]:
     pieces, until = explain(gaps, start=start, cleanup=cleanup, seen=seen, committed=committed)
     return [(piece.first, piece.next, piece.cause) for piece in pieces], until
 
@@ -67,7 +65,7 @@ def causes(
         (10, EXPIRES, LARGE, LARGE, "oversize"),
     ],
 )
-def test_each_gap_has_its_cause(start: int, cleanup: Cleanup, seen: Look, committed: Look, cause: Cause) -> None:
+def test_each_gap_has_its_cause(start: int, cleanup: Cleanup, seen: Look, committed: Look, cause: GapCause) -> None:
     found = causes([(10, 11)], start=start, cleanup=cleanup, seen=seen, committed=committed)
 
     assert found == ([(10, 11, cause)], None)
@@ -149,7 +147,9 @@ def test_pieces_lie_end_to_end_over_all_that_is_explained(
     offsets = [offset for first, following in gaps for offset in range(first, following)]
     covered = [offset for piece in pieces for offset in range(piece.first, piece.next)]
     assert covered == [offset for offset in offsets if until is None or offset < until]
-    by_offset: dict[int, Piece] = {offset: piece for piece in pieces for offset in range(piece.first, piece.next)}
+    by_offset: dict[int, ExplainedGap] = {
+        offset: piece for piece in pieces for offset in range(piece.first, piece.next)
+    }
     for offset, piece in by_offset.items():
         assert (piece.cause == "retention") == (offset < start)
         if offset >= start and offset in visible:

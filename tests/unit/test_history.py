@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.chain import Head, LaneState
+from mirrorless.lane_state import Head, LaneState
 from mirrorless.protocol.plan import plan_lane
 from mirrorless.protocol.replay_check import contradiction
 from mirrorless.protocol.settle import Attempt, settle_lane

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mirrorless.chain import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop, head_of
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop, head_of
 from mirrorless.lanes.operator_actions import (
     NotAllowed,
     ResetPlan,

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from mirrorless.chain import Lease, Stop
 from mirrorless.errors import Retriable
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Lease, Stop
 from mirrorless.lanes.chain_scan import LINKS, walk
 from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup, Look, Range
 from mirrorless.lanes.lane_check import LaneCheck
-from mirrorless.ledger import GapSummary
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.losses import GapSummary
+from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Run
@@ -47,7 +46,7 @@ class MemorySource:
     away: bool = False
     looks: int = 0
 
-    def starts(self, places: Sequence[Place], deadline: Deadline) -> Mapping[Place, int]:  # noqa: ARG002 -- the port's
+    def starts(self, places: Sequence[TopicPartition], deadline: Deadline) -> Mapping[TopicPartition, int]:  # noqa: ARG002 -- the port's
         """See `SourceLog.starts`."""
         if self.away:
             raise Retriable("the source does not answer")
@@ -59,11 +58,11 @@ class MemorySource:
 
     def look(
         self,
-        ranges: Mapping[Place, Sequence[Range]],
+        ranges: Mapping[TopicPartition, Sequence[Range]],
         *,
         committed: bool,
         deadline: Deadline,  # noqa: ARG002 -- the port's
-    ) -> Mapping[Place, Look]:
+    ) -> Mapping[TopicPartition, Look]:
         """See `SourceLog.look`."""
         self.looks += bool(ranges)
         return {
@@ -92,7 +91,11 @@ class Stage:
     cluster: MemoryCluster = field(default_factory=lambda: MemoryCluster(topics={REMOTE: [[], []]}))
     source: MemorySource = field(default_factory=MemorySource)
 
-    def ends(self, places: Sequence[Place], deadline: Deadline) -> Mapping[Place, tuple[int, int, int]]:  # noqa: ARG002 -- the port's
+    def ends(
+        self,
+        places: Sequence[TopicPartition],
+        deadline: Deadline,  # noqa: ARG002 -- the port's
+    ) -> Mapping[TopicPartition, tuple[int, int, int]]:
         """See `Ends.ends`."""
         logs = {place: self.cluster.topics[place[0]][place[1]] for place in places}
         return {place: (0, stable_offset(log), len(log)) for place, log in logs.items()}

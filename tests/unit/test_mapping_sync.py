@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
-from mirrorless.ports.groups import Committed, GroupIsActive, GroupState, Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.groups import GroupIsActive, GroupState, OffsetAndMetadata
+from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.scheduled.runner import Report
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
@@ -86,7 +86,7 @@ class MemoryMappings:
 class MemoryGroups:
     """As much of `mirrorless.ports.groups.Groups` as is asked here."""
 
-    offsets: dict[str, dict[Place, Committed]] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     active: bool = False
 
     def names(self, deadline: Deadline) -> list[str]:  # noqa: ARG002 -- the port's
@@ -97,11 +97,15 @@ class MemoryGroups:
         """See `Groups.states`."""
         return dict.fromkeys(groups, "active" if self.active else "empty")
 
-    def committed(self, groups: Iterable[str], deadline: Deadline) -> dict[str, dict[Place, Committed]]:  # noqa: ARG002 -- the port's
+    def committed(
+        self,
+        groups: Iterable[str],
+        deadline: Deadline,  # noqa: ARG002 -- the port's
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """See `Groups.committed`."""
         return {group: dict(self.offsets.get(group, {})) for group in groups}
 
-    def commit(self, group: str, offsets: Mapping[Place, Committed], deadline: Deadline) -> None:  # noqa: ARG002 -- the port's
+    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:  # noqa: ARG002 -- the port's
         """See `Groups.commit`."""
         if self.active:
             raise GroupIsActive("it reads")
@@ -177,21 +181,24 @@ def test_where_the_flow_begins_is_committed_before_the_mapping_can_read(stage: S
     stage.round(topic("ta", 5, 7))
 
     group = "mirrorless.us-east.eu-west.ta"
-    assert stage.groups.offsets == {group: {("ta", 0): Committed(5), ("ta", 1): Committed(7)}}
+    assert stage.groups.offsets == {group: {("ta", 0): OffsetAndMetadata(5), ("ta", 1): OffsetAndMetadata(7)}}
     # The round died before the mapping stood, and the group went on meanwhile: nothing is committed twice.
-    stage.groups.offsets[group]["ta", 0] = Committed(6)
+    stage.groups.offsets[group]["ta", 0] = OffsetAndMetadata(6)
     stage.mappings.silent_after = 1000
     stage.round(topic("ta", 5, 7))
-    assert stage.groups.offsets[group]["ta", 0] == Committed(6)
+    assert stage.groups.offsets[group]["ta", 0] == OffsetAndMetadata(6)
     assert "ta" in stage.mappings.mappings
 
 
 def test_what_the_group_has_committed_itself_stays(stage: Stage) -> None:
-    stage.groups.offsets["mirrorless.us-east.eu-west.ta"] = {("ta", 0): Committed(2)}
+    stage.groups.offsets["mirrorless.us-east.eu-west.ta"] = {("ta", 0): OffsetAndMetadata(2)}
 
     stage.round(topic("ta", 5, 7))
 
-    assert stage.groups.offsets["mirrorless.us-east.eu-west.ta"] == {("ta", 0): Committed(2), ("ta", 1): Committed(7)}
+    assert stage.groups.offsets["mirrorless.us-east.eu-west.ta"] == {
+        ("ta", 0): OffsetAndMetadata(2),
+        ("ta", 1): OffsetAndMetadata(7),
+    }
 
 
 def test_a_topic_whose_group_somebody_reads_with_is_not_mapped_and_told(stage: Stage) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from mirrorless.errors import Retriable
-from mirrorless.groups.scope import Followed
 from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.run import Run
 from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.scope import FlowScope
 from tests.group_cluster import TwoClusters, settings
 
 
@@ -29,7 +29,7 @@ class Syncing:
     def restart(self) -> None:
         """Another environment."""
         self.task = OffsetSyncs(
-            followed=Followed.of(self.world.settings),
+            followed=FlowScope.of(self.world.settings),
             partitions=lambda _deadline: self.partitions,
             target=self.world.target_topics,
             chains=self.world.chains,

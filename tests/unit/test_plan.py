@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from mirrorless.chain import RUNNING, Head, LaneState, Stop
 from mirrorless.errors import ChainBroken
+from mirrorless.lane_state import RUNNING, Head, LaneState, Stop
 from mirrorless.protocol.digest import digest, fingerprint
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.settle import Attempt, settle_lane

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirrorless.chain import RUNNING, LaneState, Stop
 from mirrorless.lane import Lane
+from mirrorless.lane_state import RUNNING, LaneState, Stop
 from mirrorless.protocol.positions import Positions
 from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, run
 from tests.clusters import MemoryCluster, MemoryTarget

@@ -16,9 +16,9 @@ from itertools import count, pairwise
 
 import pytest
 
-from mirrorless.chain import Lease, Stop
 from mirrorless.errors import InDoubt, LeaseHeld, LostRace, Retriable
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Lease, Stop
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.positions import STATES_MS, Positions

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorless.chain import Head
 from mirrorless.jobs.copy_task import Chunk, Range
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from mirrorless.topics.configs import ConfigEntry, configs_to_copy
-from mirrorless.topics.topic_configs import ConfigChange, drift
+from mirrorless.ports.topics import ConfigChange, ConfigEntry
+from mirrorless.topics.configs import configs_to_copy
+from mirrorless.topics.topic_configs import drift
 
 NOTHING = ConfigChange()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.chain import NEW_LANE, Head
 from mirrorless.lane import FlowName
+from mirrorless.lane_state import NEW_LANE, Head
 from mirrorless.topics.topic_state import (
     Beginning,
     Memory,

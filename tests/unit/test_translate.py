@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirrorless.chain import Chains
+from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Side, Translation
 from tests.chains import LANE, MemoryChains, reset, run
 

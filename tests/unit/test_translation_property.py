@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorless.chain import Head
 from mirrorless.errors import Retriable
+from mirrorless.lane_state import Head
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step

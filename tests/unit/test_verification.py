@@ -9,7 +9,7 @@ from msgspec.structs import replace as changed
 
 from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.request import Bound
-from mirrorless.ledger import Loss
+from mirrorless.losses import Loss
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.verify.findings import KINDS, LaneVerdict

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirrorless.chain import NEW_LANE, RUNNING, Head, LaneState, Lease, head_of
+from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, head_of
 from mirrorless.protocol.admission import waits_for_history, waits_for_lease
 from mirrorless.record import Record
 from tests.chains import reset, run

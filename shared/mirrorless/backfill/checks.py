@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from mirrorless.backfill.plan import Finding, Severity
 from mirrorless.backfill.ranges import Asked
-from mirrorless.chain import Lease, Stop
 from mirrorless.jobs.archive import LaneSurvey
 from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.request import BackfillOptions
+from mirrorless.lane_state import Lease, Stop
 
 BACKFILLED = "backfilled"
 """The reason of a stop that a backfill leaves where a lane is not joined to its mapping; the next backfill ends it."""

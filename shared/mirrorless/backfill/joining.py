@@ -9,11 +9,12 @@ from typing import Final
 
 from mirrorless.backfill.checks import BACKFILLED
 from mirrorless.backfill.handover import Joined, Seen, Step, next_step, step_at_exact_end
-from mirrorless.chain import RUNNING, LaneStates, Stop
 from mirrorless.errors import LaneStopped, Retriable
 from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.lane_copy import LaneCopy, deadline_in
-from mirrorless.ports.groups import Committed, GroupIsActive, Groups
+from mirrorless.lane_state import RUNNING, Stop
+from mirrorless.ports.groups import GroupIsActive, Groups, OffsetAndMetadata
+from mirrorless.ports.stores import LaneStates
 
 LOOK_SECONDS: Final = 0.5
 """Between two looks at a mapping that does not show itself."""
@@ -100,7 +101,7 @@ class Joining:
         """Let the sleeping group go on where the lane stands; whether it was still asleep."""
         place = (copy.task.read_topic, copy.task.partition)
         try:
-            self.groups.commit(copy.task.group, {place: Committed(seen.position)}, deadline_in(ASK_SECONDS))
+            self.groups.commit(copy.task.group, {place: OffsetAndMetadata(seen.position)}, deadline_in(ASK_SECONDS))
         except GroupIsActive:
             return False
         except Retriable as exc:

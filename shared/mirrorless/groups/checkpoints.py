@@ -23,7 +23,7 @@ import msgspec
 
 from mirrorless.lane import FlowName, Lane
 from mirrorless.mm2.internal_records import Checkpoint
-from mirrorless.ports.groups import Committed
+from mirrorless.ports.groups import OffsetAndMetadata
 from mirrorless.protocol.translate import TranslationState
 
 Direction = Literal["forward", "reverse"]
@@ -152,8 +152,8 @@ def offsets_to_commit(
     direction: Direction,
     new: Mapping[Lane, GroupOffset],
     last: GroupCheckpoints | None,
-    committed_there: Mapping[Lane, Committed],
-) -> dict[Lane, Committed]:
+    committed_there: Mapping[Lane, OffsetAndMetadata],
+) -> dict[Lane, OffsetAndMetadata]:
     """What a sleeping group should be given on the other side.
 
     Args:
@@ -170,7 +170,7 @@ def offsets_to_commit(
         known = committed_there.get(lane)
         is_news = last is None or last.carried_offset(lane) != here
         if known is None or (is_news and known.offset < there):
-            writes[lane] = Committed(there, offset.metadata)
+            writes[lane] = OffsetAndMetadata(there, offset.metadata)
     return writes
 
 
@@ -178,7 +178,7 @@ def carried_over(
     direction: Direction,
     new: Mapping[Lane, GroupOffset],
     last: GroupCheckpoints | None,
-    committed_there: Mapping[Lane, Committed],
+    committed_there: Mapping[Lane, OffsetAndMetadata],
 ) -> Numbers:
     """The offsets here that the group there has got, or stands beyond. Whatever may still improve is not among them.
 

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset, offsets_to_commit
 from mirrorless.lane import Lane
-from mirrorless.mm2.internal_topics import InternalTopics, Patience
-from mirrorless.ports.groups import Committed, Groups
-from mirrorless.ports.kafka import Deadline
+from mirrorless.mm2.internal_topics import Patience
+from mirrorless.ports.groups import Groups, OffsetAndMetadata
+from mirrorless.ports.kafka import Deadline, InternalTopics
 
 _T = TypeVar("_T")
 
@@ -65,7 +65,7 @@ class Moving:
     """What the round before found."""
     offsets: dict[Lane, GroupOffset]
     ahead: int
-    there: dict[Lane, Committed]
+    there: dict[Lane, OffsetAndMetadata]
     """What it has committed on the other side."""
     known_there: bool
     """Whether the other side has heard of it at all."""
@@ -75,7 +75,7 @@ class Moving:
     echoes: dict[Lane, int] = field(default_factory=dict)
     """Offsets here that we commit in this round, coming from there: no news."""
 
-    def due(self) -> dict[Lane, Committed]:
+    def due(self) -> dict[Lane, OffsetAndMetadata]:
         """What the group should be given there, if it sleeps there."""
         writes = offsets_to_commit(self.direction, self.offsets, self.last, self.there)
         return {lane: offset for lane, offset in writes.items() if lane not in self.echoes}

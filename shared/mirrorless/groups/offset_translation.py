@@ -10,23 +10,19 @@ partitions, then the heads. See `OffsetMap.upstream` for why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
-from mirrorless.chain import Chains, Head
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
 from mirrorless.lanes.gaps import Look, Range
-from mirrorless.mm2.internal_topics import Ends
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.kafka import Deadline, Ends, TopicPartition
+from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation, TranslationState
 from mirrorless.run import Run
-
-READERS: Final = 8
-"""Reads of the chains side by side: one takes some milliseconds, and nearly all of that is waiting."""
+from mirrorless.scheduled.parallel_reads import side_by_side
 
 TAIL: Final = 500
 """Upstream offsets behind a lane's position that are looked through for records."""
@@ -34,18 +30,15 @@ TAIL: Final = 500
 Spot = tuple[Direction, Lane, int]
 """An offset that some group has committed: which way, on which lane, and the offset there."""
 
-EndsOf = Callable[[Iterable[Place], Deadline], dict[Place, Ends]]
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
+EndsOf = Callable[[Iterable[TopicPartition], Deadline], dict[TopicPartition, Ends]]
 
 
 class SourceReader(Protocol):
     """Reads a little of the source's log."""
 
     def look(
-        self, ranges: Mapping[Place, Sequence[Range]], *, committed: bool, deadline: Deadline
-    ) -> Mapping[Place, Look]:
+        self, ranges: Mapping[TopicPartition, Sequence[Range]], *, committed: bool, deadline: Deadline
+    ) -> Mapping[TopicPartition, Look]:
         """See `gaps.SourceLog.look`."""
         ...
 
@@ -73,8 +66,8 @@ class GroupOffsets:
     """Translations of one flow, remembered until told otherwise."""
 
     chains: Chains
-    place_on_source: Callable[[Lane], Place]
-    place_on_target: Callable[[Lane], Place]
+    place_on_source: Callable[[Lane], TopicPartition]
+    place_on_target: Callable[[Lane], TopicPartition]
     source_ends: EndsOf
     target_ends: EndsOf
     source_log: SourceReader
@@ -152,7 +145,7 @@ class GroupOffsets:
             return {}
         there = self.target_ends({self.place_on_target(lane) for _, lane, _ in bare}, deadline)
         begun = {self.place_on_source(lane) for _, lane, offset in bare if offset > 0 or not self.from_earliest}
-        here: Mapping[Place, Ends] = {}
+        here: Mapping[TopicPartition, Ends] = {}
         if begun:
             try:
                 here = self.source_ends(begun, deadline)
@@ -186,7 +179,7 @@ class GroupOffsets:
         }
         if not tails:
             return {}
-        ranges: dict[Place, Range] = {}
+        ranges: dict[TopicPartition, Range] = {}
         for (_, lane, _), tail in tails.items():
             ranges[self.place_on_source(lane)] = max(tail, ranges.get(self.place_on_source(lane), tail))
         try:
@@ -205,14 +198,6 @@ class GroupOffsets:
             elif look.until >= end:
                 seen[spot] = replace(fresh[spot], looked=True, state="exact")
         return seen
-
-
-def side_by_side(call: Callable[[_T], _R], items: list[_T]) -> list[_R]:
-    """Call for each item, some at a time; the answers in the items' order. The first error is raised."""
-    if len(items) <= 1:
-        return [call(item) for item in items]
-    with ThreadPoolExecutor(min(READERS, len(items))) as pool:
-        return list(pool.map(call, items))
 
 
 def _found(translation: Translation, head: Head, stable_end: int | None) -> Found:

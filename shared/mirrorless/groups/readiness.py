@@ -13,7 +13,7 @@ from typing import Literal
 
 from mirrorless.groups.checkpoints import Direction, GroupOffset, Readiness, here_and_there
 from mirrorless.lane import Lane
-from mirrorless.ports.groups import Committed
+from mirrorless.ports.groups import OffsetAndMetadata
 from mirrorless.protocol.translate import OffsetMap
 
 
@@ -38,7 +38,7 @@ def assess(direction: Direction, offsets: Mapping[Lane, GroupOffset], *, active_
 
 
 def found_by(
-    offsets: Mapping[Lane, GroupOffset], committed_there: Mapping[Lane, Committed]
+    offsets: Mapping[Lane, GroupOffset], committed_there: Mapping[Lane, OffsetAndMetadata]
 ) -> Literal["group", "checkpoint"]:
     """By what a consumer finds its place over there; `group` only if that tells of every place."""
     usable = [lane for lane, offset in offsets.items() if offset.usable]
@@ -62,7 +62,7 @@ class Rereads:
         direction: Direction,
         group: str,
         offsets: Mapping[Lane, GroupOffset],
-        committed_there: Mapping[Lane, Committed],
+        committed_there: Mapping[Lane, OffsetAndMetadata],
     ) -> int:
         """Records that a consumer of the group would read again over there.
 

@@ -28,21 +28,22 @@ from mirrorless.groups.checkpoints import (
     checkpoints_to_emit,
 )
 from mirrorless.groups.group_move import Cluster, Moving, Sides, along
-from mirrorless.groups.offset_translation import Found, GroupOffsets, Spot, side_by_side
+from mirrorless.groups.offset_translation import Found, GroupOffsets, Spot
 from mirrorless.groups.readiness import Rereads, assess, found_by
-from mirrorless.groups.scope import Followed
 from mirrorless.groups.state import CheckpointMemory
 from mirrorless.groups.sync import GroupSync
 from mirrorless.lane import Lane
-from mirrorless.mm2.internal_topics import Ensured, Written
-from mirrorless.ports.groups import Committed, Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.mm2.internal_topics import Ensured
+from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.kafka import Deadline, TopicPartition, Written
+from mirrorless.scheduled.parallel_reads import side_by_side
 from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.scope import FlowScope
 
 NAMED: Final = 3
 """Groups that a sentence names; the others are counted."""
 
-Positions = dict[str, dict[Lane, Committed]]
+Positions = dict[str, dict[Lane, OffsetAndMetadata]]
 """What each group has committed, by lane."""
 
 
@@ -50,7 +51,7 @@ Positions = dict[str, dict[Lane, Committed]]
 class CheckpointRound:
     """The task `checkpoints` of one flow: checkpoints, group offsets both ways, readiness."""
 
-    followed: Followed
+    followed: FlowScope
     sides: Sides
     memory: CheckpointMemory
     offsets: GroupOffsets
@@ -111,7 +112,9 @@ class CheckpointRound:
                 return None, by_lane
         return {name: self.followed.on_source(places) for name, places in on_source.items()}, by_lane
 
-    def _commits(self, cluster: Cluster, report: Report, deadline: Deadline) -> dict[str, dict[Place, Committed]]:
+    def _commits(
+        self, cluster: Cluster, report: Report, deadline: Deadline
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         names = [name for name in cluster.groups.names(deadline) if self.followed.group(name)]
         found = cluster.groups.committed(names, deadline)
         if silent := [name for name in names if name not in found]:

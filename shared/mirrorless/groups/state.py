@@ -10,8 +10,8 @@ import msgspec
 
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
-from mirrorless.ports.groups import Committed
-from mirrorless.ports.state_store import Documents
+from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.stores import StateStore
 
 REMEMBER_MS: Final = 60_000
 """After this long everything is read anew: an operator may have reset a lane, another run may have written."""
@@ -25,7 +25,7 @@ class CheckpointMemory:
     """The documents of one flow. One run at a time has them, by its lease."""
 
     flow: FlowName
-    documents: Documents
+    documents: StateStore
     clock: Callable[[], int]
     """ms since the epoch."""
     _known: dict[str, GroupCheckpoints] = field(default_factory=dict)
@@ -52,11 +52,11 @@ class CheckpointMemory:
         """What is known of a group."""
         return self._known.get(f"{direction}/{group}")
 
-    def commits_on_source(self) -> dict[str, dict[Lane, Committed]]:
+    def commits_on_source(self) -> dict[str, dict[Lane, OffsetAndMetadata]]:
         """What each group had committed on the source when it was read last."""
         return {
             document.group: {
-                lane: Committed(offset.upstream, offset.metadata)
+                lane: OffsetAndMetadata(offset.upstream, offset.metadata)
                 for lane, offset in document.lanes(self.flow)
                 if offset.upstream is not None
             }

@@ -16,18 +16,18 @@ import msgspec
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.groups.group_move import Cluster, Moving, Sides, along
-from mirrorless.groups.scope import Followed
 from mirrorless.groups.state import CheckpointMemory
 from mirrorless.lane import Lane
-from mirrorless.ports.groups import Committed, GroupIsActive, Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.groups import GroupIsActive, OffsetAndMetadata
+from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.scope import FlowScope
 
 EARLY_MS: Final = 500
 """A round that had less to do comes to its writes a little sooner after its start than the one before. It is not early:
 without this, groups were seen to wait for twice the interval."""
 
-Writes = Mapping[str, Mapping[Lane, Committed]]
+Writes = Mapping[str, Mapping[Lane, OffsetAndMetadata]]
 """What each group is to be given."""
 
 
@@ -35,7 +35,7 @@ Writes = Mapping[str, Mapping[Lane, Committed]]
 class GroupSync:
     """The writes of group offsets, on the target and on the source."""
 
-    followed: Followed
+    followed: FlowScope
     sides: Sides
     memory: CheckpointMemory
     clock: Callable[[], int]
@@ -112,7 +112,9 @@ class GroupSync:
                 writes[name] = due
         return writes
 
-    def _by_lane(self, direction: Direction, places: Mapping[Place, Committed]) -> dict[Lane, Committed]:
+    def _by_lane(
+        self, direction: Direction, places: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> dict[Lane, OffsetAndMetadata]:
         return self.followed.on_target(places) if direction == "forward" else self.followed.on_source(places)
 
     def _mark_echoes(self, direction: Direction, moving: list[Moving], writes: Writes) -> None:

@@ -12,30 +12,7 @@ a job needs to be right is in it: that is in the chains. Losing the folder loses
 
 from __future__ import annotations
 
-from typing import Protocol
-
 REQUEST, PLAN, PROGRESS, REPORT, PAGE = "request.json", "plan.json", "progress.json", "report.json", "report.html"
-
-
-class JobFiles(Protocol):
-    """The folder of one job run. Every method raises Retriable when the store does not answer."""
-
-    @property
-    def place(self) -> str:
-        """Its URI or path, to show and to open again by."""
-        ...
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file whole: a reader sees the old one or the new one."""
-        ...
-
-    def read(self, name: str) -> bytes | None:
-        """A file's content; None when it is not there."""
-        ...
-
-    def names(self, under: str = "") -> list[str]:
-        """The files whose names begin with `under`, in order."""
-        ...
 
 
 def lane_file(topic: str, partition: int, what: str = "lanes") -> str:

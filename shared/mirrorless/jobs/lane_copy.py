@@ -13,15 +13,16 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from mirrorless.chain import Lease, Leases
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, RecordsGone, Retriable
 from mirrorless.jobs.copy_task import Chunk, CopyResult, CopyTask, LaneLog, Range
-from mirrorless.jobs.files import JobFiles, lane_file
+from mirrorless.jobs.files import lane_file
 from mirrorless.jobs.lane_start import beginning
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
 from mirrorless.jobs.rate_limit import Pace
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Lease
 from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.stores import JobFiles, Leases
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.run import Run

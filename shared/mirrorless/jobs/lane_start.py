@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from mirrorless.chain import Chains
 from mirrorless.errors import RecordsGone
 from mirrorless.jobs.copy_task import LaneLog, Range
 from mirrorless.lane import Lane
+from mirrorless.ports.stores import Chains
 from mirrorless.run import Run
 
 LOOK = 20

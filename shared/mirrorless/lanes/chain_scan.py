@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from mirrorless.chain import Chains
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import Range, gaps_of
+from mirrorless.ports.stores import Chains
 from mirrorless.run import Link, Reset, Run
 
 PAGE: Final = 100

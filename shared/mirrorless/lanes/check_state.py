@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mirrorless.lane import FlowName
-from mirrorless.ports.state_store import Documents
+from mirrorless.ports.stores import StateStore
 
 PREFIX: Final = "lanes/"
 
@@ -61,7 +61,7 @@ class TopicNotes(msgspec.Struct, frozen=True):
     """When the heads of its lanes were last kept from expiring, ms since the epoch."""
 
 
-def read_notes(documents: Documents, flow: FlowName) -> dict[str, TopicNotes]:
+def read_notes(documents: StateStore, flow: FlowName) -> dict[str, TopicNotes]:
     """The notes of every topic of a flow.
 
     Raises:
@@ -71,7 +71,7 @@ def read_notes(documents: Documents, flow: FlowName) -> dict[str, TopicNotes]:
     return {key.removeprefix(PREFIX): msgspec.json.decode(text, type=TopicNotes) for key, text in stored.items()}
 
 
-def write_notes(documents: Documents, flow: FlowName, notes: Mapping[str, TopicNotes]) -> None:
+def write_notes(documents: StateStore, flow: FlowName, notes: Mapping[str, TopicNotes]) -> None:
     """Write the notes of these topics.
 
     Raises:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mirrorless.chain import LaneStates
 from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import Lane
 from mirrorless.lanes.chain_scan import Walk
-from mirrorless.lanes.gaps import UNREAD, Cleanup, Look, Piece, Range, SourceLog, clipped, explain, to_confirm
-from mirrorless.ledger import GapSummary, Loss, LossLedger, losses_in
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.lanes.gaps import UNREAD, Cleanup, Look, Range, SourceLog, clipped, explain, to_confirm
+from mirrorless.losses import ExplainedGap, GapSummary, Loss, losses_in
+from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.stores import LaneStates, LossLedger
 from mirrorless.scheduled.runner import Report
 
 ANOTHER_SOURCE: Final = frozenset({"contradiction", "recreated", "truncated"})
@@ -71,7 +70,7 @@ class GapCheck:
             if not walks[lane].closed and ((stop := stops.get(lane)) is None or stop.reason not in ANOTHER_SOURCE)
         }
 
-    def _keep(self, known: GapSummary, pieces: list[Piece], until: int, report: Report) -> None:
+    def _keep(self, known: GapSummary, pieces: list[ExplainedGap], until: int, report: Report) -> None:
         """Losses first: noting one twice keeps one. The summary last: what lies below it is done."""
         if not pieces:
             return
@@ -113,15 +112,15 @@ class GapCheck:
 class _View:
     """What was seen of the source."""
 
-    starts: Mapping[Place, int]
+    starts: Mapping[TopicPartition, int]
     cleanup: Mapping[str, Cleanup]
-    seen: Mapping[Place, Look]
-    committed: Mapping[Place, Look]
+    seen: Mapping[TopicPartition, Look]
+    committed: Mapping[TopicPartition, Look]
 
-    def has(self, place: Place) -> bool:
+    def has(self, place: TopicPartition) -> bool:
         return place in self.starts and place[0] in self.cleanup
 
-    def explain(self, lane: Lane, gaps: list[Range]) -> tuple[list[Piece], int | None]:
+    def explain(self, lane: Lane, gaps: list[Range]) -> tuple[list[ExplainedGap], int | None]:
         place = _place(lane)
         if not self.has(place):
             return [], gaps[0][0]
@@ -134,16 +133,16 @@ class _View:
         )
 
 
-def _place(lane: Lane) -> Place:
+def _place(lane: Lane) -> TopicPartition:
     return lane.topic, lane.partition
 
 
-def _some(ranges: Mapping[Place, list[Range]]) -> dict[Place, list[Range]]:
+def _some(ranges: Mapping[TopicPartition, list[Range]]) -> dict[TopicPartition, list[Range]]:
     return {place: found for place, found in ranges.items() if found}
 
 
-def _superseded(gaps: list[Range]) -> tuple[list[Piece], None]:
-    return [Piece(first=first, next=following, cause="superseded") for first, following in gaps], None
+def _superseded(gaps: list[Range]) -> tuple[list[ExplainedGap], None]:
+    return [ExplainedGap(first=first, next=following, cause="superseded") for first, following in gaps], None
 
 
 def _told(lane: Lane, losses: list[Loss]) -> list[str]:

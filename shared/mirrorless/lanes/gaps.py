@@ -14,31 +14,15 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, get_args
+from typing import Final, Protocol
 
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.losses import ExplainedGap, GapCause
+from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.record import Record
 from mirrorless.run import Run
 
 Range = tuple[int, int]
 """Upstream offsets [first, next)."""
-
-Lost = Literal["retention", "truncation", "oversize", "unexplained"]
-Harmless = Literal["aborted", "transaction_marker", "compaction", "superseded"]
-Cause = Lost | Harmless
-"""
-retention           the source's own cleanup removed it: before it was forwarded, or before it could be looked at
-truncation          removed from a topic that keeps everything: only an order (DeleteRecords) does that
-oversize            the record is there, and larger than any event can be
-unexplained         the record is there, and could have been forwarded
-aborted             of a transaction that the source's producer took back
-transaction_marker  the end of a transaction; no record
-compaction          a later record with the same key took its place, or a marker stood there
-superseded          its generation was closed by a reset before it was explained: the source may be another one now
-"""
-
-LOSSES: Final[frozenset[Cause]] = frozenset(get_args(Lost))
 
 EVENT_BYTES: Final = 6 * 1024 * 1024
 """What one event may have as JSON: Lambda's quota.
@@ -85,7 +69,7 @@ UNREAD: Final = Look(until=-1, visible={})
 class SourceLog(Protocol):
     """The log of the source cluster, beside the events. Every method raises Retriable when it does not answer."""
 
-    def starts(self, places: Sequence[Place], deadline: Deadline) -> Mapping[Place, int]:
+    def starts(self, places: Sequence[TopicPartition], deadline: Deadline) -> Mapping[TopicPartition, int]:
         """The first offset of each partition's log; partitions that do not exist are left out."""
         ...
 
@@ -94,8 +78,8 @@ class SourceLog(Protocol):
         ...
 
     def look(
-        self, ranges: Mapping[Place, Sequence[Range]], *, committed: bool, deadline: Deadline
-    ) -> Mapping[Place, Look]:
+        self, ranges: Mapping[TopicPartition, Sequence[Range]], *, committed: bool, deadline: Deadline
+    ) -> Mapping[TopicPartition, Look]:
         """Read ranges, all places side by side, as far as a bound on time, records and bytes allows.
 
         Args:
@@ -104,15 +88,6 @@ class SourceLog(Protocol):
             deadline: seconds that are left.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """A part of a gap with one explanation."""
-
-    first: int
-    next: int
-    cause: Cause
 
 
 def gaps_of(run: Run, since: int) -> list[Range]:
@@ -157,7 +132,7 @@ def to_confirm(gaps: Sequence[Range], seen: Look) -> list[Range]:
 
 def explain(
     gaps: Sequence[Range], *, start: int, cleanup: Cleanup, seen: Look, committed: Look
-) -> tuple[list[Piece], int | None]:
+) -> tuple[list[ExplainedGap], int | None]:
     """Say of each gap what it was, in order, up to the first offset that was not read.
 
     The read_uncommitted look must be the earlier one: records below it can vanish, but none can appear. A record that
@@ -173,9 +148,9 @@ def explain(
     Returns:
         the pieces, and the upstream offset from which on nothing is known yet; None when all is explained.
     """
-    pieces: list[Piece] = []
-    blank: Cause = "compaction" if cleanup.compacts else "transaction_marker"
-    removed: Cause = "retention" if cleanup.expires else "truncation"
+    pieces: list[ExplainedGap] = []
+    blank: GapCause = "compaction" if cleanup.compacts else "transaction_marker"
+    removed: GapCause = "retention" if cleanup.expires else "truncation"
     offsets = list(seen.visible)
     for gap_first, following in gaps:
         first = gap_first
@@ -205,15 +180,15 @@ def event_bytes(record: Record) -> int:
 _DIGITS: Final = tuple(len(str(byte if byte < 128 else byte - 256)) + 1 for byte in range(256))  # noqa: PLR2004 -- Java's bytes are signed
 
 
-def _never_forwarded(size: int | None) -> Cause:
+def _never_forwarded(size: int | None) -> GapCause:
     if size is None:
         return "aborted"
     return "oversize" if size > EVENT_BYTES - ENVELOPE_BYTES else "unexplained"
 
 
-def _add(pieces: list[Piece], first: int, following: int, cause: Cause) -> None:
+def _add(pieces: list[ExplainedGap], first: int, following: int, cause: GapCause) -> None:
     if first >= following:
         return
     if pieces and pieces[-1].next == first and pieces[-1].cause == cause:
         first = pieces.pop().first
-    pieces.append(Piece(first=first, next=following, cause=cause))
+    pieces.append(ExplainedGap(first=first, next=following, cause=cause))

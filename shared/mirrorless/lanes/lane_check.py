@@ -23,15 +23,14 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from mirrorless.chain import RUNNING, Chains, LaneStates, Stop
 from mirrorless.errors import ChainBroken, InDoubt, Retriable
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import RUNNING, Stop
 from mirrorless.lanes.chain_scan import Walk, walk
 from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes, write_notes
 from mirrorless.lanes.gap_check import GapCheck
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline, Target
-from mirrorless.ports.state_store import Documents
+from mirrorless.ports.kafka import Deadline, Target, TopicPartition
+from mirrorless.ports.stores import Chains, LaneStates, StateStore
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.run import Run
 from mirrorless.scheduled.runner import Report
@@ -65,7 +64,9 @@ FIGURES: Final = (
 class Ends(Protocol):
     """Where partitions end."""
 
-    def ends(self, places: Sequence[Place], deadline: Deadline) -> Mapping[Place, tuple[int, int, int]]:
+    def ends(
+        self, places: Sequence[TopicPartition], deadline: Deadline
+    ) -> Mapping[TopicPartition, tuple[int, int, int]]:
         """Log start, last stable offset and high watermark of each partition; those that do not exist are left out.
 
         Raises:
@@ -88,7 +89,7 @@ class LaneCheck:
     chains: Chains
     states: LaneStates
     target: Target
-    documents: Documents
+    documents: StateStore
     clock: Callable[[], int]
     """ms since the epoch."""
     transaction_timeout_ms: int

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirrorless.chain import NEW_LANE, Head, LaneState, Lease, Stop
 from mirrorless.errors import MirrorlessError
 from mirrorless.lane import Lane
-from mirrorless.ledger import Loss
+from mirrorless.lane_state import NEW_LANE, Head, LaneState, Lease, Stop
+from mirrorless.losses import Loss
 from mirrorless.run import Reset, Run
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 from mirrorless.mm2.internal_records import Heartbeat
-from mirrorless.mm2.internal_topics import Ensured, InternalTopics, Patience
+from mirrorless.mm2.internal_topics import Ensured, Patience
 from mirrorless.policy import HEARTBEATS_TOPIC
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.kafka import Deadline, InternalTopics
 from mirrorless.scheduled.runner import Report
 
 

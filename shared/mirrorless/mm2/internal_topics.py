@@ -6,13 +6,12 @@ work for the other waiting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.kafka import Deadline, InternalTopics
 
 COMPACTED: Final = {"cleanup.policy": "compact"}
 """Their readers want the last record of each key, as in MM2."""
@@ -23,37 +22,7 @@ ANSWER_SECONDS: Final = 5.0
 ALONE_MS: Final = 15_000
 """How long a cluster that did not answer is not asked again, where others wait for the same round."""
 
-Written = tuple[str, bytes, bytes, int]
-"""Topic, key, value, and timestamp in ms since the epoch."""
-
-Ends = tuple[int, int, int]
-"""Of a partition: its log's start, the last stable offset, the high watermark."""
-
 _T = TypeVar("_T")
-
-
-class InternalTopics(Protocol):
-    """One cluster. Every method raises Retriable when it does not answer."""
-
-    def ensure_topic(
-        self,
-        topic: str,
-        *,
-        partitions: int = 1,
-        replication_factor: int,
-        configs: Mapping[str, str],
-        deadline: Deadline,
-    ) -> None:
-        """Create a topic unless it is there."""
-        ...
-
-    def write(self, records: Sequence[Written], deadline: Deadline) -> None:
-        """Write records to partition 0 of their topics, and wait until all are acknowledged."""
-        ...
-
-    def ends(self, places: Iterable[Place], deadline: Deadline) -> dict[Place, Ends]:
-        """Where partitions begin and end; places that do not exist are left out."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,15 +12,15 @@ from typing import Final
 
 import msgspec
 
-from mirrorless.chain import Chains, Head
-from mirrorless.groups.offset_translation import side_by_side
-from mirrorless.groups.scope import Followed
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
 from mirrorless.mm2.internal_records import OffsetSync
-from mirrorless.mm2.internal_topics import Ends, Ensured, InternalTopics
-from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.state_store import Documents
+from mirrorless.mm2.internal_topics import Ensured
+from mirrorless.ports.kafka import Deadline, Ends, InternalTopics
+from mirrorless.ports.stores import Chains, StateStore
+from mirrorless.scheduled.parallel_reads import side_by_side
 from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.scope import FlowScope
 
 DOCUMENT: Final = "offset-syncs"
 """Its key in the control table: by source topic and partition, the upstream offset that was told last."""
@@ -42,12 +42,12 @@ def sync_of(lane: Lane, head: Head) -> OffsetSync | None:
 class OffsetSyncs:
     """The task `offset-syncs` of one flow."""
 
-    followed: Followed
+    followed: FlowScope
     partitions: Callable[[Deadline], Mapping[str, int]]
     """Partition counts of the target's remote topics of this flow, by source topic."""
     target: InternalTopics
     chains: Chains
-    documents: Documents
+    documents: StateStore
     """The control table."""
     replication_factor: int
     clock: Callable[[], int]

@@ -10,17 +10,14 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from mirrorless.errors import MirrorlessError
-from mirrorless.ports.kafka import Deadline
-
-Place = tuple[str, int]
-"""A topic and a partition."""
+from mirrorless.ports.kafka import Deadline, TopicPartition
 
 GroupState = Literal["active", "empty", "absent"]
 """`active`: it has members, or is about to have. `empty`: it has offsets and no member. `absent`: never heard of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class OffsetAndMetadata:
     """An offset that a group committed, with its metadata (never None: Kafka turns null into empty)."""
 
     offset: int
@@ -42,14 +39,16 @@ class Groups(Protocol):
         """The state of each group asked for."""
         ...
 
-    def committed(self, groups: Iterable[str], deadline: Deadline) -> dict[str, dict[Place, Committed]]:
+    def committed(
+        self, groups: Iterable[str], deadline: Deadline
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """Everything that each group has committed; places without an offset (-1) are left out.
 
         A group that does not tell, because of its rights for instance, is absent from the answer.
         """
         ...
 
-    def commit(self, group: str, offsets: Mapping[Place, Committed], deadline: Deadline) -> None:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
         """Commit for a group without members.
 
         Raises:

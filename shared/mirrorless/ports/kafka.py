@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -130,3 +130,39 @@ class Source(Protocol):
     def describe(self, topic: str, deadline: Deadline) -> SourceTopic:
         """Raises Retriable when the cluster does not answer."""
         ...
+
+
+Written = tuple[str, bytes, bytes, int]
+"""Topic, key, value, and timestamp in ms since the epoch."""
+
+
+Ends = tuple[int, int, int]
+"""Of a partition: its log's start, the last stable offset, the high watermark."""
+
+
+class InternalTopics(Protocol):
+    """One cluster. Every method raises Retriable when it does not answer."""
+
+    def ensure_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int,
+        configs: Mapping[str, str],
+        deadline: Deadline,
+    ) -> None:
+        """Create a topic unless it is there."""
+        ...
+
+    def write(self, records: Sequence[Written], deadline: Deadline) -> None:
+        """Write records to partition 0 of their topics, and wait until all are acknowledged."""
+        ...
+
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, Ends]:
+        """Where partitions begin and end; places that do not exist are left out."""
+        ...
+
+
+TopicPartition = tuple[str, int]
+"""A topic and a partition."""

@@ -6,13 +6,10 @@ Every method raises Retriable when the cluster does not answer. What fails for o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline
-from mirrorless.topics.configs import ConfigEntry
-from mirrorless.topics.topic_configs import ConfigChange
+from mirrorless.ports.kafka import Deadline, TopicPartition
 
 Failures = dict[str, str]
 """What went wrong, in the cluster's words, by topic."""
@@ -44,11 +41,13 @@ class SourceTopics(Protocol):
         """Every config of each topic asked for; a topic is either in the answer or among the failures."""
         ...
 
-    def ends(self, places: Iterable[Place], deadline: Deadline) -> dict[Place, int]:
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """The upstream offset behind the last record; a partition without a leader is absent. One call."""
         ...
 
-    def offsets_at(self, places: Iterable[Place], timestamp: int, deadline: Deadline) -> dict[Place, int]:
+    def offsets_at(
+        self, places: Iterable[TopicPartition], timestamp: int, deadline: Deadline
+    ) -> dict[TopicPartition, int]:
         """The first upstream offset of that time (ms since the epoch) or later; -1 where there is none. One call."""
         ...
 
@@ -75,3 +74,37 @@ class TargetTopics(Protocol):
     def alter_configs(self, changes: Mapping[str, ConfigChange], deadline: Deadline) -> dict[str, str | None]:
         """Change topics' overrides, each topic's all or none; for each what went wrong."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One topic config as a cluster's broker describes it."""
+
+    name: str
+    value: str | None
+    """None where the broker does not tell it."""
+    is_override: bool
+    """Whether it was set on the topic itself. A default of the cluster is none, also one that was set while the brokers
+    ran: MM2 copies those as if the topic had them."""
+    is_read_only: bool = False
+    is_sensitive: bool = False
+
+    @property
+    def is_copyable(self) -> bool:
+        """Whether its value can be read here and set elsewhere."""
+        return self.value is not None and not self.is_read_only and not self.is_sensitive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """What is to be written to one remote topic."""
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    delete: tuple[str, ...] = ()
+    """Overrides that the source topic does not have: the target's default holds again."""
+
+    def __bool__(self) -> bool:
+        return bool(self.set or self.delete)
+
+    def __len__(self) -> int:
+        return len(self.set) + len(self.delete)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirrorless.chain import NEW_LANE, Head, LaneState, Lease
+from mirrorless.lane_state import NEW_LANE, Head, LaneState, Lease
 from mirrorless.record import Record
 
 

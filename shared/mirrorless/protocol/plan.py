@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mirrorless.chain import Head, LaneState, Stop
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head, LaneState, Stop
 from mirrorless.record import Record
 
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from mirrorless.chain import RUNNING, Chains, Head, LaneState, LaneStates, Stop
 from mirrorless.errors import ChainBroken, LostRace
 from mirrorless.lane import Lane
+from mirrorless.lane_state import RUNNING, Head, LaneState, Stop
 from mirrorless.ports.kafka import Deadline, Target
+from mirrorless.ports.stores import Chains, LaneStates
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.run import Link, Reset, Run
 

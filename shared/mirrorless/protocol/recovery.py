@@ -7,9 +7,9 @@ the target itself is the witness: the run's last record is visible at its downst
 
 from __future__ import annotations
 
-from mirrorless.chain import Chains
 from mirrorless.errors import ChainBroken, InDoubt
 from mirrorless.ports.kafka import Deadline, Target
+from mirrorless.ports.stores import Chains
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Run

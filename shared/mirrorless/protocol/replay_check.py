@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mirrorless.chain import Stop
+from mirrorless.lane_state import Stop
 from mirrorless.protocol.digest import digest, fingerprint
 from mirrorless.protocol.plan import LanePlan
 from mirrorless.record import Record

@@ -25,11 +25,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mirrorless.chain import Chains, Stop
 from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import FlowName, Lane
-from mirrorless.ledger import LossLedger, quarantined_loss
+from mirrorless.lane_state import Stop
+from mirrorless.losses import quarantined_loss
 from mirrorless.ports.kafka import Deadline, Delivery, Source, Target, Writer
+from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.protocol.admission import Waiting, waits_for_history, waits_for_lease
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import reached

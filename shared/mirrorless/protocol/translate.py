@@ -16,8 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mirrorless.chain import Chains, Head
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
+from mirrorless.ports.stores import Chains
 from mirrorless.run import Link, Reset, Run
 
 TranslationState = Literal["exact", "next_record", "ahead_of_replication", "before_map", "no_map"]

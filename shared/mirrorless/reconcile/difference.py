@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mirrorless.chain import Chains
 from mirrorless.jobs.copy_task import Range
 from mirrorless.lane import Lane
+from mirrorless.ports.stores import Chains
 from mirrorless.run import Reset, Run
 
 PAGE = 500

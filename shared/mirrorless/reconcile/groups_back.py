@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from mirrorless.chain import Chains
 from mirrorless.errors import Retriable
 from mirrorless.filters import NameFilter
-from mirrorless.groups.scope import OWN_GROUPS
 from mirrorless.lane import Lane
-from mirrorless.ports.groups import GroupIsActive, Groups, Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.groups import GroupIsActive, Groups
+from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.returning_groups import ReturningGroup, returning
+from mirrorless.scheduled.scope import OWN_GROUPS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class GroupsBack:
     exclude: Sequence[str]
 
     def bring(
-        self, remote: Mapping[Place, Lane], covered: Mapping[Lane, int], deadline: Deadline
+        self, remote: Mapping[TopicPartition, Lane], covered: Mapping[Lane, int], deadline: Deadline
     ) -> tuple[list[ReturningGroup], list[str]]:
         """Commit for each group that sleeps on the source; the groups, and what went wrong.
 

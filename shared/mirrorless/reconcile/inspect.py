@@ -16,10 +16,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from mirrorless.chain import Chains, Head, LaneStates
 from mirrorless.errors import ChainBroken, Retriable
 from mirrorless.jobs.copy_task import LaneLog, Range
+from mirrorless.lane_state import Head
 from mirrorless.ports.kafka import Deadline, Target
+from mirrorless.ports.stores import Chains, LaneStates
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replay_check import contradiction
 from mirrorless.reconcile.difference import Claims, claims_of, narrowed, runs_of, unclaimed

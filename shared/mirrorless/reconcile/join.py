@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mirrorless.chain import Head
 from mirrorless.jobs.copy_task import Range
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
 from mirrorless.run import Run, Span
 
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mirrorless.chain import Chains
 from mirrorless.errors import LostRace, Retriable
 from mirrorless.jobs.request import Policy
-from mirrorless.ledger import LossLedger
+from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.reconcile.difference import runs_of
 from mirrorless.reconcile.findings import LaneLook, OrphanLook
 from mirrorless.reconcile.join import copies_above, joined

@@ -21,7 +21,7 @@ import msgspec
 from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.request import Policy
 from mirrorless.lane import Lane
-from mirrorless.ledger import Loss
+from mirrorless.losses import Loss
 from mirrorless.reconcile.lane_names import ReconciledLane
 
 _DONE: Final[dict[Policy, str]] = {

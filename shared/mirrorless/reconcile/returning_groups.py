@@ -14,11 +14,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from mirrorless.chain import Chains
 from mirrorless.groups.checkpoints import GroupOffset, Readiness, offsets_to_commit
 from mirrorless.groups.readiness import Rereads, assess
 from mirrorless.lane import Lane
-from mirrorless.ports.groups import Committed, GroupState
+from mirrorless.ports.groups import GroupState, OffsetAndMetadata
+from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap
 
 
@@ -51,10 +51,10 @@ class ReturningGroup(msgspec.Struct, frozen=True, kw_only=True):
     again."""
     lanes: tuple[ReturningLane, ...]
 
-    def due(self) -> dict[tuple[str, int], Committed]:
+    def due(self) -> dict[tuple[str, int], OffsetAndMetadata]:
         """What is to be committed on the source."""
         return {
-            (lane.topic, lane.partition): Committed(lane.upstream)
+            (lane.topic, lane.partition): OffsetAndMetadata(lane.upstream)
             for lane in self.lanes
             if lane.written and lane.upstream is not None
         }
@@ -64,8 +64,8 @@ def returning(
     group: str,
     chains: Chains,
     *,
-    on_target: Mapping[Lane, Committed],
-    on_source: Mapping[Lane, Committed],
+    on_target: Mapping[Lane, OffsetAndMetadata],
+    on_source: Mapping[Lane, OffsetAndMetadata],
     state_on_source: GroupState,
     covered: Mapping[Lane, int],
 ) -> ReturningGroup:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from mirrorless.chain import Chains
 from mirrorless.jobs.copy_task import Range
+from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.difference import PAGE, runs_of
 from mirrorless.reconcile.findings import LaneLook
 from mirrorless.reconcile.lane_names import ReconciledLane

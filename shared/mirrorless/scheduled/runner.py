@@ -18,7 +18,7 @@ import msgspec
 from mirrorless.errors import MirrorlessError
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.state_store import Documents
+from mirrorless.ports.stores import StateStore
 
 LEASE_MS: Final = 15_000
 """A run that died is replaced after this long. A living one renews its lease in time, before a round."""
@@ -76,7 +76,7 @@ class Rounds:
 
     flow: FlowName
     function: str
-    documents: Documents
+    documents: StateStore
     clock: Callable[[], int]
     """ms since the epoch."""
     sleep: Callable[[float], None]

@@ -17,7 +17,7 @@ import msgspec
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.state_store import Documents
+from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import Report
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acls import Acl, Acls, Changes, Wanted, changes, held_back, wanted_acls
@@ -77,7 +77,7 @@ class AclSync:
     target: Acls
     topics: Callable[[Deadline], Mapping[str, int]]
     """Every topic of the source with its number of partitions; raises Retriable when the source does not answer."""
-    documents: Documents
+    documents: StateStore
 
     def act(self, report: Report, deadline: Deadline) -> None:
         """One round.
@@ -170,7 +170,7 @@ class AclFailover:
 
     flow: FlowName
     target: Acls
-    documents: Documents
+    documents: StateStore
 
     def plan(self, deadline: Deadline) -> frozenset[Acl] | Disabled:
         """What is staged and not on the target yet.
@@ -207,7 +207,7 @@ class AclFailover:
         self.documents.write(self.flow, {FAILOVER: msgspec.json.encode(document)})
 
 
-def stored(documents: Documents, flow: FlowName) -> tuple[AclDocument | None, AclDocument]:
+def stored(documents: StateStore, flow: FlowName) -> tuple[AclDocument | None, AclDocument]:
     """What the last round knew, None where there was none; and what was created by a failover."""
     found = {key: msgspec.json.decode(text, type=AclDocument) for key, text in documents.read(flow, DOCUMENT).items()}
     return found.get(DOCUMENT), found.get(FAILOVER, AclDocument())

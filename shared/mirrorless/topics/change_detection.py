@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from mirrorless.chain import RUNNING, Chains, Head, LaneStates, Stop
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import Lane
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.state_store import Documents
+from mirrorless.lane_state import RUNNING, Head, Stop
+from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.stores import Chains, LaneStates, StateStore
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.runner import Report
 from mirrorless.scheduled.settings import ControlSettings
@@ -35,7 +34,7 @@ class Sight:
     """The same of those that the flow takes."""
     ids: Mapping[str, str]
     """Of those that the flow takes."""
-    ends: Mapping[Place, int]
+    ends: Mapping[TopicPartition, int]
     """The upstream offset behind the last record; a partition without a leader is absent."""
 
 
@@ -55,7 +54,7 @@ class Lookout:
 
     settings: ControlSettings
     source: SourceTopics
-    documents: Documents
+    documents: StateStore
     chains: Chains
     states: LaneStates
     clock: Callable[[], int]

@@ -8,32 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE
+from mirrorless.ports.topics import ConfigEntry
 
 DefaultsFrom = Literal["source", "target"]
 """`target`: what the source topic leaves at default is left to the target's default. `source`: it is set explicitly."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigEntry:
-    """One topic config as a cluster's broker describes it."""
-
-    name: str
-    value: str | None
-    """None where the broker does not tell it."""
-    is_override: bool
-    """Whether it was set on the topic itself. A default of the cluster is none, also one that was set while the brokers
-    ran: MM2 copies those as if the topic had them."""
-    is_read_only: bool = False
-    is_sensitive: bool = False
-
-    @property
-    def is_copyable(self) -> bool:
-        """Whether its value can be read here and set elsewhere."""
-        return self.value is not None and not self.is_read_only and not self.is_sensitive
 
 
 def configs_to_copy(

@@ -18,7 +18,7 @@ from typing import Final
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.state_store import Documents
+from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.functions import REFRESH_TOPICS
 from mirrorless.scheduled.runner import CLAIM_EVERY_SECONDS, lease
 from mirrorless.topics.mapping_plan import MappingRefused, Mappings, Request, is_ours, topic_of
@@ -70,7 +70,7 @@ class MappingRemoval:
 
     flow: FlowName
     mappings: Mappings
-    documents: Documents
+    documents: StateStore
     clock: Callable[[], int]
     sleep: Callable[[float], None]
     _ours: dict[str, bool] = field(default_factory=dict)

@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.ports.groups import Committed, Groups
+from mirrorless.ports.groups import Groups, OffsetAndMetadata
 from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.state_store import Documents
+from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import Report
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, some
@@ -49,7 +49,7 @@ class MappingSync:
     settings: ControlSettings
     mappings: Mappings
     source_groups: Groups
-    documents: Documents
+    documents: StateStore
 
     def sync(
         self,
@@ -180,7 +180,7 @@ class MappingSync:
                 hint="grant the function access to the consumer groups mirrorless.* of the source",
             )
         missing = {
-            (seen.topic, partition): Committed(offset)
+            (seen.topic, partition): OffsetAndMetadata(offset)
             for partition, offset in enumerate(seen.start)
             if (seen.topic, partition) not in committed[group]
         }

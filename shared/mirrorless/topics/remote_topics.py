@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.topics import NewRemoteTopic, SourceTopics, TargetTopics
+from mirrorless.ports.topics import ConfigChange, NewRemoteTopic, SourceTopics, TargetTopics
 from mirrorless.scheduled.runner import Report
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.configs import configs_to_copy
 from mirrorless.topics.discovery import discover, plan_remote_topics, some
-from mirrorless.topics.topic_configs import ConfigChange, drift
+from mirrorless.topics.topic_configs import drift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

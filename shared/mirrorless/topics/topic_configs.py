@@ -6,26 +6,12 @@ reverts what somebody set on the remote topic by hand, unless the flow protects 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE
-from mirrorless.topics.configs import ConfigEntry, DefaultsFrom, NamePatterns, configs_to_copy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
-    """What is to be written to one remote topic."""
-
-    set: Mapping[str, str] = field(default_factory=dict)
-    delete: tuple[str, ...] = ()
-    """Overrides that the source topic does not have: the target's default holds again."""
-
-    def __bool__(self) -> bool:
-        return bool(self.set or self.delete)
-
-    def __len__(self) -> int:
-        return len(self.set) + len(self.delete)
+from mirrorless.ports.topics import ConfigChange, ConfigEntry
+from mirrorless.topics.configs import DefaultsFrom, NamePatterns, configs_to_copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,9 +23,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from mirrorless.chain import NEW_LANE, Head, Stop
 from mirrorless.lane import FlowName
-from mirrorless.ports.groups import Place
+from mirrorless.lane_state import NEW_LANE, Head, Stop
+from mirrorless.ports.kafka import TopicPartition
 
 UNKNOWN: Final = -1
 """An end that no look has told yet."""
@@ -188,7 +188,7 @@ def recreated_stop(flow: FlowName, seen: SeenTopic, partition: int, *, now: int)
     )
 
 
-def truncated_stop(flow: FlowName, place: Place, *, end: int, position: int, now: int) -> Stop:
+def truncated_stop(flow: FlowName, place: TopicPartition, *, end: int, position: int, now: int) -> Stop:
     """The stop of a lane that has replicated more than the source still has."""
     return Stop(
         reason="truncated",
@@ -205,12 +205,12 @@ def reset_command(flow: FlowName, topic: str, partition: int | str, to: str) -> 
     return f"mirrorless lanes reset '{flow}' {topic} {partition} --to {to}"
 
 
-def receded(before: Ends, now: Mapping[Place, int]) -> list[Place]:
+def receded(before: Ends, now: Mapping[TopicPartition, int]) -> list[TopicPartition]:
     """The partitions that end below where they were seen to end."""
     return [place for place, end in now.items() if end < last_end(before, place)]
 
 
-def last_end(ends: Ends, place: Place) -> int:
+def last_end(ends: Ends, place: TopicPartition) -> int:
     """Where a partition was last seen to end; -1 when it never was."""
     topic, partition = place
     of_topic = ends.get(topic, [])
@@ -226,7 +226,9 @@ def unfinished(positions: Sequence[int], ends: Sequence[int]) -> dict[int, tuple
     }
 
 
-def merged_ends(before: Ends, now: Mapping[Place, int], counts: Mapping[str, int], keep: Collection[str]) -> Ends:
+def merged_ends(
+    before: Ends, now: Mapping[TopicPartition, int], counts: Mapping[str, int], keep: Collection[str]
+) -> Ends:
     """The ends to remember: of topics taken as seen now or else before, of those in `keep` as before."""
     merged = {topic: ends for topic, ends in before.items() if topic in keep}
     for topic, count in counts.items():

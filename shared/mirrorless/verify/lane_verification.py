@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from itertools import chain as chained
 from typing import Final
 
-from mirrorless.chain import Chains, Head
 from mirrorless.errors import RecordsGone
 from mirrorless.jobs.copy_task import Chunk, LaneLog, Range
-from mirrorless.ledger import LossLedger
+from mirrorless.lane_state import Head
+from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.run import Link, Run
 from mirrorless.verify.comparison import Seen
 from mirrorless.verify.explanation import Explanation

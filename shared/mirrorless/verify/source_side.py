@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain as chained
 
-from mirrorless.chain import Chains, Head
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import Chunk, Range
-from mirrorless.ledger import Loss, LossLedger
+from mirrorless.lane_state import Head
+from mirrorless.losses import Loss
+from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.verify.explanation import Explanation

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from mirrorless.chain import Chains, Head
 from mirrorless.jobs.request import Bound
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
+from mirrorless.ports.stores import Chains
 from mirrorless.run import Reset, Run
 
 PAGE: Final = 500

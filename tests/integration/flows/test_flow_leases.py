@@ -13,8 +13,8 @@ from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
-from mirrorless.chain import RUNNING, LaneState, Lease
 from mirrorless.jobs.copy_task import Range
+from mirrorless.lane_state import RUNNING, LaneState, Lease
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from mirrorless.adapters.kafka.groups import KafkaGroups
-from mirrorless.chain import Lease
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest, encode_request
-from mirrorless.ports.groups import Committed
+from mirrorless.lane_state import Lease
+from mirrorless.ports.groups import OffsetAndMetadata
 from mirrorless.protocol.event import Batch
 from mirrorless.record import Record
 from spark.backfill import backfill
@@ -95,7 +95,7 @@ def test_a_lane_that_ends_below_where_its_mapping_goes_on_is_stopped_there(stage
     stage.create(stage.source, stage.topic)
     stage.write(*(b"%d" % n for n in range(20)))
     group = stage.settings.consumer_group(stage.topic)
-    groups(stage).commit(group, {(stage.topic, 0): Committed(15)}, deadline_in(20))
+    groups(stage).commit(group, {(stage.topic, 0): OffsetAndMetadata(15)}, deadline_in(20))
     code, report = driven(tmp_path, request_of(stage, end=Bound("offset", 10)))
     assert (code, report["totals"]["stopped"], report["totals"]["records"]) == (3, 1, 10)
     state = stage.orders.read([stage.lane()])[stage.lane()]
@@ -132,7 +132,9 @@ def test_a_run_that_ends_early_leaves_no_lease_and_no_hole_and_the_next_one_goes
     stage.write(b"0", b"1", partition=0)
     stage.write(b"0", b"1", partition=1)
     group = stage.settings.consumer_group(stage.topic)
-    groups(stage).commit(group, {(stage.topic, 0): Committed(0), (stage.topic, 1): Committed(2)}, deadline_in(20))
+    groups(stage).commit(
+        group, {(stage.topic, 0): OffsetAndMetadata(0), (stage.topic, 1): OffsetAndMetadata(2)}, deadline_in(20)
+    )
 
     def cancelled(*_: object) -> None:
         raise Cancelled

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
-from mirrorless.chain import Lease
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range
 from mirrorless.jobs.lane_copy import deadline_in
+from mirrorless.lane_state import Lease
 from spark.lane_tasks import TaskAttempt, run_lanes
 from spark.lane_worker import copy_lane
 from tests.killed_worker import killed_copy

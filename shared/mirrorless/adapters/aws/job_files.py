@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from mirrorless.adapters.aws.s3 import bucket_and_key, s3_client, s3_translated
 from mirrorless.errors import Retriable
-from mirrorless.jobs.files import JobFiles
+from mirrorless.ports.stores import JobFiles
 
 TYPES = {".json": "application/json", ".html": "text/html; charset=utf-8"}
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mirrorless.adapters.dynamodb.client import translated
-from mirrorless.chain import Head, head_of
 from mirrorless.errors import ChainBroken, LostRace, Retriable
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import Head, head_of
 from mirrorless.run import Link, Reset, Run, pack_spans, unpack_spans
 from mirrorless.tables import EXPIRY
 
@@ -25,7 +25,7 @@ Item = dict[str, dict[str, Any]]
 
 
 class DynamoDbChains:
-    """Implements `mirrorless.chain.Chains`."""
+    """Implements `mirrorless.ports.stores.Chains`."""
 
     def __init__(self, client: Any, table: str, *, retention_days: int = 30) -> None:
         """Args: client: a boto3 DynamoDB client. retention_days: after which a link may expire."""

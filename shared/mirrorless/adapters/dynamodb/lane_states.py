@@ -7,16 +7,16 @@ from typing import Any
 
 from mirrorless.adapters.dynamodb.chains import parse_lane
 from mirrorless.adapters.dynamodb.client import translated
-from mirrorless.chain import LaneState, Lease, Stop
 from mirrorless.errors import LeaseHeld, Retriable
 from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import LaneState, Lease, Stop
 
 KEYS = 100
 """Keys that one BatchGetItem takes."""
 
 
 class DynamoDbLaneStates:
-    """Implements `mirrorless.chain.LaneStates`, and what the operator's command needs beside it."""
+    """Implements `mirrorless.ports.stores.LaneStates`, and what the operator's command needs beside it."""
 
     def __init__(self, client: Any, table: str) -> None:
         self._client = client

@@ -9,15 +9,14 @@ from botocore.exceptions import ClientError
 from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.errors import LostRace
 from mirrorless.lane import Lane
-from mirrorless.lanes.gaps import Harmless
-from mirrorless.ledger import Cause, GapSummary, Loss
+from mirrorless.losses import GapSummary, Harmless, Loss, LossCause
 
 SUMMARY = "explained"
 """In place of the first upstream offset in a summary's key, so that it follows the losses of its generation."""
 
 
 class DynamoDbLossLedger:
-    """Implements `mirrorless.ledger.LossLedger`."""
+    """Implements `mirrorless.ports.stores.LossLedger`."""
 
     def __init__(self, client: Any, table: str) -> None:
         self._client = client
@@ -104,7 +103,7 @@ def _loss(lane: Lane, item: dict[str, Any]) -> Loss:
         generation=int(generation),
         first=int(first),
         next=int(item["next"]["N"]),
-        cause=cast("Cause", item["cause"]["S"]),
+        cause=cast("LossCause", item["cause"]["S"]),
         detail=item["detail"]["S"],
         at=int(item["at"]["N"]),
     )

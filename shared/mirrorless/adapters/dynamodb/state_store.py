@@ -17,7 +17,7 @@ ITEMS = 25
 
 
 class DynamoDbDocuments:
-    """Implements `mirrorless.ports.state_store.Documents` on one table."""
+    """Implements `mirrorless.ports.stores.StateStore` on one table."""
 
     def __init__(self, client: Any, table: str) -> None:
         self._client = client

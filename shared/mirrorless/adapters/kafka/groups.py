@@ -13,14 +13,15 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 from mirrorless.adapters.kafka.admin import DENIED, MOVING, SETTLE_SECONDS, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, seconds_left
 from mirrorless.errors import Retriable
-from mirrorless.ports.groups import Committed, GroupIsActive, GroupState, Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.groups import GroupIsActive, GroupState, OffsetAndMetadata
+from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.settings import ClusterSettings
 
 CHUNK: Final = 100
@@ -74,7 +75,9 @@ class KafkaGroups:
             named[group] = "absent" if error.code() == KafkaError.GROUP_ID_NOT_FOUND else "active"
         return {group: named[group] if group in named else listed[group] for group in wanted}
 
-    def committed(self, groups: Iterable[str], deadline: Deadline) -> dict[str, dict[Place, Committed]]:
+    def committed(
+        self, groups: Iterable[str], deadline: Deadline
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """See `Groups.committed`.
 
         Offsets that belong to an open transaction are waited for, up to `STABLE_SECONDS`. A group that still has such
@@ -88,7 +91,7 @@ class KafkaGroups:
             found |= more
         return found
 
-    def commit(self, group: str, offsets: Mapping[Place, Committed], deadline: Deadline) -> None:
+    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
         """See `Groups.commit`.
 
         Raises:
@@ -98,7 +101,7 @@ class KafkaGroups:
         if not offsets:
             return
         where = f"{self._where} group {group}"
-        wanted = [TopicPartition(*place, to.offset, to.metadata) for place, to in sorted(offsets.items())]
+        wanted = [ClientPartition(*place, to.offset, to.metadata) for place, to in sorted(offsets.items())]
         answers = self._alter(group, wanted, where, deadline)
         begun = deadline()
         # A moving coordinator refuses everything for certain, so asking again decides nothing anew.
@@ -132,14 +135,16 @@ class KafkaGroups:
             raise Retriable(f"the cluster did not list its groups: {first_cause(errors)}", where=self._where)
         return {group.group_id: _state(group.state) for found in answers.values() for group in found.valid}
 
-    def _alter(self, group: str, wanted: list[TopicPartition], where: str, deadline: Deadline) -> list[TopicPartition]:
+    def _alter(
+        self, group: str, wanted: list[ClientPartition], where: str, deadline: Deadline
+    ) -> list[ClientPartition]:
         """The places, each with the broker's error if it has one."""
         client = self._admin.client()
         try:
             futures = client.alter_consumer_group_offsets(
                 [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=seconds_left(deadline)
             )
-            places: list[TopicPartition] = answer(futures[group], deadline).topic_partitions
+            places: list[ClientPartition] = answer(futures[group], deadline).topic_partitions
         except KafkaException as exc:
             if exc.args[0].code() not in _ACTIVE:
                 self._admin.discard()
@@ -148,7 +153,7 @@ class KafkaGroups:
 
     def _committed(
         self, groups: Iterable[str], deadline: Deadline
-    ) -> tuple[dict[str, dict[Place, Committed]], list[str]]:
+    ) -> tuple[dict[str, dict[TopicPartition, OffsetAndMetadata]], list[str]]:
         """What the groups committed, and the groups with offsets in an open transaction."""
 
         def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
@@ -158,13 +163,13 @@ class KafkaGroups:
         answers, failures = self._admin.ask_each(groups, ask, deadline, chunk=CHUNK)
         self._raise_if_silent(answers, failures, "tell what its groups committed")
         unknown = [group for group, error in failures.items() if error.code() == KafkaError.GROUP_ID_NOT_FOUND]
-        found: dict[str, dict[Place, Committed]] = {group: {} for group in unknown}
+        found: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {group: {} for group in unknown}
         unstable = []
         for group, each in answers.items():
             errors = {at.error.code() for at in each.topic_partitions if at.error is not None}
             if not errors:
                 found[group] = {
-                    (at.topic, at.partition): Committed(at.offset, at.metadata or "")
+                    (at.topic, at.partition): OffsetAndMetadata(at.offset, at.metadata or "")
                     for at in each.topic_partitions
                     if at.offset >= 0
                 }

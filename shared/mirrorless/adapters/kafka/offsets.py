@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirrorless.adapters.kafka.admin import heard_from
@@ -16,7 +17,7 @@ from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_conf
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.timestamps import KafkaPeek
 from mirrorless.errors import Retriable
-from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.settings import ClusterSettings
 
 ANSWER_SECONDS = 5.0
@@ -54,7 +55,7 @@ class KafkaOffsets:
 
     def extents(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Extent]:
         """The extent of each partition; one that does not exist is left out."""
-        wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
+        wanted = [ClientPartition(topic, partition) for topic, partition in partitions]
         if not wanted:
             return {}
         starts = self._list(wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client ships no type
@@ -69,7 +70,7 @@ class KafkaOffsets:
         found = told[group].get((topic, partition))
         return None if found is None else found.offset
 
-    def oldest_waiting(self, positions: Mapping[Place, int]) -> dict[Place, int | None]:
+    def oldest_waiting(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """When the oldest record was written that stands at or after a position, by place.
 
         Returns:
@@ -97,7 +98,7 @@ class KafkaOffsets:
                 return found
         return None
 
-    def _list(self, wanted: list[TopicPartition], spec: OffsetSpec) -> Mapping[tuple[str, int], int]:
+    def _list(self, wanted: list[ClientPartition], spec: OffsetSpec) -> Mapping[tuple[str, int], int]:
         with translated("tell its offsets", self._where):
             admin = heard_from(self._admin, _deadline)
             futures = admin.list_offsets(dict.fromkeys(wanted, spec), request_timeout=ANSWER_SECONDS)

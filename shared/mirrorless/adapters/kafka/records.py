@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from mirrorless.adapters.kafka.admin import DENIED, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left, translated
 from mirrorless.adapters.kafka.writer import KafkaWriter
 from mirrorless.errors import Retriable
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
 
@@ -172,7 +172,7 @@ class KafkaRecords:
 
     # Ends
 
-    def ends(self, places: Iterable[Place], deadline: Deadline) -> dict[Place, Ends]:
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, Ends]:
         """How far each partition's log reaches; one that does not exist, or is without a leader now, is left out.
 
         Raises:
@@ -183,7 +183,9 @@ class KafkaRecords:
             raise Retriable(f"the cluster did not tell where its logs end: {first_cause(failures)}", where=self._where)
         return found
 
-    def _ends(self, places: Iterable[Place], deadline: Deadline) -> tuple[dict[Place, Ends], list[KafkaError]]:
+    def _ends(
+        self, places: Iterable[TopicPartition], deadline: Deadline
+    ) -> tuple[dict[TopicPartition, Ends], list[KafkaError]]:
         """The ends of places that were told, and why others, that may exist, were not."""
         wanted = list(dict.fromkeys(places))
         answers, failures = self._admin.ask_each(
@@ -213,12 +215,12 @@ class KafkaRecords:
 
 
 def _list_offsets(
-    client: AdminClient, keys: list[tuple[Place, int]], seconds: float
-) -> Mapping[tuple[Place, int], Future[Any]]:
+    client: AdminClient, keys: list[tuple[TopicPartition, int]], seconds: float
+) -> Mapping[tuple[TopicPartition, int], Future[Any]]:
     """One call for each kind of offset, all of them under way together."""
-    futures: dict[tuple[Place, int], Future[Any]] = {}
+    futures: dict[tuple[TopicPartition, int], Future[Any]] = {}
     for which, (spec, isolation) in enumerate(_WANTED):
-        places = {TopicPartition(*place): spec for place, kind in keys if kind == which}
+        places = {ClientPartition(*place): spec for place, kind in keys if kind == which}
         if places:
             answers = client.list_offsets(places, isolation_level=isolation, request_timeout=seconds)
             futures |= {((at.topic, at.partition), which): future for at, future in answers.items()}

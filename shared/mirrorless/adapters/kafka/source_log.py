@@ -13,14 +13,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as ClientPartition
 
 from mirrorless.adapters.kafka.admin import LASTING, Ask, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import Cleanup, Look, Range, cleanup_of, event_bytes
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
 
@@ -59,14 +59,14 @@ class KafkaSourceLog:
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         self._admin = WarmAdmin(cluster, f"{flow}|gaps-admin")
 
-    def starts(self, places: Sequence[Place], deadline: Deadline) -> dict[Place, int]:
+    def starts(self, places: Sequence[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `SourceLog.starts`."""
         from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415 -- kept out of every cold start
 
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # theirs
 
-        def ask(admin: AdminClient, some: list[Place], seconds: float) -> dict[Place, Future[Any]]:
-            request = {TopicPartition(*place): earliest for place in some}
+        def ask(admin: AdminClient, some: list[TopicPartition], seconds: float) -> dict[TopicPartition, Future[Any]]:
+            request = {ClientPartition(*place): earliest for place in some}
             futures = admin.list_offsets(request, request_timeout=seconds)
             return {(at.topic, at.partition): future for at, future in futures.items()}
 
@@ -94,8 +94,8 @@ class KafkaSourceLog:
         return answers.items()
 
     def look(
-        self, ranges: Mapping[Place, Sequence[Range]], *, committed: bool, deadline: Deadline
-    ) -> dict[Place, Look]:
+        self, ranges: Mapping[TopicPartition, Sequence[Range]], *, committed: bool, deadline: Deadline
+    ) -> dict[TopicPartition, Look]:
         """See `SourceLog.look`."""
         readings = {place: _Reading(asked=asked, through=joined(asked)) for place, asked in ranges.items() if asked}
         seconds = min(LOOK_SECONDS, deadline() - MARGIN_SECONDS)
@@ -186,9 +186,9 @@ class _Reading:
         return at >= 0 and offset < self.asked[at][1]
 
 
-def _read(consumer: Consumer, readings: Mapping[Place, _Reading], bound: _Bound) -> None:
+def _read(consumer: Consumer, readings: Mapping[TopicPartition, _Reading], bound: _Bound) -> None:
     """Read the ranges of each partition one after the other, and all partitions side by side."""
-    consumer.assign([TopicPartition(*place, reading.through[0][0]) for place, reading in readings.items()])
+    consumer.assign([ClientPartition(*place, reading.through[0][0]) for place, reading in readings.items()])
     unfinished = set(readings)
     while unfinished and bound.holds:
         timeout = max(0.0, min(0.1, bound.end - time.monotonic()))
@@ -200,9 +200,9 @@ def _read(consumer: Consumer, readings: Mapping[Place, _Reading], bound: _Bound)
                 continue
             # Not by a pause: the client keeps it over the next assignment. What it had handed over already may follow;
             # that is in order too, so it says no more and no less of the next range than what is read there anew.
-            consumer.incremental_unassign([TopicPartition(*place)])
+            consumer.incremental_unassign([ClientPartition(*place)])
             if readings[place].through:
-                consumer.incremental_assign([TopicPartition(*place, readings[place].through[0][0])])
+                consumer.incremental_assign([ClientPartition(*place, readings[place].through[0][0])])
             else:
                 unfinished.discard(place)
 

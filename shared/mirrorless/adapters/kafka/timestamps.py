@@ -9,11 +9,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
 
 from mirrorless.adapters.kafka.client import client_config, translated
 from mirrorless.errors import Retriable
-from mirrorless.ports.groups import Place
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.settings import ClusterSettings
 
 FETCH_BYTES = 65_536
@@ -42,7 +43,7 @@ class KafkaPeek:
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         self._end = time.monotonic() + seconds
 
-    def first_timestamps(self, places: Mapping[Place, int]) -> dict[Place, int | None]:
+    def first_timestamps(self, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The timestamp of the first record at or after an offset, for each place.
 
         Args:
@@ -52,9 +53,11 @@ class KafkaPeek:
             ms since the epoch; None where no visible record follows. Places that did not show anything in time, or
             that may not be read, are left out.
         """
-        found: dict[Place, int | None] = {}
+        found: dict[TopicPartition, int | None] = {}
         with self._consumer() as consumer:
-            consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in places.items()])
+            consumer.assign(
+                [ClientPartition(topic, partition, offset) for (topic, partition), offset in places.items()]
+            )
             waiting = set(places)
             while waiting:
                 records = self._consume(consumer)
@@ -71,11 +74,11 @@ class KafkaPeek:
                     elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
                         found[place] = None
                     waiting.discard(place)
-                    done.append(TopicPartition(*place))
+                    done.append(ClientPartition(*place))
                 consumer.pause(done)  # what else a partition holds is not wanted
         return found
 
-    def last_timestamp(self, place: Place, first: int, end: int, *, key: bytes | None = None) -> int | None:
+    def last_timestamp(self, place: TopicPartition, first: int, end: int, *, key: bytes | None = None) -> int | None:
         """The timestamp of the last record from an offset on.
 
         Args:
@@ -92,7 +95,7 @@ class KafkaPeek:
         """
         last: int | None = None
         with self._consumer() as consumer, translated(f"show the end of {place[0]}", self._where):
-            consumer.assign([TopicPartition(*place, first)])
+            consumer.assign([ClientPartition(*place, first)])
             while (records := self._consume(consumer)) is not None:
                 for record in records:
                     error = record.error()

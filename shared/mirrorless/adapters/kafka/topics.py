@@ -10,7 +10,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -26,12 +27,9 @@ from confluent_kafka.admin import ConfigEntry as DescribedEntry
 from mirrorless.adapters.kafka.admin import Ask, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import answer, seconds_left, translated
 from mirrorless.errors import Retriable
-from mirrorless.ports.groups import Place
-from mirrorless.ports.kafka import Deadline
-from mirrorless.ports.topics import Failures, NewRemoteTopic
+from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.topics import ConfigChange, ConfigEntry, Failures, NewRemoteTopic
 from mirrorless.settings import ClusterSettings
-from mirrorless.topics.configs import ConfigEntry
-from mirrorless.topics.topic_configs import ConfigChange
 
 BATCH: Final = 250
 """Topics in one call, so that no answer grows beyond some megabytes."""
@@ -108,11 +106,13 @@ class KafkaTopics:
             name: _told(error) for name, error in failures.items()
         }
 
-    def ends(self, places: Iterable[Place], deadline: Deadline) -> dict[Place, int]:
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `SourceTopics.ends`."""
         return self._offsets(places, OffsetSpec.latest(), deadline)  # type: ignore[no-untyped-call]  # theirs
 
-    def offsets_at(self, places: Iterable[Place], timestamp: int, deadline: Deadline) -> dict[Place, int]:
+    def offsets_at(
+        self, places: Iterable[TopicPartition], timestamp: int, deadline: Deadline
+    ) -> dict[TopicPartition, int]:
         """See `SourceTopics.offsets_at`."""
         return self._offsets(places, OffsetSpec.for_timestamp(timestamp), deadline)
 
@@ -150,9 +150,13 @@ class KafkaTopics:
 
         return self._write("alter its topics' configs", changes, ask, deadline)
 
-    def _offsets(self, places: Iterable[Place], spec: OffsetSpec, deadline: Deadline) -> dict[Place, int]:
-        def ask(client: AdminClient, some: list[Place], seconds: float) -> Mapping[Place, Future[Any]]:
-            wanted = {TopicPartition(topic, partition): spec for topic, partition in some}
+    def _offsets(
+        self, places: Iterable[TopicPartition], spec: OffsetSpec, deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        def ask(
+            client: AdminClient, some: list[TopicPartition], seconds: float
+        ) -> Mapping[TopicPartition, Future[Any]]:
+            wanted = {ClientPartition(topic, partition): spec for topic, partition in some}
             futures = client.list_offsets(wanted, request_timeout=seconds)
             return {(place.topic, place.partition): future for place, future in futures.items()}
 

@@ -13,7 +13,8 @@ from typing import Final
 from mirrorless.filters import NameFilter, should_replicate
 from mirrorless.lane import FlowName, Lane
 from mirrorless.policy import ReplicationPolicy
-from mirrorless.ports.groups import Committed, Place
+from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.scheduled.settings import ControlSettings
 
 OWN_GROUPS: Final = "mirrorless."
@@ -21,7 +22,7 @@ OWN_GROUPS: Final = "mirrorless."
 
 
 @dataclass(slots=True, kw_only=True)
-class Followed:
+class FlowScope:
     """The groups and lanes of one flow."""
 
     flow: FlowName
@@ -32,7 +33,7 @@ class Followed:
     """Whether heartbeats topics of the source are replicated even where `topics` does not name them."""
 
     @classmethod
-    def of(cls, settings: ControlSettings) -> Followed:
+    def of(cls, settings: ControlSettings) -> FlowScope:
         """What the schedule's input says."""
         return cls(
             flow=settings.name,
@@ -63,7 +64,7 @@ class Followed:
             topic, flow=self.flow, topics=self.topics, policy=self.policy, heartbeats=self.heartbeats
         )
 
-    def on_source(self, committed: Mapping[Place, Committed]) -> dict[Lane, Committed]:
+    def on_source(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Lane, OffsetAndMetadata]:
         """What a group of the source has committed, by the lane that carries it."""
         taken = {topic for topic in {topic for topic, _ in committed} if self.replicates(topic)}
         return {
@@ -72,20 +73,20 @@ class Followed:
             if topic in taken
         }
 
-    def on_target(self, committed: Mapping[Place, Committed]) -> dict[Lane, Committed]:
+    def on_target(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Lane, OffsetAndMetadata]:
         """What a group of the target has committed, by the lane that it came by."""
         sources = {topic: self.source_topic(topic) for topic in {topic for topic, _ in committed}}
-        found: dict[Lane, Committed] = {}
+        found: dict[Lane, OffsetAndMetadata] = {}
         for (remote, partition), offset in committed.items():
             topic = sources[remote]
             if topic is not None:
                 found[Lane(self.flow, topic, partition)] = offset
         return found
 
-    def place_on_source(self, lane: Lane) -> Place:
+    def place_on_source(self, lane: Lane) -> TopicPartition:
         """Where a lane begins."""
         return lane.topic, lane.partition
 
-    def place_on_target(self, lane: Lane) -> Place:
+    def place_on_target(self, lane: Lane) -> TopicPartition:
         """Where a lane ends."""
         return self.remote_topic(lane.topic), lane.partition

@@ -1,47 +1,14 @@
-"""Where does a lane stand, and what must a store of chains be able to do?
-
-The chain of runs is three things at once: the offset map, the lane's position, and the coordinator's log of a
-two-phase commit with the target's transaction. All writes are conditional and go to one home region.
-"""
+"""The stores: chains, lane states, leases, the loss ledger, scheduled state, and the files of job runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from mirrorless.lane import Lane
+from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import Head, LaneState, Lease, Stop
+from mirrorless.losses import GapSummary, Loss
 from mirrorless.run import Link, Reset, Run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """The end of a lane's chain: what has been replicated, and the run that was last."""
-
-    generation: int
-    position: int
-    """First upstream offset that no run covers."""
-    run: Run | None = None
-    """The newest run of this generation, committed or in doubt; None at the birth of a generation."""
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether the newest run is only prepared, so that nobody knows yet if its records are visible."""
-        return self.run is not None and self.run.state == "prepared"
-
-
-NEW_LANE = Head(generation=0, position=0)
-"""A lane without a chain. It stands at 0, wherever its first record does, so that rivals meet at one key."""
-
-
-def head_of(newest: Link | None) -> Head:
-    """Read the head off the newest link of a chain."""
-    if newest is None:
-        return NEW_LANE
-    if isinstance(newest, Reset):
-        return Head(generation=newest.to_generation, position=newest.next)
-    position = newest.next if newest.state == "committed" else newest.position
-    return Head(generation=newest.generation, position=position, run=newest)
 
 
 class Chains(Protocol):
@@ -167,46 +134,82 @@ class Leases(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """Why a lane stands still, from which upstream offset on, and since when."""
+class LossLedger(Protocol):
+    """The store of losses and summaries. Every method raises Retriable when the store does not answer."""
 
-    reason: str
-    """`refused`: the target or the client cannot take this record. `contradiction`: the source is not what it was.
-    `broken`: a run is in doubt, and the target can no longer say whether it was committed. `recreated`: the source
-    topic was deleted and created again, so its offsets mean other records. `truncated`: the source ends below the
-    position. `held`: the operator said so. `backfilled`: a backfill ended, as ordered, below where the mapping is."""
-    upstream_offset: int
-    detail: str
-    at: int
-    """ms since the epoch."""
+    def note(self, loss: Loss) -> None:
+        """Keep a loss; noting one twice keeps one."""
+        ...
 
+    def read(self, lane: Lane) -> list[Loss]:
+        """Every loss of a lane, by upstream offset."""
+        ...
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """A job has the lane to itself: everybody else waits until the job lets go, or the lease ends."""
+    def summary(self, lane: Lane, generation: int) -> GapSummary:
+        """What was explained of one generation; an empty summary where nothing was. Strongly consistent."""
+        ...
 
-    holder: str
-    """The job run's id."""
-    until: int
-    """ms since the epoch. A job that lives renews it."""
+    def summaries(self, lane: Lane) -> list[GapSummary]:
+        """Every summary of a lane, by generation."""
+        ...
 
-    def keeps_out(self, who: str, now: int) -> bool:
-        """Whether `who` must wait at `now`, ms since the epoch."""
-        return self.holder != who and now < self.until
+    def summarise(self, summary: GapSummary, *, known: GapSummary) -> None:
+        """Replace a summary.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneState:
-    """What is known about a lane beside its chain."""
-
-    stop: Stop | None = None
-    quarantine: frozenset[int] = frozenset()
-    """Upstream offsets that the operator ordered to leave out."""
-    lease: Lease | None = None
-    """Of a job, ended or not."""
-    waiting: int | None = None
-    """The first upstream offset of the batch that waits for a job, until it has come through; None when none does."""
+        Raises:
+            LostRace: another one than `known` stands there, so that some gap would be counted twice.
+        """
+        ...
 
 
-RUNNING = LaneState()
+class StateStore(Protocol):
+    """A store of documents. Reads are strongly consistent; every method raises Retriable when it does not answer."""
+
+    def read(self, flow: FlowName, prefix: str) -> dict[str, bytes]:
+        """Every document of a flow whose key begins with `prefix`, by key, in the order of the keys."""
+        ...
+
+    def write(self, flow: FlowName, documents: Mapping[str, bytes]) -> None:
+        """Write documents by key, each whole; what stood there is replaced."""
+        ...
+
+    def delete(self, flow: FlowName, key: str) -> None:
+        """Delete a document; deleting what is not there is harmless."""
+        ...
+
+    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> bool:
+        """Take or renew a lease; False while somebody else holds it.
+
+        Args:
+            flow: whose.
+            key: of the lease.
+            holder: unique to who asks.
+            now: ms since the epoch; a lease whose `until` has passed is free.
+            until: ms since the epoch.
+        """
+        ...
+
+    def release(self, flow: FlowName, key: str, *, holder: str) -> None:
+        """End a lease of ours; somebody else's stays."""
+        ...
+
+
+class JobFiles(Protocol):
+    """The folder of one job run. Every method raises Retriable when the store does not answer."""
+
+    @property
+    def place(self) -> str:
+        """Its URI or path, to show and to open again by."""
+        ...
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file whole: a reader sees the old one or the new one."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """A file's content; None when it is not there."""
+        ...
+
+    def names(self, under: str = "") -> list[str]:
+        """The files whose names begin with `under`, in order."""
+        ...

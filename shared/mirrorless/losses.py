@@ -9,15 +9,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, cast
+from typing import Final, Literal, cast, get_args
 
 from mirrorless.lane import Lane
-from mirrorless.lanes.gaps import LOSSES, Harmless, Lost, Piece
 
-Cause = Literal["quarantined", "reset", "orphaned"] | Lost
+Lost = Literal["retention", "truncation", "oversize", "unexplained"]
+
+
+Harmless = Literal["aborted", "transaction_marker", "compaction", "superseded"]
+
+
+GapCause = Lost | Harmless
+"""
+retention           the source's own cleanup removed it: before it was forwarded, or before it could be looked at
+truncation          removed from a topic that keeps everything: only an order (DeleteRecords) does that
+oversize            the record is there, and larger than any event can be
+unexplained         the record is there, and could have been forwarded
+aborted             of a transaction that the source's producer took back
+transaction_marker  the end of a transaction; no record
+compaction          a later record with the same key took its place, or a marker stood there
+superseded          its generation was closed by a reset before it was explained: the source may be another one now
+"""
+
+
+LOSSES: Final[frozenset[GapCause]] = frozenset(get_args(Lost))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedGap:
+    """A part of a gap with one explanation."""
+
+    first: int
+    next: int
+    cause: GapCause
+
+
+LossCause = Literal["quarantined", "reset", "orphaned"] | Lost
 """`quarantined`: left out on the operator's order. `reset`: skipped when the operator reset the lane. `orphaned`: on
 the source alone when the flow was reconciled; the detail says what became of it. The others are what the scheduled
-check found in a gap: see `mirrorless.lanes.gaps.Cause`."""
+check found in a gap: see `mirrorless.losses.GapCause`."""
 
 DETAILS: Mapping[str, str] = {
     "retention": "the source's retention had removed it when the gap was looked at",
@@ -37,7 +67,7 @@ class Loss:
     """First upstream offset."""
     next: int
     """First upstream offset after the loss."""
-    cause: Cause
+    cause: LossCause
     detail: str
     at: int
     """ms since the epoch."""
@@ -56,7 +86,7 @@ class GapSummary:
     at: int = 0
     """When it was last added to, ms since the epoch."""
 
-    def plus(self, pieces: Sequence[Piece], *, until: int, at: int) -> GapSummary:
+    def plus(self, pieces: Sequence[ExplainedGap], *, until: int, at: int) -> GapSummary:
         """The summary once these pieces count too; losses are entries of their own."""
         offsets = dict(self.offsets)
         for piece in pieces:
@@ -64,34 +94,6 @@ class GapSummary:
                 harmless = cast("Harmless", piece.cause)
                 offsets[harmless] = offsets.get(harmless, 0) + piece.next - piece.first
         return GapSummary(lane=self.lane, generation=self.generation, until=until, offsets=offsets, at=at)
-
-
-class LossLedger(Protocol):
-    """The store of losses and summaries. Every method raises Retriable when the store does not answer."""
-
-    def note(self, loss: Loss) -> None:
-        """Keep a loss; noting one twice keeps one."""
-        ...
-
-    def read(self, lane: Lane) -> list[Loss]:
-        """Every loss of a lane, by upstream offset."""
-        ...
-
-    def summary(self, lane: Lane, generation: int) -> GapSummary:
-        """What was explained of one generation; an empty summary where nothing was. Strongly consistent."""
-        ...
-
-    def summaries(self, lane: Lane) -> list[GapSummary]:
-        """Every summary of a lane, by generation."""
-        ...
-
-    def summarise(self, summary: GapSummary, *, known: GapSummary) -> None:
-        """Replace a summary.
-
-        Raises:
-            LostRace: another one than `known` stands there, so that some gap would be counted twice.
-        """
-        ...
 
 
 def quarantined_loss(lane: Lane, generation: int, offset: int, *, at: int) -> Loss:
@@ -107,7 +109,7 @@ def quarantined_loss(lane: Lane, generation: int, offset: int, *, at: int) -> Lo
     )
 
 
-def losses_in(lane: Lane, generation: int, pieces: Sequence[Piece], *, at: int) -> list[Loss]:
+def losses_in(lane: Lane, generation: int, pieces: Sequence[ExplainedGap], *, at: int) -> list[Loss]:
     """The losses among the pieces of a lane's gaps."""
     return [
         Loss(
