@@ -32,7 +32,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from lab.audit.audit import wait_until_replicated
 from lab.cloud import Lab
 from mirrorless.config.loading import load
-from tests.mm2_stage import QUIET, Side
+from tests.support.mm2_stage import QUIET, Side
 
 CONFIGURATION = """
 clusters:

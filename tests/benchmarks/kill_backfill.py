@@ -28,8 +28,8 @@ from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.tables import definitions
-from tests.kill_rounds import kill_round
-from tests.lane_stage import LaneStage
+from tests.support.kill_rounds import kill_round
+from tests.support.lane_stage import LaneStage
 
 
 def main() -> int:

@@ -38,7 +38,7 @@ from spark.driver import JobRun, Outcome, now
 from spark.lane_tasks import MASTER, TaskAttempt, run_lanes, spark_session
 from spark.lane_worker import copy_lane, finished, wire_copy
 from spark.verify import verify
-from tests.tampering import changed, tampered_with
+from tests.support.tampering import changed, tampered_with
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "orders"

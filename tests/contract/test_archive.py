@@ -21,7 +21,7 @@ from mirrorless.jobs.copy_task import Range
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.record import Record
 from spark.archive_survey import survey_lane
-from tests.archives import rows_of, write_archive, write_file
+from tests.support.archives import rows_of, write_archive, write_file
 
 BUCKET = "archive-of-topics"
 ALL = Range(0, 10**9)

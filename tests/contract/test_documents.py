@@ -11,8 +11,8 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
 from mirrorless.settings import Tables
-from tests.chains import FLOW
-from tests.documents import MemoryDocuments
+from tests.support.chains import FLOW
+from tests.support.documents import MemoryDocuments
 
 OTHER = FlowName("eu-west", "us-east")
 LEASE = "lease/refresh_topics"

@@ -27,9 +27,9 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.errors import Retriable
 from mirrorless.lane_state import Lease, Stop
 from mirrorless.losses import GapSummary, Loss
-from tests.aws_calls import OPERATOR, calls_from, calls_of, needs
-from tests.chains import FLOW, LANE, reset, run
-from tests.iam import dynamodb_calls
+from tests.support.aws_calls import OPERATOR, calls_from, calls_of, needs
+from tests.support.chains import FLOW, LANE, reset, run
+from tests.support.iam import dynamodb_calls
 
 LOSS = Loss(lane=LANE, generation=0, first=3, next=5, cause="retention", detail="gone", at=7)
 KNOWN = GapSummary(lane=LANE, generation=0, until=9, at=7)

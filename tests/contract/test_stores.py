@@ -22,7 +22,7 @@ from mirrorless.losses import ExplainedGap, GapCause, GapSummary, Loss
 from mirrorless.ports.stores import Chains, LaneStates, LossLedger
 from mirrorless.run import Run
 from mirrorless.settings import Tables
-from tests.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
+from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 
 STORES = ["memory", pytest.param("dynamodb", marks=pytest.mark.integration)]
 WAYS = [*STORES, pytest.param("dynamodb, asked directly", marks=pytest.mark.integration)]

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from tests.assembly import EXAMPLES, Assembly, assemble
+from tests.support.assembly import EXAMPLES, Assembly, assemble
 
 
 @pytest.fixture(scope="session")

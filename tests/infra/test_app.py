@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.assembly import EXAMPLES, Assembly
+from tests.support.assembly import EXAMPLES, Assembly
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -11,7 +11,7 @@ from aws_cdk import FileSystem
 
 from infra.packaging import bundle, wheels
 from infra.packaging.assets import LOCAL
-from tests.assembly import EXAMPLES, Assembly, assemble
+from tests.support.assembly import EXAMPLES, Assembly, assemble
 
 PLATFORMS: dict[str, wheels.Platform] = {"arm64": "manylinux arm64", "x86_64": "manylinux x86_64"}
 

@@ -15,7 +15,7 @@ from mirrorless.config import load
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.settings import control_settings
-from tests.assembly import EXAMPLES, Assembly
+from tests.support.assembly import EXAMPLES, Assembly
 
 Assembled = Callable[[str], Assembly]
 

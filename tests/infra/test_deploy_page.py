@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tests.assembly import EXAMPLES, REPOSITORY, Assembly
+from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 
 
 def test_every_service_that_the_templates_use_stands_in_the_deployers_table(

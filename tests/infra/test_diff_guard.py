@@ -14,7 +14,7 @@ from infra.guard import diff_guard
 from infra.guard.change_rules import findings
 from infra.guard.stateful import MAPPING, TABLE, changeable_at_times, unchangeable
 from infra.guard.verdict import Finding, accepted
-from tests.assembly import REPOSITORY
+from tests.support.assembly import REPOSITORY
 
 Template = dict[str, Any]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from infra.iam import execution_policy
-from tests.assembly import EXAMPLES, Assembly
+from tests.support.assembly import EXAMPLES, Assembly
 
 
 def test_every_resource_type_of_every_example_says_what_it_calls(assembled: Callable[[str], Assembly]) -> None:

@@ -24,7 +24,7 @@ from infra.iam.kafka import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, NAMED_CHARACTERS,
 from infra.iam.kafka_names import abridged, begun, distinct
 from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS
 from mirrorless.config import load
-from tests.assembly import EXAMPLES, REPOSITORY
+from tests.support.assembly import EXAMPLES, REPOSITORY
 
 ADAPTERS = REPOSITORY / "shared" / "mirrorless" / "adapters"
 OURS = {("KafkaGroups", "committed")}

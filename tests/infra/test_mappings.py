@@ -20,8 +20,8 @@ from mirrorless.config import load
 from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mapping_plan import group_of
 from mirrorless.topics.mapping_plan import mapping_request as found_request
-from tests.assembly import EXAMPLES, Assembly
-from tests.changed_examples import flows, written
+from tests.support.assembly import EXAMPLES, Assembly
+from tests.support.changed_examples import flows, written
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
 SCHEMA = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", MAPPING).schema

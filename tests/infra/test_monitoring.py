@@ -25,7 +25,7 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import Outcome
 from mirrorless.run import Run
 from mirrorless.scheduled.runner import TaskReport
-from tests.assembly import EXAMPLES, REPOSITORY, Assembly
+from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 
 Assembled = Callable[[str], Assembly]
 Emitted = frozenset[tuple[str, tuple[str, ...]]]

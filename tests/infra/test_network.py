@@ -8,7 +8,7 @@ from infra.constructs.endpoints import Way, endpoint_policy, ways
 from infra.deployment import plan
 from infra.iam import Right, network
 from mirrorless.config import load
-from tests.changed_examples import flows, of_type, replication, without_networks, written
+from tests.support.changed_examples import flows, of_type, replication, without_networks, written
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
 FUNCTION = "AWS::Lambda::Function"

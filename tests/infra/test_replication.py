@@ -16,8 +16,8 @@ from infra.guard.stateful import Resource
 from infra.guard.template_settings import PARTIAL_RESPONSES
 from mirrorless.config import load
 from mirrorless.settings import VARIABLE, decode_settings
-from tests.assembly import EXAMPLES, Assembly
-from tests.changed_examples import written
+from tests.support.assembly import EXAMPLES, Assembly
+from tests.support.changed_examples import written
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
 FUNCTION = "AWS::Lambda::Function"

@@ -28,8 +28,8 @@ from mirrorless.config.cluster_section import Mtls, Scram
 from mirrorless.jobs.request import Kind
 from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mapping_plan import mapping_request
-from tests.assembly import EXAMPLES, REPOSITORY, Assembly
-from tests.aws_calls import (
+from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
+from tests.support.aws_calls import (
     BY_LIBRARIES,
     OPERATOR,
     calls_from,
@@ -42,8 +42,8 @@ from tests.aws_calls import (
     problems,
     reached_from,
 )
-from tests.iam import Context, Statement, allowed, many, role_statements, statements_of
-from tests.points_to.values import Call
+from tests.support.iam import Context, Statement, allowed, many, role_statements, statements_of
+from tests.support.points_to.values import Call
 
 Assembled = Callable[[str], Assembly]
 Need = tuple[str, str, Context]

@@ -12,7 +12,7 @@ from infra.constructs import flow_function
 from infra.constructs.forwarder import settings
 from infra.deployment import plan
 from mirrorless.config import load
-from tests.changed_examples import of_type, replication, written
+from tests.support.changed_examples import of_type, replication, written
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
 FUNCTION = "AWS::Lambda::Function"

@@ -20,8 +20,8 @@ from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.jobs.cost import DRIVER, EXECUTOR
 from mirrorless.jobs.request import Kind
 from mirrorless.jobs.submission import decode_submission, parameter_name
-from tests.assembly import EXAMPLES, Assembly, assemble
-from tests.changed_examples import without_networks
+from tests.support.assembly import EXAMPLES, Assembly, assemble
+from tests.support.changed_examples import without_networks
 
 Assembled = Callable[[str], Assembly]
 

@@ -18,7 +18,7 @@ from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.settings import Tables
 from mirrorless.tables import EXPIRY, TableDefinition, definitions
-from tests.assembly import CONTEXT, EXAMPLES, Assembly
+from tests.support.assembly import CONTEXT, EXAMPLES, Assembly
 
 Assembled = Callable[[str], Assembly]
 TABLE = "AWS::DynamoDB::GlobalTable"

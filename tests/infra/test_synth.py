@@ -14,7 +14,7 @@ import pytest
 
 from infra import cdk, synth
 from infra.packaging import wheels
-from tests.assembly import EXAMPLES, REPOSITORY, Assembly, assemble
+from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly, assemble
 
 
 def test_make_synth_without_a_configuration_takes_every_example() -> None:

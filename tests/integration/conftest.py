@@ -16,7 +16,7 @@ from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
-from tests.lane_stage import LaneStage
+from tests.support.lane_stage import LaneStage
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl
-from tests.documents import MemoryDocuments
+from tests.support.documents import MemoryDocuments
 
 pytestmark = pytest.mark.integration
 

@@ -24,7 +24,7 @@ from mirrorless.errors import Retriable
 from mirrorless.protocol.event import Batch
 from mirrorless.record import Record
 from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
-from tests.chains import MemoryChains
+from tests.support.chains import MemoryChains
 
 pytestmark = pytest.mark.integration
 

@@ -20,8 +20,8 @@ from mirrorless.ports.groups import OffsetAndMetadata
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.scheduled.runner import Report, Task
 from mirrorless.scheduled.settings import ControlSettings
-from tests.lane_stage import LaneStage
-from tests.readback import read_topic
+from tests.support.lane_stage import LaneStage
+from tests.support.readback import read_topic
 
 SECONDS = 30.0
 

@@ -16,7 +16,7 @@ from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
-from tests.readback import read_topic
+from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
 

@@ -23,7 +23,7 @@ from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Delivery
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
-from tests.readback import read_topic
+from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
 

@@ -22,9 +22,9 @@ from lab.cloud import create_topics
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName, Lane
-from tests.flow_stage import eventually
-from tests.lab_process import REPOSITORY, LabProcess, kill
-from tests.readback import Seen, assert_mirrored, await_settled, read_topic
+from tests.support.flow_stage import eventually
+from tests.support.lab_process import REPOSITORY, LabProcess, kill
+from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
 
 pytestmark = pytest.mark.integration
 

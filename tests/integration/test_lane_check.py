@@ -22,8 +22,8 @@ from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.scheduled.runner import Report
-from tests.lane_stage import QUIET, Crash, LaneStage, at_step, crash
-from tests.readback import await_settled, read_topic
+from tests.support.lane_stage import QUIET, Crash, LaneStage, at_step, crash
+from tests.support.readback import await_settled, read_topic
 
 pytestmark = pytest.mark.integration
 

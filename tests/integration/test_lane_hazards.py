@@ -17,8 +17,8 @@ from mirrorless.lane_state import RUNNING
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.run import Reset, Run
-from tests.lane_stage import Crash, LaneStage, at_step, crash
-from tests.readback import await_settled
+from tests.support.lane_stage import Crash, LaneStage, at_step, crash
+from tests.support.readback import await_settled
 
 pytestmark = pytest.mark.integration
 

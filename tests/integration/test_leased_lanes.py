@@ -9,7 +9,7 @@ import pytest
 from mirrorless.lane_state import Lease
 from mirrorless.protocol.event import Batch, decode_event
 from mirrorless.protocol.replicate import Outcome, Replicator
-from tests.lane_stage import LaneStage
+from tests.support.lane_stage import LaneStage
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lab.servers.artifacts import classpath, compiles, java_command, resolve
-from tests.mm2_stage import Pair, Place, Side, await_mirrored, eventually, fresh, servers
+from tests.support.mm2_stage import Pair, Place, Side, await_mirrored, eventually, fresh, servers
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 

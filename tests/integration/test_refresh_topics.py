@@ -46,8 +46,8 @@ from mirrorless.run import Reset
 from mirrorless.scheduled.runner import Report, Task
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import FlowSettings
-from tests.chains import run
-from tests.readback import committed
+from tests.support.chains import run
+from tests.support.readback import committed
 
 pytestmark = pytest.mark.integration
 

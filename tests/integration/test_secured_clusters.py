@@ -28,7 +28,7 @@ from lab.servers.kafka import KafkaCluster
 from lab.servers.process import free_port
 from mirrorless.errors import MirrorlessError
 from mirrorless.settings import Authentication, ClusterSettings
-from tests.lane_stage import LaneStage
+from tests.support.lane_stage import LaneStage
 
 pytestmark = pytest.mark.integration
 

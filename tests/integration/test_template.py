@@ -25,10 +25,10 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.lane import Lane
-from tests.assembly import assemble
-from tests.flow_stage import eventually
-from tests.readback import assert_mirrored, await_settled, links, read_topic
-from tests.template_stage import TemplateStage
+from tests.support.assembly import assemble
+from tests.support.flow_stage import eventually
+from tests.support.readback import assert_mirrored, await_settled, links, read_topic
+from tests.support.template_stage import TemplateStage
 
 pytestmark = pytest.mark.integration
 

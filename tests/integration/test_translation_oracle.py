@@ -22,8 +22,8 @@ from mirrorless.errors import Retriable
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.translate import OffsetMap
-from tests.lane_stage import Crash, LaneStage, crash
-from tests.readback import read_topic
+from tests.support.lane_stage import Crash, LaneStage, crash
+from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tests.lab_process import descendants, running
+from tests.support.lab_process import descendants, running
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _MEGABYTE_PAGES = 2**20 // os.sysconf("SC_PAGE_SIZE")

@@ -19,7 +19,7 @@ from lab.servers.server import Server
 from tests.benchmarks.beside_mm2 import cpu
 from tests.benchmarks.beside_mm2.aws_stand_in import READY, Request
 from tests.benchmarks.beside_mm2.clusters import Ground
-from tests.lab_process import running
+from tests.support.lab_process import running
 
 REPOSITORY = Path(__file__).parents[3]
 READY_WITHIN_S = 240.0

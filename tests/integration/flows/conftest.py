@@ -16,7 +16,7 @@ from lab.cloud import Lab
 from lab.esm.behaviour import LabBehaviour
 from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.config.loading import load
-from tests.flow_stage import Stage
+from tests.support.flow_stage import Stage
 
 CONFIGURATION = """
 clusters:

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from mirrorless.protocol.hooks import STEPS, Step
-from tests.flow_stage import Stage
+from tests.support.flow_stage import Stage
 
 pytestmark = pytest.mark.integration
 

@@ -19,9 +19,9 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import decode_settings
-from tests.chains import every_run
-from tests.flow_stage import Stage, eventually
-from tests.readback import read_topic
+from tests.support.chains import every_run
+from tests.support.flow_stage import Stage, eventually
+from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
 

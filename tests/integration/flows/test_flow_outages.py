@@ -6,7 +6,7 @@ import pytest
 
 from lab.servers.server import Server
 from mirrorless.protocol.hooks import Step
-from tests.flow_stage import Stage, eventually
+from tests.support.flow_stage import Stage, eventually
 
 pytestmark = pytest.mark.integration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.flow_stage import Stage, eventually
+from tests.support.flow_stage import Stage, eventually
 
 pytestmark = pytest.mark.integration
 

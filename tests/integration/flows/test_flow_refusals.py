@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from lab.cloud import create_topics
-from tests.flow_stage import PARTITIONS, Stage, eventually
-from tests.readback import await_settled, read_topic
+from tests.support.flow_stage import PARTITIONS, Stage, eventually
+from tests.support.readback import await_settled, read_topic
 
 pytestmark = pytest.mark.integration
 

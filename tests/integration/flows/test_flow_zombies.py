@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from mirrorless.protocol.hooks import Step
-from tests.flow_stage import PARTITIONS, Stage
-from tests.readback import await_settled, links, unsettled
+from tests.support.flow_stage import PARTITIONS, Stage
+from tests.support.readback import await_settled, links, unsettled
 
 pytestmark = pytest.mark.integration
 

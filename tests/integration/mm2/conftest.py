@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from lab.cloud import Lab
-from tests.mm2_stage import PARTITIONS, Pair, Side, servers
+from tests.support.mm2_stage import PARTITIONS, Pair, Side, servers
 
 CONFIGURATION = r"""
 clusters:

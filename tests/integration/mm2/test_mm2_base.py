@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from tests.integration.mm2.conftest import BEFORE
-from tests.mm2_stage import (
+from tests.support.mm2_stage import (
     PARTITIONS,
     PER_PARTITION,
     Pair,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from mirrorless.mm2.internal_records import OffsetSync
-from tests.mm2_stage import (
+from tests.support.mm2_stage import (
     PARTITIONS,
     PER_PARTITION,
     Pair,

@@ -25,9 +25,9 @@ from spark.backfill import backfill
 from spark.driver import JobRun, Outcome, now
 from spark.lane_tasks import run_lanes
 from spark.lane_worker import copy_lane
-from tests.archives import archive_topic, rows_of, write_archive, write_file
-from tests.lane_stage import LaneStage
-from tests.readback import assert_mirrored, links, read_topic
+from tests.support.archives import archive_topic, rows_of, write_archive, write_file
+from tests.support.lane_stage import LaneStage
+from tests.support.readback import assert_mirrored, links, read_topic
 
 pytestmark = pytest.mark.integration
 

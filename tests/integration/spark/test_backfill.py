@@ -20,8 +20,8 @@ from mirrorless.record import Record
 from spark.backfill import backfill
 from spark.backfill_plan import plan_backfill
 from spark.driver import Cancelled, drive
-from tests.lane_stage import LaneStage
-from tests.readback import read_topic
+from tests.support.lane_stage import LaneStage
+from tests.support.readback import read_topic
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("signals")]
 

@@ -17,7 +17,7 @@ from cli.main import main
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.settings import Tables
-from tests.readback import read_topic
+from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
 

@@ -17,9 +17,9 @@ from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.lane_state import Lease
 from spark.lane_tasks import TaskAttempt, run_lanes
 from spark.lane_worker import copy_lane
-from tests.killed_worker import killed_copy
-from tests.lane_stage import LaneStage
-from tests.readback import read_topic
+from tests.support.killed_worker import killed_copy
+from tests.support.lane_stage import LaneStage
+from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lab.servers.dynamodb import DynamoDbLocal
-from tests.kill_rounds import kill_round
-from tests.lane_stage import LaneStage
+from tests.support.kill_rounds import kill_round
+from tests.support.lane_stage import LaneStage
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1_200)]
 

@@ -18,8 +18,8 @@ from infra.constructs import spark_settings
 from infra.packaging import spark_archive, wheels
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
-from tests.lane_stage import LaneStage
-from tests.spark_cluster import submitted
+from tests.support.lane_stage import LaneStage
+from tests.support.spark_cluster import submitted
 
 pytestmark = pytest.mark.integration
 

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark.reconcile import Step
-from tests.failover_stage import FailoverStage
-from tests.lane_stage import Crash, LaneStage
-from tests.readback import read_topic
+from tests.support.failover_stage import FailoverStage
+from tests.support.lane_stage import Crash, LaneStage
+from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
 

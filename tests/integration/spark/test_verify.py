@@ -20,8 +20,8 @@ from mirrorless.reports.page import render
 from mirrorless.verify.findings import KINDS
 from spark.driver import JobRun, Outcome, now
 from spark.verify import verify
-from tests.lane_stage import Crash, LaneStage, at_step, crash
-from tests.tampering import Tamper, changed, duplicated, missing, swapped, tampered_with, thinned_out
+from tests.support.lane_stage import Crash, LaneStage, at_step, crash
+from tests.support.tampering import Tamper, changed, duplicated, missing, swapped, tampered_with, thinned_out
 
 pytestmark = pytest.mark.integration
 

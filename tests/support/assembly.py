@@ -1,0 +1,63 @@
+"""What do the stacks of an example come to? Synthesized once per test session, read as plain JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import App
+
+from infra.app import build
+from infra.deployment import Deployment, Place, plan
+from infra.guard.stateful import Resource
+from mirrorless.config import load
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLES: Mapping[str, Path] = {
+    "active-active": REPOSITORY / "replication.example.yaml",
+    **{path.stem: path for path in sorted((REPOSITORY / "docs" / "examples").glob("*.yaml"))},
+}
+CONTEXT: Mapping[str, Any] = json.loads((REPOSITORY / "cdk.json").read_text())["context"]
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """A cloud assembly on disk, and the plan it was made from."""
+
+    folder: Path
+    deployment: Deployment
+
+    @cached_property
+    def templates(self) -> Mapping[str, Mapping[str, Any]]:
+        """Every template by its stack's name."""
+        suffix = ".template.json"
+        return {
+            path.name.removesuffix(suffix): json.loads(path.read_text())
+            for path in sorted(self.folder.glob(f"*{suffix}"))
+        }
+
+    def template(self, kind: str, place: Place) -> Mapping[str, Any]:
+        """The template of one stack."""
+        return self.templates[self.deployment.stack_name(kind, place)]
+
+    def resources(self, type_: str = "", *, stack: str = "") -> Iterator[Resource]:
+        """Every resource of a type, in every stack whose name begins so."""
+        for name, template in self.templates.items():
+            for id_, body in template.get("Resources", {}).items():
+                if name.startswith(stack) and type_ in {"", body["Type"]}:
+                    yield Resource(name, id_, body)
+
+
+def assemble(config: Path, folder: Path, **context: Any) -> Assembly:
+    """Synthesize a configuration into a folder, with the context of cdk.json and this.
+
+    Raises:
+        RuntimeError: a rule is broken that is not excused; what and where stands in `<folder>/validation-report.json`.
+    """
+    deployment = plan(load(config))
+    build(App(outdir=str(folder), context={**CONTEXT, **context}), deployment).synth()
+    return Assembly(folder, deployment)

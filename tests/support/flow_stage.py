@@ -1,0 +1,192 @@
+"""One topic of one flow on a running lab: what does a fault test need to say, and nothing more?
+
+stage.produce(60)  ...the fault...  stage.await_replicated()  stage.verify()
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from lab.audit.audit import wait_until_replicated
+from lab.cloud import FlowMapping, Lab, create_topics, function_name
+from lab.functions.environment import Environment
+from lab.functions.function import LambdaFunction
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.config.flow import Flow
+from mirrorless.lane import Lane
+from mirrorless.protocol.hooks import Step
+from tests.support.readback import LOOK_EVERY_SECONDS, Seen, assert_mirrored, await_settled, read_topic
+
+PARTITIONS = 2
+
+
+def eventually(claim: Callable[[], object], what: str, *, seconds: float = 45.0) -> None:
+    """Wait until the claim holds."""
+    deadline = time.monotonic() + seconds
+    while not claim():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """A fresh topic of a flow, mapped to the flow's real function."""
+
+    lab: Lab
+    flow: Flow
+    mapping: FlowMapping
+    _produced: int = 0
+    _producer: Producer = field(init=False)
+
+    @classmethod
+    def open(cls, lab: Lab, flow: Flow) -> Stage:
+        """Create a topic and its mapping, and wait until it polls."""
+        topic = f"orders-{uuid4().hex[:8]}"
+        create_topics(flow.source.bootstrap[0], [NewTopic(topic, PARTITIONS, 1)])
+        mapping = lab.map_topic(flow, topic)
+        lab.mappings.wait_enabled(mapping.uuid)
+        return cls(lab=lab, flow=flow, mapping=mapping)
+
+    def __post_init__(self) -> None:
+        """Open the producer, which writes in transactions so that the offsets have gaps."""
+        options = {"bootstrap.servers": self.source, "transactional.id": self.topic, "log_level": 0}
+        self._producer = Producer({**options, "message.max.bytes": 8_000_000})
+        self._producer.init_transactions(30)
+
+    def close(self) -> None:
+        """Take back what a failed test has left: orders, stopped environments, the mapping."""
+        for order in self.lab.faults.pending():
+            self.lab.faults.withdraw(order)
+        for pid in self.lab.faults.stopped():
+            self.lab.faults.resume_stopped(pid)
+        self.lab.mappings.release(self.uuid)
+        eventually(lambda: self.lab.mappings.get(self.uuid)["State"] == "Enabled", "the mapping settles")
+        self.lab.unmap_topic(self.mapping)
+
+    # What is where
+
+    @property
+    def topic(self) -> str:
+        """The source topic."""
+        return self.mapping.topic
+
+    @property
+    def uuid(self) -> str:
+        """The mapping's."""
+        return self.mapping.uuid
+
+    @property
+    def source(self) -> str:
+        """The source cluster's address."""
+        return self.flow.source.bootstrap[0]
+
+    @property
+    def target(self) -> str:
+        """The target cluster's address."""
+        return self.flow.target.bootstrap[0]
+
+    @property
+    def remote_topic(self) -> str:
+        """The topic's name on the target."""
+        return self.flow.remote_topic(self.topic)
+
+    @property
+    def function(self) -> LambdaFunction:
+        """The flow's forwarder."""
+        return self.lab.functions[function_name(self.flow)]
+
+    @property
+    def chains(self) -> DynamoDbChains:
+        """The flow's offset map."""
+        return DynamoDbChains(self.lab.dynamodb.client(), self.lab.tables.offset_map)
+
+    @property
+    def orders(self) -> DynamoDbLaneOrders:
+        """The operator's hand on the lanes."""
+        return DynamoDbLaneOrders(self.lab.dynamodb.client(), self.lab.tables.lanes)
+
+    def lane(self, partition: int) -> Lane:
+        """One of the topic's lanes."""
+        return Lane(self.flow.name, self.topic, partition)
+
+    def metric(self, name: str) -> int:
+        """One of the mapping's counters."""
+        return self.lab.mappings.metrics(self.uuid).get(name, 0)
+
+    # What happens
+
+    def produce(self, count: int) -> None:
+        """Write `count` visible records, spread over the partitions, around an aborted transaction."""
+        for size, commit in ((count // 2, True), (PARTITIONS, False), (count - count // 2, True)):
+            self.write([(number % PARTITIONS, b"") for number in range(size)], commit=commit)
+
+    def write(self, places: list[tuple[int, bytes]], *, commit: bool = True) -> None:
+        """Write one transaction: for each place its partition, and padding for the value."""
+        self._producer.begin_transaction()
+        for partition, padding in places:
+            number = b"%d" % self._produced
+            self._produced += 1
+            headers: list[tuple[str, str | bytes | None]] = [("n", number), ("n", None), ("every", bytes(range(256)))]
+            self._producer.produce(self.topic, number + padding, number, partition, headers=headers)
+        self._producer.flush(30)  # aborted records too must have been written, to leave their gap
+        (self._producer.commit_transaction if commit else self._producer.abort_transaction)(30)
+
+    def stop_at(self, step: Step) -> Callable[[], int]:
+        """Order the next environment to stop at a step; call the result to wait for it and get its pid."""
+        before = set(self.lab.faults.stopped())
+        order = self.lab.faults.order("stop", step)
+
+        def pid() -> int:
+            self.lab.faults.await_claimed(order, seconds=30)
+            eventually(lambda: set(self.lab.faults.stopped()) - before, "the environment notes its pid")
+            (stopped,) = set(self.lab.faults.stopped()) - before
+            eventually(lambda: _is_stopped(stopped), "the environment stops")
+            return stopped
+
+        return pid
+
+    def environment(self, pid: int) -> Environment | None:
+        """The function's environment of this process; None when it is gone."""
+        return next((each for each in self.function.environments if each.pid == pid), None)
+
+    def await_failed_invocation(self) -> None:
+        """Wait until an invocation has failed: whatever comes after that is a redelivery."""
+        eventually(lambda: self.metric("InvokeError"), "an invocation fails")
+
+    def await_zombie(self, pid: int) -> None:
+        """Wait until the invocation of a stopped environment has timed out."""
+        eventually(lambda: (it := self.environment(pid)) is not None and it.state == "zombie", f"{pid} is a zombie")
+
+    def await_gone(self, pid: int) -> None:
+        """Wait until an environment has come to its end."""
+        eventually(lambda: self.environment(pid) is None, f"{pid} ends")
+
+    def await_replicated(self, *, seconds: float = 60.0) -> None:
+        """Wait until the mapping has committed everything: all of it was accepted by the function."""
+        wait_until_replicated(self.lab, [self.mapping], deadline=time.monotonic() + seconds)
+
+    # What must hold
+
+    def verify(self) -> dict[int, list[Seen]]:
+        """Nothing is lost, twice, out of order, different or mistranslated; answers what the target holds."""
+        source = read_topic(self.source, self.topic)
+        await_settled(self.target, self.remote_topic)
+        target = read_topic(self.target, self.remote_topic)
+        assert sum(map(len, source.values())) > 0
+        assert source.keys() == target.keys()
+        for partition in source:
+            assert_mirrored(self.lane(partition), self.chains, source[partition], target[partition])
+        return target
+
+
+def _is_stopped(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return state == "T"

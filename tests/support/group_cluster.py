@@ -1,0 +1,339 @@
+"""Two clusters in memory as consumer groups see them: their offsets, the small topics, and mirrored lanes to read.
+
+The doubles have state and behave as Kafka does where it matters: nobody commits for a group with members, a consumer's
+position passes markers, and a cluster may fall silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from mirrorless.errors import Retriable
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
+from mirrorless.groups.group_move import Cluster, Sides
+from mirrorless.groups.offset_translation import GroupOffsets
+from mirrorless.groups.readiness import Rereads
+from mirrorless.groups.round import CheckpointRound
+from mirrorless.groups.state import CheckpointMemory
+from mirrorless.groups.sync import GroupSync
+from mirrorless.lane import Lane
+from mirrorless.lanes.gaps import Look, Range
+from mirrorless.mm2.internal_records import Checkpoint
+from mirrorless.ports.groups import GroupIsActive, GroupState, OffsetAndMetadata
+from mirrorless.ports.kafka import Deadline, Ends, TopicPartition, Written
+from mirrorless.protocol.translate import OffsetMap
+from mirrorless.run import spans_of
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.scope import FlowScope
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.settings import ClusterSettings, FlowSettings
+from tests.support.chains import FLOW, MemoryChains, run
+from tests.support.documents import MemoryDocuments
+
+MARKER = -1
+"""In a log: an offset without a record that a read_committed reader could see."""
+
+MINUTE = 60.0
+
+
+@dataclass
+class MemoryGroups:
+    """Implements `mirrorless.ports.groups.Groups`. Its methods may be replaced, to let something happen in between."""
+
+    offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
+    members: set[str] = field(default_factory=set)
+    mute: set[str] = field(default_factory=set)
+    """Groups that do not tell their offsets."""
+    silent: bool = False
+    commits: list[tuple[str, TopicPartition, int | None, int]] = field(default_factory=list)
+    """What was committed for others: group, place, the offset before, and after."""
+
+    def names(self, deadline: Deadline) -> list[str]:  # noqa: ARG002  the port's
+        """See `Groups.names`."""
+        self._answer()
+        return sorted(self.offsets.keys() | self.members)
+
+    def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:  # noqa: ARG002  the port's
+        """See `Groups.states`."""
+        self._answer()
+        return {
+            name: "active" if name in self.members else "empty" if name in self.offsets else "absent" for name in groups
+        }
+
+    def committed(
+        self,
+        groups: Iterable[str],
+        deadline: Deadline,  # noqa: ARG002 -- the port's
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """See `Groups.committed`."""
+        self._answer()
+        return {name: dict(self.offsets.get(name, {})) for name in groups if name not in self.mute}
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:  # noqa: ARG002  the port's
+        """See `Groups.commit`."""
+        self._answer()
+        if group in self.members:
+            raise GroupIsActive("only its members may commit", where=group)
+        known = self.offsets.setdefault(group, {})
+        for place, offset in offsets.items():
+            before = known[place].offset if place in known else None
+            self.commits.append((group, place, before, offset.offset))
+            known[place] = offset
+
+    def put(self, group: str, place: TopicPartition, offset: int, metadata: str = "") -> None:
+        """What the group itself commits, or its operator."""
+        self.offsets.setdefault(group, {})[place] = OffsetAndMetadata(offset, metadata)
+
+    def _answer(self) -> None:
+        if self.silent:
+            raise Retriable("the cluster does not answer")
+
+
+@dataclass(slots=True)
+class MemoryTopics:
+    """Implements `mirrorless.ports.kafka.InternalTopics`."""
+
+    created: dict[str, tuple[int, int, Mapping[str, str]]] = field(default_factory=dict)
+    written: list[Written] = field(default_factory=list)
+    logs: dict[TopicPartition, list[int]] = field(default_factory=dict)
+    """Record identities and markers by place."""
+    silent: bool = False
+    refuses: bool = False
+    """Whether it answers, but lets nobody write."""
+    looks: int = 0
+    """How often its logs were looked into."""
+
+    def ensure_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int,
+        configs: Mapping[str, str],
+        deadline: Deadline,  # noqa: ARG002  the port's
+    ) -> None:
+        """See `InternalTopics.ensure_topic`."""
+        self._answer()
+        self.created.setdefault(topic, (partitions, replication_factor, configs))
+
+    def write(self, records: Sequence[Written], deadline: Deadline) -> None:  # noqa: ARG002  the port's
+        """See `InternalTopics.write`."""
+        self._answer()
+        if self.refuses:
+            raise Retriable("not authorized")
+        assert all(topic in self.created for topic, *_ in records)
+        self.written += records
+
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, Ends]:  # noqa: ARG002  the port's
+        """See `InternalTopics.ends`."""
+        self._answer()
+        return {place: (0, len(self.logs[place]), len(self.logs[place])) for place in set(places) if place in self.logs}
+
+    def look(
+        self,
+        ranges: Mapping[TopicPartition, Sequence[Range]],
+        *,
+        committed: bool,
+        deadline: Deadline,  # noqa: ARG002  the port's
+    ) -> dict[TopicPartition, Look]:
+        """See `gaps.SourceLog.look`."""
+        self._answer()
+        assert committed
+        self.looks += 1
+        found = {}
+        for place, asked in ranges.items():
+            ((first, following),) = asked
+            log = self.logs[place]
+            visible = {offset: 1 for offset in range(first, min(following, len(log))) if log[offset] != MARKER}
+            found[place] = Look(until=min(following, len(log)), visible=visible)
+        return found
+
+    def checkpoints(self, topic: str) -> list[Checkpoint]:
+        """Every checkpoint written to a topic, in order."""
+        return [Checkpoint.decode(key, value) for name, key, value, _ in self.written if name == topic]
+
+    def _answer(self) -> None:
+        if self.silent:
+            raise Retriable("the cluster does not answer")
+
+
+@dataclass(slots=True)
+class TwoClusters:
+    """The flow us-east->eu-west of topic `orders`, and a scheduled function that does rounds when told to."""
+
+    settings: ControlSettings
+    source: MemoryGroups = field(default_factory=MemoryGroups)
+    target: MemoryGroups = field(default_factory=MemoryGroups)
+    source_topics: MemoryTopics = field(default_factory=MemoryTopics)
+    target_topics: MemoryTopics = field(default_factory=MemoryTopics)
+    chains: MemoryChains = field(default_factory=MemoryChains)
+    documents: MemoryDocuments = field(default_factory=MemoryDocuments)
+    now: int = 1_000_000
+    round: CheckpointRound = field(init=False)
+    _identities: int = 0
+
+    def __post_init__(self) -> None:
+        """Start the function."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Another environment takes over: nothing is remembered but the documents."""
+        followed = FlowScope.of(self.settings)
+        every = self.settings.sync_group_offsets_seconds
+        sides = Sides(
+            source=Cluster(alias=FLOW.source, groups=self.source, topics=self.source_topics),
+            target=Cluster(alias=FLOW.target, groups=self.target, topics=self.target_topics),
+            clock=lambda: self.now,
+        )
+        memory = CheckpointMemory(flow=FLOW, documents=self.documents, clock=lambda: self.now)
+        self.round = CheckpointRound(
+            followed=followed,
+            sides=sides,
+            memory=memory,
+            offsets=GroupOffsets(
+                chains=self.chains,
+                place_on_source=followed.place_on_source,
+                place_on_target=followed.place_on_target,
+                source_ends=self.source_topics.ends,
+                target_ends=self.target_topics.ends,
+                source_log=self.source_topics,
+                transactional=self.settings.flow.delivery == "exactly_once",
+                from_earliest=self.settings.start == "earliest",
+            ),
+            rereads=Rereads(offset_map=OffsetMap(self.chains)),
+            sync=GroupSync(
+                followed=followed,
+                sides=sides,
+                memory=memory,
+                clock=lambda: self.now,
+                every_ms=None if every is None else int(every * 1000),
+                reverse=self.settings.sync_group_offsets_reverse,
+            ),
+            replication_factor=2,
+        )
+
+    def act(self) -> Report:
+        """One round, three seconds after the one before."""
+        self.now += 3_000
+        report = Report()
+        self.round.act(report, lambda: MINUTE)
+        return report
+
+    # Records
+
+    def lane(self, partition: int = 0, topic: str = "orders") -> Lane:
+        """One of the flow's lanes."""
+        return Lane(FLOW, topic, partition)
+
+    def source_log(self, lane: Lane) -> list[int]:
+        """What stands on the source."""
+        return self.source_topics.logs.setdefault((lane.topic, lane.partition), [])
+
+    def target_log(self, lane: Lane) -> list[int]:
+        """What stands on the target."""
+        return self.target_topics.logs.setdefault((f"{FLOW.source}.{lane.topic}", lane.partition), [])
+
+    def produce(self, lane: Lane, *sizes: int) -> None:
+        """Records on the source, in transactions of these sizes: each leaves a marker. A negative size leaves none."""
+        log = self.source_log(lane)
+        for size in sizes:
+            log += range(self._identities, self._identities + abs(size))
+            self._identities += abs(size)
+            if size >= 0:
+                log.append(MARKER)
+
+    def replicate(self, lane: Lane, records: int | None = None, *, aborted: int = 0, prepared: bool = False) -> None:
+        """One event: up to so many records reach the target in one transaction, after an attempt that was aborted.
+
+        `prepared` leaves the run in doubt; its records are visible.
+        """
+        source, target = self.source_log(lane), self.target_log(lane)
+        position = self.chains.heads([lane])[lane].position
+        waiting = [offset for offset in range(position, len(source)) if source[offset] != MARKER][:records]
+        if not waiting:
+            return
+        target += [MARKER] * (aborted + 1 if aborted else 0)
+        downstream = [len(target) + number for number in range(len(waiting))]
+        target += [source[offset] for offset in waiting]
+        target.append(MARKER)
+        spans = [(span.upstream, span.downstream, span.length) for span in spans_of(waiting, downstream)]
+        state = "prepared" if prepared else "committed"
+        self.chains.prepare([run(position, waiting[-1] + 1, *spans, lane=lane, state=state)])  # type: ignore[arg-type]  # a literal by way of if
+
+    def read(
+        self, side: MemoryGroups, group: str, lane: Lane, limit: int | None = None, *, past: bool = True
+    ) -> list[int]:
+        """A member of a group reads on from where it committed, or from the beginning, and commits.
+
+        Args:
+            side: the cluster.
+            group: whose member.
+            lane: of the topic that is read there.
+            limit: records at most.
+            past: whether the position passes the markers behind the last record, as a fetch that holds them lets it.
+
+        Returns:
+            the identities of the records.
+        """
+        there = side is self.target
+        log = self.target_log(lane) if there else self.source_log(lane)
+        place = (f"{FLOW.source}.{lane.topic}" if there else lane.topic, lane.partition)
+        known = side.offsets.get(group, {}).get(place)
+        at = known.offset if known is not None else 0
+        found: list[int] = []
+        while at < len(log) and (limit is None or len(found) < limit):
+            if log[at] != MARKER:
+                found.append(log[at])
+            at += 1
+        while past and at < len(log) and log[at] == MARKER:
+            at += 1
+        side.put(group, place, at)
+        return found
+
+    # What was found
+
+    def document(self, group: str, direction: Direction = "forward") -> GroupCheckpoints:
+        """The stored document of a group."""
+        return msgspec.json.decode(self.documents.documents[FLOW, f"{direction}/{group}"], type=GroupCheckpoints)
+
+    def checkpoints(self) -> list[tuple[str, str, int, int, int, str]]:
+        """Every checkpoint on the target, as (group, topic, partition, upstream, downstream, metadata)."""
+        return [_tuple(each) for each in self.target_topics.checkpoints(f"{FLOW.source}.checkpoints.internal")]
+
+    def checkpoints_back(self) -> list[tuple[str, str, int, int, int, str]]:
+        """The same on the source."""
+        return [_tuple(each) for each in self.source_topics.checkpoints(f"{FLOW.target}.checkpoints.internal")]
+
+
+def settings(
+    *,
+    sync: float | None = None,
+    reverse: bool = False,
+    topics: tuple[str, ...] = ("orders", "payments"),
+    groups: tuple[str, ...] = (".*",),
+    delivery: str = "exactly_once",
+    start: str = "earliest",
+) -> ControlSettings:
+    """The schedule's input of the flow."""
+    flow = FlowSettings(
+        flow=str(FLOW),
+        source=ClusterSettings(alias=FLOW.source, bootstrap="nowhere:1"),
+        target=ClusterSettings(alias=FLOW.target, bootstrap="nowhere:2"),
+        delivery=delivery,  # type: ignore[arg-type]  # a literal by way of a test
+    )
+    return ControlSettings(
+        flow=flow,
+        aliases=(FLOW.source, FLOW.target),
+        start=start,
+        topics=topics,
+        groups=groups,
+        sync_group_offsets_seconds=sync,
+        sync_group_offsets_reverse=reverse,
+    )
+
+
+def _tuple(each: Checkpoint) -> tuple[str, str, int, int, int, str]:
+    return each.group, each.topic, each.partition, each.upstream, each.downstream, each.metadata

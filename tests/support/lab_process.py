@@ -1,0 +1,131 @@
+"""How does an outsider drive the lab? As a process: by its state file, its addresses and signals, and nothing else.
+
+with LabProcess(folder, CONFIGURATION) as lab:
+    lab.await_ready()
+    lab.state["clusters"]["us-east"]["bootstrap"]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Self
+
+from tests.support.flow_stage import eventually
+
+REPOSITORY = Path(__file__).parents[2]
+LOOK_EVERY_SECONDS = 0.01
+
+
+class LabProcess:
+    """`python -m lab up` with a configuration of its own. Leaving the context kills what is left of it."""
+
+    def __init__(self, folder: Path, configuration: str, *options: str) -> None:
+        config, self.state_file, self.log = folder / "replication.yaml", folder / "state.json", folder / "up.log"
+        config.write_text(configuration)
+        command = [sys.executable, "-m", "lab", "up", "--config", str(config), "--state", str(self.state_file)]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*command, *options], cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self._torn: list[str] = []
+        self._reads = 0
+        self._over = threading.Event()
+        self._reader = threading.Thread(target=self._read, name="state reader")
+
+    def __enter__(self) -> Self:
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._reader.join()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the state file says now."""
+        whole = json.loads(self.state_file.read_text())
+        assert isinstance(whole, dict)
+        return whole
+
+    def await_ready(self, *, seconds: float = 120.0) -> None:
+        """Wait until records flow."""
+
+        def ready() -> bool:
+            assert self.process.poll() is None, f"the lab ended:\n{self.log.read_text()[-3000:]}"
+            return self.state_file.exists() and self.state["ready"]
+
+        eventually(ready, f"ready; see {self.log}", seconds=seconds)
+
+    def assert_always_whole(self) -> None:
+        """Every look at the state file so far, a hundred a second, found valid JSON."""
+        assert self._reads > 0
+        assert not self._torn
+
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal, wait for the end, and make sure that no process is left; answers the exit code."""
+        family = descendants(self.process.pid)
+        assert family
+        self.process.send_signal(number)
+        code = self.process.wait(60)
+        eventually(lambda: not family & running().keys(), f"of {family} none is left", seconds=10)
+        return code
+
+    def _read(self) -> None:
+        while not self._over.wait(LOOK_EVERY_SECONDS):
+            try:
+                text = self.state_file.read_text()
+            except FileNotFoundError:
+                continue  # not written yet; once it is there, it stays
+            self._reads += 1
+            try:
+                json.loads(text)
+            except ValueError as exc:
+                self._torn.append(f"{exc}: {text!r}")
+
+
+Process = tuple[int, int]
+"""A pid, and the kernel's clock tick at its start: pids are used again."""
+
+
+def running() -> dict[Process, int]:
+    """Every process that runs, with its parent's pid; zombies that nobody has reaped yet do not run."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            state, parent, *rest = (entry / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+        if state != "Z":
+            found[int(entry.name), int(rest[17])] = int(parent)
+    return found
+
+
+def descendants(pid: int) -> set[Process]:
+    """The children of a process, theirs, and so on."""
+    everybody = running()
+    family: set[Process] = set()
+    parents = {pid}
+    while found := {process for process, parent in everybody.items() if parent in parents} - family:
+        family |= found
+        parents = {number for number, _ in found}
+    return family
+
+
+def kill(pid: int) -> None:
+    """As an outsider does it."""
+    os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,215 @@
+"""One topic of one flow between two real clusters, replicated in this process: every step is in reach of the test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from lab.esm.event import EventSource, encode_event, encode_record
+from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.lane import Lane
+from mirrorless.protocol import hooks
+from mirrorless.protocol.event import decode_event
+from mirrorless.protocol.hooks import Step
+from mirrorless.protocol.replicate import Outcome, Replicator
+from mirrorless.settings import FlowSettings
+from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
+
+QUIET = {"log_level": 0}
+
+
+@dataclass(slots=True, kw_only=True)
+class LaneStage:
+    """A source topic of this test alone, its stores, and environments by demand."""
+
+    topic: str
+    settings: FlowSettings
+    source: KafkaCluster
+    target: KafkaCluster
+    chains: DynamoDbChains
+    orders: DynamoDbLaneOrders
+    ledger: DynamoDbLossLedger
+    wire: Callable[[FlowSettings], Replicator]
+    _producer: Producer = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open the producer of the source's records."""
+        self._producer = Producer({"bootstrap.servers": self.source.bootstrap, "message.max.bytes": 8_000_000, **QUIET})
+
+    @property
+    def remote_topic(self) -> str:
+        """The topic's name on the target."""
+        return self.settings.remote_topic(self.topic)
+
+    def lane(self, partition: int = 0) -> Lane:
+        """One of the topic's lanes."""
+        return Lane(self.settings.name, self.topic, partition)
+
+    # The source
+
+    def create(self, cluster: KafkaCluster, topic: str, partitions: int = 1, **configs: str) -> None:
+        """Create a topic; underscores in config names are dots."""
+        admin = _admin(cluster.bootstrap)
+        new = NewTopic(topic, partitions, 1, config={name.replace("_", "."): value for name, value in configs.items()})
+        admin.create_topics([new])[topic].result(20)
+        _await(lambda: len(admin.list_topics(topic, timeout=5).topics[topic].partitions) == partitions, "the topic")
+
+    def delete(self, cluster: KafkaCluster, topic: str) -> None:
+        """Delete a topic, and wait until nobody knows it."""
+        admin = _admin(cluster.bootstrap)
+        admin.delete_topics([topic])[topic].result(20)
+        _await(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
+
+    def configs(self, topic: str) -> Mapping[str, str]:
+        """What a topic of the target overrides."""
+        from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415  used here only
+
+        admin = _admin(self.target.bootstrap)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        described = admin.describe_configs([resource])[resource].result(20)
+        return {name: entry.value for name, entry in described.items() if not entry.is_default}
+
+    def write(self, *values: bytes | None, partition: int = 0, **options: Any) -> None:
+        """Write records to the source; `options` are those of `Producer.produce`, the key is `k` unless told."""
+        self.write_to(self.source, self.topic, *values, partition=partition, **options)
+
+    def write_to(self, cluster: KafkaCluster, topic: str, *values: bytes | None, **options: Any) -> None:
+        """Write records to a topic of either cluster."""
+        own = cluster is self.source
+        producer = self._producer if own else Producer({"bootstrap.servers": cluster.bootstrap, **QUIET})
+        failed: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for value in values:
+            producer.produce(topic, value, on_delivery=delivered, **{"key": b"k"} | options)
+        assert producer.flush(20) == 0
+        assert not failed
+
+    # Events
+
+    def event(self, **offsets: Sequence[int] | None) -> bytes:
+        """The JSON of a batch, as `p0=[1, 2]`, or `p0=None` for all of a partition; all of all when nothing is told."""
+        messages = [
+            message
+            for partition, found in self._stored().items()
+            if not offsets or f"p{partition}" in offsets
+            for message in found
+            if offsets.get(f"p{partition}") is None or message.offset() in (offsets[f"p{partition}"] or ())
+        ]
+        source = EventSource(topic=self.topic, bootstrap_servers=self.source.bootstrap)
+        return encode_event(source, [encode_record(message) for message in messages])  # type: ignore[arg-type]  # read back, its headers are a list
+
+    def environment(self, **changes: Any) -> Replicator:
+        """A fresh execution environment's replicator; `changes` are of its settings."""
+        from msgspec.structs import replace  # noqa: PLC0415  used here only
+
+        return self.wire(replace(self.settings, **changes))
+
+    def replicate(self, environment: Replicator, event: bytes, *, seconds: float = 15.0) -> Outcome:
+        """One invocation."""
+        end = time.monotonic() + seconds
+        return environment.replicate(decode_event(event), request="test", deadline=lambda: end - time.monotonic())
+
+    # The target
+
+    def on_target(self) -> dict[int, list[Seen]]:
+        """What readers see, once nothing is open."""
+        await_settled(self.target.bootstrap, self.remote_topic)
+        return read_topic(self.target.bootstrap, self.remote_topic)
+
+    def values(self, partition: int = 0) -> list[bytes | None]:
+        """The visible values of one partition of the target."""
+        return [each.content.value for each in self.on_target()[partition]]
+
+    def assert_mirrored(self) -> None:
+        """Every lane is on the target byte for byte, once, in order, and the map tells where."""
+        source, target = read_topic(self.source.bootstrap, self.topic), self.on_target()
+        assert source.keys() == target.keys()
+        for partition, expected in source.items():
+            assert_mirrored(self.lane(partition), self.chains, expected, target[partition])
+
+    def _stored(self) -> dict[int, list[Message]]:
+        """The source's records as a mapping's consumer gets them."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.source.bootstrap,
+                "group.id": "nobody",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,  # the end of a partition is told after this long
+                "auto.offset.reset": "earliest",
+                **QUIET,
+            }
+        )
+        try:
+            stored: dict[int, list[Message]] = {
+                partition: []
+                for partition in sorted(consumer.list_topics(self.topic, timeout=10).topics[self.topic].partitions)
+            }
+            consumer.assign([TopicPartition(self.topic, partition, 0) for partition in stored])
+            unfinished, deadline = set(stored), time.monotonic() + 20
+            while unfinished:
+                assert time.monotonic() < deadline, f"{self.topic}: the ends of {sorted(unfinished)} were not reached"
+                for message in consumer.consume(500, timeout=0.1):
+                    partition = message.partition()
+                    assert partition is not None
+                    if message.error() is None:
+                        stored[partition].append(message)
+                    else:
+                        unfinished.discard(partition)
+            return stored
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def at_step(step: Step, act: Callable[[], None]) -> Iterator[None]:
+    """Do something once when the protocol reaches this step; what it raises passes through the protocol."""
+    done: list[Step] = []
+
+    def observer(reached: Step) -> None:
+        if reached == step and not done:
+            done.append(reached)
+            act()
+
+    hooks.observers.append(observer)
+    try:
+        yield
+    finally:
+        hooks.observers.remove(observer)
+    assert done, f"{step} was not reached"
+
+
+class Crash(BaseException):
+    """Raised at a step: the environment is gone."""
+
+
+def crash() -> None:
+    """Be gone."""
+    raise Crash
+
+
+@cache
+def _admin(bootstrap: str) -> AdminClient:
+    """One for all tests: a new client takes half a second to find its cluster."""
+    return AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+
+
+def _await(claim: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not claim():
+        assert time.monotonic() < deadline, f"not within 20 s: {what}"
+        time.sleep(0.05)  # between two looks at a condition with a deadline

@@ -1,0 +1,211 @@
+"""A replicated lane in memory, whose copy can be tampered with after the chain has said what should be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from mirrorless.errors import RecordsGone, Retriable
+from mirrorless.jobs.copy_task import Chunk, Range
+from mirrorless.jobs.request import Bound
+from mirrorless.ports.kafka import Deadline
+from mirrorless.protocol.digest import Columns, fingerprint
+from mirrorless.record import Record
+from mirrorless.run import Reset, Run, spans_of
+from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.verify.findings import LaneVerdict
+from mirrorless.verify.lane_verification import LaneVerification
+from mirrorless.verify.task import VerifyTask
+from tests.support.chains import LANE, MemoryChains, MemoryLossLedger
+
+SETTINGS = FlowSettings(
+    flow=str(LANE.flow),
+    source=ClusterSettings(alias=LANE.flow.source, bootstrap="source:9092"),
+    target=ClusterSettings(alias=LANE.flow.target, bootstrap="target:9092"),
+)
+
+Log = dict[int, Record]
+"""Visible records by offset, growing."""
+
+
+@dataclass(slots=True)
+class MemoryLog:
+    """Implements `LaneLog` on one partition."""
+
+    records: Log = field(default_factory=dict)
+    start: int = 0
+    next: int = 0
+    chunk: int = 3
+    hidden: int = 0
+    """How many offsets behind the stable end an open transaction holds."""
+    silent: bool = False
+    reads: int = 0
+
+    def add(self, record: Record) -> int:
+        """Append a record; its offset."""
+        offset = self.next
+        self.records[offset] = _at(record, offset)
+        self.next += 1
+        return offset
+
+    def mark(self) -> None:
+        """Append a transaction's marker."""
+        self.next += 1
+
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:  # noqa: ARG002  the port's
+        """See `LaneLog.bounds`."""
+        if self.silent:
+            raise Retriable("the cluster does not answer")
+        return Range(self.start, self.next)
+
+    def end(self, topic: str, partition: int, deadline: Deadline) -> int:  # noqa: ARG002  the port's
+        """See `TargetLog.end`."""
+        return self.next + self.hidden
+
+    def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+        """See `LaneLog.read`."""
+        self.reads += 1
+        at = wanted.first
+        while at < wanted.next:
+            if at < self.start:
+                raise RecordsGone("the log begins above")
+            covered = min(at + self.chunk, wanted.next)
+            yield Chunk([self.records[offset] for offset in range(at, covered) if offset in self.records], covered)
+            at = covered
+
+
+@dataclass(slots=True)
+class VerifiedLane:
+    """Both logs, the chain between them, and the verification of all that."""
+
+    source: MemoryLog = field(default_factory=MemoryLog)
+    target: MemoryLog = field(default_factory=MemoryLog)
+    chains: MemoryChains = field(default_factory=MemoryChains)
+    ledger: MemoryLossLedger = field(default_factory=MemoryLossLedger)
+
+    def write(self, *records: Record) -> list[Record]:
+        """Write records to the source in one transaction."""
+        offsets = [self.source.add(each) for each in records]
+        self.source.mark()
+        return [self.source.records[offset] for offset in offsets]
+
+    def replicate(self, records: Sequence[Record], *, state: str = "committed", visible: bool = True) -> Run:
+        """Replicate a batch as the forwarder does: one transaction, one run."""
+        head = self.chains.heads([LANE])[LANE]
+        downstream = [self.target.add(each) for each in records]
+        if not visible:
+            for offset in downstream:
+                del self.target.records[offset]
+        self.target.mark()
+        columns = Columns.of(records)
+        run = Run(
+            lane=LANE,
+            generation=head.generation,
+            position=head.position,
+            next=records[-1].offset + 1,
+            spans=spans_of([each.offset for each in records], downstream),
+            state="prepared" if state == "prepared" else "committed",
+            writer="writer",
+            attempt=f"{head.generation}-{head.position}",
+            fingerprint=fingerprint(records[-1]),
+            digest=columns.digest(),
+            oldest_timestamp=min(columns.timestamps),
+            newest_timestamp=max(columns.timestamps),
+            records=len(records),
+            bytes=columns.bytes(),
+        )
+        self.chains.prepare([run])
+        return run
+
+    def copy(self, records: Sequence[Record], *, batch: int) -> None:
+        """Write and replicate records in batches."""
+        for first in range(0, len(records), batch):
+            self.replicate(self.write(*records[first : first + batch]))
+
+    def reset(self, to: int) -> None:
+        """Close the chain."""
+        head = self.chains.heads([LANE])[LANE]
+        self.chains.reset(
+            Reset(
+                lane=LANE,
+                generation=head.generation,
+                position=head.position,
+                to_generation=head.generation + 1,
+                next=to,
+                reason="re-created",
+                at=0,
+            )
+        )
+
+    def verify(
+        self,
+        *,
+        against_source: bool = False,
+        start: Bound = Bound("earliest"),  # noqa: B008  frozen
+        end: Bound = Bound("latest"),  # noqa: B008  frozen
+        delivery: str = "exactly_once",
+        target_compacts: bool = False,
+        source_compacts: bool = False,
+    ) -> LaneVerdict:
+        """Run the verification of this lane."""
+        from msgspec.structs import replace as changed  # noqa: PLC0415  used here only
+
+        settings = changed(SETTINGS, delivery="at_least_once" if delivery == "at_least_once" else "exactly_once")
+        return LaneVerification(
+            task=VerifyTask(
+                settings=settings,
+                topic=LANE.topic,
+                partition=LANE.partition,
+                run_id="verify-1",
+                start=start,
+                end=end,
+                against_source=against_source,
+                target_compacts=target_compacts,
+                source_compacts=source_compacts,
+            ),
+            chains=self.chains,
+            ledger=self.ledger,
+            target=self.target,
+            source=self.source,
+            note=lambda *_, **__: None,
+            pause=lambda _: None,
+        ).verify()
+
+    # Faults
+
+    def drop(self, downstream: int) -> None:
+        """No reader sees this record any more."""
+        del self.target.records[downstream]
+
+    def change(self, downstream: int, record: Record) -> None:
+        """Another record stands here."""
+        self.target.records[downstream] = _at(record, downstream)
+
+    def insert(self, downstream: int, record: Record) -> None:
+        """A record that no run knows stands before this offset: everything that follows was written behind it."""
+        self.target.records = dict(
+            sorted(
+                [(at, each) for at, each in self.target.records.items() if at < downstream]
+                + [(downstream, _at(record, downstream))]
+                + [(at + 1, _at(each, at + 1)) for at, each in self.target.records.items() if at >= downstream]
+            )
+        )
+        self.target.next += 1
+        for key, link in self.chains.links.items():
+            if isinstance(link, Run):
+                self.chains.links[key] = _shifted(link, downstream)
+
+
+def _shifted(run: Run, downstream: int) -> Run:
+    pairs = [
+        (span.upstream + i, span.downstream + i + (span.downstream + i >= downstream))
+        for span in run.spans
+        for i in range(span.length)
+    ]
+    return replace(run, spans=spans_of([up for up, _ in pairs], [down for _, down in pairs]))
+
+
+def _at(record: Record, offset: int) -> Record:
+    from msgspec.structs import replace as changed  # noqa: PLC0415  used here only
+
+    return changed(record, offset=offset)

@@ -1,0 +1,79 @@
+"""Whose tables does the operator's command reach? Before moto's accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from cli.deployment import Deployment
+from mirrorless.errors import ConfigurationError
+from mirrorless.lane import FlowName
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+ACROSS = FlowName.parse("production->vault")
+WITHIN = FlowName.parse("us-east->us-west")
+
+
+@pytest.fixture(autouse=True)
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An account of this test alone, which is none of an example's."""
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+    with mock_aws():
+        yield
+
+
+def become(monkeypatch: pytest.MonkeyPatch, account: str) -> None:
+    """Use credentials of an account."""
+    role = f"arn:aws:iam::{account}:role/operator"
+    given = boto3.client("sts", region_name="us-east-1").assume_role(RoleArn=role, RoleSessionName="operator")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", given["Credentials"]["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", given["Credentials"]["SecretAccessKey"])
+    monkeypatch.setenv("AWS_SESSION_TOKEN", given["Credentials"]["SessionToken"])
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+
+
+def test_tables_of_another_account_than_the_functions_ask_for_credentials_of_that_account(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    become(monkeypatch, "111122223333")  # where the functions are: the same names may be there by mistake
+
+    with pytest.raises(
+        ConfigurationError, match=r"tables are in account 444455556666.* are of 111122223333.*AWS_PROFILE"
+    ):
+        Deployment(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)
+
+
+def test_an_operator_of_the_tables_account_reaches_them_as_who_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    become(monkeypatch, "444455556666")
+
+    stores = Deployment(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)
+    credentials = boto3.Session().get_credentials()
+
+    used = stores.client._request_signer._credentials
+    assert credentials is not None
+    assert used.access_key == credentials.access_key
+
+
+def test_where_there_is_one_account_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.deployment.require_account", lambda *_: pytest.fail("asked whose credentials these are"))
+
+    stores = Deployment(config=EXAMPLES / "active-passive.yaml").stores(WITHIN)
+
+    assert stores.client.meta.region_name == "us-west-2"
+
+
+def test_without_credentials_the_error_says_whose_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+
+    with pytest.raises(ConfigurationError, match=r"cannot be told.*a profile of account 444455556666"):
+        Deployment(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)

@@ -1,0 +1,81 @@
+"""Every command has help, `--json` and an example in the operator's manual."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.main import build_parser
+
+MANUAL = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def commands(
+    parser: argparse.ArgumentParser, summary: str | None = None
+) -> Iterator[tuple[argparse.ArgumentParser, str]]:
+    """Every command that can be run, with the line that lists it in the help."""
+    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not groups:
+        yield parser, summary or ""
+    for group in groups:
+        summaries = {choice.dest: choice.help for choice in group._choices_actions}
+        for name, child in group.choices.items():
+            yield from commands(child, summaries.get(name))
+
+
+COMMANDS = {parser.prog: (parser, summary) for parser, summary in commands(build_parser())}
+
+
+def test_no_command_has_gone_missing() -> None:
+    assert set(COMMANDS) == {
+        "mirrorless config check",
+        "mirrorless status",
+        "mirrorless translate",
+        "mirrorless lanes stopped",
+        "mirrorless lanes resume",
+        "mirrorless lanes quarantine",
+        "mirrorless lanes reset",
+        "mirrorless lanes hold",
+        "mirrorless lanes release",
+        "mirrorless losses",
+        "mirrorless groups",
+        "mirrorless topics",
+        "mirrorless acl plan",
+        "mirrorless acl apply",
+        *(
+            f"mirrorless {kind} {command}"
+            for kind in ("backfill", "verify", "reconcile")
+            for command in ("start", "follow", "cancel", "list")
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_what_it_is_for(name: str) -> None:
+    assert COMMANDS[name][1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_answers_programs_in_json(name: str) -> None:
+    assert "--json" in COMMANDS[name][0]._option_string_actions
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_example_in_a_commands_help_is_in_the_manual(name: str) -> None:
+    """Word for word, so that the manual's example is one that the parser below takes."""
+    parser = COMMANDS[name][0]
+    example = (parser.epilog or "").removeprefix("Example: ")
+    assert example.startswith(name)
+    assert example in MANUAL
+
+
+@pytest.mark.parametrize(
+    "order", ["lanes resume", "lanes quarantine", "lanes reset", "lanes hold", "lanes release", "acl apply"]
+)
+def test_what_changes_state_shows_its_plan_first(order: str) -> None:
+    options = COMMANDS[f"mirrorless {order}"][0]._option_string_actions
+    assert {"--dry-run", "--execute"} <= set(options)
+    assert options["--execute"].default is False

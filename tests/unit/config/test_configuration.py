@@ -1,0 +1,431 @@
+"""What a valid replication.yaml comes down to, and that what is generated from the model is up to date."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli import config_check
+from mirrorless.config import Configuration, load
+from mirrorless.config.__main__ import PAGES
+from mirrorless.config.__main__ import main as generate
+from mirrorless.config.flow import LONGEST_GROUP
+from mirrorless.errors import ConfigurationError
+from mirrorless.filters import NameFilter
+from mirrorless.lane import FlowName
+from mirrorless.scheduled.settings import control_settings
+from mirrorless.settings import decode_settings
+
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "replication.example.yaml"
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+TARGET = (
+    'bootstrap.servers: "b1:9092,b2:9092", region: eu-west-1, producer.linger.ms: 5, producer.compression.type: zstd'
+)
+
+
+def configuration(
+    flow: str, *, source: str = "bootstrap.servers: a1:9092", target: str = TARGET, defaults: str = "{}"
+) -> Configuration:
+    text = f"""
+clusters:
+  a: {{{source}}}
+  b: {{{target}}}
+flows:
+  a->b: {{{flow}}}
+defaults: {defaults}
+"""
+    return load(text, now=NOW)
+
+
+def request(flow: str, *, source: str = "bootstrap.servers: a1:9092", topic: str = "orders") -> dict[str, Any]:
+    return configuration(flow, source=source).flow("a->b").mapping_request(topic)
+
+
+def test_the_example_is_an_active_pair_that_replicates_orders_exactly_once() -> None:
+    example = load(EXAMPLE)
+
+    assert [str(name) for name in example.flows] == ["us-east->eu-west", "eu-west->us-east"]
+    for flow in example.enabled_flows:
+        assert flow.settings.delivery == "exactly_once"
+        assert flow.literal_topics == ("orders", "payments", "customers", "audit-log")
+        assert flow.topic_patterns == ()
+        assert flow.remote_topic("orders") == f"{flow.name.source}.orders"
+
+
+def test_the_example_tells_the_editor_its_schema() -> None:
+    first = EXAMPLE.read_text(encoding="utf-8").splitlines()[0]
+    schema = first.removeprefix("# yaml-language-server: $schema=")
+
+    assert json.loads((ROOT / schema).read_text(encoding="utf-8"))["title"] == "replication.yaml"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_what_the_model_says(name: str, tmp_path: Path) -> None:
+    """When this fails: `python -m mirrorless.config`, and commit what it writes."""
+    generate(tmp_path)
+
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_every_key_of_the_example_is_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    document = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+
+    sections = [*document["clusters"].values(), *document["flows"].values(), document["defaults"]]
+    for key in {key for section in sections for key in section}:
+        assert f"| `{key}` |" in reference
+
+
+def test_a_flow_overrides_defaults_key_by_key() -> None:
+    flow = configuration(
+        "topics: [orders], mapping: {batch.size: 50}, replication.factor: 1",
+        defaults="{replication.factor: 3, delivery: at_least_once, mapping: {batch.size: 7, maximum.pollers: 9}}",
+    ).flow("a->b")
+
+    assert flow.settings.replication_factor == 1
+    assert flow.settings.delivery == "at_least_once"
+    assert flow.settings.mapping.batch_size == 50
+    assert flow.settings.mapping.maximum_pollers == 9
+
+
+def test_the_default_mapping_loses_nothing() -> None:
+    """Retried for ever, sent nowhere else, from the horizon, in a named group: any other choice can lose records."""
+    assert request("topics: [orders]") == {
+        "Topics": ["orders"],
+        "Enabled": True,
+        "BatchSize": 10_000,
+        "StartingPosition": "TRIM_HORIZON",
+        "SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["a1:9092"]}},
+        "SelfManagedKafkaEventSourceConfig": {"ConsumerGroupId": "mirrorless.a.b.orders"},
+        "ProvisionedPollerConfig": {"MinimumPollers": 1, "MaximumPollers": 10},
+        "MaximumRetryAttempts": -1,
+        "FunctionResponseTypes": ["ReportBatchItemFailures"],
+        "MetricsConfig": {"Metrics": ["EventCount", "ErrorCount", "KafkaMetrics"]},
+    }
+
+
+def test_an_on_demand_mapping_has_no_option_that_lambda_refuses_there() -> None:
+    shared = "{mapping: {maximum.pollers: 4, poller.group.name: all}}"
+    flow = configuration("topics: [orders], mapping: {mode: on-demand}", defaults=shared).flow("a->b")
+
+    assert set(flow.mapping_request("orders")) == {
+        "Topics",
+        "Enabled",
+        "BatchSize",
+        "StartingPosition",
+        "SelfManagedEventSource",
+        "SelfManagedKafkaEventSourceConfig",
+    }
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("earliest", {"StartingPosition": "TRIM_HORIZON"}),
+        ("backfill", {"StartingPosition": "LATEST"}),
+        ("latest", {"StartingPosition": "LATEST"}),
+        (
+            "2026-01-01T01:00:00+01:00",
+            {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": 1_767_225_600},
+        ),
+    ],
+)
+def test_a_flow_starts_where_it_says(start: str, expected: dict[str, Any]) -> None:
+    answer = request(f"topics: [orders], start: '{start}'")
+
+    assert {key: value for key, value in answer.items() if key.startswith("StartingPosition")} == expected
+
+
+def test_an_msk_cluster_is_mapped_by_its_arn_in_its_own_region() -> None:
+    arn = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
+    source = (
+        f"bootstrap.servers: a1:9096, msk.cluster.arn: '{arn}', authentication: {{type: scram, secret: AmazonMSK_m}}"
+    )
+
+    here = request("topics: [orders]", source=source)
+    there = request("topics: [orders], function: {run.in: target}", source=source)
+
+    assert here["EventSourceArn"] == arn
+    assert here["SourceAccessConfigurations"] == [{"Type": "SASL_SCRAM_512_AUTH", "URI": "AmazonMSK_m"}]
+    assert "EventSourceArn" not in there
+    assert there["SelfManagedEventSource"] == {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["a1:9096"]}}
+
+
+def test_a_self_managed_cluster_brings_its_authority_and_its_network() -> None:
+    source = (
+        "bootstrap.servers: a1:9093, authentication: {type: mtls, secret: client, ca: root}, "
+        "vpc: {subnets: [subnet-1, subnet-2], security.groups: [sg-1]}"
+    )
+    flow = configuration("topics: [orders], function: {run.in: source}", source=source).flow("a->b")
+
+    answer = flow.mapping_request("orders", secret_arn=lambda name: f"arn:{name}")
+
+    assert answer["SourceAccessConfigurations"] == [
+        {"Type": "CLIENT_CERTIFICATE_TLS_AUTH", "URI": "arn:client"},
+        {"Type": "SERVER_ROOT_CA_CERTIFICATE", "URI": "arn:root"},
+        {"Type": "VPC_SUBNET", "URI": "subnet:subnet-1"},
+        {"Type": "VPC_SUBNET", "URI": "subnet:subnet-2"},
+        {"Type": "VPC_SECURITY_GROUP", "URI": "security_group:sg-1"},
+    ]
+
+
+def test_pollers_that_read_from_afar_use_the_network_where_they_are() -> None:
+    source = "bootstrap.servers: a1:9092, vpc: {subnets: [subnet-a], security.groups: [sg-a]}"
+    target = "bootstrap.servers: b1:9092, vpc: {subnets: [subnet-b], security.groups: [sg-b]}"
+
+    access = configuration("topics: [orders]", source=source, target=target).flow("a->b").mapping_request("orders")
+
+    assert [each["URI"] for each in access["SourceAccessConfigurations"]] == ["subnet:subnet-b", "security_group:sg-b"]
+
+
+def test_a_flow_runs_where_its_msk_source_is_and_otherwise_beside_its_target() -> None:
+    msk = "bootstrap.servers: a1:9098, msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
+    own = "bootstrap.servers: a1:9098, region: us-east-1"
+
+    assert configuration("topics: [orders]", source=msk).flow("a->b").function_region == "us-east-1"
+    assert configuration("topics: [orders]", source=own).flow("a->b").function_region == "eu-west-1"
+    chosen = configuration("topics: [orders], function: {run.in: source}", source=own)
+    assert chosen.flow("a->b").function_region == "us-east-1"
+
+
+def test_tables_in_another_account_than_the_functions_are_reached_by_a_role() -> None:
+    source = "bootstrap.servers: a1:9098, msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
+    target = "bootstrap.servers: b1:9098, region: us-east-1, account: '444455556666'"
+
+    def settings(run_in: str) -> dict[str, Any]:
+        flow = configuration(f"topics: [orders], function: {{run.in: {run_in}}}", source=source, target=target)
+        return flow.flow("a->b").function_settings()
+
+    assert settings("source")["tables_role"] == "arn:aws:iam::444455556666:role/mirrorless-tables-a_b"
+    assert "tables_role" not in settings("target")
+
+
+def test_a_laboratory_has_one_account_whatever_is_written() -> None:
+    ends = {
+        "source": "bootstrap.servers: a1:9098, region: us-east-1, account: '111122223333'",
+        "target": "bootstrap.servers: b1:9098, region: us-east-1, account: '444455556666'",
+    }
+    written = configuration("topics: [orders], function: {run.in: source}", **ends)
+
+    assert written.flow("a->b").tables_role
+    assert written.with_clusters_at({"a": "127.0.0.1:1", "b": "127.0.0.1:2"}).flow("a->b").tables_role is None
+
+
+def test_a_role_in_china_has_an_arn_of_china() -> None:
+    source = "bootstrap.servers: a1:9098, msk.cluster.arn: 'arn:aws-cn:kafka:cn-north-1:111122223333:cluster/a/1'"
+    target = "bootstrap.servers: b1:9098, region: cn-northwest-1, account: '444455556666'"
+
+    flow = configuration("topics: [orders]", source=source, target=target).flow("a->b")
+
+    assert flow.tables_role == "arn:aws-cn:iam::444455556666:role/mirrorless-tables-a_b"
+
+
+def test_iam_is_named_only_where_lambda_does_not_find_it_itself() -> None:
+    iam = "region: us-east-1, authentication: {type: iam}"
+    arn = "msk.cluster.arn: 'arn:aws:kafka:us-east-1:111122223333:cluster/a/1'"
+
+    by_brokers = request("topics: [orders]", source=f"bootstrap.servers: a1:9098, {iam}")
+    by_arn = request("topics: [orders]", source=f"bootstrap.servers: a1:9098, {arn}, {iam}")
+
+    assert by_brokers["SourceAccessConfigurations"] == [{"Type": "IAM_AUTH"}]
+    assert "SourceAccessConfigurations" not in by_arn
+
+
+def test_the_forwarder_is_told_what_it_needs_and_no_more() -> None:
+    flow = configuration("topics: [orders], config.properties.exclude: [retention.ms]").flow("a->b")
+
+    assert json.loads(flow.function_settings_json()) == {
+        "flow": "a->b",
+        "separator": ".",
+        "policy": "prefixed",
+        "delivery": "exactly_once",
+        "transaction_timeout_ms": 10_000,
+        "replication_factor": 2,
+        "map_retention_days": 30,
+        "config_properties_exclude": ["retention.ms"],
+        "source": {"alias": "a", "bootstrap": "a1:9092", "region": None, "authentication": {"type": "plaintext"}},
+        "target": {
+            "alias": "b",
+            "bootstrap": "b1:9092,b2:9092",
+            "region": "eu-west-1",
+            "authentication": {"type": "plaintext"},
+        },
+        "producer": {"compression.type": "zstd", "linger.ms": 5},
+        "tables": {
+            "offset_map": "mirrorless-offset-map-a_b",
+            "lanes": "mirrorless-lanes-a_b",
+            "loss_ledger": "mirrorless-loss-ledger-a_b",
+            "checkpoints": "mirrorless-checkpoints-a_b",
+            "control": "mirrorless-control-a_b",
+        },
+    }
+
+
+def test_a_consumer_group_is_one_that_lambda_takes() -> None:
+    flow = load(EXAMPLE).flow("us-east->eu-west")
+
+    assert flow.consumer_group("audit-log") == "mirrorless.us-east.eu-west.audit-log"
+    assert re.fullmatch(r"[a-zA-Z0-9-/*:_+=.@]{1,200}", flow.consumer_group("audit-log"))
+    with pytest.raises(ConfigurationError, match=f"Lambda takes {LONGEST_GROUP}"):
+        flow.consumer_group("x" * 190)
+
+
+def test_stand_ins_keep_the_flows_and_nothing_of_the_cloud() -> None:
+    lab = load(EXAMPLE).with_clusters_at({"us-east": "127.0.0.1:1001", "eu-west": "127.0.0.1:1002"})
+    flow = lab.flow("us-east->eu-west")
+
+    answer = flow.mapping_request("orders")
+
+    assert answer["SelfManagedEventSource"] == {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["127.0.0.1:1001"]}}
+    assert "SourceAccessConfigurations" not in answer
+    assert flow.function_settings()["target"]["bootstrap"] == "127.0.0.1:1002"
+    assert flow.function_settings()["replication_factor"] == 1
+    assert flow.settings.heartbeats_topic_replication_factor == 1
+
+
+def test_a_norwegian_cluster_is_no_truth_value() -> None:
+    """YAML 1.1 reads the alias `no` as false."""
+    text = (
+        "clusters: {no: {bootstrap.servers: n:1}, se: {bootstrap.servers: s:1}}\nflows:\n  no->se: {topics: orders}\n"
+    )
+
+    assert load(text).flow("no->se").name == FlowName("no", "se")
+
+
+def test_an_unknown_flow_is_answered_with_those_that_exist() -> None:
+    with pytest.raises(ConfigurationError, match="us-east->eu-west, eu-west->us-east"):
+        load(EXAMPLE).flow("us-east->ap-south")
+
+
+def check(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    config_check.add_parser(parser.add_subparsers())
+    args = parser.parse_args(["config", "check", *arguments])
+    return int(args.run(args))
+
+
+def test_config_check_says_what_would_be_made(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(str(EXAMPLE)) == 0
+
+    answer = capsys.readouterr().out
+    assert "us-east->eu-west: exactly once, from earliest" in answer
+    assert "orders     ->  us-east.orders" in answer
+
+
+def test_config_check_answers_programs_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(str(EXAMPLE), "--json") == 0
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["valid"] is True
+    assert answer["flows"][0]["topics"][0] == {
+        "topic": "orders",
+        "remote_topic": "us-east.orders",
+        "consumer_group": "mirrorless.us-east.eu-west.orders",
+    }
+
+
+def test_config_check_tells_every_problem_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "replication.yaml"
+    file.write_text(
+        EXAMPLE.read_text(encoding="utf-8").replace("earliest", "erliest").replace("arm64", "arm"), encoding="utf-8"
+    )
+
+    assert check(str(file)) == 2
+    in_words = capsys.readouterr().err
+    assert check(str(file), "--json") == 2
+    in_json = json.loads(capsys.readouterr().out)
+
+    assert "defaults.start" in in_words
+    assert "defaults.function.architecture" in in_words
+    assert [problem["field"] for problem in in_json["problems"]] == ["defaults.start", "defaults.function.architecture"]
+    assert in_json["valid"] is False
+
+
+def test_config_check_of_no_file_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(str(tmp_path / "none.yaml")) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_the_schedules_tell_the_control_functions_everything_about_the_flow() -> None:
+    flow = configuration("topics: ['orders', 'audit-.*'], start: latest, sync.group.offsets.enabled: true").flow("a->b")
+
+    told = control_settings(json.loads(json.dumps(flow.control_settings("forwarder"))))
+
+    assert told.flow == decode_settings(flow.function_settings_json())
+    assert told.topic_filter.patterns == ("audit-.*",)
+    assert told.policy == flow.policy
+    assert told.consumer_group("orders") == flow.consumer_group("orders")
+    assert (told.start, told.function_name, told.function_region) == ("latest", "forwarder", flow.function_region)
+    assert told.sync_group_offsets_seconds == 2
+    assert told.sync_group_offsets_reverse is False
+
+
+def test_a_task_that_is_turned_off_has_no_interval() -> None:
+    flow = configuration("topics: [orders], emit.heartbeats.enabled: false").flow("a->b")
+
+    assert control_settings(flow.control_settings("forwarder")).heartbeats_seconds is None
+
+
+def test_a_found_topic_is_mapped_like_a_named_one_but_from_its_first_record_on() -> None:
+    flow = configuration("topics: [orders], start: 2026-01-31T12:00:00Z").flow("a->b")
+
+    named, template = flow.mapping_request("orders"), flow.mapping_template()
+
+    assert "Topics" not in template
+    assert template["SelfManagedKafkaEventSourceConfig"] == {}
+    assert template["StartingPosition"] == "TRIM_HORIZON"
+    differing = {"Topics", "SelfManagedKafkaEventSourceConfig", "StartingPosition", "StartingPositionTimestamp"}
+    assert {key: value for key, value in named.items() if key not in differing} == {
+        key: value for key, value in template.items() if key not in differing
+    }
+
+
+def test_an_input_that_is_not_a_schedules_is_refused_with_the_field_that_is_wrong() -> None:
+    with pytest.raises(ConfigurationError, match="flow"):
+        control_settings({"topics": ["orders"]})
+    told = configuration("topics: [orders]").flow("a->b").control_settings("forwarder")
+    with pytest.raises(ConfigurationError, match="heartbeat_seconds"):
+        control_settings({**told, "heartbeat_seconds": 1})
+
+
+@pytest.mark.parametrize("policy", ["prefixed", "identity"])
+def test_no_filter_is_made_for_each_topic_and_no_name_is_compiled(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both for each of a thousand names would be a million, and half a minute of `config check`."""
+    made: Counter[str] = Counter()
+
+    def counting(what: str, make: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            made[what] += 1
+            return make(*args, **options)
+
+        return counted
+
+    monkeypatch.setattr("mirrorless.config.flow.NameFilter", counting("filters", NameFilter))
+    monkeypatch.setattr("mirrorless.filters.re.compile", counting("patterns", re.compile))
+    work = []
+    for count in (3, 60):
+        flows = {
+            f"{source}->{target}": {"topics": [f"{source}-{each}" for each in range(count)] + extra}
+            for source, target, extra in (("a", "b", ["more-.*"]), ("b", "a", []), ("c", "b", []))
+        }
+        clusters = {alias: {"bootstrap.servers": f"{alias}1:9092"} for alias in "abc"}
+        made.clear()
+        load(
+            yaml.safe_dump({"clusters": clusters, "flows": flows, "defaults": {"replication.policy": policy}}), now=NOW
+        )
+        work.append(dict(made))
+
+    assert work[0]["filters"] > 0 < work[0]["patterns"]
+    assert work[0] == work[1]

@@ -1,0 +1,538 @@
+"""Every mistake in replication.yaml is found, is named by its field, and comes with what to write instead."""
+
+from __future__ import annotations
+
+import textwrap
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrorless.config import InvalidConfiguration, Problem, load
+from mirrorless.errors import ConfigurationError
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+CLUSTERS = """
+clusters:
+  a: {bootstrap.servers: "a1:9092,a2:9092", region: us-east-1}
+  b: {bootstrap.servers: [b1:9092], region: eu-west-1}
+  c: {bootstrap.servers: [c1:9092]}
+"""
+FLOW = "a->b: {topics: [orders]}"
+
+
+def document(*flows: str, clusters: str = CLUSTERS, rest: str = "") -> str:
+    return "\n".join([textwrap.dedent(clusters), "flows:", *(f"  {flow}" for flow in flows or (FLOW,)), rest, ""])
+
+
+def cluster(fields: str, *, flow: str = "topics: [orders]") -> str:
+    clusters = f"clusters:\n  a: {{{fields}}}\n  b: {{bootstrap.servers: b1:9092}}\n"
+    return document(f"a->b: {{{flow}}}", clusters=clusters)
+
+
+def problems(text: str) -> tuple[Problem, ...]:
+    with pytest.raises(InvalidConfiguration) as caught:
+        load(text, now=NOW)
+    return caught.value.problems
+
+
+ARN = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
+MSK = f"bootstrap.servers: a1:9096, msk.cluster.arn: '{ARN}'"
+KEPT_IN_EUROPE = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:kafka-AbCdEf"
+
+CASES = {
+    # unknown keys
+    "a misspelt key": (
+        document("a->b: {topics: [orders], emit.hearbeats.enabled: true}"),
+        "flows.a->b.emit.hearbeats.enabled",
+        "did you mean `emit.heartbeats.enabled`?",
+    ),
+    "underscores for dots": (
+        document("a->b: {topics: [orders], replication_factor: 3}"),
+        "flows.a->b.replication_factor",
+        "did you mean `replication.factor`?",
+    ),
+    "a key in the wrong section": (
+        document("a->b: {topics: [orders], batch.size: 3}"),
+        "flows.a->b.batch.size",
+        "`batch.size` belongs to `mapping:` of a flow",
+    ),
+    "a key cut into pieces": (
+        document("a->b: {topics: [orders], emit: {heartbeats: {enabled: true}}}"),
+        "flows.a->b.emit",
+        "`emit.heartbeats.enabled: …`",
+    ),
+    "a key of mm2 that has no counterpart": (
+        document(rest="defaults: {tasks.max: 4}"),
+        "defaults.tasks.max",
+        "`mapping: {maximum.pollers: …}`",
+    ),
+    "a client option that breaks exactly once": (
+        cluster("bootstrap.servers: a1:9092, producer.acks: 1"),
+        "clusters.a.producer.acks",
+        "exactly once depends on `all`",
+    ),
+    "a password in the file": (
+        cluster("bootstrap.servers: a1:9092, sasl.jaas.config: x"),
+        "clusters.a.sasl.jaas.config",
+        "a password has no place in this file",
+    ),
+    "an unknown section": (document(rest="flow: {}"), "flow", "did you mean `flows`?"),
+    # the document
+    "a key written twice": (
+        document("a->b: {topics: [orders]}", "a->b: {topics: [payments]}"),
+        "flows.a->b",
+        "keep one of the two",
+    ),
+    "no yaml at all": ("flows: [\n", "", "look at the indentation"),
+    "a section that contains itself": (
+        document(rest="defaults: &x {mapping: *x}"),
+        "defaults.mapping" + ".mapping" * 10,
+        "leads back",
+    ),
+    "brackets without end": ("[" * 5_000 + "\n", "", "brackets that are never closed"),
+    "only text": ("hello\nworld\n", "", "write keys below it"),
+    "no clusters": ("flows:\n  a->b: {topics: [orders]}\n", "clusters", "add `clusters: …`"),
+    "an empty list of clusters": (
+        "clusters: {}\nflows:\n  a->b: {topics: [orders]}\n",
+        "clusters",
+        "describe the source and the target",
+    ),
+    "no flows": (f"{CLUSTERS}\nflows: {{}}\n", "flows", "add a flow"),
+    "an empty flow": (document("a->b:"), "flows.a->b", "write keys below it"),
+    # names
+    "an alias with capitals": (
+        document("A->b: {topics: [orders]}", clusters=CLUSTERS.replace("  a:", "  A:")),
+        "clusters.A",
+        "use a-z, 0-9 and hyphen",
+    ),
+    "a flow from an unknown cluster": (
+        document("us-aest->b: {topics: [orders]}", clusters=CLUSTERS.replace("  a:", "  us-east:")),
+        "flows.us-aest->b",
+        "did you mean `us-east`?",
+    ),
+    "a flow to itself": (document("a->a: {topics: [orders]}"), "flows.a->a", "name two different clusters"),
+    "no arrow": (document("a-b: {topics: [orders]}"), "flows.a-b", "for example `a->b`"),
+    # types and ranges
+    "a number in quotes": (
+        document("a->b: {topics: [orders], mapping: {batch.size: '500'}}"),
+        "flows.a->b.mapping.batch.size",
+        "write a whole number from 1 to 10,000, without quotes",
+    ),
+    "a number that is too large": (
+        document("a->b: {topics: [orders], mapping: {batch.size: 20000}}"),
+        "flows.a->b.mapping.batch.size",
+        "write a whole number from 1 to 10,000",
+    ),
+    "an interval of nothing": (
+        document("a->b: {topics: [orders], emit.checkpoints.interval.seconds: 0}"),
+        "flows.a->b.emit.checkpoints.interval.seconds",
+        "write a whole number from 1 to 86,400",
+    ),
+    "a truth value in words": (
+        document("a->b: {topics: [orders], enabled: yes}"),
+        "flows.a->b.enabled",
+        "write `true` or `false`",
+    ),
+    "an account without quotes": (
+        cluster("bootstrap.servers: a1:9092, account: 111122223333"),
+        "clusters.a.account",
+        "put it in quotes: account: '111122223333'",
+    ),
+    "a choice that does not exist": (
+        document("a->b: {topics: [orders], delivery: exactly-once}"),
+        "flows.a->b.delivery",
+        "did you mean `exactly_once`?",
+    ),
+    "a section where a value belongs": (
+        document("a->b: {topics: [orders], mapping: provisioned}"),
+        "flows.a->b.mapping",
+        "write keys below it",
+    ),
+    "a batching window that is too long": (
+        document("a->b: {topics: [orders], mapping: {maximum.batching.window.seconds: 301}}"),
+        "flows.a->b.mapping.maximum.batching.window.seconds",
+        "from 0 to 300",
+    ),
+    "no replica": (
+        document("a->b: {topics: [orders], replication.factor: 0}"),
+        "flows.a->b.replication.factor",
+        "write 1 or more, or -1",
+    ),
+    "a region that is none": (
+        cluster("bootstrap.servers: a1:9092, region: Virginia"),
+        "clusters.a.region",
+        "like `us-east-1`",
+    ),
+    # clusters
+    "a cluster without brokers": (
+        cluster("region: us-east-1"),
+        "clusters.a.bootstrap.servers",
+        "aws kafka get-bootstrap-brokers",
+    ),
+    "an empty list of brokers": (
+        cluster("bootstrap.servers: []"),
+        "clusters.a.bootstrap.servers",
+        "write one broker or more",
+    ),
+    "a broker without a port": (
+        cluster("bootstrap.servers: [a1]"),
+        "clusters.a.bootstrap.servers[0]",
+        "write `host:port`",
+    ),
+    "a broker twice": (
+        cluster("bootstrap.servers: [a1:1, a1:1]"),
+        "clusters.a.bootstrap.servers",
+        "remove one of the two",
+    ),
+    "eleven brokers": (
+        cluster(f"bootstrap.servers: [{', '.join(f'a{n}:9092' for n in range(11))}]"),
+        "clusters.a.bootstrap.servers",
+        "remove some",
+    ),
+    "authentication without a type": (
+        cluster("bootstrap.servers: a1:9092, authentication: {secret: x}"),
+        "clusters.a.authentication",
+        "add `type: …`, which is `plaintext`, `scram`, `mtls` or `iam`",
+    ),
+    "an unknown authentication": (
+        cluster("bootstrap.servers: a1:9092, authentication: {type: sasl}"),
+        "clusters.a.authentication",
+        "write `plaintext`, `scram`, `mtls` or `iam`",
+    ),
+    "scram without a secret": (
+        cluster("bootstrap.servers: a1:9092, authentication: {type: scram}"),
+        "clusters.a.authentication.secret",
+        "add `secret: …`. Secrets Manager name or ARN of `username` and `password`",
+    ),
+    "mtls without a secret": (
+        cluster("bootstrap.servers: a1:9092, authentication: {type: mtls}"),
+        "clusters.a.authentication.secret",
+        "`certificate` and `privateKey`",
+    ),
+    "a secret for iam": (
+        cluster("bootstrap.servers: a1:9092, region: us-east-1, authentication: {type: iam, secret: x}"),
+        "clusters.a.authentication.secret",
+        "remove it",
+    ),
+    "iam without a region": (
+        cluster("bootstrap.servers: a1:9092, authentication: {type: iam}"),
+        "clusters.a.region",
+        "add `region: us-east-1`",
+    ),
+    "a region that is not the arn's": (cluster(f"{MSK}, region: us-west-2"), "clusters.a.region", "write 'us-east-1'"),
+    "a weak hash on msk": (
+        cluster(f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x, mechanism: SCRAM-SHA-256}}"),
+        "clusters.a.authentication.mechanism",
+        "write `mechanism: SCRAM-SHA-512`",
+    ),
+    "a secret that msk does not take": (
+        cluster(f"{MSK}, authentication: {{type: scram, secret: kafka}}"),
+        "clusters.a.authentication.secret",
+        "name a secret that does",
+    ),
+    "an authority of one's own on msk": (
+        cluster(f"{MSK}, authentication: {{type: mtls, secret: x, ca: y}}"),
+        "clusters.a.authentication.ca",
+        "remove it",
+    ),
+    "a secret in another region than its reader": (
+        cluster(
+            f"bootstrap.servers: a1:1, region: us-east-1, authentication: {{type: scram, secret: '{KEPT_IN_EUROPE}'}}",
+            flow="topics: [orders], function: {run.in: source}",
+        ),
+        "clusters.a.authentication.secret",
+        "replicate it to us-east-1",
+    ),
+    "a network without security groups": (
+        cluster("bootstrap.servers: a1:9092, vpc: {subnets: [subnet-1]}"),
+        "clusters.a.vpc.security.groups",
+        "add `security.groups: …`",
+    ),
+    # topics
+    "no topics": (document("a->b: {delivery: exactly_once}"), "flows.a->b.topics", "add `topics: [orders]`"),
+    "an invalid pattern": (
+        document("a->b: {topics: [orders, 'pay[']}"),
+        "flows.a->b.topics[1]",
+        "put a backslash before a sign that means itself",
+    ),
+    "a shell's star": (document("a->b: {topics: ['*']}"), "flows.a->b.topics[0]", "write `.*` for anything"),
+    "an invalid exclusion": (
+        document("a->b: {topics: [orders], topics.exclude: '('}"),
+        "flows.a->b.topics.exclude[0]",
+        "put a backslash",
+    ),
+    "an invalid group pattern": (
+        document("a->b: {topics: [orders], groups: '+'}"),
+        "flows.a->b.groups[0]",
+        "put a backslash",
+    ),
+    "a topic of one letter": (document("a->b: {topics: [o]}"), "flows.a->b.topics[0]", "rename the topic"),
+    "a topic with a blank": (document("a->b: {topics: [my orders]}"), "flows.a->b.topics[0]", "use letters, digits"),
+    "a topic that is too long": (document(f"a->b: {{topics: [{'x' * 250}]}}"), "flows.a->b.topics[0]", "rename it"),
+    "a remote topic that is too long": (
+        document(f"a->b: {{topics: [{'x' * 248}]}}"),
+        "flows.a->b.topics[0]",
+        "shorten the source's alias",
+    ),
+    "a consumer group that is too long": (
+        document(f"a->b: {{topics: [{'x' * 190}]}}"),
+        "flows.a->b.topics[0]",
+        "leave this topic to a pattern",
+    ),
+    "a topic twice": (document("a->b: {topics: [orders, orders]}"), "flows.a->b.topics", "remove one of the two"),
+    "an internal topic": (document("a->b: {topics: [__consumer_offsets]}"), "flows.a->b.topics[0]", "remove it"),
+    "a topic that comes from the target": (
+        document("a->b: {topics: [b.orders]}"),
+        "flows.a->b.topics[0]",
+        "name the original, `orders`",
+    ),
+    "a topic that is excluded": (
+        document("a->b: {topics: [orders], topics.exclude: [orders]}"),
+        "flows.a->b.topics[0]",
+        "change the exclusion",
+    ),
+    "a pattern that nobody looks for": (
+        document("a->b: {topics: ['orders-.*'], refresh.topics.enabled: false}"),
+        "flows.a->b.topics[0]",
+        "write `refresh.topics.enabled: true`",
+    ),
+    "a separator that an alias contains": (
+        document(
+            "us-east->b: {topics: [orders], replication.policy.separator: '-'}",
+            clusters=CLUSTERS.replace("  a:", "  us-east:"),
+        ),
+        "flows.us-east->b.replication.policy.separator",
+        "write a separator that no alias contains",
+    ),
+    "a separator that no topic can have": (
+        document("a->b: {topics: [orders], replication.policy.separator: '/'}"),
+        "flows.a->b.replication.policy.separator",
+        "1 to 16 letters",
+    ),
+    # flows together
+    "identity both ways": (
+        document(
+            "a->b: {topics: [orders]}", "b->a: {topics: [orders]}", rest="defaults: {replication.policy: identity}"
+        ),
+        "defaults.replication.policy",
+        "name different topics",
+    ),
+    "identity both ways by patterns": (
+        document("a->b: {topics: .*}", "b->a: {topics: .*}", rest="defaults: {replication.policy: identity}"),
+        "defaults.replication.policy",
+        "write `replication.policy: prefixed`",
+    ),
+    "identity round three clusters": (
+        document(
+            "a->b: {topics: [orders], replication.policy: identity}",
+            "b->c: {topics: [orders, audit], replication.policy: identity}",
+            "c->a: {topics: .*, replication.policy: identity}",
+        ),
+        "flows.c->a.replication.policy",
+        "write `replication.policy: prefixed`",
+    ),
+    "two flows into one remote topic": (
+        document(
+            "a->c: {topics: [orders], replication.policy: identity}",
+            "b->c: {topics: [orders], replication.policy: identity}",
+        ),
+        "flows.b->c.topics",
+        "name different topics",
+    ),
+    "a prefixed and an identical name that meet": (
+        document("a->c: {topics: [orders]}", "b->c: {topics: [a.orders], replication.policy: identity}"),
+        "flows.b->c.topics",
+        "name different topics",
+    ),
+    # limits
+    "a transaction longer than its function": (
+        document("a->b: {topics: [orders], transaction.timeout.ms: 60000}"),
+        "flows.a->b.transaction.timeout.ms",
+        "write less than 60,000",
+    ),
+    "a transaction longer than brokers allow": (
+        document("a->b: {topics: [orders], transaction.timeout.ms: 900001}"),
+        "flows.a->b.transaction.timeout.ms",
+        "from 1,000 to 900,000",
+    ),
+    "a function longer than a mapping allows": (
+        document("a->b: {topics: [orders], function: {timeout.seconds: 900}}"),
+        "flows.a->b.function.timeout.seconds",
+        "from 5 to 840",
+    ),
+    "more pollers at least than at most": (
+        document("a->b: {topics: [orders], mapping: {minimum.pollers: 5, maximum.pollers: 4}}"),
+        "flows.a->b.mapping.minimum.pollers",
+        "write 1 to 4",
+    ),
+    "pollers on demand": (
+        document("a->b: {topics: [orders], mapping: {mode: on-demand, minimum.pollers: 2}}"),
+        "flows.a->b.mapping.minimum.pollers",
+        "write `mode: provisioned`, or remove it",
+    ),
+    "partial batch response on demand": (
+        document(rest="defaults: {mapping: {mode: on-demand, partial.batch.response: true}}"),
+        "defaults.mapping.partial.batch.response",
+        "write `mode: provisioned`, or remove it",
+    ),
+    "a poller group that is too large": (
+        document(
+            f"a->b: {{topics: [{', '.join(f't{n}' for n in range(30))}]}}",
+            rest="defaults: {mapping: {poller.group.name: all, maximum.pollers: 100}}",
+        ),
+        "defaults.mapping.maximum.pollers",
+        "write 66 or fewer",
+    ),
+    "a poller group of too many mappings": (
+        document(
+            f"a->b: {{topics: [{', '.join(f't{n}' for n in range(101))}]}}",
+            rest="defaults: {mapping: {poller.group.name: all, maximum.pollers: 1}}",
+        ),
+        "defaults.mapping.poller.group.name",
+        "use another `poller.group.name`",
+    ),
+    "a retry limit": (
+        document("a->b: {topics: [orders], mapping: {maximum.retry.attempts: 3}}"),
+        "flows.a->b.mapping.maximum.retry.attempts",
+        "or records would be lost",
+    ),
+    "a start without a time zone": (
+        document("a->b: {topics: [orders], start: 2026-01-01T12:00:00}"),
+        "flows.a->b.start",
+        "write 2026-01-01T12:00:00Z for UTC",
+    ),
+    "a start in the future": (
+        document("a->b: {topics: [orders], start: 2026-06-02T00:00:00Z}"),
+        "flows.a->b.start",
+        "write a time that is past",
+    ),
+    "a start in words": (
+        document("a->b: {topics: [orders], start: beginning}"),
+        "flows.a->b.start",
+        "earliest, latest, backfill",
+    ),
+    "group offsets without checkpoints": (
+        document("a->b: {topics: [orders], sync.group.offsets.enabled: true, emit.checkpoints.enabled: false}"),
+        "flows.a->b.sync.group.offsets.enabled",
+        "write `emit.checkpoints.enabled: true`",
+    ),
+    "settings that no environment variable holds": (
+        cluster(f"bootstrap.servers: [{', '.join(f'{chr(97 + n) * 290}:9092' for n in range(10))}]"),
+        "clusters.a.bootstrap.servers",
+        "two or three are enough",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "field", "hint"), CASES.values(), ids=[name.replace(" ", "-") for name in CASES])
+def test_a_mistake_is_named_by_its_field_with_what_to_write_instead(text: str, field: str, hint: str) -> None:
+    found = problems(text)
+
+    assert [problem.where for problem in found] == [field]
+    assert hint in found[0].hint
+
+
+EXAMPLE = Path(__file__).parents[3] / "replication.example.yaml"
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(
+        ["[", "*", "a->b", "->", ".*", "us-east", "2026-13-01", "[]", "{}", "on-demand", "identity", "backfill"]
+    ),
+)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_whatever_stands_in_the_place_of_a_value_the_answer_is_a_configuration_or_its_problems(
+    data: st.DataObject,
+) -> None:
+    """No input ends in a traceback, and no problem is without its hint."""
+    written = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    place = written
+    while isinstance(place, dict):
+        key = data.draw(st.sampled_from(sorted(place)))
+        if not isinstance(place[key], dict) or data.draw(st.booleans()):
+            place[key] = data.draw(ANYTHING)
+            break
+        place = place[key]
+
+    found: tuple[Problem, ...] = ()
+    try:
+        load(yaml.safe_dump(written, allow_unicode=True) + "\n", now=NOW)
+    except InvalidConfiguration as exc:
+        found = exc.problems
+
+    assert all(problem.what and problem.hint for problem in found), found
+
+
+@given(text=st.text(max_size=200))
+def test_no_text_ends_in_a_traceback(text: str) -> None:
+    with pytest.raises(InvalidConfiguration):
+        load(f"{text}\n", now=NOW)
+
+
+def test_every_problem_is_told_at_once_in_the_documents_order() -> None:
+    """One mistake a run would be a long night."""
+    found = problems(
+        document(
+            "a->b: {topics: ['['], start: never}",
+            "b->d: {topics: [orders], bogus: 1}",
+            rest="defaults: {delivery: once}",
+        )
+    )
+
+    assert [problem.where for problem in found] == [
+        "flows.a->b.topics[0]",
+        "flows.a->b.start",
+        "flows.b->d",
+        "flows.b->d.bogus",
+        "defaults.delivery",
+    ]
+
+
+def test_a_problem_names_its_line() -> None:
+    text = document("a->b:", "  topics:", "    - orders", "    - '['")
+
+    assert text.splitlines()[10] == "      - '['"
+    assert [problem.line for problem in problems(text)] == [11]
+
+
+def test_what_defaults_say_wrong_is_told_once() -> None:
+    found = problems(
+        document(
+            "a->b: {topics: [orders]}", "a->c: {topics: [orders]}", rest="defaults: {transaction.timeout.ms: 70000}"
+        )
+    )
+
+    assert len({(problem.where, problem.hint) for problem in found}) == len(found) == 1
+
+
+def test_the_error_reads_like_a_letter_to_the_operator() -> None:
+    with pytest.raises(InvalidConfiguration) as caught:
+        load(document("a->b: {topics: [orders], deliver: once}"), now=NOW)
+
+    assert str(caught.value).splitlines() == [
+        "replication.yaml: 1 problem; nothing was created (a retry does not help)",
+        "  line 8, flows.a->b.deliver: there is no such key. What to do: did you mean `delivery`?",
+    ]
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"missing\.yaml: the file cannot be read") as caught:
+        load(tmp_path / "missing.yaml")
+
+    assert "replication.example.yaml" in caught.value.hint

@@ -1,0 +1,681 @@
+"""Groups keep their place on both sides: checkpoints are exact, and offsets move forwards or not at all."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from mirrorless.errors import Retriable
+from mirrorless.groups.checkpoints import GroupOffset
+from mirrorless.mm2.internal_topics import COMPACTED
+from mirrorless.policy import DefaultPolicy
+from mirrorless.ports.groups import OffsetAndMetadata
+from tests.support.chains import MemoryChains, reset, run
+from tests.support.documents import MemoryDocuments
+from tests.support.group_cluster import MARKER, MemoryGroups, TwoClusters, settings
+
+ORDERS, REMOTE = ("orders", 0), ("us-east.orders", 0)
+
+
+def mirrored(*sizes: int, **options: object) -> TwoClusters:
+    """Two clusters with one lane, replicated event by event: a marker after each downstream."""
+    world = TwoClusters(settings(**options))  # type: ignore[arg-type]  # handed through
+    for size in sizes:
+        world.produce(world.lane(), -size)
+        world.replicate(world.lane())
+    return world
+
+
+# Checkpoints
+
+
+def test_a_checkpoint_tells_the_exact_place_on_the_target() -> None:
+    """MM2's testCheckpoint; MM2 says 4 for any group beyond its sync at 3."""
+    world = mirrored(3, 4)
+    world.source.put("shop", ORDERS, 5, "some metadata")
+
+    report = world.act()
+
+    # Three records and a marker, then the fifth record stands at 4 + 2.
+    assert world.checkpoints() == [("shop", "us-east.orders", 0, 5, 6, "some metadata")]
+    assert world.target_topics.created == {"us-east.checkpoints.internal": (1, 2, COMPACTED)}
+    assert report.figures["checkpoints-emitted"] == 1
+    assert world.document("shop").offsets == {"orders": {0: GroupOffset(5, 6, "exact", "some metadata")}}
+
+
+def test_remote_topics_are_named_by_the_policy_and_cycles_are_never_checkpointed() -> None:
+    """MM2's testDownstreamTopicRenaming; a topic that came from the target is not replicated, so nothing is told."""
+    topics = ("orders", "eu-west.orders", "ap-south.orders")
+    world = TwoClusters(settings(topics=topics))
+    world.round.followed.policy = DefaultPolicy()
+    for topic in topics:
+        world.produce(world.lane(topic=topic), -3)
+        world.replicate(world.lane(topic=topic))
+        world.source.put("shop", (topic, 0), 2)
+
+    world.act()
+
+    assert sorted(topic for _, topic, *_ in world.checkpoints()) == ["us-east.ap-south.orders", "us-east.orders"]
+
+
+def test_a_place_without_records_on_the_target_has_no_checkpoint_while_another_has() -> None:
+    """MM2's testNoCheckpointForTopicWithoutOffsetSyncs and testNoCheckpointsIfNoRecordsAreMirrored."""
+    world = mirrored(5)
+    payments = world.lane(topic="payments")
+    world.produce(payments, -5)
+    world.source.put("shop", ORDERS, 5)
+    world.source.put("shop", ("payments", 0), 4)
+
+    world.act()
+    assert [topic for _, topic, *_ in world.checkpoints()] == ["us-east.orders"]
+    assert world.document("shop").readiness == "ahead_of_replication"
+
+    world.replicate(payments)
+    world.act()
+    assert [topic for _, topic, *_ in world.checkpoints()] == ["us-east.orders", "us-east.payments"]
+    assert world.document("shop").readiness == "ready"
+
+
+def test_a_group_that_has_committed_nothing_has_no_checkpoint() -> None:
+    """MM2's testNoCheckpointForTopicWithNullOffsetAndMetadata."""
+    world = mirrored(5)
+    world.source.members.add("shop")
+
+    report = world.act()
+
+    assert world.checkpoints() == []
+    assert report.figures["groups"] == 0
+
+
+def test_nothing_is_said_twice_not_even_by_another_environment() -> None:
+    """MM2's testCheckpointsTaskRestartUsesExistingCheckpoints."""
+    world = mirrored(5, 5)
+    world.source.put("shop", ORDERS, 7)
+    world.act()
+    told, written = list(world.checkpoints()), world.documents.writes
+
+    world.act()
+    world.restart()
+    world.act()
+
+    assert world.checkpoints() == told
+    assert world.documents.writes == written
+
+
+def test_a_rewind_by_one_is_told() -> None:
+    """MM2's testCheckpointRecordsMonotonicIfStoreRewinds: only the group itself makes its checkpoint go down."""
+    world = mirrored(5, 5)
+    for upstream in (7, 6, 6, 8):
+        world.source.put("shop", ORDERS, upstream)
+        world.act()
+
+    assert [(up, down) for _, _, _, up, down, _ in world.checkpoints()] == [(7, 8), (6, 7), (8, 9)]
+
+
+def test_changed_metadata_is_told() -> None:
+    world = mirrored(5)
+    for metadata in ("one", "two"):
+        world.source.put("shop", ORDERS, 3, metadata)
+        world.act()
+
+    assert [metadata for *_, metadata in world.checkpoints()] == ["one", "two"]
+
+
+def test_without_its_memory_a_round_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MM2's testCheckpointStoreInitialized and testReadCheckpointsTopicError: here the round fails, loudly."""
+    world = mirrored(5)
+    world.source.put("shop", ORDERS, 3)
+
+    def fail(*_: object) -> dict[str, bytes]:
+        raise Retriable("no answer")
+
+    monkeypatch.setattr(MemoryDocuments, "read", fail)
+    with pytest.raises(Retriable):
+        world.act()
+
+    assert world.target_topics.written == []
+
+
+def test_a_group_on_an_empty_partition_goes_on_at_its_beginning() -> None:
+    """MM2's testReplicationWithEmptyPartition."""
+    world = mirrored(5, sync=3)
+    empty = world.lane(partition=1)
+    world.source_log(empty), world.target_log(empty)
+    world.source.put("shop", ORDERS, 5)
+    world.source.put("shop", ("orders", 1), 0)
+
+    world.act()
+
+    assert world.target.offsets["shop"] == {REMOTE: OffsetAndMetadata(5), ("us-east.orders", 1): OffsetAndMetadata(0)}
+    assert world.document("shop").readiness == "ready"
+
+    world.produce(empty, -3)
+    world.replicate(empty)
+    assert world.act().figures["offsets-committed"] == 0
+    assert world.read(world.target, "shop", empty) == world.source_log(empty)
+
+
+def test_a_place_before_the_map_is_never_given_a_place() -> None:
+    """Whatever stands there now lies after records that the group has not read."""
+    world = TwoClusters(settings(sync=3))
+    world.chains.prepare([run(40, 50, (40, 10, 10))])
+    world.source.put("shop", ORDERS, 20)
+
+    world.act()
+
+    assert world.checkpoints() == []
+    assert world.target.commits == []
+    assert world.document("shop").readiness == "before_map"
+
+
+@pytest.mark.parametrize(("start", "readiness"), [("latest", "before_map"), ("earliest", "ready")])
+def test_a_group_before_the_place_where_a_flow_began_is_told_so(start: str, readiness: str) -> None:
+    """A flow that begins at the latest record leaves records out; one that takes all has only lost what is gone."""
+    world = TwoClusters(settings(sync=3, start=start))
+    world.chains.prepare([run(0, 50, (40, 10, 10))])
+    world.source.put("shop", ORDERS, 20)
+
+    world.act()
+
+    assert world.document("shop").readiness == readiness
+    assert bool(world.target.commits) == (readiness == "ready")
+
+
+def test_a_partition_is_not_empty_where_a_flow_leaves_records_out() -> None:
+    world = TwoClusters(settings(sync=3, start="latest"))
+    world.produce(world.lane(), -5)
+    world.target_log(world.lane())
+    world.source.put("shop", ORDERS, 0)
+
+    world.act()
+
+    assert (world.target.commits, world.checkpoints()) == ([], [])
+    assert world.document("shop").readiness == "ahead_of_replication"
+
+
+def test_what_nobody_asked_to_follow_is_left_alone() -> None:
+    world = mirrored(5, groups=("shop", "mirrorless.*"), sync=3)
+    for group in ("shop", "console-consumer-17", "billing", "mirrorless.us-east.eu-west.orders"):
+        world.source.put(group, ORDERS, 3)
+    world.source.put("shop", ("unrelated", 0), 3)
+
+    world.act()
+
+    assert [group for group, *_ in world.checkpoints()] == ["shop"]
+    assert world.target.offsets.keys() == {"shop"}
+
+
+# Group offsets
+
+
+def test_a_sleeping_group_gets_its_offset_where_it_has_none_or_a_lower_one() -> None:
+    """MM2's testSyncOffset and testSyncOffsetForTargetGroupWithNullOffsetAndMetadata."""
+    world = mirrored(5, 5, sync=3)
+    for group, there in (("lower", 3), ("equal", 8), ("higher", 10), ("none", None)):
+        world.source.put(group, ORDERS, 7)
+        if there is not None:
+            world.target.put(group, REMOTE, there)
+
+    world.act()
+
+    assert world.target.commits == [("lower", REMOTE, 3, 8), ("none", REMOTE, None, 8)]
+
+
+def test_nothing_is_committed_unless_asked_for() -> None:
+    world = mirrored(5)
+    world.source.put("shop", ORDERS, 3)
+    world.act()
+
+    assert world.target.commits == []
+    assert world.document("shop").by == "checkpoint"
+
+
+def test_a_group_with_members_is_only_followed() -> None:
+    world = mirrored(5, 5, sync=3)
+    world.source.put("shop", ORDERS, 7)
+    world.target.put("shop", REMOTE, 2)
+    world.target.members.add("shop")
+
+    world.act()
+    assert world.target.commits == []
+    assert world.document("shop").readiness == "active_on_target"
+
+    world.target.members.clear()
+    world.act()
+    assert world.target.commits == [("shop", REMOTE, 2, 8)]
+    assert world.document("shop").readiness == "ready"
+
+
+def test_a_group_that_has_just_come_and_committed_nothing_lives_there_too() -> None:
+    world = mirrored(5, sync=3)
+    world.source.put("shop", ORDERS, 3)
+    world.target.members.add("shop")
+
+    world.act()
+
+    assert world.target.commits == []
+    assert world.document("shop").readiness == "active_on_target"
+
+
+def test_a_group_that_wakes_up_in_the_last_moment_is_no_error() -> None:
+    """The broker refuses; so it lives there, and that is all there is to say."""
+    world = mirrored(5, sync=3)
+    world.source.put("shop", ORDERS, 3)
+    world.target.put("shop", REMOTE, 1)
+    states = world.target.states
+    world.target.states = lambda groups, deadline: dict.fromkeys(states(groups, deadline), "empty")  # type: ignore[method-assign]  # a view that is out of date
+    world.target.members.add("shop")
+
+    report = world.act()
+
+    assert report.troubles == []
+    assert world.document("shop").readiness == "active_on_target"
+
+
+def test_a_group_that_read_on_meanwhile_is_not_moved_back() -> None:
+    """It woke up, read on and fell asleep between two looks of ours; MM2 would rewind it."""
+    world = mirrored(5, 5, sync=3)
+    world.source.put("shop", ORDERS, 5)
+    world.target.put("shop", REMOTE, 2)
+    states = world.target.states
+
+    def late(groups: object, deadline: object) -> object:
+        world.target.put("shop", REMOTE, 9)
+        return states(groups, deadline)  # type: ignore[arg-type]  # handed through
+
+    world.target.states = late  # type: ignore[method-assign, assignment]  # something happens in between
+    world.act()
+
+    assert world.target.commits == []
+    assert world.target.offsets["shop"][REMOTE].offset == 9
+
+
+def test_a_group_that_does_not_tell_what_it_has_is_not_written_over() -> None:
+    world = mirrored(5, sync=3)
+    world.source.put("shop", ORDERS, 5)
+    world.target.put("shop", REMOTE, 9)
+    world.target.mute.add("shop")
+
+    report = world.act()
+
+    assert world.target.commits == []
+    assert report.troubles == ["eu-west: the commits of group shop cannot be read now"]
+
+
+def test_an_operators_rewind_on_the_target_is_not_undone() -> None:
+    """The group sleeps on both sides, and somebody wants its records processed again over there."""
+    world = mirrored(5, 5, sync=3, reverse=True)
+    world.source.put("shop", ORDERS, 7)
+    world.act()
+    world.target.put("shop", REMOTE, 0)
+
+    for _ in range(3):
+        world.act()
+    assert world.target.offsets["shop"][REMOTE].offset == 0
+    assert world.source.commits == []
+
+    world.source.put("shop", ORDERS, 8)
+    world.act()
+    assert world.target.offsets["shop"][REMOTE].offset == 9
+
+
+def test_an_operators_rewind_on_the_source_is_not_undone_by_the_way_back() -> None:
+    world = mirrored(5, 5, sync=3, reverse=True)
+    world.source.put("shop", ORDERS, 7)
+    world.act()
+    world.source.put("shop", ORDERS, 1)
+
+    for _ in range(3):
+        world.act()
+
+    assert world.source.offsets["shop"][ORDERS].offset == 1
+    assert world.target.offsets["shop"][REMOTE].offset == 8
+
+
+def test_a_rewind_survives_a_crash_right_after_the_commit() -> None:
+    """What is committed has been marked before, so a successor does not take it for the group's own news."""
+    world = mirrored(5, 5, sync=3, reverse=True)
+    world.source.put("shop", ORDERS, 7)
+    commit = world.target.commit
+
+    def crash(*arguments: object) -> None:
+        commit(*arguments)  # type: ignore[arg-type]  # handed through
+        raise KeyboardInterrupt
+
+    world.target.commit = crash  # type: ignore[method-assign, assignment]  # the environment dies
+    with pytest.raises(KeyboardInterrupt):
+        world.act()
+    world.target.commit = commit  # type: ignore[method-assign]  # its successor lives
+    world.source.put("shop", ORDERS, 2)
+    world.restart()
+    world.act()
+    world.act()
+
+    assert world.source.offsets["shop"][ORDERS].offset == 2
+
+
+# The way back
+
+
+def test_a_group_of_the_target_returns_to_exactly_where_it_is() -> None:
+    world = mirrored(5, 5, sync=3, reverse=True)
+    world.target.put("shop", REMOTE, 9, "by hand")
+
+    world.act()
+
+    assert world.source.offsets["shop"] == {ORDERS: OffsetAndMetadata(8, "by hand")}
+    assert world.checkpoints_back() == [("shop", "orders", 0, 9, 8, "by hand")]
+    assert world.document("shop", "reverse").offsets == {"orders": {0: GroupOffset(8, 9, "exact", "by hand")}}
+
+
+def test_a_consumer_behind_the_last_marker_is_exactly_at_the_end() -> None:
+    world = mirrored(5)
+    world.target.put("shop", REMOTE, 6)
+
+    world.act()
+
+    assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(5, 6, "exact")
+
+
+def test_behind_a_run_in_doubt_nobody_says_exact() -> None:
+    """Its records are visible and were read; until the run is confirmed the map cannot say where they came from."""
+    world = mirrored(5)
+    world.produce(world.lane(), -5)
+    world.replicate(world.lane(), prepared=True)
+    world.target.put("shop", REMOTE, 12)
+
+    world.act()
+    assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(5, 12, "ahead_of_replication")
+
+    world.chains.confirm([link for link in world.chains.of(world.lane()) if link.position == 5])  # type: ignore[misc]  # a run
+    world.act()
+    assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(10, 12, "exact")
+
+
+def test_without_transactions_the_stable_end_proves_nothing() -> None:
+    world = mirrored(5, delivery="at_least_once")
+    world.target.put("shop", REMOTE, 6)
+
+    world.act()
+
+    assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(5, 6, "ahead_of_replication")
+
+
+def test_nothing_is_written_to_the_source_unless_asked_for() -> None:
+    world = mirrored(5, 5, sync=3)
+    world.target.put("shop", REMOTE, 9)
+    world.source.put("shop", ORDERS, 2)
+    world.act()
+
+    assert (world.source.commits, world.source_topics.written, world.source_topics.created) == ([], [], {})
+
+
+def test_the_way_back_is_told_once_it_is_switched_on() -> None:
+    world = mirrored(5, 5)
+    world.target.put("shop", REMOTE, 9)
+    world.act()
+    world.settings = settings(sync=3, reverse=True)
+    world.restart()
+
+    world.act()
+
+    assert world.checkpoints_back() == [("shop", "orders", 0, 9, 8, "")]
+    assert world.source.offsets["shop"] == {ORDERS: OffsetAndMetadata(8)}
+
+
+def test_the_two_directions_do_not_answer_each_other() -> None:
+    """An offset in a gap translates to the next record, and that one translates back to a higher offset."""
+    world = TwoClusters(settings(sync=3, reverse=True))
+    world.produce(world.lane(), 3, 3)
+    world.replicate(world.lane())
+    world.source.put("shop", ORDERS, 3)  # on the marker between the two transactions
+
+    world.act()
+    writes = world.documents.writes
+    for _ in range(5):
+        world.act()
+
+    assert world.target.commits == [("shop", REMOTE, None, 3)]
+    assert world.source.commits == []
+    assert world.documents.writes <= writes + 2  # the way back sees the group once
+
+
+# A cluster that is gone
+
+
+def test_groups_go_on_moving_over_while_the_source_is_gone() -> None:
+    """What was known last of the source still holds: the group gets its place on the target."""
+    world = mirrored(5, 5, sync=3, reverse=True)
+    world.source.put("shop", ORDERS, 12)
+    world.produce(world.lane(), -5)
+    world.target.members.add("shop")
+    world.act()
+    world.replicate(world.lane())
+    world.source.silent = world.source_topics.silent = True
+    world.target.members.clear()
+
+    report = world.act()
+
+    assert world.target.offsets["shop"] == {REMOTE: OffsetAndMetadata(14)}
+    assert "the groups of us-east cannot be read" in report.troubles[0]
+    assert world.document("shop").readiness == "ready"
+
+
+def test_what_the_source_missed_it_gets_when_it_is_back() -> None:
+    world = mirrored(5, 5, sync=3, reverse=True)
+    world.source.silent = world.source_topics.silent = True
+    world.target.put("shop", REMOTE, 9)
+    world.act()
+    world.source.silent = world.source_topics.silent = False
+
+    world.now += 60_000
+    world.act()
+
+    assert world.source.offsets["shop"] == {ORDERS: OffsetAndMetadata(8)}
+    assert world.checkpoints_back() == [("shop", "orders", 0, 9, 8, "")]
+
+
+def test_checkpoints_that_could_not_be_written_are_written_later() -> None:
+    world = mirrored(5, sync=3)
+    world.source.put("shop", ORDERS, 3)
+    world.target_topics.refuses = True
+    report = world.act()
+    assert "1 checkpoints wait" in report.troubles[0]
+    assert world.target.offsets["shop"] == {REMOTE: OffsetAndMetadata(3)}
+
+    world.target_topics.refuses = False
+    world.act()
+
+    assert world.checkpoints() == [("shop", "us-east.orders", 0, 3, 3, "")]
+
+
+def test_a_silent_target_fails_the_round() -> None:
+    world = mirrored(5)
+    world.target.silent = True
+    with pytest.raises(Retriable):
+        world.act()
+
+
+# Readiness
+
+
+def test_a_group_behind_the_sources_last_marker_is_not_ahead() -> None:
+    """No event brings the marker, so the position stays before it; once both rest, a look at the source tells."""
+    world = mirrored(5, sync=3)
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    world.produce(world.lane(), 0)
+    world.source.put("shop", ORDERS, 6)
+    world.act()
+    assert world.document("shop").readiness == "ahead_of_replication"
+
+    for _ in range(4):
+        world.act()
+    assert world.document("shop").readiness == "ready"
+    assert world.source_topics.looks == 1
+
+    writes = world.documents.writes
+    world.restart()
+    world.act()
+    assert world.documents.writes == writes
+
+
+def test_a_look_that_finds_a_record_is_not_repeated_until_the_lane_moves() -> None:
+    world = mirrored(5)
+    world.produce(world.lane(), 2, 2)
+    world.source.put("shop", ORDERS, 8)
+    for _ in range(4):
+        world.act()
+    assert (world.document("shop").readiness, world.source_topics.looks) == ("ahead_of_replication", 1)
+
+    world.replicate(world.lane(), 2)
+    for _ in range(4):
+        world.act()
+
+    assert (world.document("shop").readiness, world.source_topics.looks) == ("ready", 2)
+
+
+def test_reread_counts_records_and_not_offsets() -> None:
+    """Three events of 5 leave a marker each downstream; from offset 2 to the end there are 13 records, not 16."""
+    world = mirrored(5, 5, 5)
+    world.source.put("shop", ORDERS, 15)
+    world.target.put("shop", REMOTE, 2)
+    report = world.act()
+
+    assert (world.document("shop").readiness, world.document("shop").reread) == ("behind", 13)
+    assert (report.figures["groups-not-ready"], report.figures["reread-records-max"]) == (1, 13)
+
+    world.produce(world.lane(), -4)
+    world.replicate(world.lane())
+    world.source.put("shop", ORDERS, 18)
+    world.act()
+    assert world.document("shop").reread == 16
+
+    world.target.put("shop", REMOTE, 4)
+    world.act()
+    assert world.document("shop").reread == 14
+
+
+def test_a_group_ahead_of_the_replication_would_read_that_again_and_skip_nothing() -> None:
+    world = mirrored(5, sync=3)
+    world.produce(world.lane(), -10)
+    world.source.put("shop", ORDERS, 12)
+
+    world.act()
+
+    document = world.document("shop")
+    assert (document.readiness, document.ahead, document.reread) == ("ahead_of_replication", 7, 0)
+    assert world.target.offsets["shop"] == {REMOTE: OffsetAndMetadata(5)}
+
+
+def test_a_document_outlives_its_group_for_a_week() -> None:
+    world = mirrored(5)
+    world.source.put("shop", ORDERS, 3)
+    world.act()
+    world.source.offsets.clear()
+    world.act()
+    assert len(world.documents.documents) == 1
+
+    world.now += 8 * 86_400_000
+    world.act()
+
+    assert world.documents.documents == {}
+
+
+def test_a_round_with_nothing_new_reads_no_chain_and_writes_nothing() -> None:
+    world = mirrored(5, 5, sync=3, reverse=True)
+    for number in range(10):
+        world.source.put(f"group-{number}", ORDERS, number)
+    for _ in range(3):
+        world.act()
+    writes, commits = world.documents.writes, len(world.target.commits)
+    calls: list[str] = []
+    world.round.offsets.chains = _Counting(world.chains, calls)  # type: ignore[assignment]  # a proxy
+
+    world.act()
+
+    assert calls == []
+    assert (world.documents.writes, len(world.target.commits)) == (writes, commits)
+
+
+class _Counting:
+    """Chains that note who reads them."""
+
+    def __init__(self, chains: MemoryChains, calls: list[str]) -> None:
+        self._chains, self._calls = chains, calls
+
+    def __getattr__(self, name: str) -> object:
+        self._calls.append(name)
+        return getattr(self._chains, name)
+
+
+def test_after_a_reset_groups_are_looked_at_anew_within_a_minute() -> None:
+    world = mirrored(5)
+    world.source.put("shop", ORDERS, 3)
+    world.act()
+    world.chains.reset(reset(5, 0))
+
+    world.now += 60_000
+    world.act()
+
+    assert world.document("shop").readiness == "ahead_of_replication"
+
+
+# There and back, three times
+
+
+@dataclass
+class Travels:
+    """One group, `shop`, that moves between the clusters at random moments of a flow that is at work."""
+
+    chance: random.Random
+    world: TwoClusters = field(default_factory=lambda: TwoClusters(settings(sync=3, reverse=True)))
+    read: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lanes = [self.world.lane(partition) for partition in range(3)]
+
+    def stay(self, side: MemoryGroups) -> None:
+        """Read for a while on one side, among gaps, aborted attempts, rounds, and environments that die."""
+        chance, world = self.chance, self.world
+        for _ in range(chance.randint(1, 5)):
+            side.members.add("shop")
+            for lane in self.lanes:
+                world.produce(lane, *(chance.choice([0, 1, 3, -1, -4]) for _ in range(chance.randint(0, 3))))
+                world.replicate(lane, chance.choice([None, 1, 2]), aborted=chance.choice([0, 0, 2]))
+                limit, past = chance.choice([None, 0, 1, 2]), chance.random() < 0.7
+                self.read += world.read(side, "shop", lane, limit, past=past)
+            if chance.random() < 0.5:
+                world.act()
+            if chance.random() < 0.2:
+                world.restart()
+        side.members.clear()
+
+    def move(self) -> None:
+        """The application is stopped, what is under way arrives, and a round or more carry the group over."""
+        for lane in self.lanes:
+            self.world.replicate(lane)
+        for _ in range(self.chance.randint(1, 3)):
+            self.world.act()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_group_that_fails_over_and_back_three_times_reads_every_record_once(seed: int) -> None:
+    """Never backwards, nothing twice, nothing skipped."""
+    travels = Travels(random.Random(seed))  # noqa: S311  no secret: a schedule that can be replayed
+    world = travels.world
+
+    for _ in range(3):
+        travels.stay(world.source)
+        travels.move()
+        travels.stay(world.target)
+        travels.move()
+    travels.stay(world.source)
+    for lane in travels.lanes:
+        travels.read += world.read(world.source, "shop", lane)
+
+    produced = [record for lane in travels.lanes for record in world.source_log(lane) if record != MARKER]
+    assert sorted(travels.read) == sorted(produced)
+    assert all(before is None or before < after for _, _, before, after in world.source.commits + world.target.commits)

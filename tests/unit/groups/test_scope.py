@@ -1,0 +1,62 @@
+"""Which places of a group belong to a flow, read from either side."""
+
+from __future__ import annotations
+
+import msgspec
+
+from mirrorless.lane import Lane
+from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.scheduled.scope import FlowScope
+from mirrorless.scheduled.settings import ControlSettings
+from tests.support.chains import FLOW
+from tests.support.group_cluster import settings
+
+AT = OffsetAndMetadata(7)
+
+
+def identity() -> ControlSettings:
+    """The same flow, under names that stay."""
+    known = settings()
+    return msgspec.structs.replace(known, flow=msgspec.structs.replace(known.flow, policy="identity"))
+
+
+def test_places_of_the_source_are_those_that_are_replicated() -> None:
+    committed = {("orders", 3): AT, ("unrelated", 0): AT, ("us-east.orders", 0): AT, ("heartbeats", 0): AT}
+
+    assert FlowScope.of(settings()).on_source(committed) == {
+        Lane(FLOW, "orders", 3): AT,
+        Lane(FLOW, "heartbeats", 0): AT,
+    }
+
+
+def test_places_of_the_target_are_those_that_this_flow_has_made() -> None:
+    """A topic of the same name that was born there, or that came from elsewhere, is another one."""
+    committed = {
+        ("us-east.orders", 3): AT,
+        ("orders", 3): AT,
+        ("ap-south.orders", 3): AT,
+        ("us-east.unrelated", 0): AT,
+        ("us-east.heartbeats", 0): AT,
+        ("us-east.eu-west.orders", 0): AT,
+    }
+
+    assert FlowScope.of(settings()).on_target(committed) == {
+        Lane(FLOW, "orders", 3): AT,
+        Lane(FLOW, "heartbeats", 0): AT,
+    }
+
+
+def test_under_the_identity_policy_the_names_are_the_same_on_both_sides() -> None:
+    followed = FlowScope.of(identity())
+    committed = {("orders", 3): AT, ("unrelated", 0): AT}
+
+    assert followed.on_source(committed) == followed.on_target(committed) == {Lane(FLOW, "orders", 3): AT}
+    assert followed.place_on_target(Lane(FLOW, "orders", 3)) == ("orders", 3)
+
+
+def test_groups_of_mappings_are_never_followed() -> None:
+    followed = FlowScope.of(settings())
+
+    assert followed.group("shop")
+    assert not followed.group("mirrorless.us-east.eu-west.orders")
+    assert not followed.group("console-consumer-17")

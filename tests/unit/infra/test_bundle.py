@@ -1,0 +1,319 @@
+"""A bundle is the function, our package and the locked wheels, the same bytes whoever builds it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from aws_cdk import FileSystem
+
+from infra.packaging import bundle, wheels
+
+LOCKS = [bundle.LOCK, bundle.REPOSITORY / "lab" / "requirements-runtime.txt"]
+ROOT = bundle.REPOSITORY
+PYTHON = wheels.running_python()
+
+
+@pytest.fixture
+def functions(tmp_path: Path) -> Path:
+    folder = tmp_path / "functions"
+    folder.mkdir()
+    (folder / "forward.py").write_text("import library\nfrom mirrorless import lane\n")
+    return folder
+
+
+@pytest.fixture
+def dependencies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two small libraries in the place of 25 MB of wheels, and a package that nobody edits meanwhile."""
+    package = shutil.copytree(bundle.PACKAGE, tmp_path / "mirrorless")
+    monkeypatch.setattr(bundle, "PACKAGE", package)
+    folder = tmp_path / "deps-0"
+    for name in ("library", "unneeded"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "__init__.py").write_text("answer = 42\n")
+        notes = folder / f"{name}-1.dist-info"
+        notes.mkdir()
+        (notes / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (notes / "top_level.txt").write_text(f"{name}\n")
+    monkeypatch.setattr(wheels, "install", lambda *_, **__: folder)
+    return folder
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_a_lock_pins_every_wheel_by_hash_and_names_no_registry(lock: Path) -> None:
+    """A host in it would tie every builder to it; a wheel without a hash could be anybody's."""
+    text = lock.read_text()
+
+    assert "://" not in text
+    assert not re.search(r"^--", text, re.MULTILINE)
+    entries = re.split(r"\n(?=[a-z])", text)
+    assert all("==" in entry and "--hash=sha256:" in entry for entry in entries)
+
+
+@pytest.mark.usefixtures("dependencies")
+def test_a_bundle_is_the_same_bytes_whatever_the_builders_umask(functions: Path, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        one = bundle.build("forward", out=tmp_path / "one", functions=functions)
+    finally:
+        os.umask(before)
+    two = bundle.build("forward", out=tmp_path / "two", functions=functions)
+
+    assert one.name == two.name
+    assert wheels.tree_hash(one) == wheels.tree_hash(two)
+    assert {path.stat().st_mode & 0o777 for path in wheels.files(one)} == {0o644}
+    assert {path.stat().st_mode & 0o777 for path in one.rglob("*") if path.is_dir()} == {0o755}
+
+
+@pytest.mark.usefixtures("dependencies")
+def test_a_bundle_holds_what_the_function_imports_and_nothing_else(functions: Path, tmp_path: Path) -> None:
+    built = bundle.build("forward", out=tmp_path / "out", functions=functions)
+
+    files = {path.relative_to(built).as_posix() for path in wheels.files(built)}
+    assert {file for file in files if "__pycache__" not in file} == {
+        "forward.py",
+        "library-1.dist-info/METADATA",
+        "library-1.dist-info/top_level.txt",
+        "library/__init__.py",
+        "mirrorless/__init__.py",
+        "mirrorless/lane.py",
+    }
+    assert f"mirrorless/__pycache__/lane.{sys.implementation.cache_tag}.pyc" in files
+
+
+def test_an_import_that_no_bundle_carries_is_refused_with_the_module_that_wants_it(functions: Path) -> None:
+    """Reading replication.yaml takes pydantic and YAML, 8 MB that no function needs."""
+    (functions / "forward.py").write_text("def handler(event, context):\n    from mirrorless import config\n")
+
+    with pytest.raises(wheels.BuildError, match=r"mirrorless\.config\S*: imports (pydantic|yaml), which no"):
+        bundle.build("forward", functions=functions)
+
+
+@pytest.mark.usefixtures("dependencies")
+def test_a_bundle_for_lambda_holds_no_byte_code_of_whoever_built_it(functions: Path, tmp_path: Path) -> None:
+    """Another Python on the builder's machine must not make another asset."""
+    built = bundle.build("forward", platform="manylinux arm64", out=tmp_path / "out", functions=functions)
+
+    assert not [path for path in wheels.files(built) if path.suffix == ".pyc"]
+
+
+@pytest.mark.usefixtures("dependencies")
+def test_a_folder_that_nobody_asked_for_in_a_month_is_removed_when_another_is_built(
+    functions: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    used, forgotten = (out / f"forward-{digit * 16}" for digit in "ab")
+    foreign = out / "photographs"
+    for folder in (used, forgotten, foreign):
+        folder.mkdir(parents=True)
+        os.utime(folder, (0, 0))
+    assert wheels.once(used, lambda _: pytest.fail("it is there")) == used
+
+    bundle.build("forward", out=out, functions=functions)
+
+    assert used.is_dir()
+    assert foreign.is_dir()
+    assert not forgotten.exists()
+    assert not list(out.glob(".*"))
+
+
+@pytest.mark.usefixtures("dependencies")
+def test_a_changed_source_makes_another_bundle_and_an_unchanged_one_does_not(functions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = bundle.build("forward", out=out, functions=functions)
+    again = bundle.build("forward", out=out, functions=functions)
+    (functions / "forward.py").write_text("import library\n")
+    changed = bundle.build("forward", out=out, functions=functions)
+
+    assert again == first
+    assert changed != first
+    assert (first / "forward.py").read_text() != "import library\n"
+
+
+def test_a_function_that_is_not_there_is_an_error_that_names_the_others(functions: Path, tmp_path: Path) -> None:
+    with pytest.raises(wheels.BuildError, match=r"refresh: there is no such function.*forward"):
+        bundle.build("refresh", out=tmp_path, functions=functions)
+
+
+def test_a_local_folder_for_another_python_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(wheels.BuildError, match=r"Python 3\.99"):
+        wheels.install(bundle.LOCK, python="3.99", platform="local", cache=tmp_path)
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_tree_hash_knows_names_contents_and_executable_bits(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_text("1")
+    seen = {wheels.tree_hash(tmp_path)}
+
+    file.write_text("2")
+    seen.add(wheels.tree_hash(tmp_path))
+    file.chmod(0o755)
+    seen.add(wheels.tree_hash(tmp_path))
+    file.rename(tmp_path / "b")
+    seen.add(wheels.tree_hash(tmp_path))
+
+    assert len(seen) == 4
+
+
+def test_a_folder_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "half").touch()
+        raise RuntimeError("no network")
+
+    with pytest.raises(RuntimeError):
+        wheels.once(tmp_path / "deps", fill)
+
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="session")
+def installed() -> Path:
+    """The real dependencies, installed once into the cache that the lab uses too."""
+    return wheels.install(bundle.LOCK, python=PYTHON, platform="local")
+
+
+def test_what_was_pruned_is_not_missed(installed: Path) -> None:
+    """Everything that our functions import, and every AWS client that they make, without a virtual environment."""
+    program = """
+import aws_lambda_powertools.metrics, aws_lambda_powertools.logging, aws_lambda_powertools.utilities.parameters
+import boto3, confluent_kafka, confluent_kafka.admin, msgspec.json, sys
+for service in ("dynamodb", "lambda", "secretsmanager", "sts"):
+    boto3.client(service, region_name="eu-west-1")
+print(confluent_kafka.__file__)
+"""
+    interpreter = Path(sys.base_prefix, "bin", f"python{PYTHON}")
+
+    done = subprocess.run(
+        [interpreter, "-S", "-s", "-c", program],
+        env={"PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stderr == ""
+    assert done.stdout.startswith(str(installed))
+
+
+def test_dependencies_stay_below_what_a_cold_start_can_bear(installed: Path, tmp_path: Path) -> None:
+    """35 MB of AWS service models would be three quarters of it; a scanner still finds what is inside."""
+    assert sum(path.stat().st_size for path in wheels.files(installed)) < 40_000_000
+    services = {path.name for path in (installed / "botocore" / "data").iterdir() if path.is_dir()}
+    assert services == {"dynamodb", "lambda", "secretsmanager", "sts"}
+    assert (installed / "confluent_kafka-2.16.1.dist-info" / "METADATA").is_file()
+    assert not [path for path in wheels.files(installed) if path.name in {"RECORD", "INSTALLER"}]
+    with zipfile.ZipFile(tmp_path / "zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in wheels.files(installed):
+            packed.write(path)
+    assert (tmp_path / "zip").stat().st_size < 15_000_000
+
+
+ALONE = """
+import dis, importlib, sys, types
+bundle, *modules = sys.argv[1:]
+sys.path[:] = [path for path in sys.path if "site-packages" not in path and "dist-packages" not in path] + [bundle]
+
+def names(code, package):
+    # What functions import when they run; no `if TYPE_CHECKING` stands in one.
+    stack = list(dis.get_instructions(code))
+    for at, each in enumerate(stack):
+        if each.opname == "IMPORT_NAME":
+            level, wanted = stack[at - 2].argval, stack[at - 1].argval or ()
+            yield importlib.util.resolve_name("." * level + each.argval, package), wanted
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from names(constant, package)
+
+for module in modules:
+    loaded = importlib.import_module(module)
+    assert loaded.__file__.startswith(bundle), loaded.__file__
+    top = compile(open(loaded.__file__, "rb").read(), loaded.__file__, "exec")
+    late = [code for code in top.co_consts if isinstance(code, types.CodeType)]
+    for name, wanted in [found for code in late for found in names(code, loaded.__spec__.parent)]:
+        if name.startswith("awslambdaric"):
+            continue  # the runtime's own, and its absence is caught
+        holder = importlib.import_module(name)
+        for attribute in wanted:
+            hasattr(holder, attribute) or importlib.import_module(f"{name}.{attribute}")
+        print(module, name)
+"""
+
+
+@pytest.mark.parametrize("function", bundle.names())
+def test_every_import_of_a_function_early_or_late_finds_its_module_in_the_bundle_alone(function: str) -> None:
+    """A late import that was left out would fail at night: so the byte code is asked, not the tracer again."""
+    built = bundle.build(function)
+    modules = [
+        ".".join(path.relative_to(built).with_suffix("").parts).removesuffix(".__init__")
+        for path in wheels.files(built / "mirrorless")
+        if path.suffix == ".py"
+    ]
+
+    # The function itself would look for its flow; its module is compiled, and its imports are the package's.
+    done = subprocess.run(
+        [Path(sys.base_prefix, "bin", f"python{PYTHON}"), "-I", "-B", "-c", ALONE, str(built), *modules],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stderr == ""
+    if "mirrorless.adapters.kafka.client" in modules:
+        assert "mirrorless.adapters.kafka.client botocore.session" in done.stdout  # the latest import that we know of
+    assert not [name for name in modules if name.startswith("mirrorless.config")]
+
+
+def test_a_function_that_speaks_to_no_cluster_does_not_carry_kafkas_client() -> None:
+    """Two thirds of the others' weight."""
+    tops = {path.name for path in bundle.build("remove_mappings").iterdir()}
+
+    assert {"boto3", "msgspec"} <= tops
+    assert not {name for name in tops if name.startswith("confluent_kafka")}
+
+
+MACHINES = {"manylinux arm64": 0xB7, "manylinux x86_64": 0x3E}
+
+
+@pytest.mark.parametrize("platform", MACHINES)
+@pytest.mark.parametrize("function", bundle.names())
+def test_a_bundle_for_lambda_holds_machine_code_of_its_architecture_only(
+    function: str, platform: wheels.Platform
+) -> None:
+    """ELF says its machine in two bytes at 18: 183 is AArch64, 62 is x86-64."""
+    built = bundle.build(function, platform=platform)
+
+    contents = (path.read_bytes() for path in wheels.files(built))
+    machines = {int.from_bytes(code[18:20], "little") for code in contents if code[:4] == b"\x7fELF"}
+    assert machines == {MACHINES[platform]}
+
+
+@pytest.mark.parametrize("platform", MACHINES)
+def test_a_bundle_built_anew_elsewhere_by_somebody_else_is_the_same_bytes_and_the_same_asset(
+    platform: wheels.Platform, tmp_path: Path
+) -> None:
+    """Another folder, umask, hash seed, time zone and language; installed again, wheel by wheel."""
+    here = bundle.build("forward", platform=platform)
+    program = "import os, sys; os.umask(0o077); from infra import bundle; from pathlib import Path; "
+    program += f"print(bundle.build('forward', platform={platform!r}, out=Path(sys.argv[1])))"
+    elsewhere = {"PYTHONHASHSEED": "7", "TZ": "Asia/Kathmandu", "LC_ALL": "tr_TR.UTF-8", "SOURCE_DATE_EPOCH": "1"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "away")],
+        env={**os.environ, **elsewhere, "PYTHONPATH": os.pathsep.join(map(str, (bundle.PACKAGE.parent, ROOT)))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    there = Path(done.stdout.strip())
+    assert there.name == here.name
+    assert wheels.tree_hash(there) == wheels.tree_hash(here)
+    assert FileSystem.fingerprint(str(there)) == FileSystem.fingerprint(str(here))

@@ -1,0 +1,143 @@
+"""A heartbeat on each side, whatever the other side does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.mm2.heartbeats import Heartbeats
+from mirrorless.mm2.internal_records import Heartbeat
+from mirrorless.mm2.internal_topics import ALONE_MS, COMPACTED, Patience, within
+from mirrorless.scheduled.runner import Report
+from tests.support.chains import FLOW
+from tests.support.group_cluster import MemoryTopics
+
+
+@dataclass
+class Beating:
+    """A flow with heartbeats on both sides."""
+
+    source: MemoryTopics = field(default_factory=MemoryTopics)
+    target: MemoryTopics = field(default_factory=MemoryTopics)
+    on_source: bool = True
+    now: int = 1_763_686_800_123
+
+    def __post_init__(self) -> None:
+        self.task = Heartbeats(
+            flow=FLOW,
+            source=self.source if self.on_source else None,
+            target=self.target,
+            replication_factor=3,
+            clock=lambda: self.now,
+        )
+
+    def beat(self) -> Report:
+        """One round, a second after the one before."""
+        self.now += 1_000
+        report = Report()
+        self.task.act(report, lambda: 60.0)
+        return report
+
+
+def beats(topics: MemoryTopics) -> list[tuple[str, str, int, int]]:
+    """Source, target, the value's timestamp and the record's."""
+    found = []
+    for topic, key, value, timestamp in topics.written:
+        beat = Heartbeat.decode(key, value)
+        assert topic == "heartbeats"
+        found.append((beat.source, beat.target, beat.timestamp, timestamp))
+    return found
+
+
+def test_each_side_hears_from_the_other() -> None:
+    flow = Beating()
+    for _ in range(2):
+        assert flow.beat().figures == {"heartbeats-emitted": 2}
+
+    first, second = 1_763_686_801_123, 1_763_686_802_123
+    assert beats(flow.target) == [("us-east", "eu-west", first, first), ("us-east", "eu-west", second, second)]
+    assert beats(flow.source) == [("eu-west", "us-east", first, first), ("eu-west", "us-east", second, second)]
+    assert flow.target.created == flow.source.created == {"heartbeats": (1, 3, COMPACTED)}
+
+
+def test_the_source_is_left_alone_where_nothing_shall_be_written_to_it() -> None:
+    flow = Beating(on_source=False)
+
+    assert flow.beat().figures == {"heartbeats-emitted": 1}
+    assert (flow.source.created, flow.source.written) == ({}, [])
+
+
+@pytest.mark.parametrize("silent", ["source", "target"])
+def test_a_side_that_is_gone_does_not_stop_the_other(silent: str) -> None:
+    flow = Beating()
+    gone, there = (flow.source, flow.target) if silent == "source" else (flow.target, flow.source)
+    gone.silent = True
+
+    report = flow.beat()
+    assert report.figures == {"heartbeats-emitted": 1}
+    assert report.troubles == ["no heartbeat: the cluster does not answer (a retry may help)."]
+    flow.beat()
+    assert len(there.written) == 2
+
+    gone.silent = False
+    flow.now += ALONE_MS
+    assert flow.beat().troubles == []
+
+
+def test_no_heartbeat_at_all_is_an_error() -> None:
+    flow = Beating()
+    flow.source.silent = flow.target.silent = True
+
+    with pytest.raises(Retriable):
+        flow.beat()
+
+
+def test_a_topic_that_was_deleted_is_made_again() -> None:
+    flow = Beating()
+    flow.beat()
+    flow.target.created.clear()
+    flow.target.refuses = True
+    flow.beat()
+    flow.target.refuses = False
+    flow.now += ALONE_MS
+
+    assert flow.beat().troubles == []
+    assert "heartbeats" in flow.target.created
+
+
+def test_a_silent_cluster_is_not_asked_again_for_a_while() -> None:
+    """A time-out takes seconds; the work for the other side must not wait for it in every round."""
+    calls: list[int] = []
+    clock = [0]
+
+    def fail(_: object) -> None:
+        calls.append(clock[0])
+        raise Retriable("the cluster does not answer")
+
+    patience = Patience(alias="us-east", clock=lambda: clock[0])
+    for moment in (0, 1, ALONE_MS - 1, ALONE_MS, ALONE_MS + 1):
+        clock[0] = moment
+        with pytest.raises(Retriable, match="the cluster does not answer"):
+            patience.ask(fail, lambda: 60.0)
+
+    assert calls == [0, ALONE_MS]
+
+
+def test_a_secret_that_cannot_be_used_is_a_silence_too() -> None:
+    def fail(_: object) -> None:
+        raise ConfigurationError("the secret has no 'password'", where="arn")
+
+    with pytest.raises(Retriable, match="arn: the secret has no 'password'"):
+        Patience(alias="us-east", clock=lambda: 0).ask(fail, lambda: 60.0)
+
+
+def test_a_cut_deadline_runs_with_the_one_that_it_was_cut_from() -> None:
+    left = 60.0
+    cut = within(5.0, lambda: left)
+    assert cut() == 5.0
+    left = 57.0
+    assert cut() == 2.0
+    left = 3.0
+    assert within(5.0, lambda: left)() == 3.0

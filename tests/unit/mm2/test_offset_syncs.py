@@ -1,0 +1,101 @@
+"""MM2's tools find the last record of each lane that moved, and nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from mirrorless.errors import Retriable
+from mirrorless.mm2.internal_records import OffsetSync
+from mirrorless.mm2.offset_syncs import OffsetSyncs
+from mirrorless.run import Run
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.scope import FlowScope
+from tests.support.group_cluster import TwoClusters, settings
+
+
+@dataclass
+class Syncing:
+    """The task of another flow's clusters."""
+
+    world: TwoClusters = field(default_factory=lambda: TwoClusters(settings()))
+    partitions: Mapping[str, int] = field(default_factory=lambda: {"orders": 2, "payments": 1})
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Another environment."""
+        self.task = OffsetSyncs(
+            followed=FlowScope.of(self.world.settings),
+            partitions=lambda _deadline: self.partitions,
+            target=self.world.target_topics,
+            chains=self.world.chains,
+            documents=self.world.documents,
+            replication_factor=2,
+            clock=lambda: self.world.now,
+        )
+
+    def act(self) -> int:
+        """One round; how many syncs were emitted."""
+        report = Report()
+        self.task.act(report, lambda: 60.0)
+        return report.figures["offset-syncs-emitted"]
+
+    def found(self) -> list[tuple[str, int, int, int]]:
+        """What stands in the topic."""
+        decoded = [OffsetSync.decode(key, value) for _, key, value, _ in self.world.target_topics.written]
+        return [(each.topic, each.partition, each.upstream, each.downstream) for each in decoded]
+
+
+def test_each_lane_that_moved_is_told_by_its_last_record() -> None:
+    syncing = Syncing()
+    world = syncing.world
+    for lane in (world.lane(0), world.lane(1), world.lane(topic="payments")):
+        world.produce(lane, -3)
+    world.replicate(world.lane(0))
+    world.replicate(world.lane(topic="payments"))
+
+    assert [syncing.act(), syncing.act()] == [2, 0]
+    world.replicate(world.lane(1), 2)
+    assert [syncing.act(), syncing.act()] == [1, 0]
+
+    assert syncing.found() == [("orders", 0, 2, 2), ("payments", 0, 2, 2), ("orders", 1, 1, 1)]
+    assert {topic for topic, *_ in world.target_topics.written} == {"mm2-offset-syncs.us-east.internal"}
+
+
+def test_another_environment_tells_nothing_twice() -> None:
+    syncing = Syncing()
+    syncing.world.produce(syncing.world.lane(), -3)
+    syncing.world.replicate(syncing.world.lane())
+    syncing.act()
+    syncing.restart()
+
+    assert syncing.act() == 0
+
+
+def test_a_run_in_doubt_is_told_once_it_is_confirmed() -> None:
+    """The remote partition grows no more when the run is confirmed, so growth alone must not decide."""
+    syncing = Syncing()
+    world = syncing.world
+    world.produce(world.lane(), -3)
+    world.replicate(world.lane(), prepared=True)
+    assert syncing.act() == 0
+
+    world.chains.confirm([link for link in world.chains.of(world.lane()) if isinstance(link, Run)])
+
+    assert syncing.act() == 1
+
+
+def test_what_could_not_be_written_is_written_in_the_next_round() -> None:
+    syncing = Syncing()
+    syncing.world.produce(syncing.world.lane(), -3)
+    syncing.world.replicate(syncing.world.lane())
+    syncing.world.target_topics.refuses = True
+    with pytest.raises(Retriable):
+        syncing.act()
+    syncing.world.target_topics.refuses = False
+
+    assert syncing.act() == 1

@@ -1,0 +1,225 @@
+"""The small decisions of the core: where a lane stands, what Lambda is told, which settings and configs are taken."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mirrorless.errors import ConfigurationError
+from mirrorless.lane import FlowName
+from mirrorless.lane_state import NEW_LANE, Head, Stop, head_of
+from mirrorless.ports.topics import ConfigEntry
+from mirrorless.protocol.admission import Waiting
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
+from mirrorless.protocol.profile import StageProfile
+from mirrorless.protocol.replicate import Outcome
+from mirrorless.record import Record
+from mirrorless.settings import VARIABLE, decode_settings
+from mirrorless.topics.configs import configs_to_copy
+from tests.support.chains import FLOW, reset, run
+
+# Where a lane stands
+
+
+def test_a_lane_without_links_stands_at_the_beginning_of_generation_zero() -> None:
+    """Wherever its first record is: rivals must meet at one key."""
+    assert head_of(None) == NEW_LANE == Head(generation=0, position=0, run=None)
+
+
+def test_a_committed_run_puts_the_position_after_it() -> None:
+    link = run(100, 110, (100, 5, 10), generation=2)
+
+    assert head_of(link) == Head(generation=2, position=110, run=link)
+    assert not head_of(link).in_doubt
+
+
+def test_a_run_in_doubt_leaves_the_position_before_it() -> None:
+    link = run(100, 110, (100, 5, 10), state="prepared")
+
+    assert head_of(link) == Head(generation=0, position=100, run=link)
+    assert head_of(link).in_doubt
+
+
+def test_a_reset_opens_the_next_generation_where_the_operator_said() -> None:
+    assert head_of(reset(110, 7, generation=2)) == Head(generation=3, position=7, run=None)
+
+
+# What Lambda is told
+
+
+def stop(upstream_offset: int, reason: str = "refused") -> Stop:
+    return Stop(reason=reason, upstream_offset=upstream_offset, detail="too large", at=1)
+
+
+def batch(**offsets: list[int]) -> Batch:
+    records = {
+        int(name[1:]): [Record(offset=each, timestamp=1, headers=[]) for each in found]
+        for name, found in offsets.items()
+    }
+    return Batch(topic="orders-eu", records=records)
+
+
+def outcome(stopped: dict[int, Stop]) -> Outcome:
+    return Outcome(remote_topic="us-east.orders-eu", runs=(), stopped=stopped)
+
+
+def test_the_stopped_record_and_all_later_ones_of_its_lane_come_again_and_no_others() -> None:
+    """Lambda redelivers exactly what is named; a later record left out would overtake the stopped one."""
+    answer = partial_batch_response(batch(p0=[1, 2, 4, 7], p1=[5], p12=[8, 9]), outcome({0: stop(3), 12: stop(8)}))
+
+    assert answer == {
+        "batchItemFailures": [
+            {"itemIdentifier": {"partition": "orders-eu-0", "offset": 4}},
+            {"itemIdentifier": {"partition": "orders-eu-0", "offset": 7}},
+            {"itemIdentifier": {"partition": "orders-eu-12", "offset": 8}},
+            {"itemIdentifier": {"partition": "orders-eu-12", "offset": 9}},
+        ]
+    }
+
+
+def test_without_partial_responses_the_error_names_lane_offset_and_reason() -> None:
+    error = lanes_stopped(FLOW, batch(p0=[1], p1=[5]), outcome({1: stop(5, "contradiction"), 0: stop(1)}))
+
+    assert error.where == "us-east->eu-west orders-eu-0 @ 1"
+    assert "refused: too large, and 1 other lane" in str(error)
+    assert not error.retriable
+
+
+WAITING = Waiting(upstream_offset=5, detail="job run backfill-7 has this lane", hint="wait")
+
+
+def test_every_record_of_a_lane_that_waits_comes_again() -> None:
+    found = Outcome(remote_topic="us-east.orders-eu", runs=(), stopped={}, waiting={1: WAITING})
+
+    assert partial_batch_response(batch(p0=[1], p1=[4, 5]), found) == {
+        "batchItemFailures": [
+            {"itemIdentifier": {"partition": "orders-eu-1", "offset": 4}},
+            {"itemIdentifier": {"partition": "orders-eu-1", "offset": 5}},
+        ]
+    }
+
+
+def test_without_partial_responses_the_error_says_that_waiting_is_all() -> None:
+    found = Outcome(remote_topic="us-east.orders-eu", runs=(), stopped={}, waiting={3: WAITING, 1: WAITING})
+
+    error = lanes_wait(FLOW, batch(p1=[5], p3=[5]), found)
+
+    assert error.retriable
+    assert str(error).startswith("us-east->eu-west orders-eu-1 @ 5: job run backfill-7 has this lane, and 1 other")
+
+
+# Settings
+
+SETTINGS = {
+    "flow": "us-east->eu-west",
+    "source": {"alias": "us-east", "bootstrap": "b-1.src:9092"},
+    "target": {"alias": "eu-west", "bootstrap": "b-1.dst:9092", "region": "eu-west-1"},
+}
+
+
+def test_the_least_settings_are_those_of_an_exactly_once_flow() -> None:
+    settings = decode_settings(json.dumps(SETTINGS))
+
+    assert settings.name == FlowName("us-east", "eu-west")
+    assert (settings.delivery, settings.target.region) == ("exactly_once", "eu-west-1")
+    assert settings.remote_topic("orders") == "us-east.orders"
+
+
+def test_a_backfill_comes_first_where_the_flow_says_so_and_never_for_heartbeats() -> None:
+    settings = decode_settings(json.dumps(SETTINGS | {"history_first": True}))
+
+    assert settings.begins_with_history("orders")
+    assert not settings.begins_with_history("heartbeats")
+    assert not settings.begins_with_history("ap-south.heartbeats")
+    assert not decode_settings(json.dumps(SETTINGS)).begins_with_history("orders")
+
+
+def test_remote_topics_follow_policy_and_separator() -> None:
+    underscored = decode_settings(json.dumps(SETTINGS | {"separator": "_"}))
+    identity = decode_settings(json.dumps(SETTINGS | {"policy": "identity"}))
+
+    assert underscored.remote_topic("orders") == "us-east_orders"
+    assert identity.remote_topic("orders") == "orders"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (None, "not set"),
+        ("", "not set"),
+        ("{", "truncated"),
+        ("[]", "object"),
+        ("{}", "flow"),
+        (json.dumps(SETTINGS | {"flow": "us-east"}), "'us-east' is not a flow"),
+        (json.dumps(SETTINGS | {"flow": "us-east->us-east"}), "to itself"),
+        (json.dumps(SETTINGS | {"flow": "US->eu"}), "is not a flow"),
+        (json.dumps(SETTINGS | {"flow": 7}), "$.flow"),
+        (json.dumps(SETTINGS | {"delivery": "twice"}), "$.delivery"),
+        (json.dumps(SETTINGS | {"unheard": 1}), "unheard"),
+        (json.dumps(SETTINGS | {"target": {"alias": "eu-west"}}), "$.target"),
+        (json.dumps(SETTINGS | {"source": SETTINGS["source"] | {"region": 5}}), "$.source.region"),  # type: ignore[operator]  # a dict, which the table's type does not tell
+        (json.dumps(SETTINGS | {"source": SETTINGS["source"] | {"authentication": {"type": "kerberos"}}}), "type"),  # type: ignore[operator]  # same
+        (json.dumps(SETTINGS | {"transaction_timeout_ms": "10s"}), "$.transaction_timeout_ms"),
+        (json.dumps(SETTINGS | {"tables": {"offsets": "x"}}), "offsets"),
+    ],
+)
+def test_bad_settings_are_refused_by_field(text: str | None, named: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        decode_settings(text)
+
+    assert refused.value.where == VARIABLE
+    assert named in str(refused.value)
+
+
+# Remote topics' configs
+
+
+def test_only_what_the_operator_set_on_the_source_topic_is_copied() -> None:
+    entries = [
+        ConfigEntry(name="cleanup.policy", value="compact", is_override=True),
+        ConfigEntry(name="retention.ms", value="604800000", is_override=False),
+        ConfigEntry(name="secret.thing", value=None, is_override=True, is_sensitive=True),
+        ConfigEntry(name="read.only", value="1", is_override=True, is_read_only=True),
+        ConfigEntry(name="message.timestamp.type", value="LogAppendTime", is_override=True),
+        ConfigEntry(name="message.timestamp.type.of.another", value="x", is_override=True),
+        ConfigEntry(name="min.insync.replicas", value="2", is_override=True),
+    ]
+
+    assert configs_to_copy(entries) == {"cleanup.policy": "compact", "message.timestamp.type.of.another": "x"}
+
+
+# The profile
+
+
+def test_a_profile_tells_the_milliseconds_between_steps_in_the_protocols_order() -> None:
+    ticks = iter([10.0, 10.001, 10.003, 10.006, 10.010])
+    profile = StageProfile(clock=lambda: next(ticks))
+
+    for step in ("decoded", "position", "planned", "position"):
+        profile(step)
+
+    assert profile.milliseconds() == {"decoded": 1.0, "position": 6.0, "planned": 3.0}
+    assert list(profile.milliseconds()) == ["decoded", "position", "planned"]
+
+
+def test_a_profile_tells_the_processor_time_of_each_step_beside_its_duration() -> None:
+    cpu = iter([1.0, 1.002, 1.002])
+    profile = StageProfile(clock=lambda: 0.0, cpu_clock=lambda: next(cpu))
+
+    profile("decoded")
+    profile("position")
+
+    assert profile.cpu_milliseconds() == {"decoded": 2.0, "position": 0.0}
+
+
+def test_each_event_has_a_profile_of_its_own() -> None:
+    ticks = iter([10.0, 11.0, 20.0, 20.5])
+    profile = StageProfile(clock=lambda: next(ticks))
+    profile("decoded")
+
+    profile.begin()
+    profile("decoded")
+
+    assert profile.milliseconds() == {"decoded": 500.0}

@@ -1,0 +1,115 @@
+"""What a Kafka event source mapping sends arrives as the bytes that stood on the source, or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import astuple
+
+from mirrorless.errors import EventError
+from mirrorless.protocol.event import Batch, decode_event
+from mirrorless.record import Headers, Record
+
+EVENTS = Path(__file__).parents[2] / "events"
+AT = 1763686800123
+
+
+def read(name: str) -> bytes:
+    return (EVENTS / f"{name}.json").read_bytes()
+
+
+def record(*, key: bytes | None = None, value: bytes | None = b"v", headers: Headers | None = None) -> Record:
+    return Record(offset=41, timestamp=AT, headers=headers or [], key=key, value=value)
+
+
+def plain(batch: Batch) -> tuple[str, dict[int, list[tuple[object, ...]]]]:
+    """The batch as tuples: the decoder's records are of a class of their own, and equal none of ours."""
+    return batch.topic, {partition: [astuple(each) for each in records] for partition, records in batch.records.items()}
+
+
+ALONE = {
+    "self_managed_cluster": record(key=b"k"),
+    "self_managed_cluster_in_older_samples": record(key=b"k"),
+    "tombstone": record(key=b"k", value=None),
+    "tombstone_written_as_null": record(key=b"k", value=None),
+    "null_key": record(key=None),
+    "empty_key_and_value": record(key=b"", value=b""),
+    "repeated_headers": record(headers=[("a", b"1"), ("b", b"2"), ("a", b"1"), ("a", b"3")]),
+    "headers_with_every_byte": record(headers=[("signed", bytes(range(256))), ("unsigned", bytes(range(256)))]),
+    "header_with_null_value": record(headers=[("nothing", None), ("empty", b"")]),
+    "header_names_beyond_ascii": record(headers=[("größe-尺寸-📦", b"1"), ("", b"2")]),
+}
+
+REFUSED = {
+    "two_topics": "['orders', 'payments']",
+    "out_of_order": "offset 41 after 42",
+    "the_same_offset_twice": "offset 42 after 42",
+    "value_that_is_not_base64": "value",
+    "header_byte_out_of_range": "header",
+    "no_records": "the topics []",
+    "records_key_without_partition": "'orders' is not a topic and a partition",
+    "another_service": "eventSource",
+    "another_event_source": "aws:kinesis",
+    "no_offset": "offset",
+}
+
+
+def test_a_batch_of_two_partitions_arrives_with_every_byte_null_and_gap_in_place() -> None:
+    """The whole sample at once: repeated and non-ASCII headers, a tombstone, a null key, an empty value, a gap."""
+    batch = decode_event(read("two_partitions_of_a_msk_topic"))
+
+    trace: Headers = [("trace", b"ab"), ("trace", b"c"), ("city", "Köln".encode()), ("binary", b"\x00\xff\x7f\x80")]
+    assert plain(batch) == plain(
+        Batch(
+            topic="orders-eu",
+            records={
+                0: [
+                    Record(offset=41, timestamp=AT, headers=trace, key=b"order-1", value=b'{"id":1}'),
+                    Record(offset=43, timestamp=1763686800200, headers=[], key=b"order-1", value=None),
+                ],
+                1: [
+                    Record(offset=7, timestamp=1763686799000, headers=[], key=None, value=b"\x00\xff"),
+                    Record(offset=8, timestamp=1763686799001, headers=[], key=b"k", value=b""),
+                ],
+            },
+        )
+    )
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_record_arrives_as_it_stood_on_the_source(name: str) -> None:
+    batch = decode_event(read(name))
+
+    assert plain(batch) == ("orders-eu", {0: [astuple(ALONE[name])]})
+
+
+@pytest.mark.parametrize("name", [*ALONE, "two_partitions_of_a_msk_topic", "topic_with_hyphens_and_digits"])
+def test_an_event_that_the_runtime_has_parsed_already_is_the_same_event(name: str) -> None:
+    """Where the runtime has no hook for our decoder, the handler gets a dict."""
+    event = read(name)
+
+    assert plain(decode_event(json.loads(event))) == plain(decode_event(event))
+
+
+def test_the_last_hyphen_parts_topic_and_partition() -> None:
+    batch = decode_event(read("topic_with_hyphens_and_digits"))
+
+    assert batch.topic == "orders-2024-eu"
+    assert list(batch.records) == [12]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_event_that_no_mapping_sends_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(EventError) as refused:
+        decode_event(read(name))
+
+    assert REFUSED[name] in str(refused.value)
+    assert not refused.value.retriable
+
+
+def test_every_captured_event_is_in_a_test() -> None:
+    tested = {*ALONE, *REFUSED, "two_partitions_of_a_msk_topic", "topic_with_hyphens_and_digits"}
+
+    assert {path.stem for path in EVENTS.glob("*.json")} == tested

@@ -1,0 +1,115 @@
+"""A warm environment hears of a stop within a minute, and asks for it no more often than that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+
+from mirrorless.lane import Lane
+from mirrorless.lane_state import RUNNING, LaneState, Stop
+from mirrorless.protocol.positions import Positions
+from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, run
+from tests.support.clusters import MemoryCluster, MemoryTarget
+
+OTHER = Lane(FLOW, "orders", 1)
+STOP = Stop(reason="recreated", upstream_offset=0, detail="", at=1)
+
+
+@dataclass(slots=True)
+class CountedStates(MemoryLaneStates):
+    """Notes for which lanes it was asked."""
+
+    asked: list[set[Lane]] = field(default_factory=list)
+
+    def read(self, lanes: Iterable[Lane]) -> dict[Lane, LaneState]:
+        """See `LaneStates.read`."""
+        wanted = list(lanes)
+        self.asked.append(set(wanted))
+        return {lane: self.states[lane] for lane in wanted if lane in self.states}
+
+
+@dataclass(slots=True)
+class Warm:
+    """One environment's positions, and its clock."""
+
+    now: int = 1_763_686_800_000
+    chains: MemoryChains = field(default_factory=MemoryChains)
+    states: CountedStates = field(default_factory=CountedStates)
+    positions: Positions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.positions = Positions(
+            chains=self.chains,
+            states=self.states,
+            target=MemoryTarget(MemoryCluster(), "warm"),
+            clock=lambda: self.now,
+        )
+
+    def load(self, *lanes: Lane, after_ms: int = 0, begins: int | None = None) -> None:
+        """An event with these lanes, all from one upstream offset on."""
+        self.now += after_ms
+        firsts = None if begins is None else dict.fromkeys(lanes, begins)
+        self.positions.load(lanes, "us-east.orders", lambda: 30.0, firsts)
+
+
+def test_a_stop_that_somebody_else_noted_is_known_after_a_minute() -> None:
+    warm = Warm()
+    warm.load(LANE)
+    warm.states.stop(LANE, STOP)
+
+    warm.load(LANE, after_ms=59_999)
+    assert warm.positions.state(LANE) == RUNNING
+    warm.load(LANE, after_ms=1)
+    assert warm.positions.state(LANE).stop == STOP
+
+    warm.states.resume(LANE)
+    warm.load(LANE, after_ms=60_000)
+    assert warm.positions.state(LANE) == RUNNING
+
+
+def test_states_are_read_once_a_minute_and_heads_once() -> None:
+    warm = Warm()
+    warm.chains.prepare([run(0, 10, (0, 0, 10))])
+
+    for _ in range(121):
+        warm.load(LANE, OTHER, after_ms=1_000)
+
+    assert warm.states.asked == [{LANE, OTHER}] * 3
+    assert warm.chains.reads == 2
+
+
+def test_a_batch_beyond_the_remembered_position_has_the_head_read_again_and_the_state_not() -> None:
+    warm = Warm()
+    warm.chains.prepare([run(0, 10, (0, 0, 10))])
+    warm.load(LANE, begins=10)
+    warm.chains.prepare([run(10, 20, (10, 10, 10))])  # another environment's
+
+    warm.load(LANE, begins=20)
+
+    assert warm.positions.head(LANE).position == 20
+    assert len(warm.states.asked) == 1
+
+
+@pytest.mark.parametrize("begins", [5, 10, 11])
+def test_a_batch_at_the_remembered_position_or_behind_a_transactions_marker_asks_nobody(begins: int) -> None:
+    warm = Warm()
+    warm.chains.prepare([run(0, 10, (0, 0, 10))])
+    warm.load(LANE, begins=10)
+    asked = warm.chains.reads
+
+    warm.load(LANE, begins=begins)
+
+    assert warm.chains.reads == asked
+
+
+def test_only_lanes_that_were_not_read_for_a_minute_are_read_again() -> None:
+    warm = Warm()
+    warm.load(LANE)
+    warm.load(LANE, OTHER, after_ms=30_000)
+    warm.load(LANE, OTHER, after_ms=30_000)
+    warm.positions.forget([OTHER])
+    warm.load(LANE, OTHER, after_ms=1)
+
+    assert warm.states.asked == [{LANE}, {OTHER}, {LANE}, {OTHER}]

@@ -1,0 +1,98 @@
+"""Records below the position are dropped only if they can be the ones that were replicated."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from msgspec.structs import replace
+
+from mirrorless.lane_state import Head, LaneState
+from mirrorless.protocol.plan import plan_lane
+from mirrorless.protocol.replay_check import contradiction
+from mirrorless.protocol.settle import Attempt, settle_lane
+from mirrorless.record import Record
+from mirrorless.run import Run
+from tests.support.chains import LANE
+
+T = 1_763_686_800_000
+# 100 101 . 103 | 104 105 (106 quarantined) 107
+FIRST = [Record(offset=o, timestamp=T + o, headers=[], key=b"k", value=b"%d" % o) for o in (100, 101, 103)]
+SECOND = [Record(offset=o, timestamp=T + o, headers=[], key=b"k", value=b"%d" % o) for o in (104, 105, 106, 107)]
+
+
+def replicated(position: int, batch: list[Record], *quarantined: int) -> Run:
+    head, state = Head(generation=0, position=position), LaneState(quarantine=frozenset(quarantined))
+    plan = plan_lane(LANE, head, state, batch, now=T)
+    downstream = [500 + record.offset for record in plan.write]
+    return settle_lane(plan, downstream, Attempt(writer="w", attempt="a", request="r", now=T)).committed()
+
+
+RUNS = [replicated(100, FIRST), replicated(104, SECOND, 106)]
+REPLAY = [*FIRST, *SECOND]
+
+
+@pytest.mark.parametrize("first", range(len(REPLAY)))
+@pytest.mark.parametrize("count", range(1, len(REPLAY) + 1))
+def test_a_redelivery_at_any_boundaries_agrees_with_the_chain(first: int, count: int) -> None:
+    """Lambda delivers again in other batches than before: whole runs, parts of runs, across runs, quarantined ones."""
+    replayed = REPLAY[first : first + count]
+    runs = [run for run in RUNS if run.next > replayed[0].offset]
+
+    assert contradiction(replayed, runs) is None
+
+
+def test_no_record_contradicts_no_chain() -> None:
+    assert contradiction([], []) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "changed", "reason"),
+    [
+        (0, {"timestamp": T - 1_000_000}, "its timestamp"),
+        (4, {"timestamp": T + 1_000_000}, "its timestamp"),
+        (2, {"value": b"other"}, "another key, value or headers"),
+        (2, {"key": None}, "another key, value or headers"),
+        (2, {"headers": [("a", None)]}, "another key, value or headers"),
+        (6, {"value": None}, "another key, value or headers"),
+    ],
+)
+def test_a_record_that_cannot_be_the_one_replicated_is_named(at: int, changed: dict[str, object], reason: str) -> None:
+    replayed = [*REPLAY[:at], replace(REPLAY[at], **changed), *REPLAY[at + 1 :]]
+
+    found = contradiction(replayed, RUNS)
+
+    assert found is not None
+    assert found[0] == REPLAY[at].offset
+    assert reason in found[1]
+
+
+def test_a_changed_record_in_the_middle_of_a_run_is_seen_at_the_runs_end() -> None:
+    """Only the last record has a fingerprint; the digest covers the others, once the whole run was replayed."""
+    found = contradiction([FIRST[0], replace(FIRST[1], value=b"other"), FIRST[2]], RUNS)
+
+    assert found == (103, "the records of its run have another digest than when they were replicated")
+
+
+def test_a_record_in_a_gap_is_one_that_was_not_there_before() -> None:
+    found = contradiction([replace(FIRST[2], offset=102)], RUNS)
+
+    assert found == (102, "a record stands where there was none when this offset was passed")
+
+
+@pytest.mark.parametrize("runs", [[], RUNS[1:], RUNS[:1]])
+def test_an_offset_that_no_run_covers_any_more_is_not_taken_for_replicated(runs: list[Run]) -> None:
+    found = contradiction(REPLAY, runs)
+
+    assert found is not None
+    assert "no longer says" in found[1]
+
+
+def test_a_record_in_a_gap_that_a_job_has_examined_is_passed_and_its_neighbours_are_still_held() -> None:
+    """A poller that reads uncommitted delivers aborted records too, which a job has left out."""
+    aborted = Record(offset=102, timestamp=T - 5, headers=[], key=None, value=b"aborted")
+    examined = dataclasses.replace(RUNS[0], examined=True)
+
+    assert contradiction([FIRST[1], aborted, FIRST[2]], [examined]) is None
+    found = contradiction([FIRST[1], aborted, replace(FIRST[2], value=b"other")], [examined])
+    assert found is not None

@@ -1,0 +1,280 @@
+"""Whatever stands on both sides after an outage, a reconcile joins it to one chain: histories at random.
+
+The real forwarder replicates on a cluster in memory, the same replicator copies back, and the join is the job's own.
+The oracle lists both logs: records that are equal are pairs, in one order.
+
+    source    r0 r1 | o2 o3 (marker) | b0 b1 ...        orphans, then what came back
+    target    r0 r1 M (aborted) M | b0 b1 ...           what producers wrote there when the source was gone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrorless.jobs.copy_task import Chunk, Range
+from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
+from mirrorless.ports.kafka import Deadline
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.replicate import Replicator
+from mirrorless.protocol.translate import OffsetMap
+from mirrorless.reconcile.difference import claims_of, runs_of, unclaimed
+from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
+from mirrorless.reconcile.inspect import LaneView, orphans_ahead
+from mirrorless.reconcile.joining import Joining
+from mirrorless.reconcile.lane_names import ReconciledLane
+from mirrorless.reconcile.orphans import Stretch, stretches_of
+from mirrorless.record import Record
+from mirrorless.settings import ClusterSettings, FlowSettings
+from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
+from tests.support.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget, stable_offset
+
+HERE, THERE = LANE.topic, f"us-east.{LANE.topic}"
+T = 1_763_686_800_000
+SETTINGS = FlowSettings(
+    flow=str(FLOW),
+    source=ClusterSettings(alias="us-east", bootstrap="a"),
+    target=ClusterSettings(alias="eu-west", bootstrap="b"),
+)
+
+
+@dataclass(slots=True)
+class MemoryLog:
+    """Implements `LaneLog` on a cluster in memory."""
+
+    cluster: MemoryCluster
+
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:  # noqa: ARG002  the port's
+        """See `LaneLog.bounds`."""
+        return Range(0, stable_offset(self.cluster.topics[topic][partition]))
+
+    def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+        """See `LaneLog.read`; chunks are small."""
+        records = [
+            Record(offset, each.timestamp, each.headers, each.key, each.value)
+            for offset, each in self.cluster.visible(topic, partition)
+            if wanted.first <= offset < wanted.next
+        ]
+        for first in range(0, len(records), 3):
+            some = records[first : first + 3]
+            yield Chunk(some, some[-1].offset + 1)
+        yield Chunk([], wanted.next)
+
+
+@dataclass
+class Outage:
+    """One lane, its two logs, and everything that may happen to it."""
+
+    chains: MemoryChains = field(default_factory=MemoryChains)
+    ledger: MemoryLossLedger = field(default_factory=MemoryLossLedger)
+    source: MemoryCluster = field(default_factory=lambda: MemoryCluster(topics={HERE: [[]]}))
+    target: MemoryCluster = field(default_factory=lambda: MemoryCluster(topics={THERE: [[]]}))
+    written: int = 0
+    names: int = 0
+
+    def write(self, cluster: MemoryCluster, topic: str, kinds: list[bool]) -> list[int]:
+        """Records, and between them what nobody sees; the offsets of the records."""
+        log, offsets = cluster.topics[topic][0], []
+        for visible in kinds:
+            if visible:
+                self.written += 1
+                record = Record(len(log), T + self.written, [], b"k", b"%d" % self.written)
+                offsets.append(len(log))
+                log.append(Entry(record, "committed", ""))
+            else:
+                log.append(Entry(None, "marker", "somebody"))
+        return offsets
+
+    def replicate(self) -> None:
+        """The live flow, from the source's first record on."""
+        records = [
+            Record(offset, each.timestamp, each.headers, each.key, each.value)
+            for offset, each in self.source.visible(HERE, 0)
+        ]
+        for first in range(0, len(records), 4):
+            batch = Batch(topic=HERE, records={0: records[first : first + 4]})
+            self._replicator(LANE, self.target, THERE).replicate(batch, request="live", deadline=lambda: 10.0)
+
+    def reconcile(self, *, copy: bool = True, join: bool = True) -> OrphanLook:
+        """The job's steps; it may end after each."""
+        view = LaneView(
+            chains=self.chains,
+            states=MemoryLaneStates(),
+            target=MemoryTarget(self.target, "look"),
+            source_ends=lambda topic, _: (0, len(self.source.topics[topic][0]), len(self.source.topics[topic][0])),
+            target_ends=lambda topic, _: (0, len(self.target.topics[topic][0]), len(self.target.topics[topic][0])),
+            source_log=MemoryLog(self.source),
+            target_log=MemoryLog(self.target),
+            transactional=True,
+        )
+        look = view.look(LookTask(settings=SETTINGS, topic=HERE, partition=0, remote_topic=THERE))
+        assert not look.differs
+        lane = look.names.of(FLOW)
+        if copy:
+            self._copy_back(lane, look)
+        found = view.orphans(
+            OrphanTask(settings=SETTINGS, names=look.names, position=look.position, until=orphans_ahead(look))
+        )
+        if join:
+            Joining(chains=self.chains, ledger=self.ledger, clock=lambda: T, request="reconcile-1").join(
+                lane, look, found, "report"
+            )
+        return found
+
+    def _copy_back(self, lane: ReconciledLane, look: LaneLook) -> None:
+        copier = self._replicator(lane.back, self.source, HERE)
+        copier.examined = True
+        for wanted in look.to_copy:
+            for chunk in MemoryLog(self.target).read(THERE, 0, wanted, lambda: 10.0):
+                batch = Batch(topic=lane.back.topic, records={0: chunk.records}, covered={0: chunk.covered})
+                copier.replicate(batch, request="reconcile-1", deadline=lambda: 10.0)
+
+    def _replicator(self, lane: Lane, cluster: MemoryCluster, topic: str) -> Replicator:
+        self.names += 1
+        target = MemoryTarget(cluster, f"writer-{self.names}")
+        return Replicator(
+            flow=lane.flow,
+            delivery="exactly_once",
+            remote_topic=lambda _: topic,
+            chains=self.chains,
+            positions=Positions(chains=self.chains, states=MemoryLaneStates(), target=target, clock=lambda: T),
+            ledger=self.ledger,
+            target=target,
+            source=MemorySource(1),
+            clock=lambda: T,
+            new_id=lambda: f"attempt-{self.names}",
+        )
+
+    # The oracle
+
+    def values(self, cluster: MemoryCluster, topic: str) -> list[tuple[int, bytes | None]]:
+        """Visible records: offset and value, which is unique."""
+        return [(offset, record.value) for offset, record in cluster.visible(topic, 0)]
+
+
+kinds = st.lists(st.booleans(), max_size=12)
+
+
+@given(before=kinds, orphans=kinds, new=kinds, after=kinds, crash=st.sampled_from(["", "copied", "looked"]))
+@settings(max_examples=200, deadline=None)
+def test_after_a_join_every_record_is_accounted_for_and_translates_both_ways(
+    before: list[bool], orphans: list[bool], new: list[bool], after: list[bool], crash: str
+) -> None:
+    outage = Outage()
+    outage.write(outage.source, HERE, before)
+    outage.replicate()
+    made = outage.write(outage.source, HERE, orphans)
+    outage.write(outage.target, THERE, new)
+    if crash:
+        outage.reconcile(copy=crash == "copied", join=False)
+        outage.write(outage.target, THERE, after)  # producers that had not stopped yet
+    outage.reconcile()
+
+    # The mapping delivers everything once more, and what is written from now on.
+    outage.write(outage.source, HERE, after)
+    outage.replicate()
+
+    here, there = outage.values(outage.source, HERE), outage.values(outage.target, THERE)
+    assert [value for offset, value in here if offset not in made] == [value for _, value in there]
+    stretches = [range(each.first, each.next) for each in outage.ledger.losses.values()]
+    assert all(each.cause == "orphaned" for each in outage.ledger.losses.values())
+    noted = [offset for offset, _ in here if any(offset in each for each in stretches)]
+    assert noted == made
+
+    place = {value: offset for offset, value in there}
+    offsets = OffsetMap(outage.chains)
+    for offset, value in here:
+        if offset not in made:
+            found = offsets.downstream(LANE, offset)
+            assert (found.state, found.offset) == ("exact", place[value])
+            back = offsets.upstream(LANE, place[value])
+            assert (back.state, back.offset) == ("exact", offset)
+    runs = list(runs_of(outage.chains, LANE))
+    downstream = [span.downstream for run in runs for span in run.spans]
+    assert downstream == sorted(downstream)  # invariant D
+    assert [run.position for run in runs[1:]] == [run.next for run in runs[:-1]]  # invariant C
+
+
+@given(before=kinds, new=kinds, late=kinds)
+@settings(max_examples=100, deadline=None)
+def test_what_the_forwarder_brought_over_late_keeps_its_place_and_what_it_cannot_be_ordered_with_is_left_unmapped(
+    before: list[bool], new: list[bool], late: list[bool]
+) -> None:
+    """Nobody held the lanes: the source came back, and the flow went on behind what producers had written."""
+    outage = Outage()
+    outage.write(outage.source, HERE, [*before, True])
+    outage.replicate()
+    outage.write(outage.target, THERE, new)
+    outage.write(outage.source, HERE, [*late, True])
+    outage.replicate()
+    outage.reconcile()
+    outage.replicate()
+
+    here, there = outage.values(outage.source, HERE), outage.values(outage.target, THERE)
+    assert sorted(value or b"" for _, value in here) == sorted(value or b"" for _, value in there)
+    downstream = [span.downstream for run in runs_of(outage.chains, LANE) for span in run.spans]
+    assert downstream == sorted(downstream)
+    assert not outage.ledger.losses
+
+
+def test_a_second_outage_brings_back_only_what_is_new_since_the_first() -> None:
+    outage = Outage()
+    for _ in range(2):
+        outage.write(outage.source, HERE, [True, True])
+        outage.replicate()
+        outage.write(outage.source, HERE, [True])
+        outage.write(outage.target, THERE, [True, False, True])
+        outage.reconcile()
+    outage.replicate()
+    assert len(outage.values(outage.source, HERE)) == 2 * 5
+    assert len(outage.values(outage.target, THERE)) == 2 * 4
+    assert [each.first for each in outage.ledger.losses.values()] == [2, 8]
+
+
+def test_only_holes_that_may_hold_records_are_read() -> None:
+    outage = Outage()
+    outage.write(outage.source, HERE, [True] * 8)
+    outage.replicate()
+    claims = claims_of(runs_of(outage.chains, LANE), markers=True)
+    assert claims.holes == ()
+    assert unclaimed(claims, Range(0, 10), since=0) == ((), Range(9, 10))
+    assert claims_of(runs_of(outage.chains, LANE), markers=False).holes == (Range(4, 5),)
+
+
+def test_a_joined_chain_stands_at_the_end_of_what_came_back() -> None:
+    outage = Outage()
+    outage.write(outage.source, HERE, [True])
+    outage.replicate()
+    outage.write(outage.target, THERE, [True, True])
+    outage.reconcile()
+    head: Head = outage.chains.heads([LANE])[LANE]
+    assert head.run is not None
+    assert head.run.examined
+    assert head.position == 3
+
+
+def test_what_waits_for_the_flow_after_a_reconcile_is_no_orphan_of_the_next_one() -> None:
+    outage = Outage()
+    outage.write(outage.source, HERE, [True])
+    outage.replicate()
+    outage.write(outage.source, HERE, [True])
+    outage.write(outage.target, THERE, [True])
+    outage.reconcile()
+    outage.write(outage.source, HERE, [True, True])  # producers are back, the lane is still held
+    assert outage.reconcile().stretches == ()
+    outage.replicate()
+    assert len(outage.values(outage.target, THERE)) == 4
+
+
+def test_orphans_are_told_by_what_stands_between_copies() -> None:
+    records = [(100, 5), (101, 5), (103, 7), (104, 1), (105, 1), (106, 2)]
+    assert stretches_of(records, [Range(103, 105), Range(106, 107)]) == [
+        Stretch(100, 102, 2, 10),
+        Stretch(105, 106, 1, 1),
+    ]
+    assert stretches_of(records, []) == [Stretch(100, 107, 6, 21)]

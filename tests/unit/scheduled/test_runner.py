@@ -1,0 +1,171 @@
+"""A scheduled run does each task at its own interval, alone, and tells how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline
+from mirrorless.scheduled.runner import Report, Rounds, Task, TaskReport
+from tests.support.chains import FLOW
+from tests.support.documents import MemoryDocuments
+
+Act = Callable[[Report, Deadline], None]
+
+
+@dataclass(slots=True)
+class Minute:
+    """A run with a clock of its own; sleeping is the only thing that takes time, unless a task does."""
+
+    documents: MemoryDocuments = field(default_factory=MemoryDocuments)
+    now: int = 1_000_000
+    done: list[tuple[str, int]] = field(default_factory=list)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += int(seconds * 1000)
+
+    def task(self, name: str, every_seconds: float, act: Act = lambda _report, _deadline: None) -> Task:
+        """A task that notes when it was done."""
+
+        def noted(report: Report, deadline: Deadline) -> None:
+            self.done.append((name, self.now))
+            act(report, deadline)
+
+        return Task(name=name, every_seconds=every_seconds, act=noted)
+
+    def rounds(self, holder: str = "first") -> Rounds:
+        """A run."""
+        return Rounds(
+            flow=FLOW,
+            function="heartbeat_checkpoint",
+            documents=self.documents,
+            clock=lambda: self.now,
+            sleep=self.sleep,
+            holder=holder,
+        )
+
+    def run(
+        self, *tasks: Task, window: float = 58, seconds: float = 90, holder: str = "first"
+    ) -> dict[str, TaskReport]:
+        """One run, from now on."""
+        end = self.now + int(seconds * 1000)
+        return self.rounds(holder).run(tasks, window_seconds=window, deadline=lambda: (end - self.now) / 1000)
+
+    def times(self, name: str) -> list[int]:
+        """Seconds after the start of the first run at which a task was done."""
+        return [(at - 1_000_000) // 1000 for task, at in self.done if task == name]
+
+
+@pytest.fixture
+def minute() -> Minute:
+    return Minute()
+
+
+def test_each_task_is_done_at_its_own_interval(minute: Minute) -> None:
+    minute.run(minute.task("heartbeats", 1), minute.task("checkpoints", 5), window=12)
+    assert minute.times("heartbeats") == list(range(12))
+    assert minute.times("checkpoints") == [0, 5, 10]
+
+
+def test_a_run_whose_tasks_are_due_in_later_runs_ends_after_one_round(minute: Minute) -> None:
+    minute.run(minute.task("configs", 600))
+    assert minute.times("configs") == [0]
+    assert minute.now == 1_000_000
+
+
+def test_a_task_that_is_not_due_yet_waits_for_a_later_run(minute: Minute) -> None:
+    for _ in range(11):
+        minute.run(minute.task("configs", 600))
+        minute.now += 60_000
+    assert minute.times("configs") == [0, 600]
+
+
+def test_a_task_that_fails_keeps_no_other_from_its_work_and_is_tried_again(minute: Minute) -> None:
+    def fail(_report: Report, _deadline: Deadline) -> None:
+        raise Retriable("the target does not answer", where="us-east->eu-west")
+
+    reports = minute.run(minute.task("heartbeats", 5, fail), minute.task("checkpoints", 5), window=8)
+    assert minute.times("heartbeats") == [0, 5]
+    assert minute.times("checkpoints") == [0, 5]
+    assert "does not answer" in reports["heartbeats"].error
+    assert reports["heartbeats"].ok_at == 0
+    assert reports["checkpoints"].error == ""
+
+
+def test_a_defect_of_ours_is_not_hidden_and_the_lease_is_given_back(minute: Minute) -> None:
+    def break_down(_report: Report, _deadline: Deadline) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        minute.run(minute.task("heartbeats", 5, break_down))
+    assert minute.documents.leases == {}
+
+
+def test_the_report_stays_for_the_operator(minute: Minute) -> None:
+    def tell(report: Report, _deadline: Deadline) -> None:
+        report.figures["groups"] = 3
+        report.troubles.append("us-east->eu-west orders: the source does not have it")
+
+    minute.run(minute.task("checkpoints", 60, tell))
+    stored = msgspec.json.decode(minute.documents.read(FLOW, "task/")["task/checkpoints"], type=TaskReport)
+    assert stored.figures == {"groups": 3}
+    assert stored.troubles == ("us-east->eu-west orders: the source does not have it",)
+    assert stored.ok_at == stored.at == 1_000_000
+
+
+def test_an_error_leaves_the_time_of_the_last_success(minute: Minute) -> None:
+    minute.run(minute.task("configs", 60))
+    minute.now += 60_000
+
+    def fail(_report: Report, _deadline: Deadline) -> None:
+        raise Retriable("no")
+
+    reports = minute.run(minute.task("configs", 60, fail))
+    assert (reports["configs"].ok_at, reports["configs"].at) == (1_000_000, 1_060_000)
+
+
+def test_a_second_run_waits_for_the_first_one_and_then_goes_on(minute: Minute) -> None:
+    minute.documents.claim(FLOW, "lease/heartbeat_checkpoint", holder="other", now=0, until=1_004_000)
+    minute.run(minute.task("heartbeats", 1), window=8)
+    assert minute.times("heartbeats") == [4, 5, 6, 7]
+
+
+def test_a_second_run_does_nothing_while_the_first_one_is_at_work(minute: Minute) -> None:
+    minute.documents.claim(FLOW, "lease/heartbeat_checkpoint", holder="other", now=0, until=2_000_000)
+    assert minute.run(minute.task("heartbeats", 1)) == {}
+    assert minute.done == []
+
+
+def test_a_run_that_was_taken_for_dead_stops(minute: Minute) -> None:
+    def freeze(_report: Report, _deadline: Deadline) -> None:
+        minute.now += 20_000
+        assert minute.documents.claim(FLOW, "lease/heartbeat_checkpoint", holder="heir", now=minute.now, until=10**9)
+
+    minute.run(minute.task("checkpoints", 1, freeze))
+    assert minute.times("checkpoints") == [0]
+
+
+def test_a_task_is_told_to_end_before_its_lease_does(minute: Minute) -> None:
+    left: list[float] = []
+    minute.run(minute.task("checkpoints", 60, lambda _report, deadline: left.append(deadline())), seconds=90)
+    assert left == [15.0]
+
+
+def test_a_living_run_renews_its_lease_in_time(minute: Minute) -> None:
+    minute.run(minute.task("heartbeats", 1), window=50)
+    assert minute.times("heartbeats") == list(range(50))
+
+
+def test_an_unchanged_report_is_written_every_few_seconds_only(minute: Minute) -> None:
+    minute.run(minute.task("heartbeats", 1), window=20)
+    assert minute.documents.writes <= 20 // 5 + 1
+
+
+def test_the_run_ends_before_lambda_does(minute: Minute) -> None:
+    minute.run(minute.task("heartbeats", 1), window=58, seconds=10)
+    assert minute.times("heartbeats") == list(range(8))

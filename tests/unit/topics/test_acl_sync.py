@@ -1,0 +1,297 @@
+"""What a round remembers, and what it does when the target refuses or falls silent half-way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import pytest
+
+from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.ports.kafka import Deadline
+from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, stored
+from mirrorless.topics.acls import Acl
+from tests.support.documents import MemoryDocuments
+
+
+@dataclass(slots=True)
+class MemoryAcls:
+    """A cluster's ACLs in a set. What is in `refused` it never takes; `silent` after it has done what it was asked."""
+
+    there: set[Acl] | None = field(default_factory=set)
+    refused: set[Acl] = field(default_factory=set)
+    silent: bool = False
+    reads: int = 0
+
+    def read(self, _: Deadline) -> frozenset[Acl] | None:
+        """See `Acls.read`."""
+        self.reads += 1
+        return None if self.there is None else frozenset(self.there)
+
+    def create(self, acls: Collection[Acl], _: Deadline) -> dict[Acl, str]:
+        """See `Acls.create`."""
+        assert self.there is not None
+        self.there |= set(acls) - self.refused
+        return self._answer(acls)
+
+    def delete(self, acls: Collection[Acl], _: Deadline) -> dict[Acl, str]:
+        """See `Acls.delete`."""
+        assert self.there is not None
+        self.there -= set(acls) - self.refused
+        return self._answer(acls)
+
+    def _answer(self, acls: Collection[Acl]) -> dict[Acl, str]:
+        if self.silent:
+            raise Retriable("the cluster did not say what became of it")
+        return dict.fromkeys(self.refused & set(acls), "refused")
+
+
+@dataclass(slots=True)
+class Stage:
+    """A flow between two clusters in memory."""
+
+    source: MemoryAcls = field(default_factory=MemoryAcls)
+    target: MemoryAcls = field(default_factory=MemoryAcls)
+    documents: MemoryDocuments = field(default_factory=MemoryDocuments)
+    topics: set[str] = field(default_factory=lambda: {"orders", "payments"})
+
+    @property
+    def sync(self) -> AclSync:
+        """The task as the function wires it."""
+        return AclSync(
+            settings=SETTINGS,
+            source=self.source,
+            target=self.target,
+            topics=lambda _: dict.fromkeys(self.topics, 1),
+            documents=self.documents,
+        )
+
+    @property
+    def failover(self) -> AclFailover:
+        """The operator's order."""
+        return AclFailover(flow=SETTINGS.name, target=self.target, documents=self.documents)
+
+    def round(self) -> Report:
+        """One round of the schedule."""
+        report = Report()
+        self.sync.act(report, ten_seconds)
+        return report
+
+    @property
+    def ours(self) -> set[Acl]:
+        """What is noted as created by us."""
+        known, _ = stored(self.documents, SETTINGS.name)
+        return set(known.created) if known is not None else set()
+
+
+SETTINGS = ControlSettings(
+    flow=FlowSettings(
+        flow="us-east->eu-west",
+        source=ClusterSettings(alias="us-east", bootstrap="127.0.0.1:1"),
+        target=ClusterSettings(alias="eu-west", bootstrap="127.0.0.1:1"),
+    ),
+    aliases=("us-east", "eu-west"),
+    topics=("orders", "payments", "later"),
+)
+
+
+def ten_seconds() -> float:
+    return 10.0
+
+
+def topic_acl(name: str, operation: str = "READ", permission: str = "ALLOW", pattern: str = "LITERAL") -> Acl:
+    return Acl("TOPIC", pattern, name, "User:shop", "*", permission, operation)
+
+
+READ, REMOTE = topic_acl("orders"), topic_acl("us-east.orders")
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_a_grant_comes_and_goes_with_the_source(stage: Stage) -> None:
+    stage.source.there = {READ}
+    assert stage.round().figures == {"acls-created": 1, "acls-deleted": 0, "acls-staged": 1, "acls-left": 0}
+    assert stage.target.there == {REMOTE}
+
+    stage.source.there = set()
+    assert stage.round().figures["acls-deleted"] == 1
+    assert stage.target.there == set()
+    assert stage.ours == set()
+
+
+def test_what_was_there_before_us_is_not_deleted_with_the_sources(stage: Stage) -> None:
+    stage.source.there, stage.target.there = {READ}, {REMOTE}
+    stage.round()
+
+    stage.source.there = set()
+    stage.round()
+
+    assert stage.target.there == {REMOTE}
+
+
+def test_a_round_without_news_writes_nothing(stage: Stage) -> None:
+    stage.source.there = {READ}
+    stage.round()
+    written = stage.documents.writes
+
+    stage.round()
+
+    assert stage.documents.writes == written
+
+
+def test_a_topic_that_a_listing_misses_keeps_its_rights(stage: Stage) -> None:
+    """A source that hides its topics for a moment must not cost the target's readers their access."""
+    stage.source.there = {topic_acl("ord", pattern="PREFIXED"), topic_acl("*", "DESCRIBE")}
+    stage.round()
+    before = set(stage.target.there or ())
+    assert before
+
+    stage.topics = set()
+    stage.round()
+
+    assert stage.target.there == before
+
+
+def test_a_named_topic_has_its_rights_before_it_is_created(stage: Stage) -> None:
+    stage.source.there = {topic_acl("later")}
+
+    stage.round()
+
+    assert stage.target.there == {topic_acl("us-east.later")}
+
+
+def test_one_refusal_is_told_and_stops_no_other(stage: Stage) -> None:
+    stage.source.there = {READ, topic_acl("payments")}
+    stage.target.refused = {REMOTE}
+
+    report = stage.round()
+
+    assert stage.target.there == {topic_acl("us-east.payments")}
+    assert report.troubles == [f"us-east->eu-west on the target: {REMOTE}: refused"]
+    assert stage.ours == {topic_acl("us-east.payments")}
+
+
+def test_a_target_that_takes_nothing_fails_the_round(stage: Stage) -> None:
+    stage.source.there = {READ}
+    stage.target.refused = {REMOTE}
+
+    with pytest.raises(Retriable, match="took none of 1 changes"):
+        stage.round()
+
+
+def test_a_grant_is_held_back_without_its_denial(stage: Stage) -> None:
+    closed = topic_acl("us-east.orders", permission="DENY")
+    stage.source.there = {topic_acl("*"), topic_acl("orders", permission="DENY"), topic_acl("payments", "DESCRIBE")}
+    stage.target.refused = {closed}
+
+    with pytest.raises(Retriable):
+        stage.round()
+    assert stage.target.there == set()
+
+    stage.target.refused = set()
+    stage.round()
+    assert stage.target.there == {
+        closed,
+        topic_acl("us-east.", pattern="PREFIXED"),
+        topic_acl("us-east.payments", "DESCRIBE"),
+    }
+
+
+def test_a_round_that_dies_half_way_leaves_nothing_that_cannot_be_revoked(stage: Stage) -> None:
+    stage.source.there = {READ}
+    stage.target.silent = True
+    with pytest.raises(Retriable):
+        stage.round()
+    assert stage.target.there == {REMOTE}
+
+    stage.target.silent = False
+    stage.source.there = set()
+    stage.round()
+
+    assert stage.target.there == set()
+
+
+def test_a_source_without_an_authorizer_is_no_trouble_and_the_target_is_not_asked(stage: Stage) -> None:
+    stage.source.there = None
+
+    report = stage.round()
+
+    assert (report.figures, report.troubles) == ({"acls-disabled": 1}, [])
+    assert stage.target.reads == 0
+
+
+def test_a_source_that_lost_its_authorizer_revokes_nothing(stage: Stage) -> None:
+    stage.source.there = {READ}
+    stage.round()
+
+    stage.source.there = None
+    stage.round()
+
+    assert stage.target.there == {REMOTE}
+
+
+def test_a_target_without_an_authorizer_is_no_trouble(stage: Stage) -> None:
+    stage.target.there = None
+
+    assert stage.round().figures == {"acls-disabled": 1}
+
+
+# failover
+
+
+def test_a_failover_needs_no_source_and_is_left_alone_by_the_schedule(stage: Stage) -> None:
+    group = Acl("GROUP", "LITERAL", "shop", "User:shop", "*", "ALLOW", "READ")
+    stage.source.there = {topic_acl("orders", "WRITE"), group}
+    stage.round()
+
+    missing = stage.failover.plan(ten_seconds)
+    assert not isinstance(missing, Disabled)
+    outcome = stage.failover.carry_out(missing, ten_seconds)
+
+    assert outcome.created == {topic_acl("orders", "WRITE"), group}
+    assert stage.target.there == set(outcome.created)
+    assert stage.failover.plan(ten_seconds) == frozenset()
+    stage.source.there = set()
+    stage.round()
+    assert stage.target.there == set(outcome.created)
+
+
+def test_a_second_failover_keeps_what_the_first_created(stage: Stage) -> None:
+    stage.source.there = {topic_acl("orders", "WRITE")}
+    stage.round()
+    first = stage.failover.plan(ten_seconds)
+    assert not isinstance(first, Disabled)
+    stage.failover.carry_out(first, ten_seconds)
+
+    stage.source.there = {topic_acl("payments", "WRITE")}
+    stage.round()
+    second = stage.failover.plan(ten_seconds)
+    assert not isinstance(second, Disabled)
+    stage.failover.carry_out(second, ten_seconds)
+
+    _, moved = stored(stage.documents, SETTINGS.name)
+    assert set(moved.created) == {topic_acl("orders", "WRITE"), topic_acl("payments", "WRITE")}
+
+
+def test_a_failover_that_is_refused_is_not_noted(stage: Stage) -> None:
+    stage.source.there = {topic_acl("orders", "WRITE"), topic_acl("payments", "WRITE")}
+    stage.round()
+    stage.target.refused = {topic_acl("orders", "WRITE")}
+
+    missing = stage.failover.plan(ten_seconds)
+    assert not isinstance(missing, Disabled)
+    outcome = stage.failover.carry_out(missing, ten_seconds)
+
+    assert outcome.failed == {topic_acl("orders", "WRITE"): "refused"}
+    assert stored(stage.documents, SETTINGS.name)[1].created == (topic_acl("payments", "WRITE"),)
+
+
+def test_a_failover_before_the_first_round_says_that_nothing_is_known(stage: Stage) -> None:
+    with pytest.raises(ConfigurationError, match="nothing is staged"):
+        stage.failover.plan(ten_seconds)
