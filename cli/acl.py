@@ -16,10 +16,10 @@ import msgspec
 
 from cli.acl_view import AclView, is_scheduled, view_of
 from cli.args import add_deployment, add_order
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from mirrorless.errors import Retriable
 from mirrorless.ports.stores import StateStore
-from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, Outcome, stored
+from mirrorless.topics.acl_sync import AclFailover, AclOutcome, AclSync, Disabled, stored
 from mirrorless.topics.acls import Acl
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_plan(arguments: argparse.Namespace) -> int:
     """Show everything. Exit code 1 where a cluster does not answer: then only the stored plan is known."""
-    sync = _sync(Deployment.of(arguments), arguments.flow)
+    sync = _sync(DeployedFlows.of(arguments), arguments.flow)
     flow = sync.settings.name
     known, _ = stored(sync.documents, flow)
     try:
@@ -76,7 +76,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
 
 def run_apply(arguments: argparse.Namespace) -> int:
     """Carry out what is due, or what is staged. Exit code 1 where a part of it failed."""
-    sync = _sync(Deployment.of(arguments), arguments.flow)
+    sync = _sync(DeployedFlows.of(arguments), arguments.flow)
     view = _fail_over(sync, execute=arguments.execute) if arguments.failover else _due(sync, execute=arguments.execute)
     _tell(arguments, view)
     return int(view.outcome is not None and bool(view.outcome.failed))
@@ -116,7 +116,7 @@ def _fail_over(sync: AclSync, *, execute: bool) -> AclView:
     return replace(view, create=missing, staged=staged, outcome=outcome)
 
 
-def _sync(deployment: Deployment, flow: str) -> AclSync:
+def _sync(deployment: DeployedFlows, flow: str) -> AclSync:
     from mirrorless.adapters.kafka.acls import KafkaAcls  # noqa: PLC0415 -- other commands start sooner without Kafka
     from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
 
@@ -148,7 +148,7 @@ def _tell(arguments: argparse.Namespace, view: AclView) -> None:
 
 def as_json(view: AclView) -> dict[str, Any]:
     """The answer for programs. `on_target` is null where it is not known."""
-    outcome = view.outcome or Outcome()
+    outcome = view.outcome or AclOutcome()
     return {
         "flow": str(view.flow),
         "without_authorizer": view.without_authorizer,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mirrorless.lane import FlowName
-from mirrorless.topics.acl_sync import AclPlan, AclSync, Disabled, Outcome
+from mirrorless.topics.acl_sync import AclOutcome, AclPlan, AclSync, Disabled
 from mirrorless.topics.acls import Acl
 
 
@@ -26,7 +26,7 @@ class AclView:
     """Whether a schedule applies what is due."""
     trouble: str = ""
     """Why it is not known what is due."""
-    outcome: Outcome | None = None
+    outcome: AclOutcome | None = None
     """None: nothing was carried out."""
 
 

@@ -51,7 +51,7 @@ class Stores:
     """Where consumer groups would go on on the other side."""
 
 
-class Deployment:
+class DeployedFlows:
     """The flows that the operator's command is about."""
 
     def __init__(self, *, config: Path, lab: LabState | None = None) -> None:
@@ -60,7 +60,7 @@ class Deployment:
         self._lab = lab
 
     @classmethod
-    def of(cls, arguments: argparse.Namespace) -> Deployment:
+    def of(cls, arguments: argparse.Namespace) -> DeployedFlows:
         """The deployment that `--lab` and `--config` point at.
 
         Raises:

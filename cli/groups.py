@@ -8,9 +8,9 @@ import time
 from typing import Any
 
 from cli.args import add_deployment
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.groups_look import look_at
-from cli.groups_view import Answer, need_operator
+from cli.groups_view import GroupsView, need_operator
 from mirrorless.groups.checkpoints import Direction
 
 
@@ -31,7 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer from the checkpoint table. Exit code 1 where a group has no place to go on: it stands before the map."""
-    deployment = Deployment.of(arguments)
+    deployment = DeployedFlows.of(arguments)
     flow = deployment.flow_name(arguments.flow)
     direction: Direction = "reverse" if arguments.reverse else "forward"
     answer = look_at(deployment, flow, direction, group=arguments.group)
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(any(need_operator(answer.groups)))
 
 
-def as_json(answer: Answer) -> dict[str, Any]:
+def as_json(answer: GroupsView) -> dict[str, Any]:
     """The answer for programs; `committed_there` is told only where one group was asked for."""
     committed = {place.lane: place.committed for place in answer.places}
     return {

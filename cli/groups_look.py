@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.errors import BadInput
-from cli.groups_view import Answer, GroupPlace
+from cli.groups_view import GroupPlace, GroupsView
 from mirrorless.errors import MirrorlessError
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
@@ -30,7 +30,7 @@ ANSWER_SECONDS = 5.0
 """How long the operator waits for a cluster that may be gone."""
 
 
-def look_at(deployment: Deployment, flow: FlowName, direction: Direction, *, group: str | None) -> Answer:
+def look_at(deployment: DeployedFlows, flow: FlowName, direction: Direction, *, group: str | None) -> GroupsView:
     """Read everything about a flow's groups, or about one of them by partition.
 
     Raises:
@@ -53,16 +53,18 @@ def groups_of(checkpoints: StateStore, flow: FlowName, direction: Direction) -> 
     return [msgspec.json.decode(text, type=GroupCheckpoints) for text in stored]
 
 
-def _all(deployment: Deployment, flow: FlowName, direction: Direction, groups: Sequence[GroupCheckpoints]) -> Answer:
+def _all(
+    deployment: DeployedFlows, flow: FlowName, direction: Direction, groups: Sequence[GroupCheckpoints]
+) -> GroupsView:
     names, trouble = _names(deployment, flow, direction)
     accepts = deployment.flow(flow).groups.accepts
     excluded = [name for name in names if not name.startswith(OURS) and not accepts(name)]
-    return Answer(flow=flow, direction=direction, groups=groups, excluded=excluded, trouble=trouble)
+    return GroupsView(flow=flow, direction=direction, groups=groups, excluded=excluded, trouble=trouble)
 
 
 def _one(
-    deployment: Deployment, flow: FlowName, direction: Direction, groups: Sequence[GroupCheckpoints], name: str
-) -> Answer:
+    deployment: DeployedFlows, flow: FlowName, direction: Direction, groups: Sequence[GroupCheckpoints], name: str
+) -> GroupsView:
     found = [group for group in groups if group.group == name]
     if not found:
         raise BadInput(
@@ -75,10 +77,10 @@ def _one(
         GroupPlace(lane=lane, offset=offset, committed=committed.get(lane))
         for lane, offset in sorted(found[0].lanes(flow), key=lambda each: each[0])
     ]
-    return Answer(flow=flow, direction=direction, groups=found, places=places, trouble=trouble)
+    return GroupsView(flow=flow, direction=direction, groups=found, places=places, trouble=trouble)
 
 
-def _why_not(deployment: Deployment, flow: FlowName, name: str) -> str:
+def _why_not(deployment: DeployedFlows, flow: FlowName, name: str) -> str:
     if name.startswith(OURS):
         return "it belongs to an event source mapping"
     if not deployment.flow(flow).groups.accepts(name):
@@ -86,7 +88,7 @@ def _why_not(deployment: Deployment, flow: FlowName, name: str) -> str:
     return "it has committed nothing on a topic of this flow, or no round has seen it yet"
 
 
-def _names(deployment: Deployment, flow: FlowName, direction: Direction) -> tuple[list[str], str]:
+def _names(deployment: DeployedFlows, flow: FlowName, direction: Direction) -> tuple[list[str], str]:
     """The groups of the side where the direction begins, and why they are not known."""
     try:
         from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
@@ -98,7 +100,9 @@ def _names(deployment: Deployment, flow: FlowName, direction: Direction) -> tupl
         return [], str(exc)
 
 
-def _committed(deployment: Deployment, flow: FlowName, direction: Direction, name: str) -> tuple[dict[Lane, int], str]:
+def _committed(
+    deployment: DeployedFlows, flow: FlowName, direction: Direction, name: str
+) -> tuple[dict[Lane, int], str]:
     """What a group has committed on the side where the direction ends, by lane, and why that is not known."""
     configured, reverse = deployment.flow(flow), direction == "reverse"
     try:
@@ -120,7 +124,7 @@ def _committed(deployment: Deployment, flow: FlowName, direction: Direction, nam
     return committed, ""
 
 
-def _side(deployment: Deployment, flow: FlowName, *, there: bool) -> ClusterSettings:
+def _side(deployment: DeployedFlows, flow: FlowName, *, there: bool) -> ClusterSettings:
     settings = deployment.settings(flow)
     return settings.target if there else settings.source
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.format import ago, numbered
-from cli.groups_view import Answer, need_operator
+from cli.groups_view import GroupsView, need_operator
 from mirrorless.groups.checkpoints import GroupCheckpoints
 
 PIPE_WIDTH = 120
@@ -21,7 +21,7 @@ SHOWN_METADATA = 40
 """Characters of a commit's metadata that are shown; `--json` has all of it."""
 
 
-def show(answer: Answer, *, one: bool, now: int) -> None:
+def show(answer: GroupsView, *, one: bool, now: int) -> None:
     """Print the answer. `now` in ms since the epoch."""
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     if one:
@@ -38,7 +38,7 @@ def show(answer: Answer, *, one: bool, now: int) -> None:
         console.print(f"  Not all is known: {answer.trouble}", markup=False)
 
 
-def sentence(group: GroupCheckpoints, answer: Answer) -> str:
+def sentence(group: GroupCheckpoints, answer: GroupsView) -> str:
     """What the readiness of a group means for who moves it."""
     where = f"on {answer.ends_on} it goes on by {_BY[group.by]}"
     match group.readiness:
@@ -62,7 +62,7 @@ def sentence(group: GroupCheckpoints, answer: Answer) -> str:
 _BY = {"group": "its own committed offsets", "checkpoint": "the checkpoints"}
 
 
-def _groups(answer: Answer, now: int) -> Table:
+def _groups(answer: GroupsView, now: int) -> Table:
     table = _table(f"{answer.flow} {answer.direction}")
     table.add_column("group", no_wrap=True)
     for heading in ("state", "by"):
@@ -85,7 +85,7 @@ def _groups(answer: Answer, now: int) -> Table:
     return table
 
 
-def _partitions(answer: Answer) -> Table:
+def _partitions(answer: GroupsView) -> Table:
     (group,) = answer.groups
     table = _table(f"{answer.flow} {answer.direction}: {escape(group.group)}, {group.readiness}")
     table.add_column("topic", no_wrap=True)

@@ -20,7 +20,7 @@ class GroupPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class GroupsView:
     """What the command has to say of one flow and one direction."""
 
     flow: FlowName

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cli.args import add_deployment, add_lane, add_lanes, add_order, offset
-from cli.deployment import Deployment, Stores
+from cli.deployment import DeployedFlows, Stores
 from cli.errors import BadInput
 from cli.format import moment
 from cli.lanes_held import run_hold, run_release, run_resume
@@ -92,7 +92,7 @@ def _add_orders_for_many(commands: argparse._SubParsersAction[argparse.ArgumentP
 
 def run_stopped(arguments: argparse.Namespace) -> int:
     """List stopped lanes. Exit code 1 where there is one."""
-    deployment = Deployment.of(arguments)
+    deployment = DeployedFlows.of(arguments)
     found: dict[Lane, Stop] = {}
     for flow in deployment.flow_names(arguments.flow):
         found |= stops_of(deployment.stores(flow), flow)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cli.deployment import Deployment, Stores
+from cli.deployment import DeployedFlows, Stores
 from cli.errors import BadInput
 from cli.format import moment, numbered
 from cli.lanes_found import lanes_with_a_chain, partitions_seen
@@ -117,13 +117,13 @@ def run_release(arguments: argparse.Namespace) -> int:
     return _tell(arguments, [order(lane) for lane in lanes], notes)
 
 
-def _where(arguments: argparse.Namespace) -> tuple[Deployment, Stores]:
-    deployment = Deployment.of(arguments)
+def _where(arguments: argparse.Namespace) -> tuple[DeployedFlows, Stores]:
+    deployment = DeployedFlows.of(arguments)
     return deployment, deployment.stores(deployment.flow_name(arguments.flow))
 
 
 def _every_lane(
-    arguments: argparse.Namespace, deployment: Deployment, stores: Stores
+    arguments: argparse.Namespace, deployment: DeployedFlows, stores: Stores
 ) -> tuple[list[Lane], Sequence[str]]:
     """The lanes that are named, and what is not known of them. The source may be the very thing that is down."""
     flow = deployment.flow_name(arguments.flow)

@@ -7,14 +7,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cli.deployment import Deployment, Stores
+from cli.deployment import DeployedFlows, Stores
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState
 
 
-def lane_of(arguments: argparse.Namespace) -> tuple[Deployment, Stores, Lane, LaneState]:
-    """The lane that FLOW, TOPIC and PARTITION name, with its state. Raises like `Deployment.flow_name`."""
-    deployment = Deployment.of(arguments)
+def lane_of(arguments: argparse.Namespace) -> tuple[DeployedFlows, Stores, Lane, LaneState]:
+    """The lane that FLOW, TOPIC and PARTITION name, with its state. Raises like `DeployedFlows.flow_name`."""
+    deployment = DeployedFlows.of(arguments)
     lane = deployment.lane(arguments.flow, arguments.topic, arguments.partition)
     stores = deployment.stores(lane.flow)
     return deployment, stores, lane, stores.states.read([lane]).get(lane, RUNNING)

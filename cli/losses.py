@@ -6,7 +6,7 @@ import argparse
 import json
 
 from cli.args import add_deployment
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.format import moment, numbered
 from mirrorless.losses import GapSummary, Loss
 
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     """List the ledger. Exit code 0 also where there are losses: they were explained when they were noted."""
     from mirrorless.adapters.dynamodb.lane_index import lanes_in  # noqa: PLC0415 -- boto3 costs half a second
 
-    deployment = Deployment.of(arguments)
+    deployment = DeployedFlows.of(arguments)
     losses: list[Loss] = []
     summaries: list[GapSummary] = []
     for flow in deployment.flow_names(arguments.flow):

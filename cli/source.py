@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from mirrorless.errors import MirrorlessError
 from mirrorless.lane import FlowName, Lane
 
@@ -28,7 +28,7 @@ class SourceView:
         self.trouble = trouble
 
     @classmethod
-    def of(cls, deployment: Deployment, flow: FlowName) -> SourceView:
+    def of(cls, deployment: DeployedFlows, flow: FlowName) -> SourceView:
         """The source of a flow. Nothing is asked yet, but a secret may be read."""
         from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
 

@@ -10,7 +10,7 @@ import argparse
 import json
 
 from cli.args import add_deployment
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.status_look import look_at
 
 
@@ -29,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look at everything. Exit code 1 where something needs the operator, see `FlowStatus.needs_operator`."""
-    deployment = Deployment.of(arguments)
+    deployment = DeployedFlows.of(arguments)
     flows = [look_at(deployment, flow) for flow in deployment.flow_names(arguments.flow)]
     if arguments.json:
         from cli.status_json import as_json  # noqa: PLC0415 -- people need no JSON

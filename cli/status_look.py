@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cli.deployment import Deployment, Stores
+from cli.deployment import DeployedFlows, Stores
 from cli.groups_look import groups_of
 from cli.lanes_found import lanes_with_a_chain
 from cli.scheduled import tasks_of
@@ -32,7 +32,7 @@ READERS = 8
 """Lanes that are read side by side; fewer than the connections that a DynamoDB client keeps."""
 
 
-def look_at(deployment: Deployment, flow: FlowName) -> FlowStatus:
+def look_at(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
     """Read everything about one flow."""
     settings = deployment.control_settings(flow)
     # The target is asked meanwhile, so that two silent clusters cost one wait.
@@ -53,7 +53,7 @@ def look_at(deployment: Deployment, flow: FlowName) -> FlowStatus:
 
 
 def _topics(
-    deployment: Deployment, flow: FlowName, stores: Stores, source: SourceView
+    deployment: DeployedFlows, flow: FlowName, stores: Stores, source: SourceView
 ) -> tuple[list[TopicStatus], tuple[str, ...]]:
     """Every topic with its lanes, and the patterns whose topics nobody could list."""
     configured = deployment.flow(flow)

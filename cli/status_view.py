@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cli.groups_view import need_operator
 from cli.lab_state import LabMapping
 from cli.scheduled import TaskStatus
-from cli.target import Heartbeats
+from cli.target import HeartbeatTimes
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, Head, Lease, Stop
@@ -114,7 +114,7 @@ class FlowStatus:
     unlisted: Sequence[str]
     """Patterns whose topics nobody could list."""
     topics: Sequence[TopicStatus]
-    heartbeats: Heartbeats = field(default_factory=Heartbeats)
+    heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     groups: Sequence[GroupCheckpoints] = ()
     tasks: Sequence[TaskStatus] = ()
 

@@ -12,7 +12,7 @@ from mirrorless.scheduled.settings import ControlSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeats:
+class HeartbeatTimes:
     """When the newest heartbeats of a flow were written, ms since the epoch; None where there is none."""
 
     emitted: int | None = None
@@ -33,20 +33,20 @@ class Heartbeats:
         }
 
 
-def heartbeats_of(settings: ControlSettings) -> Heartbeats:
+def heartbeats_of(settings: ControlSettings) -> HeartbeatTimes:
     """Look at the ends of the heartbeats topics on a flow's target."""
     if settings.heartbeats_seconds is None:
-        return Heartbeats(enabled=False)
+        return HeartbeatTimes(enabled=False)
     flow = settings.name
     try:
         from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
 
         target = KafkaOffsets(settings.flow.target, flow=str(flow))
         own = Heartbeat(source=flow.source, target=flow.target, timestamp=0)
-        return Heartbeats(
+        return HeartbeatTimes(
             emitted=target.newest(HEARTBEATS_TOPIC, key=own.key()),
             # Whichever flow wrote it on the source: this one has carried it over.
             replicated=target.newest(settings.policy.remote_topic(flow.source, HEARTBEATS_TOPIC)),
         )
     except (MirrorlessError, ImportError) as exc:
-        return Heartbeats(trouble=str(exc))
+        return HeartbeatTimes(trouble=str(exc))

@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from cli.args import add_deployment
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.topics_look import look_at
-from cli.topics_view import Answer
+from cli.topics_view import TopicsView
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,7 +26,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Look at both clusters and at what the refresh knows. Exit code 1 where a topic waits for the operator."""
-    answer = look_at(Deployment.of(arguments), arguments.flow)
+    answer = look_at(DeployedFlows.of(arguments), arguments.flow)
     if arguments.json:
         print(json.dumps(as_json(answer), indent=2))
     else:
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(answer.needs_operator)
 
 
-def as_json(answer: Answer) -> dict[str, Any]:
+def as_json(answer: TopicsView) -> dict[str, Any]:
     """The answer for programs; null for what is not known."""
     return {
         "flow": answer.flow,

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.format import numbered
 from cli.scheduled import tasks_of
-from cli.topics_view import Answer, TopicRow
+from cli.topics_view import TopicRow, TopicsView
 from mirrorless.errors import MirrorlessError
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, discover
@@ -31,7 +31,7 @@ ANSWER_SECONDS = 10.0
 _T = TypeVar("_T")
 
 
-def look_at(deployment: Deployment, flow_text: str) -> Answer:
+def look_at(deployment: DeployedFlows, flow_text: str) -> TopicsView:
     """Read everything about a flow's topics."""
     flow = deployment.flow_name(flow_text)
     settings, stores = deployment.control_settings(flow), deployment.stores(flow)
@@ -74,7 +74,7 @@ def look_at(deployment: Deployment, flow_text: str) -> Answer:
             needs_operator=seen is not None and seen.recreated is not None,
         )
 
-    return Answer(
+    return TopicsView(
         flow=str(flow),
         topics=[row(topic) for topic in topics],
         refused=_refused(found) if on_source is not None else {},

@@ -8,14 +8,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cli.topics_view import Answer, TopicRow
+from cli.topics_view import TopicRow, TopicsView
 
 UNKNOWN = "?"
 PIPE_WIDTH = 120
 """See `status_table`."""
 
 
-def show(answer: Answer) -> None:
+def show(answer: TopicsView) -> None:
     """Print the answer."""
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     console.print(_table(answer))
@@ -28,7 +28,7 @@ def show(answer: Answer) -> None:
         console.print(f"  {trouble}", markup=False)
 
 
-def _table(answer: Answer) -> Table:
+def _table(answer: TopicsView) -> Table:
     table = Table(
         title=answer.flow,
         title_justify="left",

@@ -33,7 +33,7 @@ class TopicRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class TopicsView:
     """What the command has to say."""
 
     flow: str

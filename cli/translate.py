@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from cli.args import add_deployment, add_lane, offset
-from cli.deployment import Deployment, Stores
+from cli.deployment import DeployedFlows, Stores
 from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE, Head
 from mirrorless.protocol.translate import OffsetMap, Translation
@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Answer with an offset and what it means. Exit code 0 whatever the map says: it is the answer."""
-    deployment = Deployment.of(arguments)
+    deployment = DeployedFlows.of(arguments)
     lane = deployment.lane(arguments.flow, arguments.topic, arguments.partition)
     stores = deployment.stores(lane.flow)
     lane, head = _with_head(lane, deployment, stores)
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _with_head(lane: Lane, deployment: Deployment, stores: Stores) -> tuple[Lane, Head]:
+def _with_head(lane: Lane, deployment: DeployedFlows, stores: Stores) -> tuple[Lane, Head]:
     """The lane that is meant: where no such source topic was replicated, the name may be the remote topic's."""
     head = stores.chains.heads([lane])[lane]
     if head != NEW_LANE:

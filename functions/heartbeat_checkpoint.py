@@ -25,7 +25,7 @@ from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.adapters.kafka.topics import KafkaTopics
-from mirrorless.groups.group_move import Cluster, Sides
+from mirrorless.groups.group_move import GroupSide, Sides
 from mirrorless.groups.offset_translation import GroupOffsets
 from mirrorless.groups.readiness import Rereads
 from mirrorless.groups.round import CheckpointRound
@@ -54,7 +54,7 @@ def now() -> int:
 
 
 @dataclass(slots=True)
-class Wiring:
+class ControlWiring:
     """Everything that a flow's tasks touch; warm clients, and no memory of what was read."""
 
     settings: ControlSettings
@@ -62,8 +62,8 @@ class Wiring:
     documents: DynamoDbDocuments = field(init=False)
     checkpoints: DynamoDbDocuments = field(init=False)
     chains: DynamoDbChains = field(init=False)
-    source: Cluster = field(init=False)
-    target: Cluster = field(init=False)
+    source: GroupSide = field(init=False)
+    target: GroupSide = field(init=False)
     topics: KafkaTopics = field(init=False)
     source_log: KafkaSourceLog = field(init=False)
     states: DynamoDbLaneStates = field(init=False)
@@ -81,7 +81,7 @@ class Wiring:
         self.states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
         self.ledger = DynamoDbLossLedger(dynamodb, flow.tables.loss_ledger)
         self.source, self.target = (
-            Cluster(
+            GroupSide(
                 alias=cluster.alias,
                 groups=KafkaGroups(cluster, flow=flow.flow),
                 topics=KafkaRecords(cluster, flow=flow.flow, client_role="internal-topics"),
@@ -184,15 +184,15 @@ class Wiring:
         )
 
 
-_wired: dict[bytes, Wiring] = {}
+_wired: dict[bytes, ControlWiring] = {}
 """By the schedule's input: one environment may serve the schedules of several flows."""
 
 
-def wire(settings: ControlSettings) -> Wiring:
+def wire(settings: ControlSettings) -> ControlWiring:
     """The wiring of these settings, warm where the environment has seen them."""
     key = msgspec.json.encode(settings, order="sorted")
     if key not in _wired:
-        _wired[key] = Wiring(settings)
+        _wired[key] = ControlWiring(settings)
     return _wired[key]
 
 

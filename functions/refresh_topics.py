@@ -22,7 +22,7 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.topics import KafkaTopics
-from mirrorless.scheduled.rate_limit import Throttle
+from mirrorless.scheduled.rate_limit import RateLimit
 from mirrorless.scheduled.runner import Rounds, Task
 from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.topics.acl_sync import AclSync
@@ -88,7 +88,7 @@ def mapping_sync(settings: ControlSettings, known: DynamoDbDocuments) -> Mapping
     """The sync of event source mappings, if they are ours to manage."""
     if not settings.function_name or not settings.mapping:
         return None
-    throttle = Throttle(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
+    throttle = RateLimit(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
     return MappingSync(
         settings=settings,
         mappings=LambdaMappings(aws_lambda(settings.function_region), settings.function_name, throttle),

@@ -17,7 +17,7 @@ from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, Lamb
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rate_limit import Throttle
+from mirrorless.scheduled.rate_limit import RateLimit
 from mirrorless.settings import VARIABLE, FlowSettings, decode_settings
 from mirrorless.topics.mapping_removal import MappingRemoval, Removal
 
@@ -39,7 +39,7 @@ def remove(settings: FlowSettings, deadline: Deadline) -> Removal:
     Raises:
         MirrorlessError: some may be left.
     """
-    throttle = Throttle(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
+    throttle = RateLimit(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
     return MappingRemoval(
         flow=settings.name,
         mappings=LambdaMappings(aws_lambda(), "", throttle),

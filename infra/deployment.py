@@ -32,7 +32,7 @@ LONGEST_PART = "heartbeat_checkpoint"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Location:
     """One region of one account: what a stack is deployed to."""
 
     account: str
@@ -73,8 +73,8 @@ class FlowDeployment:
     """
 
     flow: Flow
-    home: Place
-    state: Place
+    home: Location
+    state: Location
     replica_region: str | None
     tables_key: str | None = None
     replica_key: str | None = None
@@ -105,7 +105,7 @@ class FlowDeployment:
         """
         return f"/mirrorless/{self.id}/{part}/"
 
-    def secret_arn(self, secret: str, *, at: Place | None = None) -> str:
+    def secret_arn(self, secret: str, *, at: Location | None = None) -> str:
         """The ARN by which a secret is asked for: at home, where functions and pollers are, or where else it is named.
 
         A name gives an ARN without the six letters that Secrets Manager adds; it accepts both.
@@ -122,28 +122,28 @@ class Deployment:
     flows: tuple[FlowDeployment, ...]
 
     @property
-    def homes(self) -> tuple[Place, ...]:
+    def homes(self) -> tuple[Location, ...]:
         """Where functions live."""
         return tuple(sorted({flow.home for flow in self.flows}))
 
     @property
-    def states(self) -> tuple[Place, ...]:
+    def states(self) -> tuple[Location, ...]:
         """Where tables live."""
         return tuple(sorted({flow.state for flow in self.flows}))
 
-    def living_at(self, home: Place) -> tuple[FlowDeployment, ...]:
+    def living_at(self, home: Location) -> tuple[FlowDeployment, ...]:
         """The flows whose functions live there."""
         return tuple(flow for flow in self.flows if flow.home == home)
 
-    def kept_at(self, state: Place) -> tuple[FlowDeployment, ...]:
+    def kept_at(self, state: Location) -> tuple[FlowDeployment, ...]:
         """The flows whose tables live there."""
         return tuple(flow for flow in self.flows if flow.state == state)
 
-    def kms_key(self, place: Place, *, region: str | None = None) -> str | None:
+    def kms_key(self, place: Location, *, region: str | None = None) -> str | None:
         """The customer's key of a place, or of another region of its account; None where AWS's own is used."""
         return _key(self.settings, place.account, region or place.region)
 
-    def stack_name(self, kind: str, place: Place) -> str:
+    def stack_name(self, kind: str, place: Location) -> str:
         """The name of a stack: `mirrorless-state-eu-west-1`; with several accounts in one region, theirs are added."""
         accounts = {each.account for each in (*self.homes, *self.states) if each.region == place.region}
         suffix = f"-{place.account}" if len(accounts) > 1 else ""
@@ -179,8 +179,8 @@ def plan(configuration: Configuration) -> Deployment:
     return Deployment(origin=configuration.origin, settings=settings, flows=tuple(flows))
 
 
-def _place(cluster: Cluster) -> Place:
-    return Place(account=str(cluster.account), region=str(cluster.region))
+def _place(cluster: Cluster) -> Location:
+    return Location(account=str(cluster.account), region=str(cluster.region))
 
 
 def _key(settings: DeploymentSection, account: str, region: str) -> str | None:

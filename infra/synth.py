@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from infra import cdk
-from infra.deployment import Deployment, Place, plan
+from infra.deployment import Deployment, Location, plan
 from mirrorless.config import load
 from mirrorless.errors import MirrorlessError
 
@@ -90,7 +90,7 @@ def violations(out: Path) -> Iterator[str]:
                 yield f"{violation.get('ruleName')}: {place.get('constructPath', '')}: {violation.get('description')}"
 
 
-def inventory(out: Path, deployment: Deployment) -> list[tuple[str, Place, str]]:
+def inventory(out: Path, deployment: Deployment) -> list[tuple[str, Location, str]]:
     """Each stack, where it goes and what is in it, in the order in which they are deployed."""
     manifest: Mapping[str, Any] = json.loads((out / "manifest.json").read_text())["artifacts"]
     places = {str(place): place for place in (*deployment.homes, *deployment.states)}

@@ -22,7 +22,7 @@ from lab.esm.behaviour import LabBehaviour
 from lab.esm.lambda_api import LambdaApi
 from lab.esm.mapping_api import FunctionName
 from lab.esm.mappings import EventSourceMappings
-from lab.faults.orders import FAULTY_HANDLER, LAYER, Faults
+from lab.faults.orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.control import ControlPlane
 from lab.functions.function import LambdaFunction
 from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
@@ -79,7 +79,7 @@ class Lab:
     say: Say = print
     clusters: dict[str, KafkaCluster] = field(default_factory=dict)
     functions: dict[str, LambdaFunction] = field(default_factory=dict)
-    faults: Faults = field(init=False)
+    faults: FaultOrders = field(init=False)
     dynamodb: DynamoDbLocal = field(init=False)
     mappings: EventSourceMappings = field(init=False)
     lambda_api: LambdaApi = field(init=False)
@@ -105,7 +105,7 @@ class Lab:
                 properties=self.broker_properties,
             )
         self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb")
-        self.faults = Faults(self.folder / "faults")
+        self.faults = FaultOrders(self.folder / "faults")
         self.supervisor = Supervisor(servers=self.servers, functions=self.functions, say=self.say)
         self.mappings = EventSourceMappings(
             functions=self.functions, folder=self.folder / "mappings", behaviour=self.behaviour

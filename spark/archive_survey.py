@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from mirrorless.adapters.archive.lane_log import ParquetArchive, open_archive
 from mirrorless.errors import ArchiveBroken, Retriable
-from mirrorless.jobs.archive import HOLES, LaneSurvey, Piece, Survey
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.archive import HOLES, ArchivePiece, LaneSurvey, Survey
+from mirrorless.jobs.copy_task import OffsetRange
 from spark.lane_tasks import TaskAttempt, run_lanes
 
 Offsets = npt.NDArray[np.int64]
@@ -25,7 +25,7 @@ class _Question(msgspec.Struct, frozen=True):
     archive: str
     topic: str
     partition: int
-    wanted: Range
+    wanted: OffsetRange
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def survey_archive(
-    spark: SparkSession, archive: str, wanted: Mapping[tuple[str, int], Range]
+    spark: SparkSession, archive: str, wanted: Mapping[tuple[str, int], OffsetRange]
 ) -> dict[tuple[str, int], LaneSurvey]:
     """What an archive has of ranges of lanes.
 
@@ -58,9 +58,9 @@ def survey_archive(
 
 def surveyor(spark: SparkSession, archive: str) -> Survey:
     """Counts by Spark, and what it was asked already not again: a job plans twice."""
-    known: dict[tuple[tuple[str, int], Range], LaneSurvey] = {}
+    known: dict[tuple[tuple[str, int], OffsetRange], LaneSurvey] = {}
 
-    def survey(wanted: Mapping[tuple[str, int], Range]) -> Mapping[tuple[str, int], LaneSurvey]:
+    def survey(wanted: Mapping[tuple[str, int], OffsetRange]) -> Mapping[tuple[str, int], LaneSurvey]:
         new = {lane: offsets for lane, offsets in wanted.items() if (lane, offsets) not in known}
         found = survey_archive(spark, archive, new)
         known.update({(lane, new[lane]): each for lane, each in found.items()})
@@ -81,7 +81,7 @@ def survey_work(task: bytes, attempt: TaskAttempt) -> bytes:
     return msgspec.json.encode(answer)
 
 
-def survey_lane(archive: ParquetArchive, topic: str, partition: int, wanted: Range) -> LaneSurvey:
+def survey_lane(archive: ParquetArchive, topic: str, partition: int, wanted: OffsetRange) -> LaneSurvey:
     """Count a lane's offsets in a range, piece after piece; in memory are those of the pieces that overlap here.
 
     Raises:
@@ -89,7 +89,7 @@ def survey_lane(archive: ParquetArchive, topic: str, partition: int, wanted: Ran
         Retriable: the store does not answer.
     """
     extent = archive.bounds(topic, partition)
-    asked = Range(max(wanted.first, extent.first), min(wanted.next, extent.next))
+    asked = OffsetRange(max(wanted.first, extent.first), min(wanted.next, extent.next))
     if asked.first >= asked.next:
         return LaneSurvey(topic=topic, partition=partition)
     pieces = sorted(archive.inside(topic, partition, asked), key=lambda piece: piece.first)
@@ -128,7 +128,9 @@ def survey_lane(archive: ParquetArchive, topic: str, partition: int, wanted: Ran
     )
 
 
-def _read(archive: ParquetArchive, piece: Piece, lane: tuple[str, int], wanted: Range) -> tuple[Offsets, Offsets]:
+def _read(
+    archive: ParquetArchive, piece: ArchivePiece, lane: tuple[str, int], wanted: OffsetRange
+) -> tuple[Offsets, Offsets]:
     """Offsets, and the timestamps that records have."""
     table = archive.rows(piece, *lane, ("timestamp_ms",))
     offsets: Offsets = table["offset"].to_numpy().astype(np.int64)
@@ -142,7 +144,7 @@ class _Count:
 
     def __init__(self, first: int) -> None:
         self.rows = self.records = self.hole_count = 0
-        self.holes: list[Range] = []
+        self.holes: list[OffsetRange] = []
         self._next = first
 
     def add(self, offsets: Offsets) -> None:
@@ -153,7 +155,7 @@ class _Count:
         at = np.flatnonzero(offsets - before > 1)
         self.hole_count += len(at)
         for index in at[: HOLES - len(self.holes)]:
-            self.holes.append(Range(int(before[index]) + 1, int(offsets[index])))
+            self.holes.append(OffsetRange(int(before[index]) + 1, int(offsets[index])))
         self.records += len(offsets)
         self._next = int(offsets[-1]) + 1
 
@@ -161,4 +163,4 @@ class _Count:
         """Count what is missing behind the last one."""
         if self._next < following:
             self.hole_count += 1
-            self.holes = [*self.holes, Range(self._next, following)][:HOLES]
+            self.holes = [*self.holes, OffsetRange(self._next, following)][:HOLES]

@@ -14,7 +14,7 @@ from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.backfill.checks import BACKFILLED, worst
-from mirrorless.backfill.joining import Joining
+from mirrorless.backfill.joining import MappingHandover
 from mirrorless.backfill.outcome import report_of, totals_of
 from mirrorless.backfill.plan import BackfillPlan, PlannedLane
 from mirrorless.errors import ConfigurationError, MirrorlessError
@@ -27,7 +27,7 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
 from spark.archive_survey import surveyor
 from spark.backfill_plan import plan_backfill
-from spark.driver import JobRun, Outcome, drive, now
+from spark.driver import JobOutcome, JobRun, drive, now
 from spark.lane_tasks import TaskAttempt, lanes_at_a_time, run_lanes
 from spark.lane_worker import finished, wire_copy
 
@@ -35,7 +35,7 @@ ASK_SECONDS = 15.0
 """For what a mapping has committed, when a run ends early."""
 
 
-def backfill(run: JobRun) -> Outcome:
+def backfill(run: JobRun) -> JobOutcome:
     """Run it.
 
     Raises:
@@ -74,7 +74,7 @@ def backfill(run: JobRun) -> Outcome:
         held.let_go()
     run.phase = "report"
     totals = totals_of(results, seconds)
-    return Outcome(
+    return JobOutcome(
         clean=all(each.state == "done" for each in results),
         found={
             "totals": totals,
@@ -93,10 +93,10 @@ def backfill_lane(task: bytes, attempt: TaskAttempt) -> bytes:
     return msgspec.json.encode(result)
 
 
-def _joining(task: CopyTask) -> Joining:
+def _joining(task: CopyTask) -> MappingHandover:
     settings = task.settings
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
-    return Joining(
+    return MappingHandover(
         groups=KafkaGroups(settings.source, flow=settings.flow),
         states=DynamoDbLaneStates(dynamodb, settings.tables.lanes),
         clock=now,

@@ -13,7 +13,7 @@ from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts
 from mirrorless.backfill.ranges import Asked, resolve
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.archive import LaneSurvey, Survey
-from mirrorless.jobs.copy_task import LaneLog, Range
+from mirrorless.jobs.copy_task import LaneLog, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.lane_start import beginning
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest
@@ -133,7 +133,7 @@ class BackfillFacts:
             places += [(topic, partition) for partition in (range(count) if wanted is None else wanted)]
         return places
 
-    def _extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Range]:
+    def _extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         if self.archive is not None:
             return {place: self.log.bounds(*place, deadline_in(ASK_SECONDS)) for place in places}
         flow = self.request.flow
@@ -145,7 +145,7 @@ class BackfillFacts:
                 where=f"{flow.flow} {unknown[0][0]}-{unknown[0][1]} on {flow.source.alias}",
                 hint="wait for its leader, or leave it out with the job's partitions",
             )
-        return {place: Range(start, stable) for place, (start, stable, _) in ends.items()}
+        return {place: OffsetRange(start, stable) for place, (start, stable, _) in ends.items()}
 
     def _at(self, bound: Bound, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         if bound.kind != "timestamp":
@@ -163,7 +163,7 @@ class BackfillFacts:
         head = self.chains.heads([lane])[lane]
         begins = beginning(lane, head.generation, asked.range, self.chains, self.log).begins
         following = asked.range.next if begins is None else max(asked.range.first, min(begins, asked.range.next))
-        return Asked(first=asked.first, range=Range(asked.range.first, following))
+        return Asked(first=asked.first, range=OffsetRange(asked.range.first, following))
 
     def _surveys(self, asked: Mapping[TopicPartition, Asked]) -> Mapping[TopicPartition, LaneSurvey]:
         """What the archive has of each range; nothing where a log is read."""
@@ -193,9 +193,9 @@ class BackfillFacts:
             sizes[topic] = self._sample(place, longest)
         return sizes
 
-    def _sample(self, place: TopicPartition, wanted: Range) -> float:
+    def _sample(self, place: TopicPartition, wanted: OffsetRange) -> float:
         """Bytes per offset at the beginning of a range."""
-        some = Range(wanted.first, min(wanted.next, wanted.first + SAMPLE))
+        some = OffsetRange(wanted.first, min(wanted.next, wanted.first + SAMPLE))
         for chunk in self.log.read(*place, some, deadline_in(ASK_SECONDS)):
             size = sum(len(each.key or b"") + len(each.value or b"") for each in chunk.records)
             return size / max(1, chunk.covered - some.first)

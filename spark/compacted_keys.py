@@ -18,11 +18,11 @@ from pyspark.sql import functions as sql
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.errors import Retriable
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.record import Record
 from mirrorless.verify.compacted_keys import Latest
-from mirrorless.verify.comparison import CONTENT_BYTES, Seen
-from mirrorless.verify.task import Side, VerifyTask
+from mirrorless.verify.comparison import CONTENT_BYTES, RecordAt
+from mirrorless.verify.task import VerifiedSide, VerifyTask
 from spark.lane_worker import warm_log
 
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ def _rows(lane: int, task: VerifyTask) -> Iterator[pa.RecordBatch]:
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
     chains = DynamoDbChains(dynamodb, settings.tables.offset_map)
     flow = settings.flow
-    target = Side(
+    target = VerifiedSide(
         warm_log(msgspec.json.encode(settings.target), flow), settings.remote_topic(task.topic), task.partition
     )
-    source = Side(warm_log(msgspec.json.encode(settings.source), flow), task.topic, task.partition)
+    source = VerifiedSide(warm_log(msgspec.json.encode(settings.source), flow), task.topic, task.partition)
 
     end = source.bounds().next
     head = chains.heads([task.lane])[task.lane]
@@ -131,7 +131,7 @@ def _rows(lane: int, task: VerifyTask) -> Iterator[pa.RecordBatch]:
         behind = behind or any(position <= record.offset < end for record in chunk.records)
         yield _batch(lane, chunk.records, position)
     # What took the place of a key's older record while that was being read is below the end as it is by now.
-    for chunk in source.read(Range(log.next, source.bounds().next)):
+    for chunk in source.read(OffsetRange(log.next, source.bounds().next)):
         yield _batch(lane, chunk.records, position)
     last = Record(offset=position if behind else -1, timestamp=-1, headers=[])
     yield _batch(lane, [last], position, nameless=True)
@@ -151,7 +151,7 @@ def _batch(lane: int, every: Sequence[Record], position: int | None, *, nameless
             "key": pa.array(keys, pa.binary()),
             "source": pa.array([position is not None] * count, pa.bool_()),
             "offset": pa.array([each.offset for each in records], pa.int64()),
-            "content": pa.array([Seen.of(each).content for each in records], pa.binary()),
+            "content": pa.array([RecordAt.of(each).content for each in records], pa.binary()),
             "tombstone": pa.array([each.value is None for each in records], pa.bool_()),
             "pending": pa.array([position is not None and each.offset >= position for each in records], pa.bool_()),
         }

@@ -24,7 +24,7 @@ from mirrorless.adapters.aws import job_metrics
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
-from mirrorless.jobs.progress import EVERY_MS, LaneProgress, RunState, add_up
+from mirrorless.jobs.progress import EVERY_MS, JobState, LaneProgress, add_up
 from mirrorless.jobs.request import JobRequest, decode_request
 from mirrorless.jobs.submission import ONCE
 from mirrorless.ports.stores import JobFiles
@@ -39,7 +39,7 @@ def now() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class JobOutcome:
     """What a job came to."""
 
     clean: bool
@@ -57,7 +57,7 @@ class JobRun:
     files: JobFiles
     started_at: int
     phase: str = ""
-    state: RunState = "starting"
+    state: JobState = "starting"
     error: str = ""
     clean: bool | None = None
     """None until there is a report."""
@@ -107,7 +107,7 @@ class JobRun:
         thread.start()
         return thread
 
-    def end(self, state: RunState, error: str = "") -> None:
+    def end(self, state: JobState, error: str = "") -> None:
         """Write the last of the progress."""
         self._over.set()
         self.state, self.error = state, error
@@ -121,7 +121,7 @@ class JobRun:
                 print(f"progress is not written: {exc}", file=sys.stderr)  # the job itself goes on
 
 
-Job = Callable[[JobRun], Outcome]
+Job = Callable[[JobRun], JobOutcome]
 
 
 class Cancelled(BaseException):

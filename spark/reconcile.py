@@ -28,27 +28,27 @@ from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.groups_back import GroupsBack
 from mirrorless.reconcile.inspect import orphans_ahead
-from mirrorless.reconcile.joining import Joining
+from mirrorless.reconcile.joining import BackLaneJoin
 from mirrorless.reconcile.orphans import lane_of, to_do
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.settings import FlowSettings
-from spark.driver import JobRun, Outcome, drive, now
+from spark.driver import JobOutcome, JobRun, drive, now
 from spark.held_lanes import HeldLanes
 from spark.lane_tasks import run_lanes
 from spark.lane_worker import copy_lane
 from spark.leases import KeptLeases
 from spark.reconcile_summary import LaneUnderWay, told
 from spark.reconcile_tasks import find_orphans, look_at_lane
-from spark.reconcile_topics import Topics
+from spark.reconcile_topics import ReconciledTopics
 
-Step = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
+ReconcileStep = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
 """What a run has behind it."""
 
 ANSWER_SECONDS: Final = 60.0
 """For one question of the driver's to a cluster."""
 
 
-def reconcile(run: JobRun) -> Outcome:
+def reconcile(run: JobRun) -> JobOutcome:
     """Run it."""
     return Reconciliation(run).act()
 
@@ -58,7 +58,7 @@ class Reconciliation:
     """One run of the job."""
 
     run: JobRun
-    on_step: Callable[[Step], None] = lambda _: None
+    on_step: Callable[[ReconcileStep], None] = lambda _: None
     """Told after each step's effect."""
     settle_ms: int = STATES_MS
     """For how long a warm forwarder may not have seen that its lane is held."""
@@ -66,7 +66,7 @@ class Reconciliation:
     _states: DynamoDbLaneStates = field(init=False)
     _chains: DynamoDbChains = field(init=False)
     _ledger: DynamoDbLossLedger = field(init=False)
-    _topics: Topics = field(init=False)
+    _topics: ReconciledTopics = field(init=False)
 
     def __post_init__(self) -> None:
         """Wire the stores."""
@@ -75,14 +75,14 @@ class Reconciliation:
         self._states = DynamoDbLaneStates(client, flow.tables.lanes)
         self._chains = DynamoDbChains(client, flow.tables.offset_map, retention_days=flow.map_retention_days)
         self._ledger = DynamoDbLossLedger(client, flow.tables.loss_ledger)
-        self._topics = Topics(self.run.request)
+        self._topics = ReconciledTopics(self.run.request)
 
     @property
     def options(self) -> ReconcileOptions:
         """What becomes of the difference."""
         return cast("ReconcileOptions", self.run.request.options)
 
-    def act(self) -> Outcome:
+    def act(self) -> JobOutcome:
         """Do everything.
 
         Raises:
@@ -176,7 +176,7 @@ class Reconciliation:
 
     def _join(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "join"
-        joining = Joining(chains=self._chains, ledger=self._ledger, clock=now, request=self._run_id)
+        joining = BackLaneJoin(chains=self._chains, ledger=self._ledger, clock=now, request=self._run_id)
         for each in lanes:
             if not each.going:
                 continue

@@ -17,7 +17,7 @@ from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, is_clean, tota
 from mirrorless.reconcile.report import report_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.reconcile.tally import Tally
-from spark.driver import JobRun, Outcome, now
+from spark.driver import JobOutcome, JobRun, now
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ def told(
     chains: Chains,
     local: Sequence[LocalTopic],
     troubles: Sequence[str],
-) -> Outcome:
+) -> JobOutcome:
     """The job's outcome.
 
     Raises:
@@ -83,7 +83,7 @@ def told(
         clean=clean,
         made_at=now(),
     )
-    return Outcome(
+    return JobOutcome(
         clean=clean,
         found={
             "totals": totals,

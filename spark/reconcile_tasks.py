@@ -13,7 +13,7 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import MirrorlessError
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
-from mirrorless.reconcile.inspect import SECONDS, Ends, LaneView
+from mirrorless.reconcile.inspect import SECONDS, LaneEnds, LaneView
 from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.lane_tasks import TaskAttempt
 from spark.lane_worker import warm_log, warm_target
@@ -68,7 +68,7 @@ def lane_view(settings: FlowSettings) -> LaneView:
     )
 
 
-def _ends(cluster: ClusterSettings, flow: str) -> Ends:
+def _ends(cluster: ClusterSettings, flow: str) -> LaneEnds:
     records = _warm_records(msgspec.json.encode(cluster), flow)
 
     def ends(topic: str, partition: int) -> tuple[int, int, int] | None:

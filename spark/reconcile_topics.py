@@ -16,7 +16,7 @@ from mirrorless.reconcile.outcome import LocalTopic
 ANSWER_SECONDS: Final = 30.0
 
 
-class Topics:
+class ReconciledTopics:
     """The topics of one request, on both sides."""
 
     def __init__(self, request: JobRequest) -> None:

@@ -25,7 +25,7 @@ from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.summary import is_clean, report_of, totals_of
 from mirrorless.verify.task import VerifyTask
 from spark.compacted_keys import compare_latest
-from spark.driver import JobRun, Outcome, drive, now
+from spark.driver import JobOutcome, JobRun, drive, now
 from spark.lane_tasks import run_lanes
 from spark.verify_tasks import verify_lane
 
@@ -33,7 +33,7 @@ ANSWER_SECONDS = 20.0
 """For what the driver asks a cluster."""
 
 
-def verify(run: JobRun) -> Outcome:
+def verify(run: JobRun) -> JobOutcome:
     """Run it.
 
     Raises:
@@ -58,7 +58,7 @@ def verify(run: JobRun) -> Outcome:
 
     seconds = time.monotonic() - began
     request = run.request
-    return Outcome(
+    return JobOutcome(
         clean=is_clean(verdicts),
         found={"totals": totals_of(verdicts, seconds=seconds), "lanes": msgspec.to_builtins(verdicts)},
         report=report_of(verdicts, flow=request.flow.flow, seconds=seconds, made_at=now()),

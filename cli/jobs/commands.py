@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.args import add_deployment, partition
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.jobs.bounds import FORMS, bound
 from cli.jobs.request import job_request, now
 from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json
 from mirrorless.jobs.cost import EXECUTOR
-from mirrorless.jobs.request import Kind, Options
+from mirrorless.jobs.request import JobKind, Options
 from mirrorless.lane import FlowName
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ OptionsOf = Callable[[argparse.Namespace], Options]
 
 def add_kind(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    kind: Kind,
+    kind: JobKind,
     *,
     summary: str,
     example: str,
@@ -108,7 +108,7 @@ def add_bounds(parser: argparse.ArgumentParser) -> None:
 
 def run_start(arguments: argparse.Namespace) -> int:
     """Start a run, and watch it. Nothing is made before everything was checked."""
-    deployment = Deployment.of(arguments)
+    deployment = DeployedFlows.of(arguments)
     request = job_request(deployment, arguments, arguments.options(arguments))
     if arguments.dry_run:
         from cli.jobs.plan import plan_of, show_plan  # noqa: PLC0415 -- it asks the clusters
@@ -143,7 +143,7 @@ def run_cancel(arguments: argparse.Namespace) -> int:
 
 def run_list(arguments: argparse.Namespace) -> int:
     """List the runs of a kind, the newest first."""
-    deployment = Deployment.of(arguments)
+    deployment = DeployedFlows.of(arguments)
     flows = deployment.flow_names(arguments.flow)
     found = runs_of(deployment, arguments, flows).every(arguments.kind, flows)
     if arguments.json:
@@ -159,7 +159,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     return CLEAN
 
 
-def runs_of(deployment: Deployment, arguments: argparse.Namespace, flows: Sequence[FlowName]) -> Runs:
+def runs_of(deployment: DeployedFlows, arguments: argparse.Namespace, flows: Sequence[FlowName]) -> Runs:
     """Where the runs are that the arguments speak of."""
     if arguments.local or deployment.is_lab:
         from cli.jobs.local import FOLDER, LocalRuns  # noqa: PLC0415 -- a run is in one place
@@ -170,7 +170,7 @@ def runs_of(deployment: Deployment, arguments: argparse.Namespace, flows: Sequen
     return EmrRuns(deployment, flows)
 
 
-_EXAMPLES: dict[Kind, str] = {
+_EXAMPLES: dict[JobKind, str] = {
     "backfill": "backfill-20261121T203355-1f3a",
     "verify": "verify-20261121T213015-08c2",
     "reconcile": "reconcile-20261122T071200-b4d9",
@@ -178,7 +178,7 @@ _EXAMPLES: dict[Kind, str] = {
 
 
 def _runs(arguments: argparse.Namespace) -> Runs:
-    deployment = Deployment.of(arguments)
+    deployment = DeployedFlows.of(arguments)
     return runs_of(deployment, arguments, deployment.flow_names(arguments.flow))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.errors import BadInput
 from cli.jobs.request import started_at
 from cli.jobs.runs import RunView, read_ending, read_progress, read_request
@@ -21,8 +21,8 @@ from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.files import REQUEST
-from mirrorless.jobs.progress import JobProgress, RunState
-from mirrorless.jobs.request import JobRequest, Kind, encode_request
+from mirrorless.jobs.progress import JobProgress, JobState
+from mirrorless.jobs.request import JobKind, JobRequest, encode_request
 from mirrorless.jobs.submission import Submission
 from mirrorless.lane import FlowName
 
@@ -46,7 +46,7 @@ class _Asked(msgspec.Struct, frozen=True):
 class EmrRuns:
     """Implements `Runs` on EMR Serverless."""
 
-    def __init__(self, deployment: Deployment, flows: Sequence[FlowName]) -> None:
+    def __init__(self, deployment: DeployedFlows, flows: Sequence[FlowName]) -> None:
         """Args: flows: where a run is looked for, each in its target's region."""
         self._deployment, self._flows = deployment, flows
         self._service = cache(self._open)
@@ -82,7 +82,7 @@ class EmrRuns:
             service.cancel(there.job_run_id)
         return self.look(run_id)
 
-    def every(self, kind: Kind, flows: Sequence[FlowName]) -> list[RunView]:
+    def every(self, kind: JobKind, flows: Sequence[FlowName]) -> list[RunView]:
         """See `Runs.every`."""
         since = datetime.now(UTC) - timedelta(days=LISTED_DAYS)
         found = []
@@ -154,7 +154,7 @@ def _more(there: JobRunThere | None, submission: Submission) -> Iterator[tuple[s
         yield "log_group", submission.log_group
 
 
-def state_of(there: JobRunThere | None, progress: JobProgress | None) -> tuple[RunState, str]:
+def state_of(there: JobRunThere | None, progress: JobProgress | None) -> tuple[JobState, str]:
     """The state of a run, and why it is no good one."""
     if there is None:
         return "failed", "it was asked for, and EMR Serverless knows nothing of it: start another"

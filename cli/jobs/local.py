@@ -20,8 +20,8 @@ from cli.jobs.runs import RunView, read_ending, read_progress, read_request
 from mirrorless.adapters.aws.job_files import LocalJobFiles
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.files import REQUEST
-from mirrorless.jobs.progress import JobProgress, RunState
-from mirrorless.jobs.request import JobRequest, Kind, encode_request
+from mirrorless.jobs.progress import JobProgress, JobState
+from mirrorless.jobs.request import JobKind, JobRequest, encode_request
 from mirrorless.lane import FlowName
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "spark"
@@ -103,7 +103,7 @@ class LocalRuns:
             os.kill(pid, signal.SIGTERM)
         return view
 
-    def every(self, kind: Kind, flows: Sequence[FlowName]) -> list[RunView]:
+    def every(self, kind: JobKind, flows: Sequence[FlowName]) -> list[RunView]:
         """See `Runs.every`."""
         wanted = {str(flow) for flow in flows}
         names = sorted((path.parent.name for path in self._folder.glob(f"{kind}-*/{REQUEST}")), reverse=True)
@@ -141,7 +141,7 @@ class LocalRuns:
         return pid if files.place in _command(pid) else None
 
 
-def _state(progress: JobProgress | None, *, lives: bool, log: str) -> tuple[RunState, str]:
+def _state(progress: JobProgress | None, *, lives: bool, log: str) -> tuple[JobState, str]:
     """The state of a run, and why it is no good one."""
     if progress is not None and progress.state in {"succeeded", "failed", "cancelled"}:
         return progress.state, progress.error

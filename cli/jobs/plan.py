@@ -30,7 +30,7 @@ READ_PER_SECOND = 100_000
 """Records that a core reads and proves, about."""
 
 
-class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
+class PlanLane(msgspec.Struct, frozen=True, kw_only=True):
     """One lane's part."""
 
     lane: str
@@ -40,7 +40,7 @@ class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None = None
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class PlanFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What a check has to say."""
 
     severity: str
@@ -53,7 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     flow: str
-    lanes: tuple[PlannedLane, ...]
+    lanes: tuple[PlanLane, ...]
     offsets: int
     bytes: int | None
     seconds: float
@@ -63,7 +63,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The prices' date."""
     refused: bool = False
     """Whether a start with these very words would be refused."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[PlanFinding, ...] = ()
 
 
 def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> Plan:
@@ -125,7 +125,7 @@ def _backfill(request: JobRequest, cores: int) -> Plan:
         kind=request.kind,
         flow=request.flow.flow,
         lanes=tuple(
-            PlannedLane(
+            PlanLane(
                 lane=f"{each.topic}-{each.partition}",
                 read=f"upstream {max(each.position, each.range.first):,} to {each.range.next:,}",
                 offsets=each.offsets,
@@ -139,11 +139,11 @@ def _backfill(request: JobRequest, cores: int) -> Plan:
         dollars=plan.dollars,
         priced=plan.priced,
         refused=bool(plan.refusals or (plan.warnings and not forced)),
-        findings=tuple(Finding(severity=each.severity, where=each.where, text=each.text) for each in plan.findings),
+        findings=tuple(PlanFinding(severity=each.severity, where=each.where, text=each.text) for each in plan.findings),
     )
 
 
-def _lanes(request: JobRequest) -> list[PlannedLane]:
+def _lanes(request: JobRequest) -> list[PlanLane]:
     """What `verify` and `reconcile` read, at most."""
     flow = request.flow
     there = {topic: flow.remote_topic(topic) for topic in request.topics}
@@ -164,7 +164,7 @@ def _lanes(request: JobRequest) -> list[PlannedLane]:
             read, offsets = _verified(here if request.options.against_source else None, far)
         else:
             read, offsets = _reconciled(here, far, heads[lane])
-        planned.append(PlannedLane(lane=f"{lane.topic}-{lane.partition}", read=read, offsets=offsets))
+        planned.append(PlanLane(lane=f"{lane.topic}-{lane.partition}", read=read, offsets=offsets))
     return planned
 
 
@@ -189,7 +189,7 @@ def _extents(cluster: ClusterSettings, flow: str, topics: Iterable[str]) -> dict
     return offsets.extents((topic, partition) for topic in topics for partition in range(counts.get(topic, 0)))
 
 
-def _table(lanes: Sequence[PlannedLane]) -> Table:
+def _table(lanes: Sequence[PlanLane]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("lane", no_wrap=True)
     table.add_column("what is read")

@@ -10,17 +10,17 @@ from uuid import uuid4
 
 import msgspec
 
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.errors import BadInput
 from cli.jobs.bounds import is_empty, written
 from cli.source import SourceView
 from mirrorless.errors import Retriable
-from mirrorless.jobs.request import BackfillOptions, JobRequest, Kind, Options, ReconcileOptions, VerifyOptions
+from mirrorless.jobs.request import BackfillOptions, JobKind, JobRequest, Options, ReconcileOptions, VerifyOptions
 from mirrorless.lane import FlowName
 from mirrorless.topics.discovery import Discovery, discover
 
 
-def new_run_id(kind: Kind) -> str:
+def new_run_id(kind: JobKind) -> str:
     """`backfill-20261121T203355-1f3a`: unique, and in order of time."""
     return f"{kind}-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:4]}"
 
@@ -33,7 +33,7 @@ def started_at(run_id: str) -> int:
         return 0
 
 
-def job_request(deployment: Deployment, arguments: argparse.Namespace, options: Options) -> JobRequest:
+def job_request(deployment: DeployedFlows, arguments: argparse.Namespace, options: Options) -> JobRequest:
     """The request that the command line asks for.
 
     Raises:
@@ -57,7 +57,7 @@ def job_request(deployment: Deployment, arguments: argparse.Namespace, options: 
 
 
 def topics_of(
-    deployment: Deployment, flow: FlowName, named: Sequence[str], *, by_source: bool
+    deployment: DeployedFlows, flow: FlowName, named: Sequence[str], *, by_source: bool
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     """The flow's topics that are meant, and how many partitions each has on the source.
 
@@ -136,7 +136,7 @@ def _known(policies: Iterable[str], topics: Sequence[str]) -> None:
             raise BadInput(f"{topic} is none of the topics of this job", where="--policy", hint=", ".join(topics))
 
 
-def _kind(options: Options) -> Kind:
+def _kind(options: Options) -> JobKind:
     match options:
         case BackfillOptions():
             return "backfill"

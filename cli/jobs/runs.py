@@ -15,14 +15,14 @@ import msgspec
 
 from cli.jobs.request import started_at
 from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
-from mirrorless.jobs.progress import JobProgress, RunState
-from mirrorless.jobs.request import JobRequest, Kind, decode_request
+from mirrorless.jobs.progress import JobProgress, JobState
+from mirrorless.jobs.request import JobKind, JobRequest, decode_request
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import JobFiles
 
 CLEAN, FAILED, LOOK = 0, 1, 3
 
-OVER: frozenset[RunState] = frozenset({"succeeded", "failed", "cancelled"})
+OVER: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class RunView:
     run_id: str
     kind: str
     flow: str
-    state: RunState
+    state: JobState
     place: str
     """URI or path of its folder."""
     progress: JobProgress | None = None
@@ -91,7 +91,7 @@ class Runs(Protocol):
         """End it, and answer at once: it lets its lanes go first. Raises as `look`."""
         ...
 
-    def every(self, kind: Kind, flows: Sequence[FlowName]) -> list[RunView]:
+    def every(self, kind: JobKind, flows: Sequence[FlowName]) -> list[RunView]:
         """The runs of a kind that are known, the newest first."""
         ...
 

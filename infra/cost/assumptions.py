@@ -19,7 +19,7 @@ HOURS: Final = 730.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class ReplicationLoad:
     """What is replicated, in one direction.
 
     Attributes:
@@ -40,7 +40,7 @@ class Workload:
         """Uncompressed GB a month."""
         return self.mb_per_second * HOURS * 3600 / 1000
 
-    def at(self, mb_per_second: float) -> Workload:
+    def at(self, mb_per_second: float) -> ReplicationLoad:
         """The same at another rate."""
         return replace(self, mb_per_second=mb_per_second)
 

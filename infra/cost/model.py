@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Final, Literal
 
-from infra.cost.assumptions import HOURS, MEASURED, PRICES, Assumptions, Workload
+from infra.cost.assumptions import HOURS, MEASURED, PRICES, Assumptions, ReplicationLoad
 from mirrorless.jobs.cost import prices
 
 Mode = Literal["on-demand", "provisioned"]
@@ -31,7 +31,7 @@ def event_cpu_ms(records: float, value_bytes: float) -> float:
     return fixed + per_record * records + per_byte * value_bytes
 
 
-def events_per_second(workload: Workload, assumptions: Assumptions = _DEFAULTS) -> float:
+def events_per_second(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS) -> float:
     """How often the function is invoked: when an event is full, or a poller's window ends with something in it."""
     per_topic = workload.mb_per_second * 1e6 / workload.record_bytes / workload.topics
     full = per_topic / records_per_event(workload, assumptions)
@@ -39,13 +39,13 @@ def events_per_second(workload: Workload, assumptions: Assumptions = _DEFAULTS) 
     return workload.topics * max(full, ended)
 
 
-def records_per_event(workload: Workload, assumptions: Assumptions = _DEFAULTS) -> float:
+def records_per_event(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS) -> float:
     """Records of a full event."""
     wire = workload.record_bytes * 4 / 3 + assumptions.record_overhead_bytes
     return min(assumptions.event_records, assumptions.event_bytes / wire)
 
 
-def mirrorless(workload: Workload, mode: Mode, assumptions: Assumptions = _DEFAULTS) -> dict[str, float]:
+def mirrorless(workload: ReplicationLoad, mode: Mode, assumptions: Assumptions = _DEFAULTS) -> dict[str, float]:
     """Dollars a month by part."""
     events = events_per_second(workload, assumptions)
     records = workload.mb_per_second * 1e6 / workload.record_bytes
@@ -80,13 +80,15 @@ def mirrorless(workload: Workload, mode: Mode, assumptions: Assumptions = _DEFAU
     }
 
 
-def msk_replicator(workload: Workload) -> float:
+def msk_replicator(workload: ReplicationLoad) -> float:
     """Dollars a month. It charges for bytes as they stand in the log, hence compressed."""
     gb = workload.gb_month() / workload.compression
     return float(HOURS * PRICES["msk_replicator_hour"] + gb * PRICES["msk_replicator_gb"])
 
 
-def msk_connect(workload: Workload, mm2: str = "exactly once, tuned", assumptions: Assumptions = _DEFAULTS) -> float:
+def msk_connect(
+    workload: ReplicationLoad, mm2: str = "exactly once, tuned", assumptions: Assumptions = _DEFAULTS
+) -> float:
     """Dollars a month of MirrorMaker 2's three connectors."""
     rates = MEASURED["mm2_records_per_cpu_second"][mm2]
     small, large = 1 / rates["100"], 1 / rates["1000"]
@@ -96,7 +98,7 @@ def msk_connect(workload: Workload, mm2: str = "exactly once, tuned", assumption
     return float(units * HOURS * PRICES["msk_connect_mcu_hour"])
 
 
-def transfer(workload: Workload) -> float:
+def transfer(workload: ReplicationLoad) -> float:
     """Dollars a month for bytes between two regions, which each of them pays."""
     return float(workload.gb_month() / workload.compression * PRICES["transfer_between_regions_gb"])
 
@@ -109,13 +111,13 @@ def backfill(gigabytes: float, assumptions: Assumptions = _DEFAULTS) -> float:
     return vcpu_hours * per_hour
 
 
-def _pollers(workload: Workload, assumptions: Assumptions) -> float:
+def _pollers(workload: ReplicationLoad, assumptions: Assumptions) -> float:
     """Of one topic that are busy."""
     wanted = ceil(workload.mb_per_second / workload.topics / assumptions.poller_mb_per_second)
     return float(min(max(1, wanted), workload.partitions))
 
 
-def _units(workload: Workload, assumptions: Assumptions) -> int:
+def _units(workload: ReplicationLoad, assumptions: Assumptions) -> int:
     by_number = workload.topics * _pollers(workload, assumptions) / assumptions.unit_pollers
     return max(1, ceil(by_number), ceil(workload.mb_per_second / assumptions.unit_mb_per_second))
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from infra.cost.assumptions import HOURS, MEASURED, PRICES, Assumptions, Workload, rows
+from infra.cost.assumptions import HOURS, MEASURED, PRICES, Assumptions, ReplicationLoad, rows
 from infra.cost.model import backfill, events_per_second, mirrorless, msk_connect, msk_replicator, transfer
 from mirrorless.jobs.cost import prices
-from mirrorless.reports.report import Cell, Line, LinePlot, Section, Table
+from mirrorless.reports.report import Cell, Line, LinePlot, ReportSection, Table
 
 RATES: Final = (0.0, 1.0, 10.0, 100.0)
 """MB/s of the tables."""
@@ -19,12 +19,12 @@ USUAL: Final = Assumptions()
 TUNED: Final = replace(USUAL, window_seconds=5.0)
 """What costs least without being slow: a batching window of 5 s."""
 
-_USUAL: Final = Workload(mb_per_second=1.0)
+_USUAL: Final = ReplicationLoad(mb_per_second=1.0)
 
 
-def cost_section() -> Section:
+def cost_section() -> ReportSection:
     """Tables and a plot."""
-    return Section(
+    return ReportSection(
         heading="Cost",
         text=(
             (
@@ -52,13 +52,17 @@ def cost_page() -> str:
     return "\n".join(lines)
 
 
-def total(workload: Workload, assumptions: Assumptions = USUAL, *, provisioned: bool = True) -> float:
+def total(workload: ReplicationLoad, assumptions: Assumptions = USUAL, *, provisioned: bool = True) -> float:
     """Dollars a month of Mirrorless."""
     return sum(mirrorless(workload, "provisioned" if provisioned else "on-demand", assumptions).values())
 
 
 def break_even(
-    workload: Workload, assumptions: Assumptions, *, provisioned: bool, against: Callable[[Workload], float]
+    workload: ReplicationLoad,
+    assumptions: Assumptions,
+    *,
+    provisioned: bool,
+    against: Callable[[ReplicationLoad], float],
 ) -> list[tuple[float, float | None]]:
     """The rates, in MB/s from 0 to 200, at which Mirrorless costs less: from, and to; None: the end of the range."""
     found: list[tuple[float, float | None]] = []
@@ -78,7 +82,7 @@ _GRID: Final = (0.0, *(10 ** (step / 50 - 3) for step in range(266)))
 
 
 def _break_evens() -> Table:
-    others: dict[str, Callable[[Workload], float]] = {
+    others: dict[str, Callable[[ReplicationLoad], float]] = {
         "MSK Replicator": msk_replicator,
         "MSK Connect, MM2 tuned": msk_connect,
         "MSK Connect, MM2 default": lambda at: msk_connect(at, "exactly once"),
@@ -90,7 +94,7 @@ def _break_evens() -> Table:
         "provisioned, window 5 s": (TUNED, True),
     }
 
-    def where(assumptions: Assumptions, against: Callable[[Workload], float], *, provisioned: bool) -> str:
+    def where(assumptions: Assumptions, against: Callable[[ReplicationLoad], float], *, provisioned: bool) -> str:
         found = break_even(_USUAL, assumptions, provisioned=provisioned, against=against)
         parts = []
         for first, last in found:
@@ -188,7 +192,7 @@ def _parts() -> Table:
 
 def _sensitivity() -> Table:
     base = USUAL
-    cases: list[tuple[str, Workload, Assumptions]] = [
+    cases: list[tuple[str, ReplicationLoad, Assumptions]] = [
         ("as above", _USUAL, base),
         ("batching window 5 s", _USUAL, TUNED),
         ("batching window 60 s", _USUAL, replace(base, window_seconds=60.0)),
@@ -287,7 +291,7 @@ def _prices() -> Table:
 def _plot() -> LinePlot:
     rates = [10 ** (step / 4 - 2) for step in range(17)]
 
-    def line(label: str, cost: Callable[[Workload], float]) -> Line:
+    def line(label: str, cost: Callable[[ReplicationLoad], float]) -> Line:
         return Line(label=label, points=tuple((rate, cost(_USUAL.at(rate))) for rate in rates))
 
     return LinePlot(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from infra.guard.stateful import MAPPING, Resource, Templates, value_at, watched
 from infra.guard.template_settings import PARTIAL_RESPONSES, controls, forwarders
-from infra.guard.verdict import Finding, noted, refused
+from infra.guard.verdict import ChangeFinding, noted, refused
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import some
@@ -21,7 +21,7 @@ from mirrorless.topics.discovery import some
 READS: Final = "ReportBatchItemFailures"
 
 
-def answer_findings(old: Templates, new: Templates) -> Iterator[Finding]:
+def answer_findings(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
     """Forwarders that begin to name failed records, and whether the mappings that are there read that."""
     before, told = forwarders(old), controls(old)
     mappings = [each for each in watched(old).values() if each.type == MAPPING]

@@ -26,10 +26,10 @@ from infra.guard.stateful import (
     value_at,
     watched,
 )
-from infra.guard.verdict import Finding, noted, refused
+from infra.guard.verdict import ChangeFinding, noted, refused
 
 
-def findings(old: Templates, new: Templates) -> list[Finding]:
+def findings(old: Templates, new: Templates) -> list[ChangeFinding]:
     """Everything that changes, what is refused first."""
     before, after = watched(old), watched(new)
     change = _Change(before, after, {each.identity: each for each in after.values() if each.identity})
@@ -43,7 +43,7 @@ class _Change:
     after: Mapping[tuple[str, str], Resource]
     named: Mapping[str, Resource]
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[ChangeFinding]:
         for key, was in self.before.items():
             now = self.after.get(key)
             if now is not None and now.type == was.type:
@@ -54,7 +54,7 @@ class _Change:
                 yield from _gone(was)
 
 
-def _kept(was: Resource, now: Resource) -> Iterator[Finding]:
+def _kept(was: Resource, now: Resource) -> Iterator[ChangeFinding]:
     """The same logical id: what of it changes."""
     fixed = [path for path in unchangeable(was.type) if _differs(was, now, path)]
     at_times = [path for path in changeable_at_times(was.type) if _differs(was, now, path)]
@@ -98,7 +98,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
 }
 
 
-def _weakened(was: Resource, now: Resource) -> Iterator[Finding]:
+def _weakened(was: Resource, now: Resource) -> Iterator[ChangeFinding]:
     """Protection that was there and is not any more."""
     for policy in ("DeletionPolicy", "UpdateReplacePolicy"):
         if was.body.get(policy) == "Retain" != now.body.get(policy):
@@ -140,7 +140,7 @@ def _recoverable(table: Mapping[str, Any]) -> bool:
     return value_at(table, "PointInTimeRecoverySpecification/PointInTimeRecoveryEnabled") is True
 
 
-def _unprotected(was: Resource, what: str) -> Finding:
+def _unprotected(was: Resource, what: str) -> ChangeFinding:
     why = "the next mistake would delete what cannot be made again"
     return refused(was, what, why, "keep it; to delete this on purpose, accept it")
 
@@ -149,7 +149,7 @@ def _replicas(table: Resource) -> dict[str, Mapping[str, Any]]:
     return {str(replica.get("Region")): replica for replica in table.properties.get("Replicas", ())}
 
 
-def _moved(was: Resource, now: Resource) -> Finding:
+def _moved(was: Resource, now: Resource) -> ChangeFinding:
     """The same thing outside, under another logical id or in another stack."""
     what = f"becomes {now.stack} {now.id}"
     if was.type == APPLICATION:
@@ -162,7 +162,7 @@ def _moved(was: Resource, now: Resource) -> Finding:
     return refused(was, what, why, "keep the ids; or move it by `cdk refactor`, or by an import into the new stack")
 
 
-def _gone(was: Resource) -> Iterator[Finding]:
+def _gone(was: Resource) -> Iterator[ChangeFinding]:
     if was.type in DATA:
         fate = "it stays in the account, and no template knows it" if was.retained else "it is deleted"
         why = f"{fate}: without it the flow has no positions and no map; a flow of that name cannot be made again"

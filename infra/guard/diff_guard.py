@@ -19,7 +19,7 @@ from typing import Final
 
 from infra.guard.change_rules import findings
 from infra.guard.stateful import Templates, watched
-from infra.guard.verdict import Finding, accepted
+from infra.guard.verdict import ChangeFinding, accepted
 from mirrorless.errors import ConfigurationError, MirrorlessError
 
 SUFFIX: Final = ".template.json"
@@ -64,7 +64,7 @@ def synthesized(config: Path) -> Templates:
         return templates_of(Path(folder))
 
 
-def report(found: Sequence[Finding], *, unchanged: int) -> str:
+def report(found: Sequence[ChangeFinding], *, unchanged: int) -> str:
     """The findings for people."""
     counts = {
         "refused": sum(each.refused for each in found),

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from infra.guard.stateful import MAPPING, Resource, Templates
 from infra.guard.template_settings import SIDES, controls, forwarders
-from infra.guard.verdict import Finding, noted, refused
+from infra.guard.verdict import ChangeFinding, noted, refused
 from mirrorless.policy import HEARTBEATS_TOPIC
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover
@@ -26,7 +26,7 @@ GROUP_DAYS: Final = 7
 Resources = Mapping[tuple[str, str], Resource]
 
 
-def position_findings(old: Templates, new: Templates, before: Resources, after: Resources) -> Iterator[Finding]:
+def position_findings(old: Templates, new: Templates, before: Resources, after: Resources) -> Iterator[ChangeFinding]:
     """What changes for lanes."""
     told_before, told_after = controls(old), controls(new)
     known = {each.identity for each in before.values()}
@@ -40,7 +40,7 @@ def position_findings(old: Templates, new: Templates, before: Resources, after: 
     yield from _redirected(old, new)
 
 
-def _unmapped(mapping: Resource, told: Mapping[str, ControlSettings]) -> Iterator[Finding]:
+def _unmapped(mapping: Resource, told: Mapping[str, ControlSettings]) -> Iterator[ChangeFinding]:
     """A mapping leaves the template."""
     for topic in mapping.topics:
         control = _control_of(mapping, told)
@@ -51,7 +51,7 @@ def _unmapped(mapping: Resource, told: Mapping[str, ControlSettings]) -> Iterato
             yield noted(mapping, f"{topic} is not mapped any more", why)
 
 
-def _mapped(mapping: Resource, told: Mapping[str, ControlSettings]) -> Iterator[Finding]:
+def _mapped(mapping: Resource, told: Mapping[str, ControlSettings]) -> Iterator[ChangeFinding]:
     """A mapping comes into the template."""
     control = _control_of(mapping, told)
     for topic in mapping.topics:
@@ -82,7 +82,7 @@ def _control_of(mapping: Resource, told: Mapping[str, ControlSettings]) -> Contr
     return next((each for each in told.values() if mapping.group.startswith(each.consumer_group(""))), None)
 
 
-def _redirected(old: Templates, new: Templates) -> Iterator[Finding]:
+def _redirected(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
     """Flows of the same name that write to other topics, or seem to have other clusters."""
     before = forwarders(old)
     for flow, (_, now) in forwarders(new).items():

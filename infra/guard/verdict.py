@@ -15,7 +15,7 @@ LABEL: Final = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ChangeFinding:
     """One change.
 
     Attributes:
@@ -53,9 +53,9 @@ class Finding:
         )
 
 
-def refused(resource: Resource, what: str, why: str, instead: str, *, subject: str = "") -> Finding:
+def refused(resource: Resource, what: str, why: str, instead: str, *, subject: str = "") -> ChangeFinding:
     """A change that must not be deployed as it is. `subject`: what it is of, where that is not the resource itself."""
-    return Finding(
+    return ChangeFinding(
         refused=True,
         stack=resource.stack,
         id=resource.id,
@@ -66,12 +66,12 @@ def refused(resource: Resource, what: str, why: str, instead: str, *, subject: s
     )
 
 
-def noted(resource: Resource, what: str, why: str = "", instead: str = "", *, subject: str = "") -> Finding:
+def noted(resource: Resource, what: str, why: str = "", instead: str = "", *, subject: str = "") -> ChangeFinding:
     """A change to read before it is deployed."""
     return replace(refused(resource, what, why, instead, subject=subject), refused=False)
 
 
-def accepted(findings: Iterable[Finding], ids: Collection[str]) -> list[Finding]:
+def accepted(findings: Iterable[ChangeFinding], ids: Collection[str]) -> list[ChangeFinding]:
     """The findings, with those accepted that an operator names by logical id."""
     return [
         replace(finding, refused=False, accepted=True) if finding.refused and finding.id in ids else finding

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from infra.deployment import Place
+from infra.deployment import Location
 from infra.iam import Part, Right
 from infra.iam.kafka_names import abridged, data_topics, followed_groups, orphans, remote, source_topics
-from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, Kind
+from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, ResourceKind
 from mirrorless.config.cluster_section import Iam
 from mirrorless.policy import HEARTBEATS_TOPIC
 
@@ -43,7 +43,7 @@ not counted (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quot
 _SERVERLESS: Final = re.compile(r"-s\d+$")
 """How the ids of serverless clusters end."""
 
-_WHY: Final[Mapping[Kind, str]] = {
+_WHY: Final[Mapping[ResourceKind, str]] = {
     "cluster": "",
     "topic": "topics are found by pattern, come as heartbeats from any cluster, or are too many to be named in a role",
     "group": "groups are followed by pattern, and each mapping has a group of its own",
@@ -60,7 +60,7 @@ class Use:
     groups: tuple[str, ...] | None = None
     ids: tuple[str, ...] | None = None
 
-    def about(self, kind: Kind) -> tuple[str, ...]:
+    def about(self, kind: ResourceKind) -> tuple[str, ...]:
         """The names of this kind; a cluster needs none.
 
         Raises:
@@ -88,7 +88,7 @@ class _Statement:
     """The same actions on some names of one kind."""
 
     cluster: Cluster
-    kind: Kind
+    kind: ResourceKind
     actions: tuple[str, ...]
     names: tuple[str, ...]
 
@@ -98,13 +98,13 @@ def _statements(cluster: Cluster, uses: Iterable[Use]) -> Iterator[_Statement]:
     if not isinstance(cluster.authentication, Iam):
         return
     serverless = bool(_SERVERLESS.search(cluster.msk_arn or ""))
-    actions: dict[tuple[Kind, str], set[str]] = {}
+    actions: dict[tuple[ResourceKind, str], set[str]] = {}
     for use in uses:
         for operation in (operation for call in use.calls for operation in CALLS[call]):
             if operation.serverless or not serverless:
                 for name in use.about(operation.kind):
                     actions.setdefault((operation.kind, name), set()).add(f"kafka-cluster:{operation.action}")
-    together: dict[tuple[Kind, tuple[str, ...]], list[str]] = {}
+    together: dict[tuple[ResourceKind, tuple[str, ...]], list[str]] = {}
     for (kind, name), allowed in actions.items():
         together.setdefault((kind, tuple(sorted(allowed))), []).append(name)
     for (kind, allowed_there), names in together.items():
@@ -123,9 +123,9 @@ def _right(statement: _Statement, characters: int) -> Right:
     )
 
 
-def _arn(cluster: Cluster, kind: Kind, resource: str) -> str:
+def _arn(cluster: Cluster, kind: ResourceKind, resource: str) -> str:
     """The ARN of something on a cluster."""
-    place = Place(account=_owner(cluster), region=cluster.region or "*")
+    place = Location(account=_owner(cluster), region=cluster.region or "*")
     return place.arn("kafka", f"{kind}/{resource}")
 
 

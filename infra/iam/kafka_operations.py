@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Kind = Literal["cluster", "topic", "group", "transactional-id"]
+ResourceKind = Literal["cluster", "topic", "group", "transactional-id"]
 """The kinds of resources, as they are called in ARNs."""
 
 
@@ -25,7 +25,7 @@ class Operation:
         serverless: whether MSK Serverless has it.
     """
 
-    kind: Kind
+    kind: ResourceKind
     name: str
     action: str
     serverless: bool = True

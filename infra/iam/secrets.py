@@ -13,7 +13,7 @@ from infra.iam import Right
 from mirrorless.config.cluster_section import Mtls, Scram
 
 if TYPE_CHECKING:
-    from infra.deployment import FlowDeployment, Place
+    from infra.deployment import FlowDeployment, Location
     from infra.iam import Part
 
 _SUFFIX = "-??????"
@@ -27,7 +27,7 @@ def rights(part: Part, flow: FlowDeployment) -> list[Right]:
     return readable(flow, flow.state if part == "jobs" else flow.home)
 
 
-def readable(flow: FlowDeployment, place: Place) -> list[Right]:
+def readable(flow: FlowDeployment, place: Location) -> list[Right]:
     """To read a flow's secrets as they are called in a place."""
     secrets: dict[str, None] = {}
     keys: dict[tuple[str, str], None] = {}
@@ -56,7 +56,7 @@ def readable(flow: FlowDeployment, place: Place) -> list[Right]:
     ]
 
 
-def _resource(flow: FlowDeployment, secret: str, place: Place) -> str:
+def _resource(flow: FlowDeployment, secret: str, place: Location) -> str:
     arn = flow.secret_arn(secret, at=place)
     return arn if secret.startswith("arn:") else f"{arn}{_SUFFIX}"
 

@@ -35,7 +35,7 @@ _SECTIONS: Final = {
 }
 """Sections of the runbook that the first widget links to, by what they are called there."""
 
-Row = list[Any]
+WidgetRow = list[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Grid:
             place = {"x": column * width, "y": top, "width": width, "height": height}
             self.widgets.append({**place, **widget})
 
-    def graph(self, title: str, rows: Sequence[Row], *, left: str = "", **properties: Any) -> dict[str, Any]:
+    def graph(self, title: str, rows: Sequence[WidgetRow], *, left: str = "", **properties: Any) -> dict[str, Any]:
         """A graph over time. Args: rows: metrics. left: the unit."""
         axis = {"left": {"label": left, "showUnits": False, "min": 0}}
         options = {"view": "timeSeries", "stacked": False, "period": metrics.MINUTE, "yAxis": axis}
@@ -62,7 +62,7 @@ class Grid:
             "properties": {"title": title, "region": self.region, "metrics": rows, **options, **properties},
         }
 
-    def numbers(self, title: str, rows: Sequence[Row], **properties: Any) -> dict[str, Any]:
+    def numbers(self, title: str, rows: Sequence[WidgetRow], **properties: Any) -> dict[str, Any]:
         """The newest values, large."""
         options = {"view": "singleValue", "period": metrics.MINUTE, "sparkline": True}
         return {
@@ -152,7 +152,7 @@ def _lag(grid: Grid, flow: FlowDeployment) -> dict[str, Any]:
 
 
 def _does_it_fail(grid: Grid, flow: FlowDeployment) -> None:
-    def forwarder(name: str, stat: str, label: str) -> Row:
+    def forwarder(name: str, stat: str, label: str) -> WidgetRow:
         return metrics.of_function(flow, "forward", name, stat).row(label=label)
 
     grid.row(
@@ -176,7 +176,7 @@ def _does_it_fail(grid: Grid, flow: FlowDeployment) -> None:
 
 
 def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
-    def said(name: str, stat: str, label: str) -> Row:
+    def said(name: str, stat: str, label: str) -> WidgetRow:
         return metrics.of_flow(flow, name, stat).row(label=label)
 
     arrived = metrics.round_trip(flow)
@@ -245,7 +245,7 @@ def _tables_and_cost(grid: Grid, flow: FlowDeployment) -> None:
     grid.row(2, _text(_about_cost()))
 
 
-def _cost_rows(flow: FlowDeployment) -> list[Row]:
+def _cost_rows(flow: FlowDeployment) -> list[WidgetRow]:
     rows = [metric.row(id=id_, visible=False) for id_, metric in cost.inputs(flow).items()]
     rows.append(_expression(cost.functions_per_hour(flow), "functions"))
     if (tables := cost.tables_per_hour(flow)) is not None:
@@ -267,7 +267,7 @@ def _text(markdown: str) -> dict[str, Any]:
     return {"type": "text", "properties": {"markdown": markdown}}
 
 
-def _expression(expression: str, label: str = "", **options: Any) -> Row:
+def _expression(expression: str, label: str = "", **options: Any) -> WidgetRow:
     return [{"expression": expression, "label": label, **options}]
 
 

@@ -20,7 +20,7 @@ from infra.monitoring.dashboard import dashboard_body
 from infra.monitoring.paging import TOPIC_NAME, listeners
 
 if TYPE_CHECKING:
-    from infra.deployment import Deployment, FlowDeployment, Place
+    from infra.deployment import Deployment, FlowDeployment, Location
 
 
 class FlowMonitoring(Construct):
@@ -53,7 +53,7 @@ class OnCallTopic(Construct):
     ours. (https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html)
     """
 
-    def __init__(self, scope: Construct, id_: str, *, place: Place, address: str) -> None:
+    def __init__(self, scope: Construct, id_: str, *, place: Location, address: str) -> None:
         super().__init__(scope, id_)
         caller = iam.ServicePrincipal("cloudwatch.amazonaws.com")
         ours = {

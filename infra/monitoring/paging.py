@@ -13,7 +13,7 @@ from mirrorless.config.problems import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from infra.deployment import Deployment, Place
+    from infra.deployment import Deployment, Location
     from mirrorless.config import Configuration
 
 TOPIC_NAME = "mirrorless-alarms"
@@ -23,13 +23,13 @@ _PATH = ("deployment", "alarms", "topic.arns")
 _SECTIONS = 6
 
 
-def listeners(deployment: Deployment, place: Place) -> tuple[str, ...]:
+def listeners(deployment: Deployment, place: Location) -> tuple[str, ...]:
     """The ARNs of the topics that the alarms of a place tell."""
     named = tuple(arn for arn in deployment.settings.alarms.topic_arns if arn.split(":")[3] == place.region)
     return (*named, own_topic(place)) if deployment.settings.alarms.email else named
 
 
-def own_topic(place: Place) -> str:
+def own_topic(place: Location) -> str:
     """The ARN of our own topic in a place."""
     return place.arn("sns", TOPIC_NAME)
 

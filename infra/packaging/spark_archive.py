@@ -22,7 +22,7 @@ from typing import get_args
 from infra.packaging import wheels
 from infra.packaging.bundle import PACKAGE, REPOSITORY
 from infra.packaging.wheels import Platform
-from mirrorless.jobs.request import Kind
+from mirrorless.jobs.request import JobKind
 
 PYTHON = "3.11"
 """EMR's, of the two that its release has: ours too. https://docs.aws.amazon.com/emr/latest/ReleaseGuide/"""
@@ -113,7 +113,7 @@ def package(*, out: Path = wheels.CACHE) -> Artifact:
 
 def scripts(folder: Path = SCRIPTS) -> dict[str, Artifact]:
     """The files that EMR Serverless starts, by the names of the jobs: each job's module is its script, too."""
-    found = (folder / f"{kind}.py" for kind in sorted(get_args(Kind)))
+    found = (folder / f"{kind}.py" for kind in sorted(get_args(JobKind)))
     return {path.stem: Artifact(path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in found}
 
 

@@ -13,13 +13,15 @@ from aws_cdk import Environment, Stack, Tags
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from infra.deployment import Deployment, Place
+    from infra.deployment import Deployment, Location
 
 
 class PlacedStack(Stack):
     """A stack of one kind in one place."""
 
-    def __init__(self, scope: Construct, kind: str, *, deployment: Deployment, place: Place, description: str) -> None:
+    def __init__(
+        self, scope: Construct, kind: str, *, deployment: Deployment, place: Location, description: str
+    ) -> None:
         """Args: kind: such as `state`, part of the stack's name. description: for the console."""
         super().__init__(
             scope,

@@ -15,7 +15,7 @@ from infra.stacks import PlacedStack
 from mirrorless.scheduled.functions import SCHEDULED
 
 if TYPE_CHECKING:
-    from infra.deployment import Deployment, FlowDeployment, Place
+    from infra.deployment import Deployment, FlowDeployment, Location
 
 
 class FlowControl(Construct):
@@ -64,7 +64,7 @@ class FlowControl(Construct):
 class ControlStack(PlacedStack):
     """The control stack of one place."""
 
-    def __init__(self, scope: Construct, *, deployment: Deployment, place: Place) -> None:
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
         super().__init__(
             scope,
             "control",

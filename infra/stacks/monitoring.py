@@ -10,13 +10,13 @@ from infra.stacks import PlacedStack
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from infra.deployment import Deployment, Place
+    from infra.deployment import Deployment, Location
 
 
 class MonitoringStack(PlacedStack):
     """The monitoring stack of one place."""
 
-    def __init__(self, scope: Construct, *, deployment: Deployment, place: Place) -> None:
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
         super().__init__(
             scope, "monitoring", deployment=deployment, place=place, description="dashboards and alarms of its flows"
         )

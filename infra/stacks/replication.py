@@ -14,13 +14,13 @@ from infra.stacks import PlacedStack
 if TYPE_CHECKING:
     from constructs import Construct
 
-    from infra.deployment import Deployment, Place
+    from infra.deployment import Deployment, Location
 
 
 class ReplicationStack(PlacedStack):
     """The replication stack of one place."""
 
-    def __init__(self, scope: Construct, *, deployment: Deployment, place: Place) -> None:
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
         """Args: place: where the flows' functions live."""
         super().__init__(
             scope, "replication", deployment=deployment, place=place, description="forwards records of source topics"

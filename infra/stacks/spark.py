@@ -26,7 +26,7 @@ from mirrorless.jobs.submission import parameter_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from infra.deployment import Deployment, FlowDeployment, Place
+    from infra.deployment import Deployment, FlowDeployment, Location
 
 _ARCHITECTURES = {"arm64": "ARM64", "x86_64": "X86_64"}
 
@@ -34,7 +34,7 @@ _ARCHITECTURES = {"arm64": "ARM64", "x86_64": "X86_64"}
 class SparkStack(PlacedStack):
     """The Spark stack of one place."""
 
-    def __init__(self, scope: Construct, *, deployment: Deployment, place: Place) -> None:
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
         super().__init__(scope, "spark", deployment=deployment, place=place, description="applications for jobs")
         flows = deployment.kept_at(place)
         artifacts = _deployed(self, deployment)

@@ -20,7 +20,7 @@ from infra.constructs.tables_role import TablesRole
 from infra.stacks import PlacedStack
 
 if TYPE_CHECKING:
-    from infra.deployment import Deployment, Place
+    from infra.deployment import Deployment, Location
 
 NONCURRENT_DAYS = 30
 """How long a version stays that was overwritten or deleted."""
@@ -37,7 +37,7 @@ _NO_ACCESS_LOG = (
 class StateStack(PlacedStack):
     """The state stack of one place."""
 
-    def __init__(self, scope: Construct, *, deployment: Deployment, place: Place) -> None:
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
         super().__init__(
             scope, "state", deployment=deployment, place=place, description="offset maps, and what jobs write"
         )

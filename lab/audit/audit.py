@@ -37,7 +37,7 @@ LOOK_EVERY_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PartitionAudit:
     """What the audit found in one topic-partition."""
 
     flow: str
@@ -56,7 +56,7 @@ class Row:
 class TopicAudit:
     """What the audit found in one topic of one flow."""
 
-    rows: list[Row]
+    rows: list[PartitionAudit]
     upstream: Mapping[int, Sequence[int]]
     """Upstream offsets of the visible records, by partition, in order."""
     upstream_of: Mapping[int, Mapping[int, int]]
@@ -103,7 +103,7 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0) -> TopicAudi
             seed=seed + partition,
         )
         rows.append(
-            Row(
+            PartitionAudit(
                 flow=str(flow.name),
                 topic=topic,
                 partition=partition,
@@ -154,14 +154,14 @@ def _obstacle(lab: Lab, mapping: FlowMapping) -> str:
     return f"offsets to go, by partition: {left}" if left else ""
 
 
-def totals(rows: Iterable[Row]) -> dict[str, int]:
+def totals(rows: Iterable[PartitionAudit]) -> dict[str, int]:
     """`records` of the source, and each kind of finding, over all rows."""
     rows = list(rows)
     sums = {finding: sum(getattr(row, finding) for row in rows) for finding in FINDINGS}
     return {"records": sum(row.source for row in rows), **sums}
 
 
-def table(rows: Iterable[Row]) -> Table:
+def table(rows: Iterable[PartitionAudit]) -> Table:
     """The rows and their totals, for a terminal: what is not 0 stands out."""
     rows = list(rows)
     shown = Table(title="every record, read back from both clusters", title_justify="left", show_footer=True)

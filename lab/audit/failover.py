@@ -18,11 +18,11 @@ from mirrorless.jobs.request import Policy
 from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.lane_names import ORPHANS_SUFFIX
-from mirrorless.verify.comparison import Comparison, Seen, compare
+from mirrorless.verify.comparison import Comparison, RecordAt, compare
 
 FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")
 
-Orphans = Mapping[int, Sequence[Seen]]
+Orphans = Mapping[int, Sequence[RecordAt]]
 """By partition of the source topic."""
 
 
@@ -44,7 +44,7 @@ class TopicFindings:
     """For the group's own account: without the orphans, which its policy lets it meet elsewhere or not at all."""
 
 
-def read_whole(bootstrap: str, topic: str) -> dict[int, list[Seen]]:
+def read_whole(bootstrap: str, topic: str) -> dict[int, list[RecordAt]]:
     """Every visible record of a topic, by partition."""
     return read_topic(bootstrap, topic, stable_ends(bootstrap, topic))
 

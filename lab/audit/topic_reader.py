@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirrorless.errors import Retriable
-from mirrorless.verify.comparison import Seen, content
+from mirrorless.verify.comparison import RecordAt, content
 
 SETTLED_WITHIN_SECONDS = 60.0
 """Longer than any transaction of the lab may stay open, its coordinator's own interval included."""
@@ -56,13 +56,13 @@ def stable_ends(bootstrap: str, topic: str) -> dict[int, int]:
     return stable
 
 
-def read_topic(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int, list[Seen]]:
+def read_topic(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int, list[RecordAt]]:
     """Every record that read_committed readers see before `ends`, by partition, in offset order.
 
     Raises:
         Retriable: the cluster fails, or says nothing for a minute before an end is reached.
     """
-    seen: dict[int, list[Seen]] = {partition: [] for partition in ends}
+    seen: dict[int, list[RecordAt]] = {partition: [] for partition in ends}
     unfinished = {partition for partition, end in ends.items() if end > 0}
     consumer = Consumer(
         {
@@ -95,7 +95,7 @@ def read_topic(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int,
     return seen
 
 
-def _take(record: Message, ends: Mapping[int, int], seen: dict[int, list[Seen]], unfinished: set[int]) -> None:
+def _take(record: Message, ends: Mapping[int, int], seen: dict[int, list[RecordAt]], unfinished: set[int]) -> None:
     """Keep a record; strike its partition off when the end is reached."""
     partition, offset, error = record.partition(), record.offset(), record.error()
     if partition is None or offset is None:
@@ -105,7 +105,7 @@ def _take(record: Message, ends: Mapping[int, int], seen: dict[int, list[Seen]],
             key: Any = record.key()
             value: Any = record.value()
             headers: Any = record.headers()
-            seen[partition].append(Seen(offset, content(record.timestamp()[1], key, value, headers)))
+            seen[partition].append(RecordAt(offset, content(record.timestamp()[1], key, value, headers)))
     elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- the constant's name
         raise KafkaException(error)
     # A partition may end in markers and aborted records, which nobody sees: then only the end itself is reported.

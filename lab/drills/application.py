@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from mirrorless.errors import Retriable
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 """A topic and a partition, by the names of the cluster that is read."""
 
 BATCH = 500
@@ -39,14 +39,16 @@ class Application:
     def __init__(self, group: str) -> None:
         """Args: group: its consumer group, by the same name on every cluster."""
         self.group = group
-        self.reads: dict[str, Counter[tuple[Place, int]]] = {}
+        self.reads: dict[str, Counter[tuple[PartitionKey, int]]] = {}
         """How often each record (place, offset) was read, by the cluster's address."""
 
     def read_count(self, bootstrap: str) -> int:
         """Records read on a cluster so far."""
         return self.reads[bootstrap].total() if bootstrap in self.reads else 0
 
-    def read(self, bootstrap: str, topics: Sequence[str], *, until: Callable[[Mapping[Place, int]], bool]) -> None:
+    def read(
+        self, bootstrap: str, topics: Sequence[str], *, until: Callable[[Mapping[PartitionKey, int]], bool]
+    ) -> None:
         """Join, read and commit; leave the group when `until` says so.
 
         Args:
@@ -60,8 +62,8 @@ class Application:
         counts = self.reads.setdefault(bootstrap, Counter())
         done = False
         while not done:
-            ends: dict[Place, int] = {}
-            batch: dict[Place, list[int]] = {}
+            ends: dict[PartitionKey, int] = {}
+            batch: dict[PartitionKey, list[int]] = {}
             consumer = self._consumer(bootstrap)
             try:
                 consumer.subscribe(list(topics))
@@ -76,7 +78,7 @@ class Application:
                 known = self.committed(bootstrap, batch)
                 _count(counts, {p: [o for o in offsets if o < known.get(p, 0)] for p, offsets in batch.items()})
 
-    def committed(self, bootstrap: str, places: Iterable[Place]) -> dict[Place, int]:
+    def committed(self, bootstrap: str, places: Iterable[PartitionKey]) -> dict[PartitionKey, int]:
         """What the group has committed there; places without an offset are absent.
 
         Raises:
@@ -124,9 +126,9 @@ class Application:
         )
 
 
-def _taken(messages: Sequence[Message], ends: dict[Place, int]) -> dict[Place, list[int]]:
+def _taken(messages: Sequence[Message], ends: dict[PartitionKey, int]) -> dict[PartitionKey, list[int]]:
     """The offsets of the records, by place; notes the ends that were reached."""
-    batch: dict[Place, list[int]] = {}
+    batch: dict[PartitionKey, list[int]] = {}
     for message in messages:
         topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
         if topic is None or partition is None or offset is None:
@@ -139,7 +141,7 @@ def _taken(messages: Sequence[Message], ends: dict[Place, int]) -> dict[Place, l
     return batch
 
 
-def _committed(consumer: Consumer, batch: Mapping[Place, Sequence[int]]) -> bool:
+def _committed(consumer: Consumer, batch: Mapping[PartitionKey, Sequence[int]]) -> bool:
     """Commit a batch; False when that is not known to have worked."""
     if not batch:
         return True
@@ -151,5 +153,5 @@ def _committed(consumer: Consumer, batch: Mapping[Place, Sequence[int]]) -> bool
     return not any(each.error for each in told or ())
 
 
-def _count(counts: Counter[tuple[Place, int]], batch: Mapping[Place, Sequence[int]]) -> None:
+def _count(counts: Counter[tuple[PartitionKey, int]], batch: Mapping[PartitionKey, Sequence[int]]) -> None:
     counts.update((place, offset) for place, offsets in batch.items() for offset in offsets)

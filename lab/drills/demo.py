@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from lab.audit.audit import Row, audit_topic, table, totals, wait_until_replicated
+from lab.audit.audit import PartitionAudit, audit_topic, table, totals, wait_until_replicated
 from lab.cloud import Lab
 from lab.drills.application import Application
-from lab.drills.group_move import GroupFindings, MovingGroup, Side
+from lab.drills.group_move import ClusterSide, GroupFindings, MovingGroup
 from lab.drills.workload import SHAPES, Workload
 from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -143,7 +143,7 @@ class Demonstration:
     _over: threading.Event = field(init=False, default_factory=threading.Event)
     _on_target: threading.Event = field(init=False, default_factory=threading.Event)
 
-    def run(self) -> tuple[Sequence[Row], GroupFindings]:
+    def run(self) -> tuple[Sequence[PartitionAudit], GroupFindings]:
         """Start, produce on every source, break two things, move the group, wait, audit."""
         lab = self.lab
         flows = lab.flows
@@ -236,7 +236,7 @@ class Demonstration:
         self.lab.say(f"[bold]group {GROUP}[/]: it goes on on {source} after {seconds:.1f} s")
         group.read_to_end(produced=producing.done, seconds=READ_WITHIN_SECONDS)
 
-    def _read(self, group: MovingGroup, side: Side, part: float) -> None:
+    def _read(self, group: MovingGroup, side: ClusterSide, part: float) -> None:
         """Until a part of the records is produced."""
         workload, some = self._workloads[group.flow.name.source], int(self.records * READ_AT_LEAST)
         group.read(side, at_least=some, until=lambda: workload.progress >= part, seconds=READ_WITHIN_SECONDS)

@@ -19,7 +19,7 @@ from lab.audit.failover import FINDINGS, TopicFindings, audit_failover, read_who
 from lab.audit.topic_reader import stable_ends
 from lab.cloud import Lab
 from lab.drills.application import Application
-from lab.drills.group_move import MovingGroup, Side, judge
+from lab.drills.group_move import ClusterSide, MovingGroup, judge
 from lab.drills.job_process import JobProcess
 from lab.drills.workload import SHAPES, Workload
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -30,7 +30,7 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import Stop
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.settings import decode_settings
-from mirrorless.verify.comparison import Seen
+from mirrorless.verify.comparison import RecordAt
 
 POLICIES: Mapping[str, Policy] = {"orders": "replay", "payments": "quarantine"}
 """Of the orphans of each topic that the demonstration writes to."""
@@ -83,7 +83,7 @@ class Drill:
 
     # The parts
 
-    def _lose_the_source(self) -> dict[str, dict[int, list[Seen]]]:
+    def _lose_the_source(self) -> dict[str, dict[int, list[RecordAt]]]:
         """Write what never leaves the source; its records, by topic and partition, read when nobody else reads."""
         lab, source = self.lab, self.flow.source.bootstrap[0]
         mappings = [each for each in lab.flow_mappings if each.topic in POLICIES]
@@ -154,7 +154,7 @@ class Drill:
         return found
 
     def _account(
-        self, group: MovingGroup, orphans: Mapping[str, Mapping[int, Sequence[Seen]]], found: dict[str, Any]
+        self, group: MovingGroup, orphans: Mapping[str, Mapping[int, Sequence[RecordAt]]], found: dict[str, Any]
     ) -> dict[str, Any]:
         chains = self._chains()
         audits: list[TopicFindings] = [
@@ -187,7 +187,7 @@ class Drill:
 
     # Who works
 
-    def _workload(self, side: Side, records: int, seconds: float) -> Workload:
+    def _workload(self, side: ClusterSide, records: int, seconds: float) -> Workload:
         self.seed += 1
         cluster = self.flow.source if side == "source" else self.flow.target
         name: Callable[[str], str] = str if side == "source" else self.flow.remote_topic
@@ -195,7 +195,7 @@ class Drill:
             cluster.bootstrap[0], records=records, seed=self.seed, seconds=seconds, topics=list(POLICIES), name=name
         )
 
-    def _together(self, workload: Workload, group: MovingGroup, side: Side, part: float) -> None:
+    def _together(self, workload: Workload, group: MovingGroup, side: ClusterSide, part: float) -> None:
         """Produce, while the group reads: until a part is produced, or, at the very end, all of it."""
         with ThreadPoolExecutor(1) as pool:
             producing = pool.submit(workload.produce)

@@ -16,14 +16,14 @@ from typing import Literal
 
 from lab.audit.audit import TopicAudit
 from lab.audit.topic_reader import stable_ends
-from lab.drills.application import Application, Place
+from lab.drills.application import Application, PartitionKey
 from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap
 
-Side = Literal["source", "target"]
-SIDES: tuple[Side, ...] = ("source", "target")
+ClusterSide = Literal["source", "target"]
+SIDES: tuple[ClusterSide, ...] = ("source", "target")
 
 KNOWN = {"exact", "next_record"}
 """States of a translation that says where the group goes on, wherever replication stands."""
@@ -69,7 +69,7 @@ class MovingGroup:
         """What it reads, by the source's names."""
         return list(self.partitions)
 
-    def read(self, side: Side, *, at_least: int, until: Callable[[], bool], seconds: float) -> None:
+    def read(self, side: ClusterSide, *, at_least: int, until: Callable[[], bool], seconds: float) -> None:
         """Read on one side until the moment comes, and so many records are read.
 
         Raises:
@@ -77,7 +77,7 @@ class MovingGroup:
         """
         address, names = self._address(side), [self._name(side, topic) for topic in self.topics]
 
-        def finished(_: Mapping[Place, int]) -> bool:
+        def finished(_: Mapping[PartitionKey, int]) -> bool:
             return self.application.read_count(address) >= at_least and until()
 
         self.application.read(address, names, until=self._in_time(finished, seconds))
@@ -89,9 +89,9 @@ class MovingGroup:
             TimeoutError: it is not, in time.
         """
         source = self._address("source")
-        wanted: dict[Place, int] = {}
+        wanted: dict[PartitionKey, int] = {}
 
-        def finished(reached: Mapping[Place, int]) -> bool:
+        def finished(reached: Mapping[PartitionKey, int]) -> bool:
             if not produced():
                 return False
             if not wanted:
@@ -102,11 +102,11 @@ class MovingGroup:
         self.application.read(source, self.topics, until=self._in_time(finished, seconds))
 
     def _in_time(
-        self, finished: Callable[[Mapping[Place, int]], bool], seconds: float
-    ) -> Callable[[Mapping[Place, int]], bool]:
+        self, finished: Callable[[Mapping[PartitionKey, int]], bool], seconds: float
+    ) -> Callable[[Mapping[PartitionKey, int]], bool]:
         deadline = time.monotonic() + seconds
 
-        def until(reached: Mapping[Place, int]) -> bool:
+        def until(reached: Mapping[PartitionKey, int]) -> bool:
             if self.over.is_set() or finished(reached):
                 return True
             if time.monotonic() > deadline:
@@ -116,7 +116,7 @@ class MovingGroup:
 
         return until
 
-    def await_offsets(self, side: Side, *, seconds: float) -> float:
+    def await_offsets(self, side: ClusterSide, *, seconds: float) -> float:
         """Wait until the offsets that the group committed on the other side are committed here, translated.
 
         Returns:
@@ -149,7 +149,7 @@ class MovingGroup:
             read_on={self.flow.name.source: on_source.total(), self.flow.name.target: on_target.total()},
         )
 
-    def _behind(self, side: Side, there: Mapping[Place, int]) -> list[str]:
+    def _behind(self, side: ClusterSide, there: Mapping[PartitionKey, int]) -> list[str]:
         """Why the group must not go on here yet, by place; `there` is what it committed on the other side."""
         here = self.application.committed(self._address(side), self._places(side))
         behind = []
@@ -162,17 +162,17 @@ class MovingGroup:
                 behind.append(f"{lane}: it left at {left_at}, and has {found} here")
         return behind
 
-    def _places(self, side: Side) -> list[Place]:
+    def _places(self, side: ClusterSide) -> list[PartitionKey]:
         return [(self._name(side, topic), p) for topic, count in self.partitions.items() for p in range(count)]
 
-    def _name(self, side: Side, topic: str) -> str:
+    def _name(self, side: ClusterSide, topic: str) -> str:
         return topic if side == "source" else self.flow.remote_topic(topic)
 
-    def _address(self, side: Side) -> str:
+    def _address(self, side: ClusterSide) -> str:
         return (self.flow.source if side == "source" else self.flow.target).bootstrap[0]
 
 
-def has_arrived(chains: Chains, side: Side, lane: Lane, *, left_at: int, here: int) -> bool:
+def has_arrived(chains: Chains, side: ClusterSide, lane: Lane, *, left_at: int, here: int) -> bool:
     """Whether a group that has read up to `left_at` on the other side has nothing to read twice from `here` on.
 
     Args:
@@ -193,17 +193,17 @@ def has_arrived(chains: Chains, side: Side, lane: Lane, *, left_at: int, here: i
     return offsets.records_between(lane, goes_on, came_to, "downstream") == 0
 
 
-def _other(side: Side) -> Side:
+def _other(side: ClusterSide) -> ClusterSide:
     return "source" if side == "target" else "target"
 
 
-Reads = Mapping[tuple[Place, int], int]
+Reads = Mapping[tuple[PartitionKey, int], int]
 """How often the record at an offset of a place was read; the topic is the source's."""
 
 
 def judge(audits: Mapping[str, TopicAudit], on_source: Reads, on_target: Reads) -> dict[str, int]:
     """`records`, `reread` and `skipped` of the audited topics."""
-    counts: Counter[tuple[Place, int]] = Counter(on_source)
+    counts: Counter[tuple[PartitionKey, int]] = Counter(on_source)
     strangers = 0
     for ((topic, partition), downstream), count in on_target.items():
         upstream = audits[topic].upstream_of[partition].get(downstream)

@@ -17,17 +17,17 @@ from lab.esm.event import encode_event
 from lab.functions.invocation import Invocation
 
 if TYPE_CHECKING:
-    from lab.esm.batches import Piece
+    from lab.esm.batches import BatchPart
     from lab.esm.behaviour import LabBehaviour
     from lab.esm.destinations import Destinations
     from lab.esm.event import EventSource
-    from lab.esm.journal import Faults, Journal
+    from lab.esm.journal import Journal, PendingFaults
     from lab.esm.mapping_api import PollingOptions
     from lab.functions.invocation import Invoker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
+class MappingParts:
     """What the pollers of one mapping share."""
 
     uuid: str
@@ -39,10 +39,10 @@ class Wiring:
     destinations: Destinations
     behaviour: LabBehaviour
     journal: Journal
-    faults: Faults
+    faults: PendingFaults
 
 
-def attempt(wiring: Wiring, piece: Piece, *, attempts: int) -> Verdict:
+def attempt(wiring: MappingParts, piece: BatchPart, *, attempts: int) -> Verdict:
     """Invoke the function with this piece, or give it up if it carries a condition. Blocks.
 
     Args:
@@ -71,7 +71,7 @@ def attempt(wiring: Wiring, piece: Piece, *, attempts: int) -> Verdict:
     return verdict
 
 
-def _call(wiring: Wiring, event: bytes, piece: Piece) -> Invocation:
+def _call(wiring: MappingParts, event: bytes, piece: BatchPart) -> Invocation:
     wiring.journal.count("Invoked", len(piece.records))
     try:
         invocation = wiring.function.invoke(event)
@@ -85,7 +85,7 @@ def _call(wiring: Wiring, event: bytes, piece: Piece) -> Invocation:
     return invocation
 
 
-def _give_up(wiring: Wiring, verdict: Verdict, attempts: int, invocation: Invocation | None) -> None:
+def _give_up(wiring: MappingParts, verdict: Verdict, attempts: int, invocation: Invocation | None) -> None:
     lost = len(verdict.given_up)
     given_up = GivenUp(
         uuid=wiring.uuid,

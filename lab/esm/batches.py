@@ -43,7 +43,7 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class BatchPart:
     """Records that are invoked together.
 
     Attributes:
@@ -70,13 +70,13 @@ class Verdict:
     """
 
     resolved: tuple[EncodedRecord, ...] = ()
-    again: tuple[Piece, ...] = ()
+    again: tuple[BatchPart, ...] = ()
     given_up: tuple[EncodedRecord, ...] = ()
     condition: str = ""
     problem: str = "OK"
 
 
-def judge(piece: Piece, invocation: Invocation, policy: RetryPolicy, *, topic: str) -> Verdict:
+def judge(piece: BatchPart, invocation: Invocation, policy: RetryPolicy, *, topic: str) -> Verdict:
     """Decide about a piece from its invocation's outcome."""
     if invocation.status != "success":
         throttled = invocation.status == "throttled"
@@ -119,7 +119,7 @@ def _place(failure: Any) -> tuple[str, int]:
     return partition, offset
 
 
-def too_old(piece: Piece, *, now_ms: int, maximum_age_s: int) -> tuple[Piece | None, Piece | None]:
+def too_old(piece: BatchPart, *, now_ms: int, maximum_age_s: int) -> tuple[BatchPart | None, BatchPart | None]:
     """Split a piece into what is given up for its age and what remains."""
     if maximum_age_s < 0 or piece.condition:
         return None, piece
@@ -128,31 +128,31 @@ def too_old(piece: Piece, *, now_ms: int, maximum_age_s: int) -> tuple[Piece | N
     if not old:
         return None, piece
     young = tuple(record for record in piece.records if record.timestamp_ms >= oldest_ms)
-    given_up = Piece(records=old, failures=piece.failures, condition=RECORD_TOO_OLD)
-    return given_up, Piece(records=young, failures=piece.failures) if young else None
+    given_up = BatchPart(records=old, failures=piece.failures, condition=RECORD_TOO_OLD)
+    return given_up, BatchPart(records=young, failures=piece.failures) if young else None
 
 
-def _after_failure(piece: Piece, failed: tuple[EncodedRecord, ...], policy: RetryPolicy, problem: str) -> Verdict:
+def _after_failure(piece: BatchPart, failed: tuple[EncodedRecord, ...], policy: RetryPolicy, problem: str) -> Verdict:
     failures = piece.failures + 1
     if 0 <= policy.maximum_retries < failures:
         return Verdict(resolved=piece.records, given_up=failed, condition=RETRIES_EXHAUSTED, problem=problem)
     accepted = set(map(id, piece.records)) - set(map(id, failed))
     done = tuple(record for record in piece.records if id(record) in accepted)
-    return Verdict(resolved=done, again=(Piece(records=failed, failures=failures),), problem=problem)
+    return Verdict(resolved=done, again=(BatchPart(records=failed, failures=failures),), problem=problem)
 
 
-def _halves(piece: Piece, policy: RetryPolicy) -> tuple[Piece, Piece]:
+def _halves(piece: BatchPart, policy: RetryPolicy) -> tuple[BatchPart, BatchPart]:
     middle = len(piece.records) // 2
     failures = piece.failures + (1 if policy.bisect_consumes_retry else 0)
     first, second = piece.records[:middle], piece.records[middle:]
-    return Piece(records=first, failures=failures), Piece(records=second, failures=failures)
+    return BatchPart(records=first, failures=failures), BatchPart(records=second, failures=failures)
 
 
 @dataclass(slots=True)
 class Flight:
     """A batch under way. Partitions that the poller loses are forgotten, and their late results with them."""
 
-    pieces: deque[Piece]
+    pieces: deque[BatchPart]
     attempts: int = 0
     not_before: float = 0.0
     _unresolved: dict[int, set[int]] = field(default_factory=dict)
@@ -161,7 +161,7 @@ class Flight:
     @classmethod
     def of(cls, records: Sequence[EncodedRecord], *, condition: str = "") -> Flight:
         """A flight of one piece with these records."""
-        flight = cls(deque([Piece(records=tuple(records), condition=condition)]))
+        flight = cls(deque([BatchPart(records=tuple(records), condition=condition)]))
         for record in records:
             flight._unresolved.setdefault(record.partition, set()).add(record.offset)
             flight._ends[record.partition] = record.offset + 1
@@ -196,10 +196,10 @@ class Flight:
             self._ends.pop(partition, None)
         self.repeat(())
 
-    def repeat(self, again: Sequence[Piece]) -> None:
+    def repeat(self, again: Sequence[BatchPart]) -> None:
         """Deliver these pieces next, as far as their partitions are still ours."""
         kept = [
-            Piece(
+            BatchPart(
                 records=tuple(record for record in piece.records if record.partition in self._ends),
                 failures=piece.failures,
                 condition=piece.condition,

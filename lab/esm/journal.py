@@ -83,7 +83,7 @@ class Journal(logging.Handler):
 
 
 @dataclass(slots=True)
-class Faults:
+class PendingFaults:
     """Faults that wait for their moment; each strikes once.
 
     Attributes:

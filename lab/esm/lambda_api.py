@@ -39,7 +39,7 @@ PAGE = 100
 
 _BREATH_S = 0.05
 
-Answer = tuple[HTTPStatus, dict[str, Any] | None]
+HttpAnswer = tuple[HTTPStatus, dict[str, Any] | None]
 
 
 class LambdaApi:
@@ -59,7 +59,7 @@ class LambdaApi:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._mappings = mappings
-        self._pace = Pace((behaviour or LabBehaviour()).control_calls_per_second, clock=clock)
+        self._pace = CallRate((behaviour or LabBehaviour()).control_calls_per_second, clock=clock)
         self._server: _Server | None = None
 
     @property
@@ -82,7 +82,7 @@ class LambdaApi:
             server.shutdown()  # returns when nobody is accepted any more
             server.server_close()
 
-    def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: PLR0911 -- one for each operation
+    def answer(self, method: str, path: str, body: bytes) -> HttpAnswer:  # noqa: PLR0911 -- one for each operation
         """Do what one request asks for.
 
         Raises:
@@ -136,7 +136,7 @@ class LambdaApi:
         return page
 
 
-class Pace:
+class CallRate:
     """So many calls a second, saved up for one second at most; from any thread."""
 
     def __init__(self, calls_per_second: float, *, clock: Callable[[], float]) -> None:
@@ -163,7 +163,7 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], answer: Callable[[str, str, bytes], Answer]) -> None:
+    def __init__(self, address: tuple[str, int], answer: Callable[[str, str, bytes], HttpAnswer]) -> None:
         self.answer = answer
         super().__init__(address, _Connection)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from lab.esm.attempts import Wiring
+from lab.esm.attempts import MappingParts
 from lab.esm.event import EventSource
-from lab.esm.journal import Faults, Journal
+from lab.esm.journal import Journal, PendingFaults
 from lab.esm.mapping_api import PollingOptions
 from lab.esm.poller import Poller
 
@@ -58,7 +58,7 @@ class Mapping:
         self.group_id = group_id
         self.function = function
         self.state = "Creating"
-        self.faults = Faults()
+        self.faults = PendingFaults()
         self.journal = Journal(folder / f"{uuid}.jsonl", uuid=uuid)
         self._behaviour = behaviour
         self._destinations = destinations
@@ -184,10 +184,10 @@ class Mapping:
             poller.start()
         self._turn_to("Enabled")
 
-    def _wiring(self) -> Wiring:
+    def _wiring(self) -> MappingParts:
         name, invoker = self.function
         options = PollingOptions.of(self.settings, group_id=self.group_id, behaviour=self._behaviour)
-        return Wiring(
+        return MappingParts(
             uuid=self.uuid,
             bootstrap=self.bootstrap,
             options=options,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Consumer, KafkaError
 
-    from lab.esm.attempts import Wiring
+    from lab.esm.attempts import MappingParts
     from lab.esm.mapping_api import PollingOptions
 
 _ANSWER_S = 10.0
@@ -47,7 +47,7 @@ def _start_of(consumer: Consumer, options: PollingOptions, committed: TopicParti
 
 
 def client_config(
-    wiring: Wiring,
+    wiring: MappingParts,
     *,
     number: int,
     on_commit: Callable[[KafkaError | None, Sequence[TopicPartition]], None],

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from lab.esm.attempts import Wiring
-    from lab.esm.batches import Flight, Piece, Verdict
+    from lab.esm.attempts import MappingParts
+    from lab.esm.batches import BatchPart, Flight, Verdict
     from lab.esm.event import KafkaRecord
 
 CONCURRENT_INVOCATIONS = 5
@@ -71,7 +71,7 @@ class Progress:
 class Poller(threading.Thread):
     """One poller. It survives every error of the cluster: it logs, and starts a new session in the group."""
 
-    def __init__(self, wiring: Wiring, *, number: int) -> None:
+    def __init__(self, wiring: MappingParts, *, number: int) -> None:
         super().__init__(name=f"poller-{wiring.uuid}-{number}", daemon=True)
         self._wiring = wiring
         self._number = number
@@ -107,7 +107,7 @@ class Poller(threading.Thread):
 class Session:
     """A poller's membership in the consumer group, from joining to leaving. Only `progress` is for other threads."""
 
-    def __init__(self, wiring: Wiring, *, number: int) -> None:
+    def __init__(self, wiring: MappingParts, *, number: int) -> None:
         self._wiring = wiring
         self._options = wiring.options
         self._journal = wiring.journal
@@ -288,7 +288,7 @@ class Session:
         self._running.append(flight)
         threading.Thread(target=self._attempt, args=(flight, piece, flight.attempts), daemon=True).start()
 
-    def _attempt(self, flight: Flight, piece: Piece, attempts: int) -> None:
+    def _attempt(self, flight: Flight, piece: BatchPart, attempts: int) -> None:
         self._landings.put((flight, attempt(self._wiring, piece, attempts=attempts)))
 
     def _steer(self) -> None:

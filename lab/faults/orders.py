@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mirrorless.protocol.hooks import Step
 
 Action = Literal["kill", "stop", "raise"]
-"""SIGKILL oneself, SIGSTOP oneself until `Faults.resume_stopped`, or raise RuntimeError."""
+"""SIGKILL oneself, SIGSTOP oneself until `FaultOrders.resume_stopped`, or raise RuntimeError."""
 
 LAYER = Path(__file__).parent / "layers" / "faults"
 FAULTY_HANDLER = "mirrorless_faults.handler"
@@ -28,7 +28,7 @@ FAULTY_HANDLER = "mirrorless_faults.handler"
 _POLL_SECONDS = 0.01
 
 
-class Faults:
+class FaultOrders:
     """The orders for the environments of one or more functions, kept in one folder, which is created.
 
     Attributes:

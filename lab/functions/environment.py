@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lab.functions.invocation import Status
 
-State = Literal["starting", "idle", "busy", "zombie", "dead"]
+EnvironmentState = Literal["starting", "idle", "busy", "zombie", "dead"]
 """Zombie: its invocation timed out for the caller, and runs on."""
 
 RUNTIME_LOCK = Path(__file__).parents[1] / "requirements-runtime.txt"
@@ -37,7 +37,7 @@ _SAMPLE_SECONDS = 0.25
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Outcome(NamedTuple):
+class InvocationOutcome(NamedTuple):
     """How an invocation, or an environment's start, ended."""
 
     status: Status
@@ -87,7 +87,7 @@ class Environment:
             memory_mb: above this it is killed.
             on_death: called once, from the watching thread.
         """
-        self.state: State = "starting"
+        self.state: EnvironmentState = "starting"
         self.invocations = 0
         self.init_ms = 0.0
         self.log = log
@@ -98,7 +98,7 @@ class Environment:
         self._retired = False
         self._given: Event | None = None
         self._current = ""
-        self._answer: Outcome | None = None
+        self._answer: InvocationOutcome | None = None
         self._started = time.monotonic()
         self._api = RuntimeApi(self)
         with self._changed:  # a fast child on a busy machine asks for its first event before we know its process id
@@ -145,7 +145,7 @@ class Environment:
         if threading.current_thread() is not self._watcher:
             self._watcher.join()
 
-    def await_ready(self, seconds: float) -> Outcome | None:
+    def await_ready(self, seconds: float) -> InvocationOutcome | None:
         """Wait until it asks for its first event; None when it did, otherwise what the caller gets instead.
 
         Lambda gives a start ten seconds of its own, and starts once more inside the invocation's timeout when that was
@@ -160,7 +160,7 @@ class Environment:
         self.kill()
         return self._timed_out("", seconds)
 
-    def run(self, event: Event, seconds: float, *, zombies: bool) -> Outcome:
+    def run(self, event: Event, seconds: float, *, zombies: bool) -> InvocationOutcome:
         """Hand over one event and wait for the outcome. The caller has claimed the environment, and releases it.
 
         Args:
@@ -207,17 +207,17 @@ class Environment:
 
     def answered(self, request_id: str, body: bytes) -> bool:
         """Keep the answer; a zombie's is taken from it and dropped."""
-        return self._keep(request_id, Outcome("success", body))
+        return self._keep(request_id, InvocationOutcome("success", body))
 
     def failed(self, request_id: str, body: bytes) -> bool:
         """Keep the error; a zombie's is taken from it and dropped."""
-        return self._keep(request_id, Outcome("function_error", body))
+        return self._keep(request_id, InvocationOutcome("function_error", body))
 
     def init_failed(self, body: bytes) -> None:
         """Keep what the import said; the client exits after it."""
-        self._answer = Outcome("function_error", body)
+        self._answer = InvocationOutcome("function_error", body)
 
-    def _keep(self, request_id: str, outcome: Outcome) -> bool:
+    def _keep(self, request_id: str, outcome: InvocationOutcome) -> bool:
         with self._changed:
             if request_id != self._current:
                 return False
@@ -252,17 +252,17 @@ class Environment:
             return 0  # it died since we looked
         return (int(resident) - int(shared)) * _PAGE
 
-    def _exit(self) -> Outcome:
+    def _exit(self) -> InvocationOutcome:
         code = self._process.wait()
         reason = f"exit status {code}" if code >= 0 else f"signal: {_signal_words(-code)}"
         text = f"RequestId: {self._current} Error: Runtime exited with error: {reason}"
         self._note(text)
-        return Outcome("exited", _error("Runtime.ExitError", text))
+        return InvocationOutcome("exited", _error("Runtime.ExitError", text))
 
-    def _timed_out(self, request_id: str, seconds: float) -> Outcome:
+    def _timed_out(self, request_id: str, seconds: float) -> InvocationOutcome:
         text = f"RequestId: {request_id} Error: Task timed out after {seconds:.2f} seconds"
         self._note(text)
-        return Outcome("timeout", _error("Sandbox.Timedout", text))
+        return InvocationOutcome("timeout", _error("Sandbox.Timedout", text))
 
     def _note(self, text: str) -> None:
         with self.log.open("a") as log:

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.target import producer_config
-from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask, Range
+from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask, OffsetRange
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from spark.lane_tasks import MASTER, TaskAttempt, run_lanes, spark_session
@@ -156,7 +156,7 @@ class Bench:
                 read_topic=TOPIC,
                 write_topic=topic,
                 partition=partition,
-                ranges=(Range(0, end),),
+                ranges=(OffsetRange(0, end),),
                 run_id=name,
             )
             for partition, end in enumerate(self._ends)

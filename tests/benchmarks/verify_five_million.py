@@ -27,14 +27,14 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
-from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.reports.page import render
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from mirrorless.verify.findings import KINDS
-from spark.driver import JobRun, Outcome, now
+from spark.driver import JobOutcome, JobRun, now
 from spark.lane_tasks import MASTER, TaskAttempt, run_lanes, spark_session
 from spark.lane_worker import copy_lane, finished, wire_copy
 from spark.verify import verify
@@ -76,14 +76,14 @@ def copy_tasks(settings: FlowSettings, partitions: range) -> list[CopyTask]:
                 read_topic=TOPIC,
                 write_topic=settings.remote_topic(TOPIC),
                 partition=partition,
-                ranges=(Range(bounds.first, bounds.next),),
+                ranges=(OffsetRange(bounds.first, bounds.next),),
                 run_id="backfill-1",
             )
         )
     return tasks
 
 
-def verified(settings: FlowSettings, spark: SparkSession, folder: Path, *, against_source: bool) -> Outcome:
+def verified(settings: FlowSettings, spark: SparkSession, folder: Path, *, against_source: bool) -> JobOutcome:
     """One run of the job."""
     options = VerifyOptions(against_source=against_source)
     request = JobRequest(run_id=folder.name, flow=settings, topics=(TOPIC,), options=options)
@@ -100,7 +100,7 @@ def verified(settings: FlowSettings, spark: SparkSession, folder: Path, *, again
     return outcome
 
 
-def found(outcome: Outcome) -> dict[str, int]:
+def found(outcome: JobOutcome) -> dict[str, int]:
     """What is wrong, by kind."""
     return {kind: outcome.found["totals"][kind] for kind in KINDS if outcome.found["totals"][kind]}
 

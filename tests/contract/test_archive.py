@@ -17,14 +17,14 @@ from mirrorless.adapters.archive.files import S3ArchiveFiles
 from mirrorless.adapters.archive.lane_log import ParquetArchive, open_archive
 from mirrorless.adapters.aws.s3 import s3_client
 from mirrorless.errors import ArchiveBroken, ConfigurationError, Retriable
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.record import Record
 from spark.archive_survey import survey_lane
 from tests.support.archives import rows_of, write_archive, write_file
 
 BUCKET = "archive-of-topics"
-ALL = Range(0, 10**9)
+ALL = OffsetRange(0, 10**9)
 
 ODD = [
     Record(0, 1_600_000_000_000, [], None, b"no key"),
@@ -74,7 +74,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Parqu
 
 
 def read(archive: ParquetArchive, topic: str, partition: int, first: int = 0, following: int = 10**9) -> list[Record]:
-    chunks = list(archive.read(topic, partition, Range(first, following), deadline_in(60)))
+    chunks = list(archive.read(topic, partition, OffsetRange(first, following), deadline_in(60)))
     assert chunks[-1].covered == following
     return [record for chunk in chunks for record in chunk.records]
 
@@ -92,8 +92,8 @@ def test_a_lane_is_found_among_others(tmp_path: Path, opened: Callable[[], Parqu
 
     assert archive.lanes() == {"orders": (0, 1), "orders.eu": (0,), "payments": (0,)}
     assert read(archive, "orders.eu", 0) == plain(10, first=9)
-    assert archive.bounds("orders", 1, deadline_in(9)) == Range(6, 16)
-    assert archive.bounds("orders", 2, deadline_in(9)) == Range(0, 0)
+    assert archive.bounds("orders", 1, deadline_in(9)) == OffsetRange(6, 16)
+    assert archive.bounds("orders", 2, deadline_in(9)) == OffsetRange(0, 0)
     assert read(archive, "orders", 2) == []
 
 
@@ -114,7 +114,7 @@ def test_files_that_mix_lanes_in_any_order_are_sorted_out(tmp_path: Path, statis
 def test_a_range_is_read_and_no_file_beside_it(tmp_path: Path) -> None:
     write_archive(tmp_path, rows_of("orders", 0, plain(1_000)), per_file=100, group=10)
     archive = open_archive(str(tmp_path))
-    assert archive.bounds("orders", 0, deadline_in(9)) == Range(0, 1_000)
+    assert archive.bounds("orders", 0, deadline_in(9)) == OffsetRange(0, 1_000)
     for path in sorted(tmp_path.rglob("*.parquet"))[5:]:
         path.unlink()
 
@@ -147,7 +147,7 @@ def test_a_survey_finds_every_hole(tmp_path: Path, opened: Callable[[], ParquetA
     survey = survey_lane(opened(), "orders", 0, ALL)
 
     assert (survey.first, survey.next, survey.records, survey.missing) == (100, 1_100, 995, 5)
-    assert survey.holes == (Range(150, 152), Range(599, 601), Range(1_000, 1_001))
+    assert survey.holes == (OffsetRange(150, 152), OffsetRange(599, 601), OffsetRange(1_000, 1_001))
     assert (survey.oldest, survey.newest) == (1_600_000_000_100, 1_600_000_001_099)
     assert survey.clusters == ("us-east",)
     assert 5_000 < survey.bytes < 100_000
@@ -156,9 +156,9 @@ def test_a_survey_finds_every_hole(tmp_path: Path, opened: Callable[[], ParquetA
 def test_a_survey_of_a_range_tells_of_no_hole_beside_it(tmp_path: Path) -> None:
     kept = [record for record in plain(100) if record.offset not in {10, 50, 90}]
     write_archive(tmp_path, rows_of("orders", 0, kept), per_file=40, group=10)
-    survey = survey_lane(open_archive(str(tmp_path)), "orders", 0, Range(45, 60))
+    survey = survey_lane(open_archive(str(tmp_path)), "orders", 0, OffsetRange(45, 60))
 
-    assert (survey.first, survey.next, survey.records, survey.holes) == (45, 60, 14, (Range(50, 51),))
+    assert (survey.first, survey.next, survey.records, survey.holes) == (45, 60, 14, (OffsetRange(50, 51),))
     assert (survey.oldest, survey.newest) == (1_600_000_000_045, 1_600_000_000_059)
 
 
@@ -167,10 +167,10 @@ def test_a_survey_finds_holes_at_the_ends_of_a_range_too(tmp_path: Path) -> None
     write_archive(tmp_path, rows_of("orders", 0, kept), per_file=20)
     archive = open_archive(str(tmp_path))
 
-    survey = survey_lane(archive, "orders", 0, Range(45, 70))
-    assert (survey.records, survey.missing, survey.holes) == (10, 15, (Range(45, 50), Range(60, 70)))
-    nothing = survey_lane(archive, "orders", 0, Range(60, 70))
-    assert (nothing.records, nothing.missing, nothing.holes) == (0, 10, (Range(60, 70),))
+    survey = survey_lane(archive, "orders", 0, OffsetRange(45, 70))
+    assert (survey.records, survey.missing, survey.holes) == (10, 15, (OffsetRange(45, 50), OffsetRange(60, 70)))
+    nothing = survey_lane(archive, "orders", 0, OffsetRange(60, 70))
+    assert (nothing.records, nothing.missing, nothing.holes) == (0, 10, (OffsetRange(60, 70),))
 
 
 def test_a_survey_of_a_lane_that_is_not_there_is_empty(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.cost.assumptions import MEASURED, PRICES, TABLE, Assumptions, Workload
+from infra.cost.assumptions import MEASURED, PRICES, TABLE, Assumptions, ReplicationLoad
 from infra.cost.model import backfill, event_cpu_ms, mirrorless, msk_connect, msk_replicator, transfer
 from infra.cost.page import cost_page, cost_section
 from mirrorless.reports.page import render
@@ -15,7 +15,7 @@ from mirrorless.reports.report import Report
 
 ROOT = Path(__file__).parents[2]
 
-ONE_LANE = Workload(mb_per_second=1.0, record_bytes=1_000, topics=1, partitions=1)
+ONE_LANE = ReplicationLoad(mb_per_second=1.0, record_bytes=1_000, topics=1, partitions=1)
 
 
 @pytest.fixture(autouse=True)
@@ -55,13 +55,13 @@ def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
 @pytest.mark.parametrize(
     ("workload", "units"),
     [
-        (Workload(mb_per_second=0), 1),
-        (Workload(mb_per_second=100), 5),  # by the 20 MB/s
-        (Workload(mb_per_second=1, topics=100), 10),  # by the ten pollers, one a topic
-        (Workload(mb_per_second=100, topics=2, partitions=4), 5),  # no more pollers than partitions
+        (ReplicationLoad(mb_per_second=0), 1),
+        (ReplicationLoad(mb_per_second=100), 5),  # by the 20 MB/s
+        (ReplicationLoad(mb_per_second=1, topics=100), 10),  # by the ten pollers, one a topic
+        (ReplicationLoad(mb_per_second=100, topics=2, partitions=4), 5),  # no more pollers than partitions
     ],
 )
-def test_provisioned_pollers_are_paid_by_the_unit_that_they_share(workload: Workload, units: int) -> None:
+def test_provisioned_pollers_are_paid_by_the_unit_that_they_share(workload: ReplicationLoad, units: int) -> None:
     assert mirrorless(workload, "provisioned")["pollers"] == pytest.approx(units * 730 * 0.185)
 
 
@@ -87,7 +87,7 @@ def test_a_longer_window_makes_fewer_and_fuller_events_until_they_are_full() -> 
 
 def test_the_others_cost_what_a_hand_computes() -> None:
     """10 MB/s are 26,280 GB a month. 100 MB/s of 1 KB are 0.85 of tuned MM2's CPU-seconds: 2 units half busy, and 2."""
-    ten = Workload(mb_per_second=10)
+    ten = ReplicationLoad(mb_per_second=10)
 
     assert msk_replicator(ten) == pytest.approx(730 * 0.30 + 26_280 * 0.08)
     assert msk_replicator(replace(ten, compression=4.0)) == pytest.approx(730 * 0.30 + 6_570 * 0.08)

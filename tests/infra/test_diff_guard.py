@@ -13,7 +13,7 @@ import pytest
 from infra.guard import diff_guard
 from infra.guard.change_rules import findings
 from infra.guard.stateful import MAPPING, TABLE, changeable_at_times, unchangeable
-from infra.guard.verdict import Finding, accepted
+from infra.guard.verdict import ChangeFinding, accepted
 from tests.support.assembly import REPOSITORY
 
 Template = dict[str, Any]
@@ -98,11 +98,11 @@ def new(old: Template) -> Template:
     return copy.deepcopy(old)
 
 
-def refusals(old: Template, new: Template) -> list[Finding]:
+def refusals(old: Template, new: Template) -> list[ChangeFinding]:
     return [finding for finding in findings(old, new) if finding.refused]
 
 
-def the_only(found: list[Finding]) -> Finding:
+def the_only(found: list[ChangeFinding]) -> ChangeFinding:
     assert len(found) == 1, found
     return found[0]
 
@@ -382,10 +382,10 @@ READS: Template = {"FunctionResponseTypes": ["ReportBatchItemFailures"]}
 
 
 @pytest.fixture
-def naming_failures(old: Template, new: Template) -> Callable[..., list[Finding]]:
+def naming_failures(old: Template, new: Template) -> Callable[..., list[ChangeFinding]]:
     """What is found when the forwarder begins to name failed records, and every mapping reads that afterwards."""
 
-    def found(*, named: Template = READS, of_found_topics: Template = READS, **settings: Any) -> list[Finding]:
+    def found(*, named: Template = READS, of_found_topics: Template = READS, **settings: Any) -> list[ChangeFinding]:
         for templates, partial, literal, template in (
             (old, "false", named, of_found_topics),
             (new, "true", READS, READS),
@@ -404,7 +404,7 @@ def naming_failures(old: Template, new: Template) -> Callable[..., list[Finding]
 
 
 def test_failed_records_are_not_named_before_a_mapping_reads_that(
-    naming_failures: Callable[..., list[Finding]],
+    naming_failures: Callable[..., list[ChangeFinding]],
 ) -> None:
     """A deployment changes the function first: what it names would count as delivered."""
     refusal = the_only([finding for finding in naming_failures(named={}) if finding.refused])
@@ -415,7 +415,7 @@ def test_failed_records_are_not_named_before_a_mapping_reads_that(
 
 
 def test_failed_records_are_not_named_before_the_mappings_of_found_topics_read_that(
-    naming_failures: Callable[..., list[Finding]],
+    naming_failures: Callable[..., list[ChangeFinding]],
 ) -> None:
     refusal = the_only([finding for finding in naming_failures(of_found_topics={}) if finding.refused])
 
@@ -423,7 +423,7 @@ def test_failed_records_are_not_named_before_the_mappings_of_found_topics_read_t
 
 
 def test_failed_records_may_be_named_where_every_mapping_reads_that_already(
-    naming_failures: Callable[..., list[Finding]],
+    naming_failures: Callable[..., list[ChangeFinding]],
 ) -> None:
     finding = the_only(naming_failures())
 
@@ -435,17 +435,19 @@ def test_failed_records_may_be_named_where_every_mapping_reads_that_already(
     "settings", [{"refresh_topics_seconds": None}, {"patterns": (), "heartbeats_replication": False}]
 )
 def test_where_no_topic_is_found_only_the_mappings_of_the_template_count(
-    settings: Template, naming_failures: Callable[..., list[Finding]]
+    settings: Template, naming_failures: Callable[..., list[ChangeFinding]]
 ) -> None:
     assert naming_failures(of_found_topics={}, **settings) == []
 
 
-def test_heartbeats_from_further_up_are_found_without_a_pattern(naming_failures: Callable[..., list[Finding]]) -> None:
+def test_heartbeats_from_further_up_are_found_without_a_pattern(
+    naming_failures: Callable[..., list[ChangeFinding]],
+) -> None:
     assert the_only(naming_failures(of_found_topics={}, patterns=())).refused
 
 
 def test_a_forwarder_in_another_stack_leaves_the_old_one_as_it_was(
-    old: Template, new: Template, naming_failures: Callable[..., list[Finding]]
+    old: Template, new: Template, naming_failures: Callable[..., list[ChangeFinding]]
 ) -> None:
     assert any(finding.refused for finding in naming_failures(named={}))
 

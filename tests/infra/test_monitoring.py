@@ -22,7 +22,7 @@ from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.lane import FlowName
 from mirrorless.protocol.event import Batch
-from mirrorless.protocol.replicate import Outcome
+from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.run import Run
 from mirrorless.scheduled.runner import TaskReport
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
@@ -44,7 +44,7 @@ def emitted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     """What the adapters really print, dimension sets and all."""
     monkeypatch.delenv("POWERTOOLS_SERVICE_NAME", raising=False)
     flow = FlowName(source="us-east", target="eu-west")
-    emit(flow, cast("Batch", _Anything(records={0: ()})), cast("Outcome", _outcome()), received_at=2, now=3)
+    emit(flow, cast("Batch", _Anything(records={0: ()})), cast("BatchOutcome", _outcome()), received_at=2, now=3)
     figures = dict.fromkeys(ALARMING, 1)
     emit_report(flow, TaskReport(task="lanes", at=1, ms=1, figures=figures))
     found = set()

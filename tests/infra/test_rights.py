@@ -19,13 +19,13 @@ from moto import mock_aws
 
 from cli.main import COMMANDS
 from infra.constructs.flow_function import ALIAS
-from infra.deployment import FlowDeployment, Place, plan
+from infra.deployment import FlowDeployment, Location, plan
 from infra.iam import Part, operator, secrets
 from lab.esm.api_model import violations
 from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.config import load
 from mirrorless.config.cluster_section import Mtls, Scram
-from mirrorless.jobs.request import Kind
+from mirrorless.jobs.request import JobKind
 from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mapping_plan import mapping_request
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
@@ -152,7 +152,7 @@ def test_reading_a_secret_is_one_call_of_secrets_manager(monkeypatch: pytest.Mon
 # The roles
 
 
-def secrets_of(flow: FlowDeployment, place: Place) -> Iterator[Need]:
+def secrets_of(flow: FlowDeployment, place: Location) -> Iterator[Need]:
     """The secrets of a flow as they are in a place, each with the six letters that only Secrets Manager knows."""
     for cluster in (flow.flow.source, flow.flow.target):
         proof = cluster.authentication
@@ -429,7 +429,7 @@ def tables_in(*actions: dict[str, tuple[str, ...]]) -> set[tuple[str, str]]:
 
 
 def test_who_looks_may_do_what_the_looking_commands_do() -> None:
-    changing = {"lanes", "acl", *get_args(Kind)}
+    changing = {"lanes", "acl", *get_args(JobKind)}
     looking = [(module, "run") for name, module in COMMANDS.items() if name not in changing]
 
     needed = needs(calls_from(*looking))

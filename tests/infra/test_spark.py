@@ -18,7 +18,7 @@ from mirrorless.config import load
 from mirrorless.config.deployment_section import SparkSection
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.jobs.cost import DRIVER, EXECUTOR
-from mirrorless.jobs.request import Kind
+from mirrorless.jobs.request import JobKind
 from mirrorless.jobs.submission import decode_submission, parameter_name
 from tests.support.assembly import EXAMPLES, Assembly, assemble
 from tests.support.changed_examples import without_networks
@@ -200,7 +200,7 @@ def test_whoever_starts_a_job_can_read_what_the_deployment_says(example: str, as
 
         assert name == f"/mirrorless/{flow.id}/jobs"
         assert said.folder("verify-1") == f"s3://{said.bucket}/flows/{flow.id}/jobs/verify-1"
-        assert set(said.jobs) == set(get_args(Kind))
+        assert set(said.jobs) == set(get_args(JobKind))
         assert said.most_executors == 31
 
 

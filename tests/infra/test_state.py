@@ -11,7 +11,7 @@ import pytest
 from aws_cdk import App
 from aws_cdk.assertions import Template
 
-from infra.deployment import Deployment, FlowDeployment, Place, plan
+from infra.deployment import Deployment, FlowDeployment, Location, plan
 from infra.guard.stateful import Resource
 from infra.stacks.state import StateStack
 from mirrorless.config import load
@@ -223,7 +223,7 @@ def test_a_bucket_is_spoken_to_over_tls_only(assembly: Assembly) -> None:
 
 
 def test_a_bucket_is_named_so_that_no_other_account_has_the_name() -> None:
-    assert Place(account="111122223333", region="eu-west-1").bucket_name == "mirrorless-111122223333-eu-west-1"
+    assert Location(account="111122223333", region="eu-west-1").bucket_name == "mirrorless-111122223333-eu-west-1"
 
 
 def roles_by_path(assembly: Assembly) -> dict[str, Resource]:

@@ -23,7 +23,7 @@ from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.topics.acl_sync import AclSync
@@ -95,9 +95,9 @@ class Stage:
                 return found
             time.sleep(0.02)  # between two looks at a condition with a deadline
 
-    def round(self) -> Report:
+    def round(self) -> RoundReport:
         """One round of the schedule's task."""
-        settings, report = self.settings, Report()
+        settings, report = self.settings, RoundReport()
         AclSync(
             settings=settings,
             source=KafkaAcls(settings.flow.source, flow="us-east->eu-west"),

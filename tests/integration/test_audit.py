@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from lab.audit.audit import Row, audit, totals
+from lab.audit.audit import PartitionAudit, audit, totals
 from lab.audit.topic_reader import read_topic, stable_ends
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
@@ -52,7 +52,7 @@ class Copy:
         rows = audit(self.flow, self.topic, self.chains).rows
         return {name: count for name, count in totals(rows).items() if count}
 
-    def row(self) -> Row:
+    def row(self) -> PartitionAudit:
         """The only partition's row."""
         (row,) = audit(self.flow, self.topic, self.chains).rows
         return row

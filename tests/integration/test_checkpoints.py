@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from heartbeat_checkpoint import Wiring, handler
+from heartbeat_checkpoint import ControlWiring, handler
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
@@ -18,7 +18,7 @@ from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
 from mirrorless.ports.groups import OffsetAndMetadata
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.scheduled.runner import Report, Task
+from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.lane_stage import LaneStage
 from tests.support.readback import read_topic
@@ -37,16 +37,16 @@ class Crossing:
     _written: int = 0
 
     def __post_init__(self) -> None:
-        self.wiring = Wiring(self.settings)
+        self.wiring = ControlWiring(self.settings)
         self.begin_run()
 
     def begin_run(self) -> None:
         """What a schedule starts: warm clients, and no memory."""
         self.tasks = {task.name: task for task in self.wiring.tasks()}
 
-    def do(self, task: str) -> Report:
+    def do(self, task: str) -> RoundReport:
         """One round of a task."""
-        report, end = Report(), time.monotonic() + SECONDS
+        report, end = RoundReport(), time.monotonic() + SECONDS
         self.tasks[task].act(report, lambda: end - time.monotonic())
         assert report.troubles == []
         return report

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.cloud import create_topics
-from lab.drills.application import Application, Place
+from lab.drills.application import Application, PartitionKey
 from lab.servers.kafka import KafkaCluster
 
 pytestmark = pytest.mark.integration
@@ -61,7 +61,7 @@ def test_a_broker_killed_under_it_makes_it_read_nothing_twice_and_miss_nothing(
     produce(cluster.bootstrap, topic, 2_000)
     killed = threading.Event()
 
-    def finished(ends: Mapping[Place, int]) -> bool:
+    def finished(ends: Mapping[PartitionKey, int]) -> bool:
         if not killed.is_set() and application.read_count(cluster.bootstrap):
             killed.set()
             cluster.kill()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lab.faults.orders import FAULTY_HANDLER, LAYER, Faults
+from lab.faults.orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.function import FunctionError, LambdaFunction
 
 if TYPE_CHECKING:
@@ -440,12 +440,12 @@ def test_a_small_event_costs_the_lab_about_a_millisecond(make: MakeFunction) -> 
 
 
 @pytest.fixture
-def faults(tmp_path: Path) -> Faults:
-    return Faults(tmp_path / "faults")
+def faults(tmp_path: Path) -> FaultOrders:
+    return FaultOrders(tmp_path / "faults")
 
 
 @pytest.fixture
-def faulty(make: MakeFunction, faults: Faults) -> LambdaFunction:
+def faulty(make: MakeFunction, faults: FaultOrders) -> LambdaFunction:
     return make(handler=FAULTY_HANDLER, layers=[LAYER], variables=faults.variables, timeout_seconds=1.0, zombies=True)
 
 
@@ -453,7 +453,7 @@ def test_without_an_order_the_watched_handler_is_the_handler(faulty: LambdaFunct
     assert ask(faulty, do="steps").status == "success"
 
 
-def test_an_order_kills_one_environment_once(faulty: LambdaFunction, faults: Faults) -> None:
+def test_an_order_kills_one_environment_once(faulty: LambdaFunction, faults: FaultOrders) -> None:
     order = faults.order("kill", "prepared")
     assert faults.pending() == [order]
 
@@ -466,7 +466,7 @@ def test_an_order_kills_one_environment_once(faulty: LambdaFunction, faults: Fau
     assert faults.claimed() == {("kill", "prepared"): 1}
 
 
-def test_an_order_raises_at_its_step(faulty: LambdaFunction, faults: Faults) -> None:
+def test_an_order_raises_at_its_step(faulty: LambdaFunction, faults: FaultOrders) -> None:
     faults.order("raise", "committed")
 
     failed = ask(faulty, do="steps")
@@ -475,7 +475,9 @@ def test_an_order_raises_at_its_step(faulty: LambdaFunction, faults: Faults) -> 
     assert "at step committed" in str(said(failed)["errorMessage"])
 
 
-def test_a_stopped_environment_becomes_a_zombie_that_can_be_resumed(faulty: LambdaFunction, faults: Faults) -> None:
+def test_a_stopped_environment_becomes_a_zombie_that_can_be_resumed(
+    faulty: LambdaFunction, faults: FaultOrders
+) -> None:
     faults.order("stop", "produced")
 
     late = ask(faulty, do="steps")
@@ -490,7 +492,7 @@ def test_a_stopped_environment_becomes_a_zombie_that_can_be_resumed(faulty: Lamb
     assert faults.stopped() == []
 
 
-def test_an_order_taken_back_is_not_carried_out(faulty: LambdaFunction, faults: Faults) -> None:
+def test_an_order_taken_back_is_not_carried_out(faulty: LambdaFunction, faults: FaultOrders) -> None:
     assert faults.withdraw(faults.order("kill", "position"))
 
     assert ask(faulty, do="steps").status == "success"

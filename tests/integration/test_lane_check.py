@@ -21,7 +21,7 @@ from mirrorless.errors import Retriable
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.lanes.lane_check import LaneCheck
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from tests.support.lane_stage import QUIET, Crash, LaneStage, at_step, crash
 from tests.support.readback import await_settled, read_topic
 
@@ -41,10 +41,10 @@ class Checks:
     records: KafkaRecords
     ahead_ms: int = 0
 
-    def round(self, partitions: int = 1) -> Report:
+    def round(self, partitions: int = 1) -> RoundReport:
         """One round."""
         settings, end = self.stage.settings, time.monotonic() + 15
-        report = Report()
+        report = RoundReport()
         LaneCheck(
             flow=settings.name,
             remote_topic=settings.remote_topic,

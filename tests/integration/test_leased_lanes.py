@@ -8,7 +8,7 @@ import pytest
 
 from mirrorless.lane_state import Lease
 from mirrorless.protocol.event import Batch, decode_event
-from mirrorless.protocol.replicate import Outcome, Replicator
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from tests.support.lane_stage import LaneStage
 
 pytestmark = pytest.mark.integration
@@ -63,6 +63,6 @@ def backfill(stage: LaneStage, holder: str, *, until: int) -> None:
     job.holder, job.positions.holder, job.examined = holder, holder, True
     read = decode_event(stage.event(p0=range(until)))
     batch = Batch(topic=stage.topic, records=read.records, covered={0: until})
-    outcome: Outcome = job.replicate(batch, request=holder, deadline=lambda: 15.0)
+    outcome: BatchOutcome = job.replicate(batch, request=holder, deadline=lambda: 15.0)
     assert outcome.waiting == {}
     assert stage.orders.let_go(stage.lane(), holder, position=until)

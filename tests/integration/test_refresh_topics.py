@@ -43,7 +43,7 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState
 from mirrorless.run import Reset
-from mirrorless.scheduled.runner import Report, Task
+from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import FlowSettings
 from tests.support.chains import run
@@ -108,16 +108,16 @@ class RefreshStage:
         """Let mappings be created without pollers: for topics that are to be deleted."""
         self.settings = replace(self.settings, mapping=self.settings.mapping | {"Enabled": False})
 
-    def refresh(self, **changes: Any) -> Report:
+    def refresh(self, **changes: Any) -> RoundReport:
         """One round of the task `topics`."""
         return self._round("topics", changes)
 
-    def sync_configs(self, **changes: Any) -> Report:
+    def sync_configs(self, **changes: Any) -> RoundReport:
         """One round of the task `configs`."""
         return self._round("configs", changes)
 
-    def _round(self, task: str, changes: dict[str, Any]) -> Report:
-        report = Report()
+    def _round(self, task: str, changes: dict[str, Any]) -> RoundReport:
+        report = RoundReport()
         for each in self.wire(replace(self.settings, **changes)):
             if each.name == task:
                 each.act(report, lambda: SECONDS)

@@ -12,7 +12,7 @@ from typing import Any
 from aws_cdk import App
 
 from infra.app import build
-from infra.deployment import Deployment, Place, plan
+from infra.deployment import Deployment, Location, plan
 from infra.guard.stateful import Resource
 from mirrorless.config import load
 
@@ -40,7 +40,7 @@ class Assembly:
             for path in sorted(self.folder.glob(f"*{suffix}"))
         }
 
-    def template(self, kind: str, place: Place) -> Mapping[str, Any]:
+    def template(self, kind: str, place: Location) -> Mapping[str, Any]:
         """The template of one stack."""
         return self.templates[self.deployment.stack_name(kind, place)]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, Delivery, Refusal, Sight, SourceTopic
+from mirrorless.ports.kafka import Deadline, Delivery, LookResult, Refusal, SourceTopic
 from mirrorless.record import Record
 
 
@@ -161,7 +161,7 @@ class MemoryTarget:
         self._writers.pop(transactional_id, None)
         self.cluster.begin_epoch(transactional_id)
 
-    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | Sight:  # noqa: ARG002  the port's
+    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | LookResult:  # noqa: ARG002  the port's
         """See `Target.look`."""
         log = self.cluster.topics[topic][partition]
         if downstream_offset >= stable_offset(log):

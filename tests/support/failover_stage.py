@@ -16,8 +16,8 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import Stop
 from mirrorless.run import Run
 from mirrorless.settings import FlowSettings
-from spark.driver import JobRun, Outcome, now
-from spark.reconcile import Reconciliation, Step
+from spark.driver import JobOutcome, JobRun, now
+from spark.reconcile import ReconcileStep, Reconciliation
 from tests.support.chains import every_run
 from tests.support.lane_stage import LaneStage
 from tests.support.readback import committed, read_topic
@@ -25,7 +25,7 @@ from tests.support.readback import committed, read_topic
 Values = list[bytes | None]
 
 
-def nothing(_: Step) -> None:
+def nothing(_: ReconcileStep) -> None:
     """What is done after a step, usually."""
 
 
@@ -84,9 +84,9 @@ class FailoverStage:
         policy: Policy = "report",
         *,
         run: int = 0,
-        on_step: Callable[[Step], None] = nothing,
+        on_step: Callable[[ReconcileStep], None] = nothing,
         **options: object,
-    ) -> Outcome:
+    ) -> JobOutcome:
         """One run of the job; the same number is the same run, started again."""
         run_id = f"reconcile-test-{run}"
         request = JobRequest(

@@ -13,20 +13,20 @@ import msgspec
 
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
-from mirrorless.groups.group_move import Cluster, Sides
+from mirrorless.groups.group_move import GroupSide, Sides
 from mirrorless.groups.offset_translation import GroupOffsets
 from mirrorless.groups.readiness import Rereads
 from mirrorless.groups.round import CheckpointRound
 from mirrorless.groups.state import CheckpointMemory
 from mirrorless.groups.sync import GroupSync
 from mirrorless.lane import Lane
-from mirrorless.lanes.gaps import Look, Range
+from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.mm2.internal_records import Checkpoint
 from mirrorless.ports.groups import GroupIsActive, GroupState, OffsetAndMetadata
-from mirrorless.ports.kafka import Deadline, Ends, TopicPartition, Written
+from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition, Written
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.run import spans_of
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
@@ -127,14 +127,14 @@ class MemoryTopics:
         assert all(topic in self.created for topic, *_ in records)
         self.written += records
 
-    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, Ends]:  # noqa: ARG002  the port's
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:  # noqa: ARG002  the port's
         """See `InternalTopics.ends`."""
         self._answer()
         return {place: (0, len(self.logs[place]), len(self.logs[place])) for place in set(places) if place in self.logs}
 
     def look(
         self,
-        ranges: Mapping[TopicPartition, Sequence[Range]],
+        ranges: Mapping[TopicPartition, Sequence[GapRange]],
         *,
         committed: bool,
         deadline: Deadline,  # noqa: ARG002  the port's
@@ -184,8 +184,8 @@ class TwoClusters:
         followed = FlowScope.of(self.settings)
         every = self.settings.sync_group_offsets_seconds
         sides = Sides(
-            source=Cluster(alias=FLOW.source, groups=self.source, topics=self.source_topics),
-            target=Cluster(alias=FLOW.target, groups=self.target, topics=self.target_topics),
+            source=GroupSide(alias=FLOW.source, groups=self.source, topics=self.source_topics),
+            target=GroupSide(alias=FLOW.target, groups=self.target, topics=self.target_topics),
             clock=lambda: self.now,
         )
         memory = CheckpointMemory(flow=FLOW, documents=self.documents, clock=lambda: self.now)
@@ -215,10 +215,10 @@ class TwoClusters:
             replication_factor=2,
         )
 
-    def act(self) -> Report:
+    def act(self) -> RoundReport:
         """One round, three seconds after the one before."""
         self.now += 3_000
-        report = Report()
+        report = RoundReport()
         self.round.act(report, lambda: MINUTE)
         return report
 

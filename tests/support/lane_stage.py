@@ -21,7 +21,7 @@ from mirrorless.lane import Lane
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.hooks import Step
-from mirrorless.protocol.replicate import Outcome, Replicator
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.settings import FlowSettings
 from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
 
@@ -118,7 +118,7 @@ class LaneStage:
 
         return self.wire(replace(self.settings, **changes))
 
-    def replicate(self, environment: Replicator, event: bytes, *, seconds: float = 15.0) -> Outcome:
+    def replicate(self, environment: Replicator, event: bytes, *, seconds: float = 15.0) -> BatchOutcome:
         """One invocation."""
         end = time.monotonic() + seconds
         return environment.replicate(decode_event(event), request="test", deadline=lambda: end - time.monotonic())

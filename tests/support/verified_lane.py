@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.jobs.copy_task import Chunk, Range
+from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.jobs.request import Bound
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.digest import Columns, fingerprint
@@ -52,17 +52,17 @@ class MemoryLog:
         """Append a transaction's marker."""
         self.next += 1
 
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:  # noqa: ARG002  the port's
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
         """See `LaneLog.bounds`."""
         if self.silent:
             raise Retriable("the cluster does not answer")
-        return Range(self.start, self.next)
+        return OffsetRange(self.start, self.next)
 
     def end(self, topic: str, partition: int, deadline: Deadline) -> int:  # noqa: ARG002  the port's
         """See `TargetLog.end`."""
         return self.next + self.hidden
 
-    def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
         """See `LaneLog.read`."""
         self.reads += 1
         at = wanted.first

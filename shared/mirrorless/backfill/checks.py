@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirrorless.backfill.plan import Finding, Severity
+from mirrorless.backfill.plan import CheckFinding, Severity
 from mirrorless.backfill.ranges import Asked
 from mirrorless.jobs.archive import LaneSurvey
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import BackfillOptions
 from mirrorless.lane_state import Lease, Stop
 
@@ -29,7 +29,7 @@ class LaneFacts:
     topic: str
     partition: int
     asked: Asked
-    extent: Range
+    extent: OffsetRange
     """What the log holds, to its stable end."""
     position: int = 0
     begins: int | None = None
@@ -73,7 +73,7 @@ def check_all(
     replication_factor: int,
     holder: str,
     now: int,
-) -> list[Finding]:
+) -> list[CheckFinding]:
     """Every finding, refusals first."""
     found = [*_options(topics, options)]
     for topic in topics:
@@ -92,7 +92,7 @@ def check_all(
     return sorted(found, key=lambda each: order[each.severity])
 
 
-def _options(topics: Sequence[TopicFacts], options: BackfillOptions) -> Iterator[Finding]:
+def _options(topics: Sequence[TopicFacts], options: BackfillOptions) -> Iterator[CheckFinding]:
     if options.into is None:
         return
     if len(topics) > 1:
@@ -112,7 +112,7 @@ def _options(topics: Sequence[TopicFacts], options: BackfillOptions) -> Iterator
             )
 
 
-def _retention(topic: TopicFacts, lanes: Sequence[LaneFacts], now: int) -> Iterator[Finding]:
+def _retention(topic: TopicFacts, lanes: Sequence[LaneFacts], now: int) -> Iterator[CheckFinding]:
     """The broker would delete the copy, within minutes."""
     target, source = _effective(topic), topic.source
     if "compact" in _policy(target) and "compact" not in _policy(source):
@@ -152,7 +152,7 @@ def _retention(topic: TopicFacts, lanes: Sequence[LaneFacts], now: int) -> Itera
         )
 
 
-def _sizes(topic: TopicFacts) -> Iterator[Finding]:
+def _sizes(topic: TopicFacts) -> Iterator[CheckFinding]:
     target, source = _number(_effective(topic), "max.message.bytes"), _number(topic.source, "max.message.bytes")
     if target is not None and source is not None and target < source:
         yield _finding(
@@ -164,7 +164,9 @@ def _sizes(topic: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def _timestamps(topic: TopicFacts, lanes: Sequence[LaneFacts], options: BackfillOptions, now: int) -> Iterator[Finding]:
+def _timestamps(
+    topic: TopicFacts, lanes: Sequence[LaneFacts], options: BackfillOptions, now: int
+) -> Iterator[CheckFinding]:
     target = _effective(topic)
     ages = [now - lane.oldest for lane in lanes if lane.oldest is not None and lane.oldest > 0]
     allowed = _limit(target.get("message.timestamp.before.max.ms"))
@@ -188,7 +190,7 @@ def _timestamps(topic: TopicFacts, lanes: Sequence[LaneFacts], options: Backfill
         )
 
 
-def _space(lanes: Sequence[LaneFacts], options: BackfillOptions, replication_factor: int) -> Iterator[Finding]:
+def _space(lanes: Sequence[LaneFacts], options: BackfillOptions, replication_factor: int) -> Iterator[CheckFinding]:
     if options.free_gb is None:
         return
     needed = sum(lane.bytes for lane in lanes) * max(1, replication_factor)
@@ -202,7 +204,7 @@ def _space(lanes: Sequence[LaneFacts], options: BackfillOptions, replication_fac
         )
 
 
-def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[Finding]:
+def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[CheckFinding]:
     """What was asked for and is not there."""
     if lane.asked.first < lane.extent.first and lane.asked.first >= lane.position:
         yield _finding(
@@ -222,7 +224,7 @@ def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[Finding]:
         )
 
 
-def _archived(lane: LaneFacts) -> Iterator[Finding]:
+def _archived(lane: LaneFacts) -> Iterator[CheckFinding]:
     """What an archive lacks, or has too often."""
     survey = lane.survey
     if survey is None:
@@ -244,7 +246,7 @@ def _archived(lane: LaneFacts) -> Iterator[Finding]:
         )
 
 
-def _live(lane: LaneFacts) -> Iterator[Finding]:
+def _live(lane: LaneFacts) -> Iterator[CheckFinding]:
     """Nothing can be put before what a lane has copied, and nothing may be left out behind it."""
     wanted = lane.asked.range
     if wanted.first >= wanted.next:
@@ -275,7 +277,7 @@ def _live(lane: LaneFacts) -> Iterator[Finding]:
         )
 
 
-def _held(lane: LaneFacts, holder: str, now: int) -> Iterator[Finding]:
+def _held(lane: LaneFacts, holder: str, now: int) -> Iterator[CheckFinding]:
     if lane.stop is not None and lane.stop.reason != BACKFILLED:
         yield _finding(
             "refuse",
@@ -294,8 +296,8 @@ def _held(lane: LaneFacts, holder: str, now: int) -> Iterator[Finding]:
         )
 
 
-def _finding(severity: Severity, check: str, where: str, text: str) -> Finding:
-    return Finding(severity=severity, check=check, where=where, text=text)
+def _finding(severity: Severity, check: str, where: str, text: str) -> CheckFinding:
+    return CheckFinding(severity=severity, check=check, where=where, text=text)
 
 
 def _effective(topic: TopicFacts) -> Configs:
@@ -331,6 +333,6 @@ def _size(size: float) -> str:
     return f"{size:,.0f} bytes"
 
 
-def worst(findings: Iterable[Finding]) -> str:
+def worst(findings: Iterable[CheckFinding]) -> str:
     """All of them as one text for an error."""
     return "; ".join(f"{each.where}: {each.text}" for each in findings)

@@ -17,13 +17,13 @@ from typing import Literal
 from mirrorless.ports.groups import GroupState
 
 Joined = Literal["waiting", "committed", "pinned", "idle"]
-Step = Literal["waiting", "committed", "pin", "idle", "copy", "hold"]
+HandoverStep = Literal["waiting", "committed", "pin", "idle", "copy", "hold"]
 """The first two and `idle`: let go. `pin`: commit the position for the group, then let go. `copy`: go on to the log's
 end. `hold`: stop the lane where it is, for the mapping would skip what lies between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class HandoverState:
     """How a lane and its mapping stand to each other."""
 
     position: int
@@ -39,7 +39,7 @@ class Seen:
     """Since the log's end has moved last."""
 
 
-def next_step(seen: Seen, *, idle_after: float) -> Step:
+def next_step(seen: HandoverState, *, idle_after: float) -> HandoverStep:
     """What to do with a lane that goes on to the log's end."""
     if seen.waiting is not None:
         # The batch was read before anything that is committed now would matter: it comes first.
@@ -53,7 +53,7 @@ def next_step(seen: Seen, *, idle_after: float) -> Step:
     return "idle" if seen.quiet_seconds >= idle_after else "copy"
 
 
-def step_at_exact_end(seen: Seen, *, idle_after: float) -> Step:
+def step_at_exact_end(seen: HandoverState, *, idle_after: float) -> HandoverStep:
     """What to do with a lane whose range ends where the operator said."""
     if seen.waiting is not None:
         return "waiting" if seen.position >= seen.waiting else "hold"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirrorless.backfill.checks import BACKFILLED
-from mirrorless.backfill.handover import Joined, Seen, Step, next_step, step_at_exact_end
+from mirrorless.backfill.handover import HandoverState, HandoverStep, Joined, next_step, step_at_exact_end
 from mirrorless.errors import LaneStopped, Retriable
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.lane_copy import LaneCopy, deadline_in
 from mirrorless.lane_state import RUNNING, Stop
 from mirrorless.ports.groups import GroupIsActive, Groups, OffsetAndMetadata
@@ -24,11 +24,16 @@ ASK_SECONDS: Final = 30.0
 TROUBLES: Final = 20
 """Looks in a row that may fail."""
 
-_JOINED: Final[dict[Step, Joined]] = {"waiting": "waiting", "committed": "committed", "pin": "pinned", "idle": "idle"}
+_JOINED: Final[dict[HandoverStep, Joined]] = {
+    "waiting": "waiting",
+    "committed": "committed",
+    "pin": "pinned",
+    "idle": "idle",
+}
 
 
 @dataclass(slots=True, kw_only=True)
-class Joining:
+class MappingHandover:
     """Implements `mirrorless.jobs.lane_copy.Ending` for lanes that have a mapping."""
 
     groups: Groups
@@ -68,7 +73,7 @@ class Joining:
                 continue  # the mapping has shown itself further on in this very moment
             return _JOINED[step]
 
-    def _look(self, copy: LaneCopy, end: int, moved_at: float) -> Seen:
+    def _look(self, copy: LaneCopy, end: int, moved_at: float) -> HandoverState:
         task, deadline = copy.task, deadline_in(ASK_SECONDS)
         place = (task.read_topic, task.partition)
         waiting = dict(self.states.read([copy.lane])).get(copy.lane, RUNNING).waiting
@@ -80,7 +85,7 @@ class Joining:
                 raise Retriable(f"group {task.group} does not tell what it has committed", where=str(copy.lane))
             committed = told[task.group].get(place)
         stable = copy.log.bounds(*place, deadline).next
-        return Seen(
+        return HandoverState(
             position=copy.position(),
             end=stable,
             waiting=waiting,
@@ -90,14 +95,14 @@ class Joining:
         )
 
     @staticmethod
-    def _copy_on(copy: LaneCopy, seen: Seen) -> None:
+    def _copy_on(copy: LaneCopy, seen: HandoverState) -> None:
         if copy.task.hand_over and seen.position < seen.end:
-            copy.copy(Range(seen.position, seen.end))
+            copy.copy(OffsetRange(seen.position, seen.end))
         else:
             copy.note("running", "waits for the mapping to show how far it is")
             copy.sleep(LOOK_SECONDS)
 
-    def _pin(self, copy: LaneCopy, seen: Seen) -> bool:
+    def _pin(self, copy: LaneCopy, seen: HandoverState) -> bool:
         """Let the sleeping group go on where the lane stands; whether it was still asleep."""
         place = (copy.task.read_topic, copy.task.partition)
         try:
@@ -110,7 +115,7 @@ class Joining:
             return False
         return True
 
-    def _held(self, copy: LaneCopy, seen: Seen) -> LaneStopped:
+    def _held(self, copy: LaneCopy, seen: HandoverState) -> LaneStopped:
         """Stop the lane before it is let go: the forwarder would go on behind the hole."""
         mapping = seen.waiting if seen.waiting is not None else seen.committed
         detail = f"the backfill ended at upstream offset {seen.position} as ordered, and the mapping goes on at " + (

@@ -8,7 +8,7 @@ from typing import Any
 
 from mirrorless.backfill.plan import BackfillPlan
 from mirrorless.jobs.copy_task import CopyResult
-from mirrorless.reports.report import Figure, Line, LinePlot, Report, Section, Table, Tone
+from mirrorless.reports.report import Figure, Line, LinePlot, Report, ReportSection, Table, Tone
 
 Sample = tuple[int, int]
 """ms since the run began, and records copied by then."""
@@ -64,9 +64,9 @@ def report_of(
             Figure(name="took", value=totals["seconds"], unit="s"),
         ),
         sections=(
-            Section(heading="Lanes", tables=(_lanes(results),)),
-            *((Section(heading="Throughput", plots=(_throughput(samples),)),) if len(samples) > 2 else ()),  # noqa: PLR2004 -- two points make one line
-            Section(
+            ReportSection(heading="Lanes", tables=(_lanes(results),)),
+            *((ReportSection(heading="Throughput", plots=(_throughput(samples),)),) if len(samples) > 2 else ()),  # noqa: PLR2004 -- two points make one line
+            ReportSection(
                 heading="Checks",
                 text=() if plan.findings else ("Nothing stood against it.",),
                 tables=(_checks(plan),) if plan.findings else (),

@@ -9,12 +9,12 @@ import msgspec
 
 from mirrorless.backfill import estimates
 from mirrorless.jobs import cost
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 
 Severity = Literal["refuse", "warn", "info"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What a check has to say."""
 
     severity: Severity
@@ -32,7 +32,7 @@ class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     lane_topic: str
     write_topic: str
-    range: Range
+    range: OffsetRange
     """Upstream, of which everything below `position` is behind the lane already."""
     position: int
     offsets: int
@@ -49,7 +49,7 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     flow: str
     lanes: tuple[PlannedLane, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckFinding, ...]
     records: int
     """At most: see `PlannedLane.offsets`."""
     bytes: int
@@ -62,12 +62,12 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
     hands_over: bool
 
     @property
-    def refusals(self) -> list[Finding]:
+    def refusals(self) -> list[CheckFinding]:
         """Why it does not start, whatever is ordered."""
         return [each for each in self.findings if each.severity == "refuse"]
 
     @property
-    def warnings(self) -> list[Finding]:
+    def warnings(self) -> list[CheckFinding]:
         """Why it does not start without `force`."""
         return [each for each in self.findings if each.severity == "warn"]
 
@@ -76,7 +76,7 @@ def make_plan(
     run_id: str,
     flow: str,
     lanes: Sequence[PlannedLane],
-    findings: Sequence[Finding],
+    findings: Sequence[CheckFinding],
     *,
     at_a_time: int,
     max_mb_per_second: float | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Bound
 
 
@@ -14,12 +14,12 @@ class Asked:
 
     first: int
     """The offset that was asked for, also where the log begins above it."""
-    range: Range
+    range: OffsetRange
     """Clipped to the log's extent, and to what a read_committed reader sees; may be empty."""
 
 
 def resolve(
-    start: Bound, end: Bound, extent: Range, *, start_at: int | None = None, end_at: int | None = None
+    start: Bound, end: Bound, extent: OffsetRange, *, start_at: int | None = None, end_at: int | None = None
 ) -> Asked:
     """The range between two bounds.
 
@@ -34,10 +34,10 @@ def resolve(
     first = _offset(start, extent, start_at)
     following = min(_offset(end, extent, end_at), extent.next)
     readable = max(first, extent.first)
-    return Asked(first=first, range=Range(readable, max(readable, following)))
+    return Asked(first=first, range=OffsetRange(readable, max(readable, following)))
 
 
-def _offset(bound: Bound, extent: Range, at: int | None) -> int:
+def _offset(bound: Bound, extent: OffsetRange, at: int | None) -> int:
     match bound.kind:
         case "earliest":
             return extent.first

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mirrorless.config.cluster_section import Authentication, ClusterSection, Vpc
+    from mirrorless.config.cluster_section import AuthenticationSection, ClusterSection, Vpc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Cluster:
     msk_arn: str | None
     region: str | None
     account: str | None
-    authentication: Authentication
+    authentication: AuthenticationSection
     vpc: Vpc | None
     producer: dict[str, str | int]
     consumer: dict[str, str | int]

@@ -65,7 +65,7 @@ class Iam(Section):
     type: Literal["iam"] = Field(description="MSK IAM access control; needs the cluster's region.")
 
 
-Authentication = Annotated[Plaintext | Scram | Mtls | Iam, Field(discriminator="type")]
+AuthenticationSection = Annotated[Plaintext | Scram | Mtls | Iam, Field(discriminator="type")]
 
 
 class Vpc(Section):
@@ -109,7 +109,7 @@ class ClusterSection(Section):
         pattern=r"^[0-9]{12}$",
         description="AWS account, twelve digits in quotes; taken from `msk.cluster.arn` where there is one.",
     )
-    authentication: Authentication = Field(
+    authentication: AuthenticationSection = Field(
         default_factory=lambda: Plaintext(type="plaintext"), description="How clients prove who they are."
     )
     vpc: Vpc | None = Field(

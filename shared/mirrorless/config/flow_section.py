@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from mirrorless.config.section import Seconds, Section
-from mirrorless.config.types import Patterns, ReplicationFactor, Start, Topics
+from mirrorless.config.types import Patterns, ReplicationFactor, Start, TopicList
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
 
 
@@ -78,11 +78,13 @@ class FlowSection(Section):
     """A replication flow, under its name `source->target`; `defaults` has the same keys."""
 
     enabled: bool = Field(default=True, description="Whether anything runs for this flow.")
-    topics: Topics = Field(
+    topics: TopicList = Field(
         default=(),
         description="Topics to replicate. Literal names get mappings when deployed, patterns when topics are found.",
     )
-    topics_exclude: Topics = Field(default=TOPICS_EXCLUDE, description="Topics never to replicate; wins over `topics`.")
+    topics_exclude: TopicList = Field(
+        default=TOPICS_EXCLUDE, description="Topics never to replicate; wins over `topics`."
+    )
     heartbeats_replication_enabled: bool = Field(
         default=True,
         description="Replicate heartbeats topics even when `topics` does not name them, so that hops can be counted.",

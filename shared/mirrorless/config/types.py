@@ -95,7 +95,7 @@ Addresses = Annotated[
 ]
 """Broker addresses, `host:port`: a YAML list or a comma list."""
 
-Topics = Annotated[
+TopicList = Annotated[
     tuple[Annotated[str, AfterValidator(_topic)], ...],
     BeforeValidator(_entries),
     AfterValidator(_no_twins),

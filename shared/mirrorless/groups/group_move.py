@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class GroupSide:
     """One side of the flow."""
 
     alias: str
@@ -28,8 +28,8 @@ class Cluster:
 class Sides:
     """Both sides. The source is the one that may be gone while there is work to do on the target."""
 
-    source: Cluster
-    target: Cluster
+    source: GroupSide
+    target: GroupSide
     clock: Callable[[], int]
     """ms since the epoch."""
     _patience: Patience = field(init=False)
@@ -38,15 +38,15 @@ class Sides:
         """Be ready to find the source silent."""
         self._patience = Patience(alias=self.source.alias, clock=self.clock)
 
-    def here(self, direction: Direction) -> Cluster:
+    def here(self, direction: Direction) -> GroupSide:
         """Where a direction begins: the side where the groups' commits are read."""
         return self.source if direction == "forward" else self.target
 
-    def there(self, direction: Direction) -> Cluster:
+    def there(self, direction: Direction) -> GroupSide:
         """Where it ends."""
         return self.target if direction == "forward" else self.source
 
-    def ask(self, cluster: Cluster, call: Callable[[Deadline], _T], deadline: Deadline) -> _T:
+    def ask(self, cluster: GroupSide, call: Callable[[Deadline], _T], deadline: Deadline) -> _T:
         """Call one side; the source with patience.
 
         Raises:

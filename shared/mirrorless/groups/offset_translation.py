@@ -17,8 +17,8 @@ from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
-from mirrorless.lanes.gaps import Look, Range
-from mirrorless.ports.kafka import Deadline, Ends, TopicPartition
+from mirrorless.lanes.gaps import GapRange, Look
+from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation, TranslationState
 from mirrorless.run import Run
@@ -30,14 +30,14 @@ TAIL: Final = 500
 Spot = tuple[Direction, Lane, int]
 """An offset that some group has committed: which way, on which lane, and the offset there."""
 
-EndsOf = Callable[[Iterable[TopicPartition], Deadline], dict[TopicPartition, Ends]]
+EndsOf = Callable[[Iterable[TopicPartition], Deadline], dict[TopicPartition, LogEnds]]
 
 
 class SourceReader(Protocol):
     """Reads a little of the source's log."""
 
     def look(
-        self, ranges: Mapping[TopicPartition, Sequence[Range]], *, committed: bool, deadline: Deadline
+        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> Mapping[TopicPartition, Look]:
         """See `gaps.SourceLog.look`."""
         ...
@@ -145,7 +145,7 @@ class GroupOffsets:
             return {}
         there = self.target_ends({self.place_on_target(lane) for _, lane, _ in bare}, deadline)
         begun = {self.place_on_source(lane) for _, lane, offset in bare if offset > 0 or not self.from_earliest}
-        here: Mapping[TopicPartition, Ends] = {}
+        here: Mapping[TopicPartition, LogEnds] = {}
         if begun:
             try:
                 here = self.source_ends(begun, deadline)
@@ -179,7 +179,7 @@ class GroupOffsets:
         }
         if not tails:
             return {}
-        ranges: dict[TopicPartition, Range] = {}
+        ranges: dict[TopicPartition, GapRange] = {}
         for (_, lane, _), tail in tails.items():
             ranges[self.place_on_source(lane)] = max(tail, ranges.get(self.place_on_source(lane), tail))
         try:

@@ -27,7 +27,7 @@ from mirrorless.groups.checkpoints import (
     carried_over,
     checkpoints_to_emit,
 )
-from mirrorless.groups.group_move import Cluster, Moving, Sides, along
+from mirrorless.groups.group_move import GroupSide, Moving, Sides, along
 from mirrorless.groups.offset_translation import Found, GroupOffsets, Spot
 from mirrorless.groups.readiness import Rereads, assess, found_by
 from mirrorless.groups.state import CheckpointMemory
@@ -37,13 +37,13 @@ from mirrorless.mm2.internal_topics import Ensured
 from mirrorless.ports.groups import OffsetAndMetadata
 from mirrorless.ports.kafka import Deadline, TopicPartition, Written
 from mirrorless.scheduled.parallel_reads import side_by_side
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
 NAMED: Final = 3
 """Groups that a sentence names; the others are counted."""
 
-Positions = dict[str, dict[Lane, OffsetAndMetadata]]
+GroupPositions = dict[str, dict[Lane, OffsetAndMetadata]]
 """What each group has committed, by lane."""
 
 
@@ -61,7 +61,7 @@ class CheckpointRound:
     """Of the checkpoints topics."""
     ensured: Ensured = field(default_factory=Ensured)
 
-    def act(self, report: Report, deadline: Deadline) -> None:
+    def act(self, report: RoundReport, deadline: Deadline) -> None:
         """Do one round.
 
         Raises:
@@ -98,7 +98,7 @@ class CheckpointRound:
         self.memory.drop_others({document.key for document in documents}, answered)
         _count(documents, report)
 
-    def _committed(self, report: Report, deadline: Deadline) -> tuple[Positions | None, Positions]:
+    def _committed(self, report: RoundReport, deadline: Deadline) -> tuple[GroupPositions | None, GroupPositions]:
         """What the groups have committed, on the source (None when it is silent) and on the target."""
         source, target = self.sides.source, self.sides.target
         with ThreadPoolExecutor(1) as pool:
@@ -113,7 +113,7 @@ class CheckpointRound:
         return {name: self.followed.on_source(places) for name, places in on_source.items()}, by_lane
 
     def _commits(
-        self, cluster: Cluster, report: Report, deadline: Deadline
+        self, cluster: GroupSide, report: RoundReport, deadline: Deadline
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         names = [name for name in cluster.groups.names(deadline) if self.followed.group(name)]
         found = cluster.groups.committed(names, deadline)
@@ -122,7 +122,7 @@ class CheckpointRound:
         return found
 
     def _moving(
-        self, direction: Direction, here: Positions, there: Positions, found: Mapping[Spot, Found]
+        self, direction: Direction, here: GroupPositions, there: GroupPositions, found: Mapping[Spot, Found]
     ) -> list[Moving]:
         """Every group that has committed on a lane of this flow."""
         groups = []
@@ -150,7 +150,7 @@ class CheckpointRound:
             )
         return groups
 
-    def _emit(self, direction: Direction, moving: Iterable[Moving], report: Report, deadline: Deadline) -> int:
+    def _emit(self, direction: Direction, moving: Iterable[Moving], report: RoundReport, deadline: Deadline) -> int:
         """Tell the checkpoints topic what is news; what cannot be told now is told in a later round."""
         cluster = self.sides.there(direction)
         topic = self.followed.policy.checkpoints_topic(self.sides.here(direction).alias)
@@ -180,7 +180,7 @@ class CheckpointRound:
             group.told = True
         return len(records)
 
-    def _see_members(self, moving: Iterable[Moving], report: Report, deadline: Deadline) -> None:
+    def _see_members(self, moving: Iterable[Moving], report: RoundReport, deadline: Deadline) -> None:
         """Note which groups live on the other side already."""
         ways: tuple[Direction, ...] = ("forward", "reverse")
         for direction in ways:
@@ -220,11 +220,11 @@ class CheckpointRound:
         )
 
 
-def _spots(direction: Direction, positions: Positions) -> set[Spot]:
+def _spots(direction: Direction, positions: GroupPositions) -> set[Spot]:
     return {(direction, lane, committed.offset) for places in positions.values() for lane, committed in places.items()}
 
 
-def _count(documents: Iterable[GroupCheckpoints], report: Report) -> None:
+def _count(documents: Iterable[GroupCheckpoints], report: RoundReport) -> None:
     """The figures that alarms and the operator look at: the way forward."""
     forward = [document for document in documents if document.direction == "forward"]
     not_ready = [document for document in forward if document.readiness not in {"ready", "active_on_target"}]

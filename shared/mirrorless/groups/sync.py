@@ -15,12 +15,12 @@ import msgspec
 
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
-from mirrorless.groups.group_move import Cluster, Moving, Sides, along
+from mirrorless.groups.group_move import GroupSide, Moving, Sides, along
 from mirrorless.groups.state import CheckpointMemory
 from mirrorless.lane import Lane
 from mirrorless.ports.groups import GroupIsActive, OffsetAndMetadata
 from mirrorless.ports.kafka import Deadline, TopicPartition
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
 EARLY_MS: Final = 500
@@ -46,7 +46,7 @@ class GroupSync:
     """Whether they get them on the source, too."""
     _done_at: int | None = None
 
-    def sync(self, moving: list[Moving], report: Report, deadline: Deadline) -> int:
+    def sync(self, moving: list[Moving], report: RoundReport, deadline: Deadline) -> int:
         """Commit where that is switched on and due. A side that does not answer is told in the report.
 
         Returns:
@@ -68,7 +68,7 @@ class GroupSync:
                 report.troubles.append(f"group offsets wait on {cluster.alias}: {exc}")
         return committed
 
-    def _one_way(self, direction: Direction, moving: list[Moving], report: Report, deadline: Deadline) -> int:
+    def _one_way(self, direction: Direction, moving: list[Moving], report: RoundReport, deadline: Deadline) -> int:
         cluster = self.sides.there(direction)
         asked = {
             name: group for name, group in along(direction, moving).items() if not group.active_there and group.due()
@@ -94,7 +94,7 @@ class GroupSync:
         return count
 
     def _look_again(
-        self, direction: Direction, cluster: Cluster, asked: Mapping[str, Moving], deadline: Deadline
+        self, direction: Direction, cluster: GroupSide, asked: Mapping[str, Moving], deadline: Deadline
     ) -> Writes:
         """What is still due. A group that woke up, read on and fell asleep again must not be moved backwards."""
         states = cluster.groups.states(asked, deadline)

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from mirrorless.errors import ArchiveBroken
-from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
+from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
 from mirrorless.record import Record
 
 HOLES: Final = 20
@@ -36,7 +36,7 @@ _HOLES_ARE: Final = (
 )
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
+class ArchivePiece(msgspec.Struct, frozen=True, kw_only=True):
     """What one row group of a file has of a lane."""
 
     file: str
@@ -62,7 +62,7 @@ class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
     """Rows beyond the first of an offset."""
     missing: int = 0
     """Offsets between the first and the last that no file holds."""
-    holes: tuple[Range, ...] = ()
+    holes: tuple[OffsetRange, ...] = ()
     """The first of them."""
     hole_count: int = 0
     oldest: int = -1
@@ -84,12 +84,12 @@ class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
         return f"{told}. {_HOLES_ARE}"
 
 
-Survey = Callable[[Mapping[tuple[str, int], Range]], Mapping[tuple[str, int], LaneSurvey]]
+Survey = Callable[[Mapping[tuple[str, int], OffsetRange]], Mapping[tuple[str, int], LaneSurvey]]
 """Counts what an archive has of ranges, by topic and partition."""
 
 
 def merged(
-    pieces: Iterable[Piece], read: Callable[[Piece], Iterator[list[Record]]], *, where: str
+    pieces: Iterable[ArchivePiece], read: Callable[[ArchivePiece], Iterator[list[Record]]], *, where: str
 ) -> Iterator[list[Record]]:
     """Every record of a lane once, in order of offset, in lists of any length.
 
@@ -127,7 +127,7 @@ def merged(
             streams.remove(stream)
 
 
-def in_chunks(batches: Iterable[list[Record]], wanted: Range) -> Iterator[Chunk]:
+def in_chunks(batches: Iterable[list[Record]], wanted: OffsetRange) -> Iterator[Chunk]:
     """A range in chunks of one transaction each; the last covers all of the range, also where no record is left.
 
     Args:
@@ -151,7 +151,7 @@ class _Stream:
 
     __slots__ = ("_at", "_batches", "_offsets", "_records", "offset", "piece")
 
-    def __init__(self, piece: Piece, batches: Iterator[list[Record]]) -> None:
+    def __init__(self, piece: ArchivePiece, batches: Iterator[list[Record]]) -> None:
         self.piece, self._batches = piece, batches
         self._records: list[Record] = []
         self._offsets: list[int] = []

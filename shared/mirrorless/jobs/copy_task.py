@@ -23,7 +23,7 @@ CHUNK_BYTES = 8_000_000
 """Of one transaction, whichever comes first: 5,000 and 100,000 records were both measured to be slower."""
 
 
-class Range(msgspec.Struct, frozen=True):
+class OffsetRange(msgspec.Struct, frozen=True):
     """Upstream offsets [first, next)."""
 
     first: int
@@ -43,7 +43,7 @@ class CopyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     read_topic: str
     write_topic: str
     partition: int
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
     """Growing and apart; what lies between them is not copied, and is passed over by the chain."""
     run_id: str
     tables_region: str = ""
@@ -107,7 +107,7 @@ class Chunk(msgspec.Struct, frozen=True):
 class LaneLog(Protocol):
     """A partition's log, of a cluster or of an archive, as a read_committed reader sees it."""
 
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
         """The log's first offset and its stable end.
 
         Raises:
@@ -115,7 +115,7 @@ class LaneLog(Protocol):
         """
         ...
 
-    def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:
         """Every visible record of a range, in order, in chunks; the last chunk covers all of it.
 
         Raises:

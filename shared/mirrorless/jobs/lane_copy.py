@@ -14,11 +14,11 @@ from typing import Literal, Protocol
 import msgspec
 
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, RecordsGone, Retriable
-from mirrorless.jobs.copy_task import Chunk, CopyResult, CopyTask, LaneLog, Range
+from mirrorless.jobs.copy_task import Chunk, CopyResult, CopyTask, LaneLog, OffsetRange
 from mirrorless.jobs.files import lane_file
 from mirrorless.jobs.lane_start import beginning
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
-from mirrorless.jobs.rate_limit import Pace
+from mirrorless.jobs.rate_limit import LaneRateLimit
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease
 from mirrorless.ports.kafka import Deadline
@@ -79,7 +79,7 @@ class LaneCopy:
     written_bytes: int = 0
     runs: int = 0
     races: int = 0
-    _pace: Pace | None = None
+    _pace: LaneRateLimit | None = None
     _began: float = field(default_factory=time.monotonic)
     _began_cpu: float = field(default_factory=time.process_time)
     _renew_at: int = 0
@@ -99,7 +99,7 @@ class LaneCopy:
             ChainBroken: the offset map contradicts the target.
         """
         if self.task.max_bytes_per_second:
-            self._pace = Pace(self.task.max_bytes_per_second, sleep=self.sleep)
+            self._pace = LaneRateLimit(self.task.max_bytes_per_second, sleep=self.sleep)
         try:
             self.hold()
             self.note("running", force=True)
@@ -125,7 +125,7 @@ class LaneCopy:
             raise self._lost_to_another()
         return positions.head(self.lane).position
 
-    def copy(self, wanted: Range) -> None:
+    def copy(self, wanted: OffsetRange) -> None:
         """Bring the chain over a range; see `run` for what it raises."""
         failures = 0
         while True:
@@ -135,7 +135,10 @@ class LaneCopy:
                     self._pass_over(wanted.first)
                 elif at < wanted.next:
                     for chunk in self.log.read(
-                        self.task.read_topic, self.task.partition, Range(at, wanted.next), deadline_in(CHUNK_SECONDS)
+                        self.task.read_topic,
+                        self.task.partition,
+                        OffsetRange(at, wanted.next),
+                        deadline_in(CHUNK_SECONDS),
                     ):
                         # What an archive does not hold may have been a record: the gap check has to say so.
                         self._replicate(chunk, examined=self.task.archive is None)
@@ -274,7 +277,7 @@ class LaneCopy:
             return
         first, head = self.task.ranges[0].first, self.replicator.positions.head(self.lane)
         found = beginning(
-            self.lane, head.generation, Range(first, self.task.ranges[-1].next), self.replicator.chains, self.log
+            self.lane, head.generation, OffsetRange(first, self.task.ranges[-1].next), self.replicator.chains, self.log
         )
         if head.generation == 0 and found.before:
             raise RecordsGone(
@@ -319,7 +322,7 @@ class _Copied:
     first_downstream: int | None = None
     last_downstream: int | None = None
 
-    def add(self, run: Run, wanted: Range) -> None:
+    def add(self, run: Run, wanted: OffsetRange) -> None:
         inside = 0
         for span in run.spans:
             first, following = max(span.upstream, wanted.first), min(span.upstream + span.length, wanted.next)

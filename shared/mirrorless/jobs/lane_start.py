@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from mirrorless.errors import RecordsGone
-from mirrorless.jobs.copy_task import LaneLog, Range
+from mirrorless.jobs.copy_task import LaneLog, OffsetRange
 from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
 from mirrorless.run import Run
@@ -22,7 +22,7 @@ LOOK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
+class LaneStart:
     """The beginning of a lane's chain, as far as it is kept."""
 
     begins: int | None
@@ -31,7 +31,7 @@ class Beginning:
     """Whether a record of what is wanted stands below it."""
 
 
-def beginning(lane: Lane, generation: int, wanted: Range, chains: Chains, log: LaneLog) -> Beginning:
+def beginning(lane: Lane, generation: int, wanted: OffsetRange, chains: Chains, log: LaneLog) -> LaneStart:
     """Look at the first links of a generation, and at the log where they leave a question.
 
     Raises:
@@ -40,17 +40,17 @@ def beginning(lane: Lane, generation: int, wanted: Range, chains: Chains, log: L
     links = chains.after(lane, generation, -1, limit=LOOK)
     found = next((link for link in links if isinstance(link, Run) and link.spans), None)
     if found is None:
-        return Beginning(begins=None, before=False)
+        return LaneStart(begins=None, before=False)
     begins = found.spans[0].upstream
     passed_by = [link for link in links if isinstance(link, Run) and link.position <= found.position]
     unread = [link for link in passed_by if not link.examined]
     if begins <= wanted.first or not unread:
-        return Beginning(begins=begins, before=False)
+        return LaneStart(begins=begins, before=False)
     first = max(wanted.first, unread[0].position)
-    return Beginning(begins=begins, before=_holds_a_record(lane, Range(first, min(begins, wanted.next)), log))
+    return LaneStart(begins=begins, before=_holds_a_record(lane, OffsetRange(first, min(begins, wanted.next)), log))
 
 
-def _holds_a_record(lane: Lane, between: Range, log: LaneLog) -> bool:
+def _holds_a_record(lane: Lane, between: OffsetRange, log: LaneLog) -> bool:
     end = time.monotonic() + LOOK_SECONDS
     try:
         chunks = log.read(lane.topic, lane.partition, between, lambda: end - time.monotonic())

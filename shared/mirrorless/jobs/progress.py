@@ -11,7 +11,7 @@ EVERY_MS = 2_000
 """Between two notes of one lane."""
 
 LaneStateName = Literal["waiting", "running", "done", "stopped", "failed"]
-RunState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
+JobState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 
 
 class LaneProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     kind: str
     flow: str
-    state: RunState
+    state: JobState
     phase: str = ""
     started_at: int = 0
     at: int = 0
@@ -67,7 +67,7 @@ def add_up(
     run_id: str,
     kind: str,
     flow: str,
-    state: RunState,
+    state: JobState,
     phase: str,
     started_at: int,
     at: int,

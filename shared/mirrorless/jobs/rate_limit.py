@@ -12,7 +12,7 @@ CREDIT_SECONDS = 1.0
 """What a lane that was slower than its cap may catch up at most."""
 
 
-class Pace:
+class LaneRateLimit:
     """Keeps one lane's average at or below its share of the cap."""
 
     def __init__(

@@ -13,7 +13,7 @@ import msgspec
 from mirrorless.errors import ConfigurationError
 from mirrorless.settings import FlowSettings
 
-Kind = Literal["backfill", "verify", "reconcile"]
+JobKind = Literal["backfill", "verify", "reconcile"]
 
 LEASE_SECONDS = 300
 """For how long a lane stays with a job that is dead. A job that lives renews its leases long before."""
@@ -93,7 +93,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease_seconds: int = LEASE_SECONDS
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> JobKind:
         """Which job."""
         match self.options:
             case BackfillOptions():

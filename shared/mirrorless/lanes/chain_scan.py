@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirrorless.lane import Lane
-from mirrorless.lanes.gaps import Range, gaps_of
+from mirrorless.lanes.gaps import GapRange, gaps_of
 from mirrorless.ports.stores import Chains
 from mirrorless.run import Link, Reset, Run
 
@@ -23,7 +23,7 @@ class Walk:
     """A part of one generation of a lane's chain."""
 
     generation: int
-    gaps: tuple[Range, ...]
+    gaps: tuple[GapRange, ...]
     """All of this generation, growing and apart."""
     then: tuple[int, int]
     """Generation and upstream offset from which the next walk goes on, once every gap is explained."""
@@ -43,7 +43,7 @@ def walk(chains: Chains, lane: Lane, generation: int, since: int) -> Walk:
     Raises:
         Retriable: the store does not answer.
     """
-    gaps: list[Range] = []
+    gaps: list[GapRange] = []
     at = (generation, since)
     for number, link in enumerate(_links(chains, lane, generation, since)):
         if isinstance(link, Reset):

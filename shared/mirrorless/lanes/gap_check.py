@@ -14,11 +14,11 @@ from typing import Final
 from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import Lane
 from mirrorless.lanes.chain_scan import Walk
-from mirrorless.lanes.gaps import UNREAD, Cleanup, Look, Range, SourceLog, clipped, explain, to_confirm
+from mirrorless.lanes.gaps import UNREAD, Cleanup, GapRange, Look, SourceLog, clipped, explain, to_confirm
 from mirrorless.losses import ExplainedGap, GapSummary, Loss, losses_in
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.ports.stores import LaneStates, LossLedger
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 
 ANOTHER_SOURCE: Final = frozenset({"contradiction", "recreated", "truncated"})
 """Stops after which the source may not hold the records any more that the chain speaks of."""
@@ -34,7 +34,7 @@ class GapCheck:
     clock: Callable[[], int]
     """ms since the epoch."""
 
-    def explain(self, walks: Mapping[Lane, Walk], report: Report, deadline: Deadline) -> dict[Lane, int]:
+    def explain(self, walks: Mapping[Lane, Walk], report: RoundReport, deadline: Deadline) -> dict[Lane, int]:
         """Explain the gaps of these lanes, as far as the source lets itself be read.
 
         Returns:
@@ -61,7 +61,7 @@ class GapCheck:
                 report.figures["gaps-waiting"] += len(clipped(found, until))
         return waiting
 
-    def _readable(self, gaps: Mapping[Lane, list[Range]], walks: Mapping[Lane, Walk]) -> dict[Lane, list[Range]]:
+    def _readable(self, gaps: Mapping[Lane, list[GapRange]], walks: Mapping[Lane, Walk]) -> dict[Lane, list[GapRange]]:
         """The gaps about which the source can be asked. Those of a lane that contradicts it wait for the operator."""
         stops = {lane: state.stop for lane, state in self.states.read(gaps).items()} if gaps else {}
         return {
@@ -70,7 +70,7 @@ class GapCheck:
             if not walks[lane].closed and ((stop := stops.get(lane)) is None or stop.reason not in ANOTHER_SOURCE)
         }
 
-    def _keep(self, known: GapSummary, pieces: list[ExplainedGap], until: int, report: Report) -> None:
+    def _keep(self, known: GapSummary, pieces: list[ExplainedGap], until: int, report: RoundReport) -> None:
         """Losses first: noting one twice keeps one. The summary last: what lies below it is done."""
         if not pieces:
             return
@@ -84,7 +84,7 @@ class GapCheck:
         report.figures["offsets-explained"] += sum(piece.next - piece.first for piece in pieces) - lost
         report.troubles.extend(_told(known.lane, losses))
 
-    def _view(self, gaps: Mapping[Lane, list[Range]], report: Report, deadline: Deadline) -> _View:
+    def _view(self, gaps: Mapping[Lane, list[GapRange]], report: RoundReport, deadline: Deadline) -> _View:
         """Everything that the source has to say about these gaps."""
         view = _View(starts={}, cleanup={}, seen={}, committed={})
         if not gaps:
@@ -120,7 +120,7 @@ class _View:
     def has(self, place: TopicPartition) -> bool:
         return place in self.starts and place[0] in self.cleanup
 
-    def explain(self, lane: Lane, gaps: list[Range]) -> tuple[list[ExplainedGap], int | None]:
+    def explain(self, lane: Lane, gaps: list[GapRange]) -> tuple[list[ExplainedGap], int | None]:
         place = _place(lane)
         if not self.has(place):
             return [], gaps[0][0]
@@ -137,11 +137,11 @@ def _place(lane: Lane) -> TopicPartition:
     return lane.topic, lane.partition
 
 
-def _some(ranges: Mapping[TopicPartition, list[Range]]) -> dict[TopicPartition, list[Range]]:
+def _some(ranges: Mapping[TopicPartition, list[GapRange]]) -> dict[TopicPartition, list[GapRange]]:
     return {place: found for place, found in ranges.items() if found}
 
 
-def _superseded(gaps: list[Range]) -> tuple[list[ExplainedGap], None]:
+def _superseded(gaps: list[GapRange]) -> tuple[list[ExplainedGap], None]:
     return [ExplainedGap(first=first, next=following, cause="superseded") for first, following in gaps], None
 
 

@@ -21,7 +21,7 @@ from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.record import Record
 from mirrorless.run import Run
 
-Range = tuple[int, int]
+GapRange = tuple[int, int]
 """Upstream offsets [first, next)."""
 
 EVENT_BYTES: Final = 6 * 1024 * 1024
@@ -78,7 +78,7 @@ class SourceLog(Protocol):
         ...
 
     def look(
-        self, ranges: Mapping[TopicPartition, Sequence[Range]], *, committed: bool, deadline: Deadline
+        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> Mapping[TopicPartition, Look]:
         """Read ranges, all places side by side, as far as a bound on time, records and bytes allows.
 
@@ -90,7 +90,7 @@ class SourceLog(Protocol):
         ...
 
 
-def gaps_of(run: Run, since: int) -> list[Range]:
+def gaps_of(run: Run, since: int) -> list[GapRange]:
     """The ranges of a run, from an upstream offset on, that want an explanation.
 
     What a job has examined has one, and what the operator left out. What lies before the very first record of a lane
@@ -114,12 +114,12 @@ def gaps_of(run: Run, since: int) -> list[Range]:
     ]
 
 
-def clipped(gaps: Iterable[Range], since: int) -> list[Range]:
+def clipped(gaps: Iterable[GapRange], since: int) -> list[GapRange]:
     """What of the gaps lies at or above an upstream offset."""
     return [(max(first, since), following) for first, following in gaps if following > since]
 
 
-def to_confirm(gaps: Sequence[Range], seen: Look) -> list[Range]:
+def to_confirm(gaps: Sequence[GapRange], seen: Look) -> list[GapRange]:
     """What a read_committed reader has to look at: only where a record is, and it may be an aborted one."""
     offsets = list(seen.visible)
     ranges = []
@@ -131,7 +131,7 @@ def to_confirm(gaps: Sequence[Range], seen: Look) -> list[Range]:
 
 
 def explain(
-    gaps: Sequence[Range], *, start: int, cleanup: Cleanup, seen: Look, committed: Look
+    gaps: Sequence[GapRange], *, start: int, cleanup: Cleanup, seen: Look, committed: Look
 ) -> tuple[list[ExplainedGap], int | None]:
     """Say of each gap what it was, in order, up to the first offset that was not read.
 

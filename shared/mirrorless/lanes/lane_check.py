@@ -33,7 +33,7 @@ from mirrorless.ports.kafka import Deadline, Target, TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates, StateStore
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.run import Run
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 
 COORDINATOR_MS: Final = 10_000
 """How long Kafka's coordinator may take to notice that a transaction has timed out.
@@ -61,7 +61,7 @@ FIGURES: Final = (
 )
 
 
-class Ends(Protocol):
+class TargetEnds(Protocol):
     """Where partitions end."""
 
     def ends(
@@ -83,7 +83,7 @@ class LaneCheck:
     remote_topic: Callable[[str], str]
     topics: Callable[[Deadline], Mapping[str, int]]
     """The flow's source topics, and how many partitions each has on the target."""
-    ends: Ends
+    ends: TargetEnds
     """The target's."""
     gaps: GapCheck
     chains: Chains
@@ -95,7 +95,7 @@ class LaneCheck:
     transaction_timeout_ms: int
     map_retention_days: int
 
-    def act(self, report: Report, deadline: Deadline) -> None:
+    def act(self, report: RoundReport, deadline: Deadline) -> None:
         """One round.
 
         Raises:
@@ -119,7 +119,7 @@ class LaneCheck:
             round_.notes[lane] = _after(round_, lane, walked, waiting.get(lane))
         write_notes(self.documents, self.flow, round_.changed())
 
-    def _look(self, round_: _Round, report: Report, deadline: Deadline) -> None:
+    def _look(self, round_: _Round, report: RoundReport, deadline: Deadline) -> None:
         lanes = {
             (self.remote_topic(topic), partition): Lane(self.flow, topic, partition)
             for topic, count in sorted(self.topics(deadline).items())
@@ -147,7 +147,7 @@ class LaneCheck:
                 "there for a transaction that does not end by itself"
             )
 
-    def _renew(self, round_: _Round, report: Report) -> None:
+    def _renew(self, round_: _Round, report: RoundReport) -> None:
         """Keep the map's last runs of lanes that are at rest: a lane whose head expires would count as new."""
         retention = self.map_retention_days * 86_400_000
         left = RENEWALS
@@ -175,7 +175,7 @@ class LaneCheck:
             run, position = before, before.position
         return run if run is not head and run.spans else None
 
-    def _walk_all(self, round_: _Round, report: Report, deadline: Deadline) -> dict[Lane, Walk]:
+    def _walk_all(self, round_: _Round, report: RoundReport, deadline: Deadline) -> dict[Lane, Walk]:
         lanes = sorted(round_.to_check)
         # Where the time of a round does not suffice, the next one begins with other lanes.
         turn = round_.began // 60_000 % len(lanes) if lanes else 0
@@ -194,7 +194,7 @@ class LaneCheck:
             report.figures["lanes-waiting"] += not walked.complete
         return walks
 
-    def _settle(self, run: Run, report: Report, deadline: Deadline) -> bool:
+    def _settle(self, run: Run, report: RoundReport, deadline: Deadline) -> bool:
         """Settle a run in doubt, unless its writer may still be at work, or a job; whether it is settled."""
         if self.clock() - run.settled_at <= self._patience_ms or self._leased([run.lane]):
             return False

@@ -16,7 +16,7 @@ from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.mm2.internal_topics import Ensured, Patience
 from mirrorless.policy import HEARTBEATS_TOPIC
 from mirrorless.ports.kafka import Deadline, InternalTopics
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Heartbeats:
     ensured: Ensured = field(default_factory=Ensured)
     _patience: dict[str, Patience] = field(default_factory=dict)
 
-    def act(self, report: Report, deadline: Deadline) -> None:
+    def act(self, report: RoundReport, deadline: Deadline) -> None:
         """Emit one heartbeat on each side; what one side refuses does not stop the other.
 
         Raises:

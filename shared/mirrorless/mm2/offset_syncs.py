@@ -16,10 +16,10 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
 from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.internal_topics import Ensured
-from mirrorless.ports.kafka import Deadline, Ends, InternalTopics
+from mirrorless.ports.kafka import Deadline, InternalTopics, LogEnds
 from mirrorless.ports.stores import Chains, StateStore
 from mirrorless.scheduled.parallel_reads import side_by_side
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
 DOCUMENT: Final = "offset-syncs"
@@ -54,9 +54,9 @@ class OffsetSyncs:
     """ms since the epoch."""
     ensured: Ensured = field(default_factory=Ensured)
     _told: dict[str, dict[int, int]] | None = None
-    _ends: dict[Lane, Ends] = field(default_factory=dict)
+    _ends: dict[Lane, LogEnds] = field(default_factory=dict)
 
-    def act(self, report: Report, deadline: Deadline) -> None:
+    def act(self, report: RoundReport, deadline: Deadline) -> None:
         """Tell of every lane whose head has moved.
 
         Raises:

@@ -67,7 +67,7 @@ class Writer(Protocol):
         ...
 
 
-Sight = Literal["unsettled", "absent", "expired"]
+LookResult = Literal["unsettled", "absent", "expired"]
 """A transaction still hides the offset; or nothing is visible there; or the log begins above it."""
 
 
@@ -98,7 +98,7 @@ class Target(Protocol):
         """
         ...
 
-    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | Sight:
+    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | LookResult:
         """The record that a read_committed reader finds at exactly this offset.
 
         Raises:
@@ -136,7 +136,7 @@ Written = tuple[str, bytes, bytes, int]
 """Topic, key, value, and timestamp in ms since the epoch."""
 
 
-Ends = tuple[int, int, int]
+LogEnds = tuple[int, int, int]
 """Of a partition: its log's start, the last stable offset, the high watermark."""
 
 
@@ -159,7 +159,7 @@ class InternalTopics(Protocol):
         """Write records to partition 0 of their topics, and wait until all are acknowledged."""
         ...
 
-    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, Ends]:
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:
         """Where partitions begin and end; places that do not exist are left out."""
         ...
 

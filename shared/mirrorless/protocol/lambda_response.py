@@ -13,10 +13,10 @@ from typing import Any
 from mirrorless.errors import LaneStopped, LaneWaits
 from mirrorless.lane import FlowName, Lane
 from mirrorless.protocol.event import Batch
-from mirrorless.protocol.replicate import Outcome
+from mirrorless.protocol.replicate import BatchOutcome
 
 
-def partial_batch_response(batch: Batch, outcome: Outcome) -> dict[str, list[dict[str, Any]]]:
+def partial_batch_response(batch: Batch, outcome: BatchOutcome) -> dict[str, list[dict[str, Any]]]:
     """The records that were not delivered, in the shape that `ReportBatchItemFailures` wants."""
     held = {partition: stop.upstream_offset for partition, stop in outcome.stopped.items()}
     held |= {partition: batch.records[partition][0].offset for partition in outcome.waiting}
@@ -30,7 +30,7 @@ def partial_batch_response(batch: Batch, outcome: Outcome) -> dict[str, list[dic
     }
 
 
-def lanes_stopped(flow: FlowName, batch: Batch, outcome: Outcome) -> LaneStopped:
+def lanes_stopped(flow: FlowName, batch: Batch, outcome: BatchOutcome) -> LaneStopped:
     """The error for a mapping without partial batch responses: the whole batch comes again."""
     partition, stop = min(outcome.stopped.items())
     more = f", and {len(outcome.stopped) - 1} other lanes stopped" if len(outcome.stopped) > 1 else ""
@@ -41,7 +41,7 @@ def lanes_stopped(flow: FlowName, batch: Batch, outcome: Outcome) -> LaneStopped
     )
 
 
-def lanes_wait(flow: FlowName, batch: Batch, outcome: Outcome) -> LaneWaits:
+def lanes_wait(flow: FlowName, batch: Batch, outcome: BatchOutcome) -> LaneWaits:
     """The error of the same kind where no lane is stopped, and some wait for a job."""
     partition, waiting = min(outcome.waiting.items(), key=lambda each: each[0])
     more = f", and {len(outcome.waiting) - 1} other lanes wait" if len(outcome.waiting) > 1 else ""

@@ -46,7 +46,7 @@ RIVALS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class BatchOutcome:
     """What became of a batch."""
 
     remote_topic: str
@@ -86,7 +86,7 @@ class Replicator:
         """Let the positions know whose they are."""
         self.positions.holder = self.holder
 
-    def replicate(self, batch: Batch, *, request: str, deadline: Deadline) -> Outcome:
+    def replicate(self, batch: Batch, *, request: str, deadline: Deadline) -> BatchOutcome:
         """Bring every record of `batch` to the target, or say of which lane and why not.
 
         Args:
@@ -133,7 +133,7 @@ class Replicator:
         self._partitions.clear()
         self.target.discard_writers()
 
-    def _once(self, batch: Batch, request: str, deadline: Deadline) -> Outcome:
+    def _once(self, batch: Batch, request: str, deadline: Deadline) -> BatchOutcome:
         remote_topic = self.remote_topic(batch.topic)
         lanes = {partition: Lane(self.flow, batch.topic, partition) for partition in batch.records}
 
@@ -176,7 +176,7 @@ class Replicator:
             delivered = plan.stop is None and batch.records[plan.lane.partition] and not self.holder
             if delivered and self.positions.state(plan.lane).waiting is not None:
                 self.positions.wait(plan.lane, None)  # what waited has come through
-        return Outcome(remote_topic=remote_topic, runs=runs, stopped=stopped, waiting=waiting)
+        return BatchOutcome(remote_topic=remote_topic, runs=runs, stopped=stopped, waiting=waiting)
 
     def _waiting(self, lane: Lane, records: Sequence[Record], *, leased: bool) -> Waiting | None:
         if not records:

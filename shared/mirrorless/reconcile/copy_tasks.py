@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mirrorless.jobs.copy_task import CopyTask, Range
+from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.lane import FlowName
 from mirrorless.reconcile.lane_names import ReconciledLane
@@ -14,7 +14,13 @@ from mirrorless.settings import FlowSettings
 
 
 def back_tasks(
-    settings: FlowSettings, lane: ReconciledLane, late: Sequence[Range], tail: Range | None, *, run_id: str, files: str
+    settings: FlowSettings,
+    lane: ReconciledLane,
+    late: Sequence[OffsetRange],
+    tail: OffsetRange | None,
+    *,
+    run_id: str,
+    files: str,
 ) -> list[CopyTask]:
     """Bring one lane's new records back: first what stands between runs, then what follows them.
 
@@ -40,7 +46,13 @@ def back_tasks(
 
 
 def orphan_task(
-    settings: FlowSettings, lane: ReconciledLane, policy: Policy, ranges: Sequence[Range], *, run_id: str, files: str
+    settings: FlowSettings,
+    lane: ReconciledLane,
+    policy: Policy,
+    ranges: Sequence[OffsetRange],
+    *,
+    run_id: str,
+    files: str,
 ) -> CopyTask:
     """Carry out the policy of one lane's orphans: `quarantine` or `replay`."""
     replay = policy == "replay"

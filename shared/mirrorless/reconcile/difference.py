@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
 from mirrorless.run import Reset, Run
@@ -29,7 +29,7 @@ PAGE = 500
 class Claims:
     """What a lane's chain says about the target's log, over all generations."""
 
-    holes: tuple[Range, ...] = ()
+    holes: tuple[OffsetRange, ...] = ()
     """Downstream offsets between runs, or inside of one, that no span claims and that may hold records."""
     end: int = 0
     """The downstream offset after the last record that the chain knows."""
@@ -45,7 +45,7 @@ def claims_of(runs: Iterable[Run], *, markers: bool) -> Claims:
         runs: committed, of all generations.
         markers: whether each run was written in a transaction, and so has a marker behind it.
     """
-    holes: list[Range] = []
+    holes: list[OffsetRange] = []
     at: int | None = None
     behind_a_run = False
     records = size = 0
@@ -56,14 +56,14 @@ def claims_of(runs: Iterable[Run], *, markers: bool) -> Claims:
             if at is not None and span.downstream > at:
                 marker = markers and behind_a_run and span.downstream == at + 1
                 if not marker:
-                    holes.append(Range(at, span.downstream))
+                    holes.append(OffsetRange(at, span.downstream))
             at = max(at or 0, span.downstream + span.length)
             behind_a_run = False
         behind_a_run = bool(run.spans) or behind_a_run
     return Claims(holes=tuple(holes), end=at or 0, records=records, bytes=size)
 
 
-def unclaimed(claims: Claims, log: Range, *, since: int) -> tuple[tuple[Range, ...], Range | None]:
+def unclaimed(claims: Claims, log: OffsetRange, *, since: int) -> tuple[tuple[OffsetRange, ...], OffsetRange | None]:
     """Where to look for records that only the target has.
 
     Args:
@@ -76,11 +76,11 @@ def unclaimed(claims: Claims, log: Range, *, since: int) -> tuple[tuple[Range, .
     """
     first = max(since, log.first)
     holes = tuple(
-        Range(max(hole.first, first), min(hole.next, log.next))
+        OffsetRange(max(hole.first, first), min(hole.next, log.next))
         for hole in claims.holes
         if max(hole.first, first) < min(hole.next, log.next)
     )
-    tail = Range(max(first, claims.end), log.next)
+    tail = OffsetRange(max(first, claims.end), log.next)
     return holes, tail if tail.first < tail.next else None
 
 
@@ -98,7 +98,7 @@ def runs_of(chains: Chains, lane: Lane) -> Iterator[Run]:
             at = links[-1].position
 
 
-def narrowed(ranges: Sequence[Range], offsets: Sequence[int]) -> tuple[Range, ...]:
+def narrowed(ranges: Sequence[OffsetRange], offsets: Sequence[int]) -> tuple[OffsetRange, ...]:
     """Each range cut to the records that were seen in it; ranges without any are left out.
 
     Args:
@@ -109,5 +109,5 @@ def narrowed(ranges: Sequence[Range], offsets: Sequence[int]) -> tuple[Range, ..
     for each in ranges:
         inside = [offset for offset in offsets if each.first <= offset < each.next]
         if inside:
-            found.append(Range(inside[0], inside[-1] + 1))
+            found.append(OffsetRange(inside[0], inside[-1] + 1))
     return tuple(found)

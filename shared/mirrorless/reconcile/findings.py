@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lane import FlowName, Lane
 from mirrorless.reconcile.lane_names import ReconciledLane
 from mirrorless.reconcile.orphans import Stretch
@@ -61,15 +61,15 @@ class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
     """Downstream: behind the last record that the chain knows."""
     claimed_records: int = 0
     claimed_bytes: int = 0
-    source: Range = Range(0, 0)
+    source: OffsetRange = OffsetRange(0, 0)
     """Upstream: first offset, and the end as it was found."""
-    target: Range = Range(0, 0)
+    target: OffsetRange = OffsetRange(0, 0)
     """Downstream: first offset and stable end."""
-    late: tuple[Range, ...] = ()
+    late: tuple[OffsetRange, ...] = ()
     """Downstream offsets of records that stand between runs."""
     late_records: int = 0
     late_bytes: int = 0
-    tail: Range | None = None
+    tail: OffsetRange | None = None
     """Downstream offsets behind the chain's end, where there is a record among them."""
     tail_records: int = 0
     """Counted where that was asked for."""
@@ -83,7 +83,7 @@ class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
         return Names(topic=self.topic, partition=self.partition, remote=self.remote_topic, generation=self.generation)
 
     @property
-    def to_copy(self) -> tuple[Range, ...]:
+    def to_copy(self) -> tuple[OffsetRange, ...]:
         """What goes back to the source."""
         return self.late + ((self.tail,) if self.tail else ())
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from mirrorless.errors import ChainBroken, Retriable
-from mirrorless.jobs.copy_task import LaneLog, Range
+from mirrorless.jobs.copy_task import LaneLog, OffsetRange
 from mirrorless.lane_state import Head
 from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.ports.stores import Chains, LaneStates
@@ -45,7 +45,7 @@ LOOK_EVERY_SECONDS = 0.5
 SECONDS = 60.0
 """For one chunk or one answer."""
 
-Ends = Callable[[str, int], "tuple[int, int, int] | None"]
+LaneEnds = Callable[[str, int], "tuple[int, int, int] | None"]
 """First offset, stable end and high watermark of a partition; None when it is not there."""
 
 
@@ -59,8 +59,8 @@ class LaneView:
     """Only asked what became of a run in doubt."""
     source_log: LaneLog
     target_log: LaneLog
-    source_ends: Ends
-    target_ends: Ends
+    source_ends: LaneEnds
+    target_ends: LaneEnds
     transactional: bool
     """Whether runs are written in transactions, and so have markers behind them."""
     sleep: Callable[[float], None] = time.sleep
@@ -98,7 +98,7 @@ class LaneView:
             return _leave(found, reason)
         if ends is not None:
             # What an open transaction still hides is decided before orphans are counted: it is waited for.
-            found = replace(found, source=Range(ends[0], ends[2]))
+            found = replace(found, source=OffsetRange(ends[0], ends[2]))
         return self._new(task, found, claims)
 
     def orphans(self, task: OrphanTask) -> OrphanLook:
@@ -111,7 +111,7 @@ class LaneView:
         back = copies_above(runs_of(self.chains, lane.back), task.position)
         copies = places_of(back)
         until = max(task.until, copies[-1].next if copies else 0)
-        wanted = Range(task.position, until)
+        wanted = OffsetRange(task.position, until)
         if wanted.first >= wanted.next:
             return OrphanLook(names=task.names, until=task.position)
         self._await_stable(task.names.topic, task.names.partition, until)
@@ -140,7 +140,7 @@ class LaneView:
             if claims.end:
                 return _leave(found, f"the target has no {task.remote_topic}-{task.partition}, which the chain knows")
             return found
-        log = Range(ends[0], ends[1])
+        log = OffsetRange(ends[0], ends[1])
         holes, tail = unclaimed(claims, log, since=self._brought_back(task, found.generation))
         seen = [record for hole in holes for record in self._records(self.target_log, *_remote(task), hole)]
         records = size = 0
@@ -151,7 +151,7 @@ class LaneView:
                 records, size = records + 1, size + _size(record)
                 if not task.count:
                     break
-            tail = Range(first, tail.next) if records else None
+            tail = OffsetRange(first, tail.next) if records else None
         return replace(
             found,
             target=log,
@@ -195,7 +195,7 @@ class LaneView:
     def _contradicts(self, task: LookTask, last: Run, start: int) -> str:
         """Hold the records of the last run against the source's."""
         self._await_stable(task.topic, task.partition, last.next)
-        wanted = Range(max(start, last.position), last.next)
+        wanted = OffsetRange(max(start, last.position), last.next)
         seen = list(self._records(self.source_log, task.topic, task.partition, wanted))
         if found := contradiction(seen, [last]):
             offset, reason = found
@@ -218,7 +218,7 @@ class LaneView:
             self.sleep(LOOK_EVERY_SECONDS)
 
     @staticmethod
-    def _records(log: LaneLog, topic: str, partition: int, wanted: Range) -> Iterator[Record]:
+    def _records(log: LaneLog, topic: str, partition: int, wanted: OffsetRange) -> Iterator[Record]:
         for chunk in log.read(topic, partition, wanted, _in_seconds(SECONDS)):
             yield from chunk.records
 

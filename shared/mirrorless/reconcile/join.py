@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
 from mirrorless.run import Run, Span
@@ -46,9 +46,9 @@ def copies_above(back: Iterable[Run], position: int) -> list[Run]:
     return [run for run in back if run.last_downstream is not None and run.last_downstream >= position]
 
 
-def places_of(back: Iterable[Run]) -> list[Range]:
+def places_of(back: Iterable[Run]) -> list[OffsetRange]:
     """Where the copies stand on the source, growing and apart."""
-    return [Range(span.downstream, span.downstream + span.length) for run in back for span in run.spans]
+    return [OffsetRange(span.downstream, span.downstream + span.length) for run in back for span in run.spans]
 
 
 def joined(

@@ -22,7 +22,7 @@ from mirrorless.reconcile.orphans import orphaned
 
 
 @dataclass(slots=True, kw_only=True)
-class Joining:
+class BackLaneJoin:
     """Appends to forward chains what back lanes have brought."""
 
     chains: Chains

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.lane import Lane
 from mirrorless.losses import Loss
@@ -41,7 +41,7 @@ class Stretch(msgspec.Struct, frozen=True):
     """Key and value bytes."""
 
 
-def stretches_of(records: Iterable[tuple[int, int]], copies: Sequence[Range]) -> list[Stretch]:
+def stretches_of(records: Iterable[tuple[int, int]], copies: Sequence[OffsetRange]) -> list[Stretch]:
     """The orphans among a lane's records.
 
     Args:
@@ -84,7 +84,7 @@ def what_is_done(lane: ReconciledLane, policy: Policy) -> str:
     return _DONE[policy].format(topic=lane.orphans_topic)
 
 
-def to_do(lane: ReconciledLane, policy: Policy, losses: Iterable[Loss], *, position: int) -> tuple[Range, ...]:
+def to_do(lane: ReconciledLane, policy: Policy, losses: Iterable[Loss], *, position: int) -> tuple[OffsetRange, ...]:
     """The orphans that wait for their policy to be carried out.
 
     Args:
@@ -96,7 +96,7 @@ def to_do(lane: ReconciledLane, policy: Policy, losses: Iterable[Loss], *, posit
     if policy == "report":
         return ()
     return tuple(
-        Range(max(loss.first, position), loss.next)
+        OffsetRange(max(loss.first, position), loss.next)
         for loss in losses
         if loss.cause == "orphaned"
         and loss.generation == lane.generation

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.reconcile.orphans import Stretch
 from mirrorless.reconcile.returning_groups import ReturningGroup
@@ -42,7 +42,7 @@ class LaneOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Copied back, and without a place in the map: they stand between records that were replicated."""
     claimed_until: int = 0
     """Downstream: the end of what the chain knew before."""
-    new_ranges: tuple[Range, ...] = ()
+    new_ranges: tuple[OffsetRange, ...] = ()
     """Downstream offsets."""
     orphans: tuple[Stretch, ...] = ()
     """Upstream offsets."""

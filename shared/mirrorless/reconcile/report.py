@@ -7,7 +7,7 @@ from typing import Any
 
 from mirrorless.reconcile.outcome import READY, LaneOutcome, LocalTopic
 from mirrorless.reconcile.returning_groups import ReturningGroup
-from mirrorless.reports.report import Figure, LanePlot, Report, Section, Segment, Table, Tone
+from mirrorless.reports.report import Figure, LanePlot, Report, ReportSection, Segment, Table, Tone
 
 REPLICATED, NEW, ORPHANED = "replicated", "new on the target", "orphaned"
 
@@ -63,11 +63,11 @@ def _sections(
     groups: Sequence[ReturningGroup],
     local: Sequence[LocalTopic],
     troubles: Sequence[str],
-) -> Iterator[Section]:
+) -> Iterator[ReportSection]:
     waits = [*troubles, *(f"{each.topic}-{each.partition}: {text}" for each in lanes if (text := _waits(each)))]
     if waits:
-        yield Section(heading="What is left to do", text=tuple(waits))
-    yield Section(
+        yield ReportSection(heading="What is left to do", text=tuple(waits))
+    yield ReportSection(
         heading="Lanes",
         text=(
             "New is what stands on the target, and no run of the flow's chain claims it.",
@@ -76,9 +76,9 @@ def _sections(
         tables=(_lane_table(lanes), _orphan_table(lanes)),
         plots=(_downstream_plot(lanes), _upstream_plot(lanes)),
     )
-    yield Section(heading="Consumer groups", tables=(_group_table(groups),))
+    yield ReportSection(heading="Consumer groups", tables=(_group_table(groups),))
     if local:
-        yield Section(
+        yield ReportSection(
             heading="Topics of the target's own",
             text=(
                 "Who wrote to these under the source's names wrote topics of the target's own, not this flow's.",

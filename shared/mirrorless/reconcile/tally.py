@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.difference import PAGE, runs_of
 from mirrorless.reconcile.findings import LaneLook
@@ -51,7 +51,7 @@ class Tally:
             bytes_on_target=look.claimed_bytes + sum(run.bytes for run in fresh),
             new=copied,
             new_bytes=sum(run.bytes for run in ours),
-            new_ranges=tuple(Range(run.spans[0].upstream, _end(run)) for run in ours) or plain.new_ranges,
+            new_ranges=tuple(OffsetRange(run.spans[0].upstream, _end(run)) for run in ours) or plain.new_ranges,
             copied_back=copied,
             copied_back_bytes=sum(run.bytes for run in ours),
             unmapped=0 if plain.error else max(0, copied - self._mapped(lane, ours)),

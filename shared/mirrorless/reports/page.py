@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirrorless.reports.plots import draw
-from mirrorless.reports.report import Figure, Report, Section, Tone
+from mirrorless.reports.report import Figure, Report, ReportSection, Tone
 from mirrorless.reports.styles import STYLES
 from mirrorless.reports.tables import titled_table
 from mirrorless.reports.writing import cell, moment, text
@@ -44,7 +44,7 @@ def _figure(figure: Figure) -> str:
     return f'<div class="{figure.tone}"><dt>{text(figure.name)}</dt>{value}</div>'
 
 
-def _section(section: Section, name: str) -> str:
+def _section(section: ReportSection, name: str) -> str:
     paragraphs = "".join(f"<p>{text(each)}</p>" for each in section.text)
     plots = "".join(draw(plot, f"{name}p{index}") for index, plot in enumerate(section.plots))
     tables = "".join(map(titled_table, section.tables))

@@ -103,7 +103,7 @@ class LanePlot(msgspec.Struct, frozen=True, kw_only=True, tag="lanes"):
 Plot = BarPlot | LinePlot | LanePlot
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True):
+class ReportSection(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the page under one heading."""
 
     heading: str
@@ -121,6 +121,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence that says how it went."""
     tone: Tone
     figures: tuple[Figure, ...] = ()
-    sections: tuple[Section, ...] = ()
+    sections: tuple[ReportSection, ...] = ()
     made_at: int = 0
     """ms since the epoch."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True, kw_only=True)
-class Throttle:
+class RateLimit:
     """Lets calls pass at a steady rate, and a second's worth of them at once."""
 
     per_second: float

@@ -34,7 +34,7 @@ NEAR_SECONDS: Final = 2.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class RoundReport:
     """What a round found, for people and for alarms. A task fills it in while it works."""
 
     figures: dict[str, int] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Task:
     name: str
     """Such as `checkpoints`."""
     every_seconds: float
-    act: Callable[[Report, Deadline], None]
+    act: Callable[[RoundReport, Deadline], None]
     """One round. Raises MirrorlessError when it could not be done; whatever else it raises ends the run."""
 
 
@@ -132,7 +132,7 @@ class Rounds:
 
     def _do(self, task: Task, last: TaskReport | None, deadline: Deadline) -> None:
         """One round of one task, and what is told of it."""
-        report, began, error = Report(), self.clock(), ""
+        report, began, error = RoundReport(), self.clock(), ""
 
         def in_time() -> float:
             # What a round does after its lease has ended could undo a successor's work.

@@ -18,7 +18,7 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acls import Acl, Acls, Changes, Wanted, changes, held_back, wanted_acls
 from mirrorless.topics.discovery import discover
@@ -59,7 +59,7 @@ class Disabled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class AclOutcome:
     """What became of the changes."""
 
     created: frozenset[Acl] = frozenset()
@@ -79,7 +79,7 @@ class AclSync:
     """Every topic of the source with its number of partitions; raises Retriable when the source does not answer."""
     documents: StateStore
 
-    def act(self, report: Report, deadline: Deadline) -> None:
+    def act(self, report: RoundReport, deadline: Deadline) -> None:
         """One round.
 
         Raises:
@@ -122,7 +122,7 @@ class AclSync:
             known=known,
         )
 
-    def carry_out(self, plan: AclPlan, deadline: Deadline) -> Outcome:
+    def carry_out(self, plan: AclPlan, deadline: Deadline) -> AclOutcome:
         """Write what is due, and keep what is staged.
 
         1. Note what is about to be created as ours: a run that dies in between must not leave it unrevocable.
@@ -139,7 +139,7 @@ class AclSync:
         failed |= self.target.delete(todo.delete, deadline) if todo.delete else {}
         created, deleted = todo.create - failed.keys(), todo.delete - failed.keys()
         self._note(noted, (ours - todo.create - deleted) | created, plan)
-        return _unless_all_failed(Outcome(created=created, deleted=deleted, failed=failed), self._flow)
+        return _unless_all_failed(AclOutcome(created=created, deleted=deleted, failed=failed), self._flow)
 
     def _note(self, known: AclDocument | None, created: Iterable[Acl], plan: AclPlan) -> AclDocument:
         document = AclDocument(
@@ -189,7 +189,7 @@ class AclFailover:
         on_target = self.target.read(deadline)
         return Disabled(cluster="target") if on_target is None else frozenset(known.staged) - on_target
 
-    def carry_out(self, missing: frozenset[Acl], deadline: Deadline) -> Outcome:
+    def carry_out(self, missing: frozenset[Acl], deadline: Deadline) -> AclOutcome:
         """Note them as the failover's, create them, and forget those that failed.
 
         Raises:
@@ -200,7 +200,7 @@ class AclFailover:
         failed = create(self.target, missing, deadline)
         created = missing - failed.keys()
         self._note(before | created)
-        return _unless_all_failed(Outcome(created=created, failed=failed), self.flow)
+        return _unless_all_failed(AclOutcome(created=created, failed=failed), self.flow)
 
     def _note(self, created: Iterable[Acl]) -> None:
         document = AclDocument(created=tuple(sorted(created)))
@@ -223,12 +223,12 @@ def create(target: Acls, acls: frozenset[Acl], deadline: Deadline) -> dict[Acl, 
     return failed | {acl: f"held back, because this could not be created: {deny}" for acl, deny in waiting.items()}
 
 
-def told(outcome: Outcome, flow: FlowName) -> list[str]:
+def told(outcome: AclOutcome, flow: FlowName) -> list[str]:
     """A sentence for each change that failed."""
     return [f"{flow} on the target: {acl}: {why}" for acl, why in sorted(outcome.failed.items())]
 
 
-def _unless_all_failed(outcome: Outcome, flow: FlowName) -> Outcome:
+def _unless_all_failed(outcome: AclOutcome, flow: FlowName) -> AclOutcome:
     if outcome.failed and not (outcome.created or outcome.deleted):
         first = told(outcome, flow)[0]
         raise Retriable(

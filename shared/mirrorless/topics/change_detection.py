@@ -17,15 +17,15 @@ from mirrorless.lane_state import RUNNING, Head, Stop
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates, StateStore
 from mirrorless.ports.topics import SourceTopics
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics import topic_state
 from mirrorless.topics.discovery import some
-from mirrorless.topics.topic_state import Beginning, Memory, SeenTopic
+from mirrorless.topics.topic_state import FlowStart, Memory, SeenTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class SourceSnapshot:
     """One look at the source."""
 
     on_source: Mapping[str, int]
@@ -60,7 +60,7 @@ class Lookout:
     clock: Callable[[], int]
     """ms since the epoch."""
 
-    def watch(self, sight: Sight, report: Report, deadline: Deadline) -> Watched:
+    def watch(self, sight: SourceSnapshot, report: RoundReport, deadline: Deadline) -> Watched:
         """Compare a look with what was known, stop what has to stop, and remember.
 
         Raises:
@@ -89,15 +89,15 @@ class Lookout:
 
     # What is new
 
-    def _begin(self, sight: Sight) -> Beginning:
+    def _begin(self, sight: SourceSnapshot) -> FlowStart:
         """Note what is there before the flow: at once and in one document, so that no death in between blurs it."""
         there = tuple(sorted(topic for topic in sight.on_source if not self.settings.policy.is_internal_topic(topic)))
-        beginning = Beginning(at=self.clock(), topics=there)
+        beginning = FlowStart(at=self.clock(), topics=there)
         self.documents.write(self.settings.name, {"topics": msgspec.json.encode(beginning)})
         return beginning
 
     def _first_sights(
-        self, sight: Sight, memory: Memory, beginning: Beginning, report: Report, deadline: Deadline
+        self, sight: SourceSnapshot, memory: Memory, beginning: FlowStart, report: RoundReport, deadline: Deadline
     ) -> dict[str, SeenTopic]:
         """What is known of topics that are seen for the first time."""
         news = [topic for topic in sight.taken if topic not in memory.topics]
@@ -121,7 +121,7 @@ class Lookout:
         }
 
     def _starts(
-        self, topics: Iterable[str], sight: Sight, deadline: Deadline
+        self, topics: Iterable[str], sight: SourceSnapshot, deadline: Deadline
     ) -> tuple[dict[str, tuple[int, ...]], list[str]]:
         """Where topics begin that were there before the flow; and those of which it cannot be told yet."""
         try:
@@ -150,7 +150,7 @@ class Lookout:
 
     # What is another topic now
 
-    def _known(self, sight: Sight, memory: Memory, report: Report) -> dict[str, SeenTopic]:
+    def _known(self, sight: SourceSnapshot, memory: Memory, report: RoundReport) -> dict[str, SeenTopic]:
         """What is known now of topics that were seen before; lanes of re-created ones stop."""
         return {
             topic: topic_state.look(before, partitions=count)
@@ -160,7 +160,7 @@ class Lookout:
             if (before := memory.topics.get(topic)) is not None
         }
 
-    def _recreated(self, before: SeenTopic, sight: Sight, report: Report) -> SeenTopic:
+    def _recreated(self, before: SeenTopic, sight: SourceSnapshot, report: RoundReport) -> SeenTopic:
         flow, topic, topic_id = self.settings.name, before.topic, sight.ids[before.topic]
         heads = self._heads(topic, range(max(sight.taken[topic], before.partitions)))
         now = topic_state.look_at_recreated(
@@ -187,7 +187,7 @@ class Lookout:
 
     # What is gone
 
-    def _tell_unfinished(self, seen: SeenTopic, memory: Memory, report: Report) -> bool:
+    def _tell_unfinished(self, seen: SeenTopic, memory: Memory, report: RoundReport) -> bool:
         """Tell what a topic that is gone took along; whether there was anything.
 
         What was replicated to its end is not looked at again: its ends are forgotten.
@@ -212,7 +212,7 @@ class Lookout:
 
     # What lost its end
 
-    def _stop_truncated(self, sight: Sight, memory: Memory, report: Report, deadline: Deadline) -> None:
+    def _stop_truncated(self, sight: SourceSnapshot, memory: Memory, report: RoundReport, deadline: Deadline) -> None:
         """Stop the lanes that have replicated more than the source still has."""
         suspects = [
             place
@@ -240,7 +240,7 @@ class Lookout:
                 )
         self._stop(stops, report)
 
-    def _stop(self, stops: Mapping[Lane, Stop], report: Report) -> None:
+    def _stop(self, stops: Mapping[Lane, Stop], report: RoundReport) -> None:
         """Stop lanes, but for those that are stopped already, for whatever reason."""
         states = self.states.read(stops)
         running = [lane for lane in stops if states.get(lane, RUNNING).stop is None]

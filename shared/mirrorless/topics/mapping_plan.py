@@ -36,15 +36,15 @@ class Mappings(Protocol):
         """Every mapping of the function, as the API describes it."""
         ...
 
-    def create(self, request: Request, deadline: Deadline) -> Outcome:
+    def create(self, request: Request, deadline: Deadline) -> MappingOutcome:
         """Create a mapping. Raises MappingRefused."""
         ...
 
-    def update(self, uuid: str, fields: Request, deadline: Deadline) -> Outcome:
+    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:
         """Change fields of a mapping. Raises MappingRefused."""
         ...
 
-    def delete(self, uuid: str, deadline: Deadline) -> Outcome:
+    def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:
         """Delete a mapping. Raises MappingRefused."""
         ...
 
@@ -53,7 +53,7 @@ class Mappings(Protocol):
         ...
 
 
-Outcome = Literal["done", "there", "busy"]
+MappingOutcome = Literal["done", "there", "busy"]
 """`there`: nothing was left to do. `busy`: the mapping is being changed; try again in the next round."""
 
 

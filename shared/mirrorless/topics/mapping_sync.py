@@ -17,14 +17,14 @@ from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.ports.groups import Groups, OffsetAndMetadata
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, some
 from mirrorless.topics.mapping_plan import (
+    MappingOutcome,
     MappingPlan,
     MappingRefused,
     Mappings,
-    Outcome,
     Request,
     is_ours,
     mapping_request,
@@ -38,7 +38,7 @@ NEAR_SECONDS: Final = 5.0
 Update = tuple[str, Request]
 """The UUID of a mapping, and the fields to change."""
 
-Change = tuple[str, str, Callable[[], Outcome]]
+Change = tuple[str, str, Callable[[], MappingOutcome]]
 """What is done, to which topic's mapping, and how."""
 
 
@@ -57,7 +57,7 @@ class MappingSync:
         seen: Mapping[str, SeenTopic],
         *,
         unready: Collection[str],
-        report: Report,
+        report: RoundReport,
         deadline: Deadline,
     ) -> None:
         """One round.
@@ -105,23 +105,23 @@ class MappingSync:
     ) -> list[Change]:
         """What is to be done, what brings records first."""
 
-        def create(topic: str, request: Request) -> Callable[[], Outcome]:
-            def act() -> Outcome:
+        def create(topic: str, request: Request) -> Callable[[], MappingOutcome]:
+            def act() -> MappingOutcome:
                 self._begin(seen[topic], deadline)
                 return self.mappings.create(request, deadline)
 
             return act
 
-        def update(topic: str, change: Update) -> Callable[[], Outcome]:
-            def act() -> Outcome:
+        def update(topic: str, change: Update) -> Callable[[], MappingOutcome]:
+            def act() -> MappingOutcome:
                 self._check_owner(arns[change[0]], deadline)
                 self._remember(replace(seen[topic], mapping_update=_mark(change)))
                 return self.mappings.update(*change, deadline)
 
             return act
 
-        def delete(uuid: str) -> Callable[[], Outcome]:
-            def act() -> Outcome:
+        def delete(uuid: str) -> Callable[[], MappingOutcome]:
+            def act() -> MappingOutcome:
                 self._check_owner(arns[uuid], deadline)
                 return self.mappings.delete(uuid, deadline)
 
@@ -133,7 +133,7 @@ class MappingSync:
             *(("deleted", topic, delete(uuid)) for topic, uuid in plan.delete.items()),
         ]
 
-    def _carry_out(self, changes: list[Change], report: Report, deadline: Deadline) -> tuple[dict[str, int], int]:
+    def _carry_out(self, changes: list[Change], report: RoundReport, deadline: Deadline) -> tuple[dict[str, int], int]:
         """Do it; how many changes of each kind were made, and how many are left."""
         done = dict.fromkeys(("created", "updated", "deleted"), 0)
         pending = 0

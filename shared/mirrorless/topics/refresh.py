@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.topics import SourceTopics
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.topics.change_detection import Lookout, Sight
+from mirrorless.topics.change_detection import Lookout, SourceSnapshot
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.mapping_sync import MappingSync
 from mirrorless.topics.remote_topics import RemoteShapes
@@ -34,7 +34,7 @@ class TopicRefresh:
     mappings: MappingSync | None
     """None where the flow's mappings are nobody's to manage."""
 
-    def act(self, report: Report, deadline: Deadline) -> None:
+    def act(self, report: RoundReport, deadline: Deadline) -> None:
         """One round.
 
         Raises:
@@ -60,10 +60,10 @@ class TopicRefresh:
             unready = shapeless | watched.just_gone | (found.mapped - watched.topics.keys())
             self.mappings.sync(found, watched.topics, unready=unready, report=report, deadline=deadline)
 
-    def _look(self, deadline: Deadline) -> tuple[Discovery, Sight]:
+    def _look(self, deadline: Deadline) -> tuple[Discovery, SourceSnapshot]:
         on_source = self.source.partitions(deadline)
         found = discover(on_source, self.settings)
         ids = self.source.topic_ids(found.taken, deadline)
         taken = {topic: on_source[topic] for topic in found.taken if topic in ids}
         places = [(topic, partition) for topic, count in taken.items() for partition in range(count)]
-        return found, Sight(on_source=on_source, taken=taken, ids=ids, ends=self.source.ends(places, deadline))
+        return found, SourceSnapshot(on_source=on_source, taken=taken, ids=ids, ends=self.source.ends(places, deadline))

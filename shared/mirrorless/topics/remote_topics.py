@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.topics import ConfigChange, NewRemoteTopic, SourceTopics, TargetTopics
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.configs import configs_to_copy
 from mirrorless.topics.discovery import discover, plan_remote_topics, some
@@ -22,7 +22,7 @@ class RemoteShapes:
     source: SourceTopics
     target: TargetTopics
 
-    def shape(self, taken: Mapping[str, int], report: Report, deadline: Deadline) -> set[str]:
+    def shape(self, taken: Mapping[str, int], report: RoundReport, deadline: Deadline) -> set[str]:
         """Create and grow remote topics.
 
         Args:
@@ -49,7 +49,7 @@ class RemoteShapes:
         }
         return set(not_created)
 
-    def sync_configs(self, report: Report, deadline: Deadline) -> None:
+    def sync_configs(self, report: RoundReport, deadline: Deadline) -> None:
         """Bring the remote topics' configs back to their source topics'.
 
         Raises:

@@ -65,7 +65,7 @@ class SeenTopic(msgspec.Struct, frozen=True):
     recreated: Recreated | None = None
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class FlowStart(msgspec.Struct, frozen=True):
     """The document `topics`: what was on the source when the flow first looked. Written once."""
 
     at: int
@@ -73,33 +73,33 @@ class Beginning(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
 
 
-Ends = dict[str, list[int]]
+TopicEnds = dict[str, list[int]]
 """Topic -> the upstream offset behind the last record, by partition."""
 
 
 class Memory(msgspec.Struct, frozen=True):
     """What earlier rounds have written."""
 
-    beginning: Beginning | None
+    beginning: FlowStart | None
     """None before the flow first looked."""
     topics: dict[str, SeenTopic]
-    ends: Ends
+    ends: TopicEnds
 
     @classmethod
     def of(cls, documents: Mapping[str, bytes]) -> Memory:
         """Read the documents `topics`, `topic/...` and `topic-ends/...`."""
         beginning = documents.get("topics")
         seen = [msgspec.json.decode(text, type=SeenTopic) for text in _under("topic/", documents)]
-        ends: Ends = {}
+        ends: TopicEnds = {}
         for text in _under("topic-ends/", documents):
-            ends |= msgspec.json.decode(text, type=Ends)
+            ends |= msgspec.json.decode(text, type=TopicEnds)
         return cls(
-            beginning=None if beginning is None else msgspec.json.decode(beginning, type=Beginning),
+            beginning=None if beginning is None else msgspec.json.decode(beginning, type=FlowStart),
             topics={each.topic: each for each in seen},
             ends=ends,
         )
 
-    def news(self, seen: Mapping[str, SeenTopic], ends: Ends) -> dict[str, bytes]:
+    def news(self, seen: Mapping[str, SeenTopic], ends: TopicEnds) -> dict[str, bytes]:
         """The documents to write so that the next round knows this."""
         topics = {
             f"topic/{topic}": msgspec.json.encode(each)
@@ -205,12 +205,12 @@ def reset_command(flow: FlowName, topic: str, partition: int | str, to: str) -> 
     return f"mirrorless lanes reset '{flow}' {topic} {partition} --to {to}"
 
 
-def receded(before: Ends, now: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+def receded(before: TopicEnds, now: Mapping[TopicPartition, int]) -> list[TopicPartition]:
     """The partitions that end below where they were seen to end."""
     return [place for place, end in now.items() if end < last_end(before, place)]
 
 
-def last_end(ends: Ends, place: TopicPartition) -> int:
+def last_end(ends: TopicEnds, place: TopicPartition) -> int:
     """Where a partition was last seen to end; -1 when it never was."""
     topic, partition = place
     of_topic = ends.get(topic, [])
@@ -227,8 +227,8 @@ def unfinished(positions: Sequence[int], ends: Sequence[int]) -> dict[int, tuple
 
 
 def merged_ends(
-    before: Ends, now: Mapping[TopicPartition, int], counts: Mapping[str, int], keep: Collection[str]
-) -> Ends:
+    before: TopicEnds, now: Mapping[TopicPartition, int], counts: Mapping[str, int], keep: Collection[str]
+) -> TopicEnds:
     """The ends to remember: of topics taken as seen now or else before, of those in `keep` as before."""
     merged = {topic: ends for topic, ends in before.items() if topic in keep}
     for topic, count in counts.items():
@@ -238,7 +238,7 @@ def merged_ends(
     return merged
 
 
-def _encode_ends(ends: Ends) -> dict[str, bytes]:
+def _encode_ends(ends: TopicEnds) -> dict[str, bytes]:
     """The documents of ends, by key."""
     topics = sorted(ends)
     return {

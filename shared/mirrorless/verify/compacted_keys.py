@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.verify.findings import Finding, LaneVerdict
 
-Answer = Literal["same", "pending", "missing", "different", "expired", "not provable"]
+KeyVerdict = Literal["same", "pending", "missing", "different", "expired", "not provable"]
 
 
 class Latest(NamedTuple):
@@ -41,7 +41,7 @@ class Expiry:
     """Records of the source were not replicated yet: among them may have been a tombstone that it has removed since."""
 
 
-def judge_key(source: Latest | None, target: Latest | None, expiry: Expiry) -> Answer:
+def judge_key(source: Latest | None, target: Latest | None, expiry: Expiry) -> KeyVerdict:
     """Whether a key's latest values are the same, or what is wrong."""
     if source is not None and source.pending:
         return "pending"
@@ -97,8 +97,8 @@ def _find(
         Finding(
             kind=kind,
             generation=verdict.generation,
-            upstream=None if source is None else Range(source.offset, source.offset + 1),
-            downstream=None if target is None else Range(target.offset, target.offset + 1),
+            upstream=None if source is None else OffsetRange(source.offset, source.offset + 1),
+            downstream=None if target is None else OffsetRange(target.offset, target.offset + 1),
             records=1,
             what=what,
         )

@@ -42,14 +42,14 @@ def content(timestamp: int, key: bytes | None, value: bytes | None, headers: Hea
     return sha256(_encode((timestamp, key, value, headers or []))).digest()[:CONTENT_BYTES]
 
 
-class Seen(NamedTuple):
+class RecordAt(NamedTuple):
     """A record where it stands: its offset, and a hash of its key, value, headers and timestamp."""
 
     offset: int
     content: bytes
 
     @classmethod
-    def of(cls, record: Record) -> Seen:
+    def of(cls, record: Record) -> RecordAt:
         """What is kept of a record."""
         return cls(record.offset, content(record.timestamp, record.key, record.value, record.headers))
 
@@ -58,14 +58,14 @@ class LeftOver(NamedTuple):
     """A record without a partner. Two of one place stand between the same two pairs."""
 
     place: int
-    seen: Seen
+    seen: RecordAt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
     """Two sequences side by side."""
 
-    pairs: Sequence[tuple[Seen, Seen]]
+    pairs: Sequence[tuple[RecordAt, RecordAt]]
     """(source, target) of each record that arrived in order, in order."""
     missing: Sequence[LeftOver]
     """Of the source."""
@@ -74,16 +74,16 @@ class Alignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Faults:
+class ComparisonFaults:
     """What is left over, by kind."""
 
-    lost: Sequence[Seen]
+    lost: Sequence[RecordAt]
     """On the source."""
-    duplicated: Sequence[Seen]
+    duplicated: Sequence[RecordAt]
     """On the target."""
-    reordered: Sequence[tuple[Seen, Seen]]
+    reordered: Sequence[tuple[RecordAt, RecordAt]]
     """(source, target)."""
-    different: Sequence[tuple[Seen | None, Seen]]
+    different: Sequence[tuple[RecordAt | None, RecordAt]]
     """(source, target); None for a stranger in nobody's place."""
 
 
@@ -95,11 +95,11 @@ class Comparison:
     duplicated: int
     reordered: int
     different: int
-    pairs: Sequence[tuple[Seen, Seen]]
+    pairs: Sequence[tuple[RecordAt, RecordAt]]
     """(source, target) of each record that arrived in order, in order."""
 
 
-def compare(source: Sequence[Seen], target: Sequence[Seen]) -> Comparison:
+def compare(source: Sequence[RecordAt], target: Sequence[RecordAt]) -> Comparison:
     """Compare all visible records of a partition with all of its remote partition, each in offset order."""
     found = align(source, target)
     faults = sort_out(found.missing, found.surplus, {each.content for each in source})
@@ -112,7 +112,7 @@ def compare(source: Sequence[Seen], target: Sequence[Seen]) -> Comparison:
     )
 
 
-def align(source: Sequence[Seen], target: Sequence[Seen], *, first_place: int = 0) -> Alignment:
+def align(source: Sequence[RecordAt], target: Sequence[RecordAt], *, first_place: int = 0) -> Alignment:
     """Pair up as many records as possible, in order.
 
     Args:
@@ -131,7 +131,7 @@ def align(source: Sequence[Seen], target: Sequence[Seen], *, first_place: int = 
     return Alignment(pairs=[(source[i], target[j]) for i, j in pairs], missing=missing, surplus=surplus)
 
 
-def sort_out(missing: Sequence[LeftOver], surplus: Sequence[LeftOver], known: Collection[bytes]) -> Faults:
+def sort_out(missing: Sequence[LeftOver], surplus: Sequence[LeftOver], known: Collection[bytes]) -> ComparisonFaults:
     """Say of each record without a partner what it is.
 
     Args:
@@ -143,24 +143,24 @@ def sort_out(missing: Sequence[LeftOver], surplus: Sequence[LeftOver], known: Co
     moved = _contents(missing) & _contents(surplus)
     gone, missing = _taken(missing, moved)
     arrived, surplus = _taken(surplus, moved)
-    partners: defaultdict[bytes, list[Seen]] = defaultdict(list)
+    partners: defaultdict[bytes, list[RecordAt]] = defaultdict(list)
     for each in reversed(gone):
         partners[each.seen.content].append(each.seen)
     reordered = [(partners[each.seen.content].pop(), each.seen) for each in arrived]
 
     # What the source has was written once more; what it does not have stands for what is missing in its place.
     strangers = [each for each in surplus if each.seen.content not in known]
-    in_place: defaultdict[int, list[Seen]] = defaultdict(list)
+    in_place: defaultdict[int, list[RecordAt]] = defaultdict(list)
     for each in reversed(missing):
         in_place[each.place].append(each.seen)
-    different: list[tuple[Seen | None, Seen]] = []
+    different: list[tuple[RecordAt | None, RecordAt]] = []
     replaced: set[int] = set()
     for each in strangers:
         instead = in_place[each.place].pop() if in_place[each.place] else None
         if instead is not None:
             replaced.add(instead.offset)
         different.append((instead, each.seen))
-    return Faults(
+    return ComparisonFaults(
         lost=[each.seen for each in missing if each.seen.offset not in replaced],
         duplicated=[each.seen for each in surplus if each.seen.content in known],
         reordered=reordered,

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.record import Record
-from mirrorless.verify.comparison import Alignment, LeftOver, Seen, align, sort_out
+from mirrorless.verify.comparison import Alignment, LeftOver, RecordAt, align, sort_out
 from mirrorless.verify.difference import differs, suspicion
-from mirrorless.verify.findings import Finding, Kind, LaneVerdict
+from mirrorless.verify.findings import Finding, FindingKind, LaneVerdict
 from mirrorless.verify.proof import Judged
 from mirrorless.verify.windows import Window
 
@@ -52,7 +52,7 @@ class Explanation:
 
     def strange(self, judged: Judged) -> None:
         """Keep what no run claims, where the run itself holds, or is judged in another way."""
-        self._surplus += [LeftOver(self._place, Seen.of(each)) for each in judged.unclaimed]
+        self._surplus += [LeftOver(self._place, RecordAt.of(each)) for each in judged.unclaimed]
         self._place += 1
 
     def beside_source(self, group: Sequence[Judged], originals: Sequence[Record]) -> int:
@@ -65,7 +65,7 @@ class Explanation:
         copies = sorted(
             (each for one in group for each in (*one.records, *one.unclaimed)), key=lambda each: each.offset
         )
-        source, target = [Seen.of(each) for each in originals], [Seen.of(each) for each in copies]
+        source, target = [RecordAt.of(each) for each in originals], [RecordAt.of(each) for each in copies]
         found = align(source, target, first_place=self._place)
         self._keep(found, originals, copies)
         self.explained.update(one.window.run.position for one in group if one.window.run is not None)
@@ -85,7 +85,7 @@ class Explanation:
                     kind="missing",
                     generation=run.generation,
                     upstream=upstream_of(judged.window, first, following),
-                    downstream=Range(first, following),
+                    downstream=OffsetRange(first, following),
                     records=following - first,
                     what="the map says that it stands here, and no reader sees it",
                 )
@@ -97,8 +97,8 @@ class Explanation:
                 Finding(
                     kind="different",
                     generation=run.generation,
-                    upstream=Range(run.spans[0].upstream, run.spans[-1].upstream + run.spans[-1].length),
-                    downstream=Range(judged.window.claims[0][0], judged.window.next),
+                    upstream=OffsetRange(run.spans[0].upstream, run.spans[-1].upstream + run.spans[-1].length),
+                    downstream=OffsetRange(judged.window.claims[0][0], judged.window.next),
                     records=1,
                     what="at least one of these: " + suspicion(run, list(judged.records)),
                 )
@@ -160,29 +160,31 @@ class Explanation:
                 Finding(
                     kind="different",
                     generation=run.generation,
-                    upstream=Range(run.position, run.next),
-                    downstream=Range(group[0].window.claims[0][0], group[-1].window.next),
+                    upstream=OffsetRange(run.position, run.next),
+                    downstream=OffsetRange(group[0].window.claims[0][0], group[-1].window.next),
                     records=1,
                     what="both clusters have the same records, and the map has a digest of others",
                 )
             )
 
 
-def upstream_of(window: Window, first: int, following: int) -> Range | None:
+def upstream_of(window: Window, first: int, following: int) -> OffsetRange | None:
     """Where the map says that a row of downstream offsets comes from."""
     for span in window.run.spans if window.run is not None else ():
         if span.downstream <= first < span.downstream + span.length:
             at = span.upstream + first - span.downstream
-            return Range(at, at + following - first)
+            return OffsetRange(at, at + following - first)
     return None
 
 
-def _finding(kind: Kind, generation: int, source: Seen | None, target: Seen | None, what: str) -> Finding:
+def _finding(
+    kind: FindingKind, generation: int, source: RecordAt | None, target: RecordAt | None, what: str
+) -> Finding:
     return Finding(
         kind=kind,
         generation=generation,
-        upstream=None if source is None else Range(source.offset, source.offset + 1),
-        downstream=None if target is None else Range(target.offset, target.offset + 1),
+        upstream=None if source is None else OffsetRange(source.offset, source.offset + 1),
+        downstream=None if target is None else OffsetRange(target.offset, target.offset + 1),
         records=1,
         what=what,
     )

@@ -10,10 +10,10 @@ from typing import Literal, get_args
 
 import msgspec
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.reports.report import Segment
 
-Kind = Literal["missing", "duplicated", "reordered", "different", "misplaced"]
+FindingKind = Literal["missing", "duplicated", "reordered", "different", "misplaced"]
 """
 missing     the map says that it stands on the target, or the source has it: and it is not there
 duplicated  on the target once more than it should be
@@ -22,7 +22,7 @@ different   on the target with another content, or of somebody else
 misplaced   on the target and right, but the map tells another offset
 """
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
 
 SHOWN = 50
 """Findings of one lane that are kept one by one; beyond, they are counted."""
@@ -34,11 +34,11 @@ SEGMENTS = 500
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong: a record, or several in a row."""
 
-    kind: Kind
+    kind: FindingKind
     generation: int
-    upstream: Range | None
+    upstream: OffsetRange | None
     """None for a record that the source never had."""
-    downstream: Range | None
+    downstream: OffsetRange | None
     """None where there is nothing on the target."""
     records: int
     what: str
@@ -160,7 +160,7 @@ def _joined(one: Finding, other: Finding) -> Finding | None:
     )
 
 
-def _row(one: Range | None, other: Range | None) -> Range | None:
+def _row(one: OffsetRange | None, other: OffsetRange | None) -> OffsetRange | None:
     if one is None or other is None or one.next != other.first:
         return None
-    return Range(one.first, other.next)
+    return OffsetRange(one.first, other.next)

@@ -20,16 +20,16 @@ from itertools import chain as chained
 from typing import Final
 
 from mirrorless.errors import RecordsGone
-from mirrorless.jobs.copy_task import Chunk, LaneLog, Range
+from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
 from mirrorless.lane_state import Head
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.run import Link, Run
-from mirrorless.verify.comparison import Seen
+from mirrorless.verify.comparison import RecordAt
 from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.proof import Judged, cut, judge
 from mirrorless.verify.source_side import SourceSide
-from mirrorless.verify.task import Note, Side, TargetLog, VerifyTask
+from mirrorless.verify.task import Note, TargetLog, VerifiedSide, VerifyTask
 from mirrorless.verify.windows import Window, first_claims, runs_of, target_windows
 
 TOGETHER: Final = 60_000
@@ -53,7 +53,7 @@ class LaneVerification:
     note: Note
     pause: Callable[[float], None] = time.sleep
     verdict: LaneVerdict = field(init=False)
-    _target: Side = field(init=False)
+    _target: VerifiedSide = field(init=False)
     _head: Head = field(init=False)
     _found: Explanation = field(init=False)
     _beside: SourceSide = field(init=False)
@@ -74,7 +74,7 @@ class LaneVerification:
         """
         task, lane = self.task, self.task.lane
         self.verdict = LaneVerdict(lane=str(lane), topic=task.topic, partition=task.partition)
-        self._target = Side(self.target, task.settings.remote_topic(task.topic), task.partition)
+        self._target = VerifiedSide(self.target, task.settings.remote_topic(task.topic), task.partition)
 
         # 1. and 2. In this order.
         bounds = self._target.bounds()
@@ -87,7 +87,7 @@ class LaneVerification:
         self._found = Explanation(self.verdict)
         self._beside = SourceSide(
             task=task,
-            source=Side(self.source, task.topic, task.partition),
+            source=VerifiedSide(self.source, task.topic, task.partition),
             target=self._target,
             chains=self.chains,
             ledger=self.ledger,
@@ -100,8 +100,8 @@ class LaneVerification:
         claimed = self._last_claimed()
         self._log_end = bounds.next
         if claimed >= bounds.next:
-            bounds = Range(bounds.first, self._settled_end(claimed))
-        compared = self._beside.span() if task.against_source else Range(0, 0)
+            bounds = OffsetRange(bounds.first, self._settled_end(claimed))
+        compared = self._beside.span() if task.against_source else OffsetRange(0, 0)
         read = max(0, bounds.next - bounds.first)
         self._total = read + compared.next - compared.first
 
@@ -152,7 +152,7 @@ class LaneVerification:
         self.verdict.note(f"an open transaction hides what follows downstream offset {stable} of {place}")
         return stable
 
-    def _read_target(self, bounds: Range) -> Iterator[Judged]:
+    def _read_target(self, bounds: OffsetRange) -> Iterator[Judged]:
         """Every window of the target, judged."""
         lane, newest = self.task.lane, self._head.generation
         windows = target_windows(
@@ -178,7 +178,7 @@ class LaneVerification:
         at, end = first, min(following, self._log_end)
         while at < end:
             try:
-                for chunk in self._target.read(Range(at, end)):
+                for chunk in self._target.read(OffsetRange(at, end)):
                     at = chunk.covered
                     self._count("read target", chunk, at - first)
                     yield chunk
@@ -199,9 +199,9 @@ class LaneVerification:
         found: dict[bytes, int] = {}
         if not contents:
             return found
-        for chunk in self._target.read(Range(self._target.bounds().first, self._log_end)):
+        for chunk in self._target.read(OffsetRange(self._target.bounds().first, self._log_end)):
             for record in chunk.records:
-                seen = Seen.of(record)
+                seen = RecordAt.of(record)
                 if seen.content in contents and record.offset not in surplus:
                     found.setdefault(seen.content, record.offset)
             self._tell("look for originals")

@@ -17,7 +17,7 @@ from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.verify.windows import Window
 
-State = Literal["proved", "wrong", "incomplete", "expired", "cut", "in_doubt", "superseded", "nothing", "unread"]
+ProofState = Literal["proved", "wrong", "incomplete", "expired", "cut", "in_doubt", "superseded", "nothing", "unread"]
 """
 proved      every record is there, and the digest holds
 wrong       every record is there, and the digest does not hold
@@ -38,7 +38,7 @@ class Judged:
     """What was found in a window."""
 
     window: Window
-    state: State
+    state: ProofState
     records: Sequence[Record] = ()
     """Those that the run claims, in order, where there is more to say about them."""
     absent: Sequence[int] = ()
@@ -82,11 +82,11 @@ def judge(window: Window, records: Sequence[Record], *, read: bool, log_start: i
     """
     run = window.run
     if run is None:
-        state: State = "nothing" if read else "unread"
+        state: ProofState = "nothing" if read else "unread"
         if window.hole:
             return Judged(window=window, state=state, unknown=len(records))
         return Judged(window=window, state=state, unclaimed=records)
-    unreadable: State | None = None
+    unreadable: ProofState | None = None
     if window.superseded:
         unreadable = "superseded"
     elif window.claims and window.claims[-1][0] + window.claims[-1][1] <= log_start:
@@ -124,7 +124,7 @@ def _looked_into(
     unknown = sum(record.offset < claimed[0] for record in unclaimed) if window.hole and claimed else 0
     there = {record.offset for record in present}
     absent = [offset for offset in claimed if offset not in there]
-    state: State
+    state: ProofState
     if not claimed:
         state = "nothing"
     elif not read:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain as chained
 
 from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.jobs.copy_task import Chunk, Range
+from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.lane_state import Head
 from mirrorless.losses import Loss
 from mirrorless.ports.stores import Chains, LossLedger
@@ -20,7 +20,7 @@ from mirrorless.run import Run
 from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import Finding, LaneVerdict
 from mirrorless.verify.proof import Judged, cut, judge
-from mirrorless.verify.task import Side, VerifyTask
+from mirrorless.verify.task import VerifiedSide, VerifyTask
 from mirrorless.verify.windows import Window, runs_of, source_windows
 
 
@@ -29,17 +29,17 @@ class SourceSide:
     """The source's part of one lane's verification."""
 
     task: VerifyTask
-    source: Side
-    target: Side
+    source: VerifiedSide
+    target: VerifiedSide
     chains: Chains
     ledger: LossLedger
     head: Head
     verdict: LaneVerdict
     found: Explanation
-    _bounds: Range | None = field(default=None)
+    _bounds: OffsetRange | None = field(default=None)
     _silent: bool = field(default=False)
 
-    def span(self) -> Range:
+    def span(self) -> OffsetRange:
         """The source's log as it was when it was first asked for.
 
         Raises:
@@ -60,7 +60,7 @@ class SourceSide:
         if not runs or self._silent or not newest:
             return None
         last = runs[-1].spans[-1]
-        wanted = Range(runs[0].spans[0].upstream, last.upstream + last.length)
+        wanted = OffsetRange(runs[0].spans[0].upstream, last.upstream + last.length)
         claimed = {at for run in runs for span in run.spans for at in range(span.upstream, span.upstream + span.length)}
         try:
             log = self.span()
@@ -102,7 +102,7 @@ class SourceSide:
         begin = max(first.first, log.first)
 
         def chunks() -> Iterator[Chunk]:
-            for chunk in self.source.read(Range(begin, min(log.next, position))):
+            for chunk in self.source.read(OffsetRange(begin, min(log.next, position))):
                 count("read source", chunk, chunk.covered - begin)
                 yield chunk
 
@@ -131,7 +131,7 @@ class SourceSide:
         claims = tuple((span.downstream, span.length) for span in run.spans)
         window = Window(first=first, next=last + 1, run=run, claims=claims)
         claimed = set(window.claimed())
-        copies = self.target.records(Range(first, last + 1), claimed)
+        copies = self.target.records(OffsetRange(first, last + 1), claimed)
         there = Judged(window=window, state="wrong", records=copies)
         self.verdict.counts.compared += self.found.beside_source([there], judged.records)
         self.verdict.note("the source has other records now than the map speaks of: see what differs")
@@ -149,7 +149,7 @@ class SourceSide:
                 Finding(
                     kind="missing",
                     generation=run.generation,
-                    upstream=Range(offset, offset + 1),
+                    upstream=OffsetRange(offset, offset + 1),
                     downstream=None,
                     records=1,
                     what="the source has it, no run covers it, and the loss ledger does not know it",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mirrorless.jobs.copy_task import Range
-from mirrorless.reports.report import Figure, LanePlot, Report, Section, Table, Tone
+from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.reports.report import Figure, LanePlot, Report, ReportSection, Table, Tone
 from mirrorless.verify.findings import KINDS, Counts, LaneVerdict
 
 TABLE_ROWS = 500
@@ -111,7 +111,7 @@ def _verdict(verdicts: Sequence[LaneVerdict], counts: Counts) -> str:
     return f"Nothing is wrong: {proved}{because}.{lost}"
 
 
-def _findings(verdicts: Sequence[LaneVerdict]) -> Section | None:
+def _findings(verdicts: Sequence[LaneVerdict]) -> ReportSection | None:
     rows = [
         (
             finding.kind,
@@ -133,7 +133,7 @@ def _findings(verdicts: Sequence[LaneVerdict]) -> Section | None:
         rows=tuple(rows[:TABLE_ROWS]),
         note=f"{left_out:,} more findings are counted above and not listed." if left_out else "",
     )
-    return Section(
+    return ReportSection(
         heading="Findings",
         text=(
             (
@@ -145,7 +145,7 @@ def _findings(verdicts: Sequence[LaneVerdict]) -> Section | None:
     )
 
 
-def _unproved(verdicts: Sequence[LaneVerdict], counts: Counts) -> Section | None:
+def _unproved(verdicts: Sequence[LaneVerdict], counts: Counts) -> ReportSection | None:
     rows = [
         (name.replace("_", " "), getattr(counts, name), meaning) for name, meaning in UNPROVED if getattr(counts, name)
     ]
@@ -153,10 +153,10 @@ def _unproved(verdicts: Sequence[LaneVerdict], counts: Counts) -> Section | None
     if not rows and not notes:
         return None
     tables = (Table(title="neither proved nor wrong", columns=("what", "records", "why"), rows=tuple(rows)),)
-    return Section(heading="Not proved", text=tuple(notes[:TABLE_ROWS]), tables=tables if rows else ())
+    return ReportSection(heading="Not proved", text=tuple(notes[:TABLE_ROWS]), tables=tables if rows else ())
 
 
-def _lanes(verdicts: Sequence[LaneVerdict]) -> Section:
+def _lanes(verdicts: Sequence[LaneVerdict]) -> ReportSection:
     rows = [
         (
             f"{verdict.topic}-{verdict.partition}",
@@ -185,10 +185,10 @@ def _lanes(verdicts: Sequence[LaneVerdict]) -> Section:
         tones=TONES,
         note="Runs of the newest generation, whole: a run with one wrong record is drawn as wrong.",
     )
-    return Section(heading="Lanes", tables=(table,), plots=(plot,) if plot.lanes else ())
+    return ReportSection(heading="Lanes", tables=(table,), plots=(plot,) if plot.lanes else ())
 
 
-def _row(offsets: Range | None) -> str:
+def _row(offsets: OffsetRange | None) -> str:
     if offsets is None:
         return "none"
     return str(offsets.first) if offsets.next == offsets.first + 1 else f"{offsets.first} to {offsets.next - 1}"

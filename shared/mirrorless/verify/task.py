@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from mirrorless.jobs.copy_task import Chunk, LaneLog, Range
+from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
 from mirrorless.jobs.request import Bound
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ports.kafka import Deadline
@@ -67,14 +67,14 @@ class TargetLog(LaneLog, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class VerifiedSide:
     """A partition on one of the two clusters."""
 
     log: LaneLog
     topic: str
     partition: int
 
-    def bounds(self) -> Range:
+    def bounds(self) -> OffsetRange:
         """See `LaneLog.bounds`."""
         return self.log.bounds(self.topic, self.partition, _patience)
 
@@ -83,11 +83,11 @@ class Side:
         stable = self.bounds().next
         return stable, log.end(self.topic, self.partition, _patience) == stable
 
-    def read(self, wanted: Range) -> Iterator[Chunk]:
+    def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
         """See `LaneLog.read`."""
         return self.log.read(self.topic, self.partition, wanted, _patience)
 
-    def records(self, wanted: Range, at: Container[int]) -> list[Record]:
+    def records(self, wanted: OffsetRange, at: Container[int]) -> list[Record]:
         """The records at some offsets of a range."""
         return [each for chunk in self.read(wanted) for each in chunk.records if each.offset in at]
 

@@ -9,7 +9,7 @@ from statistics import median
 import msgspec
 
 from infra.cost.page import cost_section
-from mirrorless.reports.report import Bar, BarPlot, Cell, Figure, Report, Section, Table, Tone
+from mirrorless.reports.report import Bar, BarPlot, Cell, Figure, Report, ReportSection, Table, Tone
 from tests.benchmarks.beside_mm2.explained import CONDITIONS, HEADINGS, RATIOS, TEXTS, paragraphs
 from tests.benchmarks.beside_mm2.ratios import SUMMARY, Ratio
 from tests.benchmarks.beside_mm2.results import Measurement, Run
@@ -85,7 +85,7 @@ def _summary(run: Run) -> Iterator[Figure]:
         )
 
 
-def _ratio_section(found: Sequence[Ratio]) -> Section:
+def _ratio_section(found: Sequence[Ratio]) -> ReportSection:
     shown = [each for each in found if each.figure == "records_per_cpu_s"]
     shown += [each for each in found if each.figure == "p99_ms" and each.side == OURS]
     plots = []
@@ -106,7 +106,7 @@ def _ratio_section(found: Sequence[Ratio]) -> Section:
         )
         if bars:
             plots.append(BarPlot(title=title, unit="times", bars=bars, note=f"{note} Lines span all rounds."))
-    return Section(
+    return ReportSection(
         heading="Ratios",
         text=paragraphs(RATIOS),
         plots=tuple(plots),
@@ -135,9 +135,9 @@ def _ratio_section(found: Sequence[Ratio]) -> Section:
     )
 
 
-def _section(run: Run, kind: str, found: Sequence[Ratio]) -> Section:
+def _section(run: Run, kind: str, found: Sequence[Ratio]) -> ReportSection:
     mine = [each for each in run.measurements if each.kind == kind]
-    return Section(
+    return ReportSection(
         heading=HEADINGS.get(kind, kind),
         text=paragraphs(TEXTS.get(kind, "")),
         tables=(_medians(mine), _raw(mine)),
@@ -205,7 +205,7 @@ def _plots(kind: str, measurements: Sequence[Measurement]) -> Iterator[BarPlot]:
             yield BarPlot(title=f"{case}: {figure}", unit=unit, bars=tuple(bars), note="Median; lines span all rounds.")
 
 
-def _conditions(run: Run) -> Section:
+def _conditions(run: Run) -> ReportSection:
     seconds = max(0, run.ended_at - run.began_at) / 1000
     tables = [
         Table(
@@ -217,7 +217,7 @@ def _conditions(run: Run) -> Section:
     if run.unmeasured:
         rows = tuple((each.what, each.why) for each in run.unmeasured)
         tables.append(Table(title="Not measured", columns=("what", "why"), rows=rows))
-    return Section(
+    return ReportSection(
         heading="Conditions",
         text=paragraphs(CONDITIONS),
         tables=tuple(tables),

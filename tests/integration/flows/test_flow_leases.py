@@ -13,7 +13,7 @@ from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lane_state import RUNNING, LaneState, Lease
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
@@ -99,7 +99,7 @@ def copy(stage: Stage, first: int, following: int) -> None:
     settings = decode_settings(stage.flow.function_settings_json())
     log, end = KafkaLaneLog(settings.source, flow=str(stage.flow.name)), time.monotonic() + 30
     with replicator(stage) as job:
-        for chunk in log.read(stage.topic, 0, Range(first, following), lambda: end - time.monotonic()):
+        for chunk in log.read(stage.topic, 0, OffsetRange(first, following), lambda: end - time.monotonic()):
             batch = Batch(topic=stage.topic, records={0: chunk.records}, covered={0: chunk.covered})
             outcome = job.replicate(batch, request=HOLDER, deadline=lambda: end - time.monotonic())
             assert not outcome.stopped

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from mirrorless.adapters.archive.lane_log import open_archive
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.errors import ArchiveBroken, ConfigurationError
-from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, JobRequest
 from mirrorless.lanes.gaps import gaps_of
@@ -22,7 +22,7 @@ from mirrorless.record import Record
 from mirrorless.reports.page import render
 from spark.archive_survey import survey_archive
 from spark.backfill import backfill
-from spark.driver import JobRun, Outcome, now
+from spark.driver import JobOutcome, JobRun, now
 from spark.lane_tasks import run_lanes
 from spark.lane_worker import copy_lane
 from tests.support.archives import archive_topic, rows_of, write_archive, write_file
@@ -37,7 +37,7 @@ def copied(spark: SparkSession, tasks: list[CopyTask]) -> list[CopyResult]:
     return [msgspec.json.decode(each, type=CopyResult) for each in found]
 
 
-def task_of(stage: LaneStage, partition: int, wanted: Range, archive: Path | None) -> CopyTask:
+def task_of(stage: LaneStage, partition: int, wanted: OffsetRange, archive: Path | None) -> CopyTask:
     return CopyTask(
         settings=stage.settings,
         lane_topic=stage.topic,
@@ -50,7 +50,7 @@ def task_of(stage: LaneStage, partition: int, wanted: Range, archive: Path | Non
     )
 
 
-def run_backfill(stage: LaneStage, folder: Path, run: str, **options: Any) -> Outcome:
+def run_backfill(stage: LaneStage, folder: Path, run: str, **options: Any) -> JobOutcome:
     """A whole job run, in this process."""
     request = JobRequest(
         run_id=run, flow=stage.settings, topics=(stage.topic,), options=BackfillOptions(handover_seconds=2, **options)
@@ -125,7 +125,7 @@ def test_an_archive_that_contradicts_itself_fails_its_lane_and_no_other(
         write_archive(tmp_path, rows_of(stage.topic, partition, good))
     write_file(tmp_path / "again.parquet", rows_of(stage.topic, 0, [Record(7, 1_600_000_000_000, [], b"k", b"other")]))
 
-    bad, fine = copied(spark, [task_of(stage, partition, Range(0, 10), tmp_path) for partition in (0, 1)])
+    bad, fine = copied(spark, [task_of(stage, partition, OffsetRange(0, 10), tmp_path) for partition in (0, 1)])
 
     assert (bad.state, fine.state, fine.records) == ("failed", "done", 10)
     assert "two different records have upstream offset 7" in bad.error
@@ -136,4 +136,4 @@ def test_a_survey_tells_which_file_is_none(spark: SparkSession, tmp_path: Path) 
     (tmp_path / "x.parquet").write_bytes(b"no Parquet")
 
     with pytest.raises(ArchiveBroken, match=r"x\.parquet: this is no whole Parquet file"):
-        survey_archive(spark, str(tmp_path), {("orders", 0): Range(0, 9)})
+        survey_archive(spark, str(tmp_path), {("orders", 0): OffsetRange(0, 9)})

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
-from mirrorless.jobs.copy_task import CopyResult, CopyTask, Range
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.lane_state import Lease
 from spark.lane_tasks import TaskAttempt, run_lanes
@@ -34,7 +34,7 @@ def task_of(stage: LaneStage, *ranges: tuple[int, int], **changes: object) -> Co
         read_topic=stage.topic,
         write_topic=stage.remote_topic,
         partition=0,
-        ranges=tuple(Range(*each) for each in ranges),
+        ranges=tuple(OffsetRange(*each) for each in ranges),
         run_id="backfill-test",
     )
     return msgspec.structs.replace(task, **changes)

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from spark.reconcile import Step
+from spark.reconcile import ReconcileStep
 from tests.support.failover_stage import FailoverStage
 from tests.support.lane_stage import Crash, LaneStage
 from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
 
-STEPS: tuple[Step, ...] = ("looked", "copied", "found", "joined", "carried out", "groups")
+STEPS: tuple[ReconcileStep, ...] = ("looked", "copied", "found", "joined", "carried out", "groups")
 
 
 @pytest.fixture(params=["prefixed", "identity"])
@@ -100,7 +100,7 @@ def test_a_job_that_dies_after_every_step_in_turn_is_made_up_for_by_the_next_run
     assert failover.target_values() == [b"0", b"1", b"2", *BACK, *ORPHANS, b"live"]
 
 
-def crash_after(wanted: Step, step: Step) -> None:
+def crash_after(wanted: ReconcileStep, step: ReconcileStep) -> None:
     """Be gone once this step is done."""
     if step == wanted:
         raise Crash

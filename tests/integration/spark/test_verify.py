@@ -13,12 +13,12 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.reports.page import render
 from mirrorless.verify.findings import KINDS
-from spark.driver import JobRun, Outcome, now
+from spark.driver import JobOutcome, JobRun, now
 from spark.verify import verify
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
 from tests.support.tampering import Tamper, changed, duplicated, missing, swapped, tampered_with, thinned_out
@@ -61,7 +61,7 @@ def patient(stage: LaneStage) -> Replicator:
     return stage.environment(transaction_timeout_ms=20_000)
 
 
-def verified(stage: LaneStage, spark: SparkSession, folder: Path, **options: Any) -> Outcome:
+def verified(stage: LaneStage, spark: SparkSession, folder: Path, **options: Any) -> JobOutcome:
     """One run of the job."""
     request = JobRequest(
         run_id="verify-test", flow=stage.settings, topics=(stage.topic,), options=VerifyOptions(**options)
@@ -75,7 +75,7 @@ def verified(stage: LaneStage, spark: SparkSession, folder: Path, **options: Any
     return outcome
 
 
-def found(outcome: Outcome, partition: int) -> dict[str, int]:
+def found(outcome: JobOutcome, partition: int) -> dict[str, int]:
     """What is wrong with one lane, by kind."""
     counts = outcome.found["lanes"][partition]["counts"]
     return {kind: counts[kind] for kind in KINDS if counts[kind]}
@@ -168,7 +168,7 @@ def test_records_that_no_run_covers_are_missing_where_the_source_is_compared(
     assert not outcome.clean
     assert outcome.found["totals"]["missing"] == 4
     rows = [each["upstream"] for each in outcome.found["lanes"][0]["findings"]]
-    assert [msgspec.convert(each, Range) for each in rows] == [Range(2, 4), Range(5, 7)]
+    assert [msgspec.convert(each, OffsetRange) for each in rows] == [OffsetRange(2, 4), OffsetRange(5, 7)]
 
 
 def test_a_remote_topic_that_was_deleted_and_created_again_lacks_everything(
@@ -209,4 +209,4 @@ def test_a_compacted_topic_is_judged_by_the_latest_value_of_each_key(
     counts = outcome.found["lanes"][0]["counts"]
     assert (counts["keys"], counts["keys_pending"], counts["compacted"], counts["not_provable"]) == (4, 1, 6, 0)
     (finding,) = outcome.found["lanes"][1]["findings"]
-    assert msgspec.convert(finding["upstream"], Range) == Range(3, 4)
+    assert msgspec.convert(finding["upstream"], OffsetRange) == OffsetRange(3, 4)

@@ -11,8 +11,8 @@ from botocore.stub import Stubber
 
 from mirrorless.adapters.aws.event_source_mappings import LambdaMappings
 from mirrorless.errors import Retriable
-from mirrorless.scheduled.rate_limit import Throttle
-from mirrorless.topics.mapping_plan import MappingRefused, Outcome
+from mirrorless.scheduled.rate_limit import RateLimit
+from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused
 
 UUID = "14e0db71-5d35-4eb5-b481-8945cf9d10c2"
 OTHER = UUID.replace("1", "2")
@@ -32,7 +32,9 @@ def api() -> Iterator[Stubber]:
 
 
 def mappings(api: Stubber, function: str = "forward") -> LambdaMappings:
-    return LambdaMappings(api.client, function, Throttle(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None))
+    return LambdaMappings(
+        api.client, function, RateLimit(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None)
+    )
 
 
 def ample() -> float:
@@ -102,7 +104,7 @@ def test_a_mapping_is_created_updated_and_deleted_in_the_apis_words(api: Stubber
     ],
 )
 def test_what_was_done_already_is_fine_and_what_is_busy_can_wait(
-    api: Stubber, operation: str, code: str, outcome: Outcome
+    api: Stubber, operation: str, code: str, outcome: MappingOutcome
 ) -> None:
     api.add_client_error(f"{operation}_event_source_mapping", code, http_status_code=409)
 
@@ -121,7 +123,7 @@ def test_a_request_that_lambda_refuses_says_why_and_that_a_retry_does_not_help(a
 
 def test_a_field_that_the_api_does_not_know_is_refused_before_it_is_sent() -> None:
     client = boto3.client("lambda", region_name="eu-west-1", endpoint_url="http://127.0.0.1:1")
-    throttle = Throttle(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None)
+    throttle = RateLimit(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None)
 
     with pytest.raises(MappingRefused, match="BatchSise"):
         LambdaMappings(client, "forward", throttle).create({"BatchSise": 7}, ample)

@@ -8,10 +8,10 @@ from typing import Any, get_args
 import pytest
 
 from mirrorless.adapters.aws.job_metrics import emit_progress
-from mirrorless.jobs.progress import JobProgress, LaneProgress, LaneStateName, RunState, add_up
+from mirrorless.jobs.progress import JobProgress, JobState, LaneProgress, LaneStateName, add_up
 
 
-def progress(state: RunState) -> JobProgress:
+def progress(state: JobState) -> JobProgress:
     lanes = [LaneProgress(lane=each, state=each, records=10, bytes=100) for each in get_args(LaneStateName)]
     flow = "us-east->eu-west"
     return add_up(lanes, run_id="verify-1", kind="verify", flow=flow, state=state, phase="", started_at=0, at=1)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from mirrorless.backfill.handover import Seen, next_step, step_at_exact_end
+from mirrorless.backfill.handover import HandoverState, next_step, step_at_exact_end
 
-AT_THE_END = Seen(position=100, end=100, waiting=None, committed=None, group="active", quiet_seconds=0.0)
+AT_THE_END = HandoverState(position=100, end=100, waiting=None, committed=None, group="active", quiet_seconds=0.0)
 
 
 @pytest.mark.parametrize(

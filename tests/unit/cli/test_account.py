@@ -9,7 +9,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
 
@@ -46,13 +46,13 @@ def test_tables_of_another_account_than_the_functions_ask_for_credentials_of_tha
     with pytest.raises(
         ConfigurationError, match=r"tables are in account 444455556666.* are of 111122223333.*AWS_PROFILE"
     ):
-        Deployment(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)
+        DeployedFlows(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)
 
 
 def test_an_operator_of_the_tables_account_reaches_them_as_who_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     become(monkeypatch, "444455556666")
 
-    stores = Deployment(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)
+    stores = DeployedFlows(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)
     credentials = boto3.Session().get_credentials()
 
     used = stores.client._request_signer._credentials
@@ -63,7 +63,7 @@ def test_an_operator_of_the_tables_account_reaches_them_as_who_they_are(monkeypa
 def test_where_there_is_one_account_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.deployment.require_account", lambda *_: pytest.fail("asked whose credentials these are"))
 
-    stores = Deployment(config=EXAMPLES / "active-passive.yaml").stores(WITHIN)
+    stores = DeployedFlows(config=EXAMPLES / "active-passive.yaml").stores(WITHIN)
 
     assert stores.client.meta.region_name == "us-west-2"
 
@@ -76,4 +76,4 @@ def test_without_credentials_the_error_says_whose_are_needed(monkeypatch: pytest
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
 
     with pytest.raises(ConfigurationError, match=r"cannot be told.*a profile of account 444455556666"):
-        Deployment(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)
+        DeployedFlows(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)

@@ -8,7 +8,7 @@ import pytest
 
 from cli.groups import as_json
 from cli.groups_table import sentence, show
-from cli.groups_view import Answer, GroupPlace, need_operator
+from cli.groups_view import GroupPlace, GroupsView, need_operator
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
 
@@ -21,8 +21,8 @@ def shop(readiness: Any = "ready", **more: Any) -> GroupCheckpoints:
     return GroupCheckpoints(group="shop", direction="forward", at=NOW, readiness=readiness, offsets=offsets, **more)
 
 
-def answer(*groups: GroupCheckpoints, **more: Any) -> Answer:
-    return Answer(flow=FLOW, direction="forward", groups=groups, **more)
+def answer(*groups: GroupCheckpoints, **more: Any) -> GroupsView:
+    return GroupsView(flow=FLOW, direction="forward", groups=groups, **more)
 
 
 @pytest.mark.parametrize(

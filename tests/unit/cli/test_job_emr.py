@@ -15,7 +15,7 @@ from botocore.stub import Stubber
 from moto import mock_aws
 from moto.emrserverless.models import emrserverless_backends
 
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.errors import BadInput
 from cli.jobs.emr import THERE, EmrRuns, state_of
 from cli.jobs.request import new_run_id
@@ -23,7 +23,7 @@ from mirrorless.adapters.aws.emr_serverless import JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.files import PROGRESS, REPORT
-from mirrorless.jobs.progress import JobProgress, RunState
+from mirrorless.jobs.progress import JobProgress, JobState
 from mirrorless.jobs.request import JobRequest, VerifyOptions, decode_request
 from mirrorless.jobs.submission import parameter_name
 from mirrorless.lane import FlowName
@@ -65,10 +65,10 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield made["applicationId"]
 
 
-def deployment(folder: Path, text: str = CONFIGURATION) -> Deployment:
+def deployment(folder: Path, text: str = CONFIGURATION) -> DeployedFlows:
     path = folder / "replication.yaml"
     path.write_text(text)
-    return Deployment(config=path)
+    return DeployedFlows(config=path)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def files(asked: JobRequest) -> S3JobFiles:
     return S3JobFiles(BUCKET, f"flows/us-east_eu-west/jobs/{asked.run_id}", client=boto3.client("s3"))
 
 
-def says(asked: JobRequest, state: RunState, *, clean: bool | None = None, error: str = "") -> None:
+def says(asked: JobRequest, state: JobState, *, clean: bool | None = None, error: str = "") -> None:
     """What the driver leaves in the run's folder."""
     progress = JobProgress(run_id=asked.run_id, kind="verify", flow=str(FLOW), state=state, error=error)
     files(asked).write(PROGRESS, msgspec.json.encode(progress))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.deployment import Deployment
+from cli.deployment import DeployedFlows
 from cli.jobs.bounds import bound, is_empty
 from cli.jobs.request import new_run_id, started_at
 from cli.main import main
@@ -246,7 +246,7 @@ def test_in_a_lab_a_job_is_told_the_labs_clusters_and_tables(place: Path) -> Non
     asked = request(place)
     assert (asked.flow.source.bootstrap, asked.flow.target.bootstrap) == ("127.0.0.1:7", "127.0.0.1:8")
     assert msgspec.to_builtins(asked.flow.tables) == tables
-    lab = Deployment.of(argparse.Namespace(lab="lab.json", config=""))
+    lab = DeployedFlows.of(argparse.Namespace(lab="lab.json", config=""))
     assert lab.job_variables()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:9"
 
 

@@ -9,7 +9,7 @@ import pytest
 from cli.topics import as_json
 from cli.topics_look import trouble_of
 from cli.topics_table import show
-from cli.topics_view import Answer, TopicRow
+from cli.topics_view import TopicRow, TopicsView
 from mirrorless.topics.topic_state import Recreated, SeenTopic
 
 SEEN = SeenTopic(topic="orders", topic_id="id-1", partitions=3, first_seen=1)
@@ -71,7 +71,9 @@ def test_topics_are_shown_with_both_sides(capsys: pytest.CaptureFixture[str]) ->
         row(topic="paid", drift=("retention.ms",), trouble="re-created", needs_operator=True),
     ]
 
-    show(Answer(flow="us-east->eu-west", topics=topics, refused={"cycle": ["eu-west.orders"]}, troubles=["[silent]"]))
+    show(
+        TopicsView(flow="us-east->eu-west", topics=topics, refused={"cycle": ["eu-west.orders"]}, troubles=["[silent]"])
+    )
 
     shown = capsys.readouterr().out
     lines = {line.split()[0]: line.split() for line in shown.splitlines() if line.strip()}
@@ -84,7 +86,7 @@ def test_topics_are_shown_with_both_sides(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_programs_are_told_everything() -> None:
-    told = as_json(Answer(flow="us-east->eu-west", topics=[row(drift=None)], refused={"cycle": ("x",)}))
+    told = as_json(TopicsView(flow="us-east->eu-west", topics=[row(drift=None)], refused={"cycle": ("x",)}))
 
     assert told == {
         "flow": "us-east->eu-west",

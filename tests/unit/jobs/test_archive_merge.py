@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrorless.errors import ArchiveBroken
-from mirrorless.jobs.archive import LaneSurvey, Piece, in_chunks, merged
-from mirrorless.jobs.copy_task import CHUNK_RECORDS, Range
+from mirrorless.jobs.archive import ArchivePiece, LaneSurvey, in_chunks, merged
+from mirrorless.jobs.copy_task import CHUNK_RECORDS, OffsetRange
 from mirrorless.record import Record
 
 
@@ -26,14 +26,14 @@ class Folder:
         self.open: set[str] = set()
         self.most_open = 0
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[ArchivePiece]:
         """One for each name."""
         return [
-            Piece(file=name, group=0, first=min(offsets), last=max(offsets), rows=len(offsets))
+            ArchivePiece(file=name, group=0, first=min(offsets), last=max(offsets), rows=len(offsets))
             for name, offsets in self.contents.items()
         ]
 
-    def read(self, piece: Piece) -> Iterator[list[Record]]:
+    def read(self, piece: ArchivePiece) -> Iterator[list[Record]]:
         """A piece's records, some at a time."""
         self.open.add(piece.file)
         self.most_open = max(self.most_open, len(self.open))
@@ -72,7 +72,8 @@ def test_of_files_that_overlap_a_little_two_are_open_at_a_time() -> None:
 def test_two_records_of_one_offset_are_refused_with_both_files() -> None:
     contents = {"a.parquet": [record(1), record(2)], "b.parquet": [record(2, b"another"), record(3)]}
     pieces = [
-        Piece(file=name, group=0, first=each[0].offset, last=each[-1].offset, rows=2) for name, each in contents.items()
+        ArchivePiece(file=name, group=0, first=each[0].offset, last=each[-1].offset, rows=2)
+        for name, each in contents.items()
     ]
 
     with pytest.raises(
@@ -82,25 +83,25 @@ def test_two_records_of_one_offset_are_refused_with_both_files() -> None:
 
 
 def test_two_records_of_one_offset_in_one_file_are_refused() -> None:
-    piece = Piece(file="a.parquet", group=0, first=1, last=1, rows=2)
+    piece = ArchivePiece(file="a.parquet", group=0, first=1, last=1, rows=2)
 
     with pytest.raises(ArchiveBroken, match=r"offset 1: one in a\.parquet, one in a\.parquet"):
         list(merged([piece], lambda _: iter([[record(1)], [record(1, b"")]]), where="w"))
 
 
 def test_the_last_chunk_covers_the_whole_range_also_behind_the_last_record() -> None:
-    chunks = list(in_chunks([[record(1)], [], [record(5)]], Range(0, 9)))
+    chunks = list(in_chunks([[record(1)], [], [record(5)]], OffsetRange(0, 9)))
 
     assert [(len(chunk.records), chunk.covered) for chunk in chunks] == [(2, 9)]
-    assert [(chunk.records, chunk.covered) for chunk in in_chunks([], Range(3, 7))] == [([], 7)]
+    assert [(chunk.records, chunk.covered) for chunk in in_chunks([], OffsetRange(3, 7))] == [([], 7)]
 
 
 def test_a_chunk_ends_by_records_or_by_bytes() -> None:
     many = [record(offset) for offset in range(CHUNK_RECORDS + 1)]
-    assert [len(chunk.records) for chunk in in_chunks([many], Range(0, 99_999))] == [CHUNK_RECORDS, 1]
+    assert [len(chunk.records) for chunk in in_chunks([many], OffsetRange(0, 99_999))] == [CHUNK_RECORDS, 1]
 
     large = [record(offset, b"x" * 3_000_000) for offset in range(5)]
-    chunks = list(in_chunks([large], Range(0, 5)))
+    chunks = list(in_chunks([large], OffsetRange(0, 5)))
     assert [(len(chunk.records), chunk.covered) for chunk in chunks] == [(3, 3), (2, 5)]
 
 
@@ -109,7 +110,7 @@ def test_a_survey_without_holes_has_nothing_to_say() -> None:
 
 
 def test_a_survey_says_what_is_missing_and_that_nobody_knows_why() -> None:
-    holes = tuple(Range(i * 10, i * 10 + 1) for i in range(10))
+    holes = tuple(OffsetRange(i * 10, i * 10 + 1) for i in range(10))
     survey = LaneSurvey(topic="orders", partition=3, next=1_000, records=990, missing=10, holes=holes, hole_count=10)
 
     assert survey.what_is_missing.startswith("10 of 1,000 offsets are not in the archive: [0, 1), [10, 11), ")

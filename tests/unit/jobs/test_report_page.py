@@ -21,7 +21,7 @@ from mirrorless.reports.report import (
     LinePlot,
     Plot,
     Report,
-    Section,
+    ReportSection,
     Segment,
     Table,
 )
@@ -54,7 +54,7 @@ def report(*plots: Plot, text: str = "plain", tables: tuple[Table, ...] = ()) ->
         verdict=text,
         tone="bad",
         figures=(Figure(name=text, value=text, unit=text), Figure(name="records", value=2_000_000)),
-        sections=(Section(heading=text, text=(text,), plots=plots, tables=tables),),
+        sections=(ReportSection(heading=text, text=(text,), plots=plots, tables=tables),),
         made_at=1_795_297_000_000,
     )
 

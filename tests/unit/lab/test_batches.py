@@ -7,8 +7,8 @@ import pytest
 from lab.esm.batches import (
     RECORD_TOO_OLD,
     RETRIES_EXHAUSTED,
+    BatchPart,
     Flight,
-    Piece,
     RetryPolicy,
     failed_records,
     judge,
@@ -67,24 +67,24 @@ def test_an_answer_that_names_anything_unknown_means_the_whole_batch(answer: byt
 def test_only_the_named_records_are_delivered_again() -> None:
     policy = RetryPolicy(partial_response=True)
 
-    verdict = judge(Piece(records=RECORDS), ended(payload=failures(("orders-1", 5))), policy, topic=TOPIC)
+    verdict = judge(BatchPart(records=RECORDS), ended(payload=failures(("orders-1", 5))), policy, topic=TOPIC)
 
     assert [(it.partition, it.offset) for it in verdict.again[0].records] == [(1, 5)]
     assert len(verdict.resolved) == 5
 
 
 def test_without_the_setting_a_partial_response_is_plain_success() -> None:
-    verdict = judge(Piece(records=RECORDS), ended(payload=failures(("orders-1", 5))), RetryPolicy(), topic=TOPIC)
+    verdict = judge(BatchPart(records=RECORDS), ended(payload=failures(("orders-1", 5))), RetryPolicy(), topic=TOPIC)
 
     assert verdict.resolved == RECORDS
 
 
 @pytest.mark.parametrize("status", ["function_error", "timeout", "exited", "throttled"])
 def test_every_failure_is_retried_for_ever_by_default(status: Status) -> None:
-    verdict = judge(Piece(records=RECORDS, failures=9_999), ended(status), RetryPolicy(), topic=TOPIC)
+    verdict = judge(BatchPart(records=RECORDS, failures=9_999), ended(status), RetryPolicy(), topic=TOPIC)
 
     assert verdict.resolved == ()
-    assert verdict.again == (Piece(records=RECORDS, failures=10_000),)
+    assert verdict.again == (BatchPart(records=RECORDS, failures=10_000),)
     assert verdict.problem.startswith("PROBLEM: ")
 
 
@@ -92,7 +92,7 @@ def test_every_failure_is_retried_for_ever_by_default(status: Status) -> None:
 def test_retries_do_not_count_the_first_attempt(failed_before: int, given_up: bool) -> None:  # noqa: FBT001  a table's column
     policy = RetryPolicy(maximum_retries=2)
 
-    verdict = judge(Piece(records=RECORDS, failures=failed_before), ended("timeout"), policy, topic=TOPIC)
+    verdict = judge(BatchPart(records=RECORDS, failures=failed_before), ended("timeout"), policy, topic=TOPIC)
 
     assert bool(verdict.given_up) is given_up
     assert verdict.condition == (RETRIES_EXHAUSTED if given_up else "")
@@ -101,7 +101,7 @@ def test_retries_do_not_count_the_first_attempt(failed_before: int, given_up: bo
 def test_a_partial_failure_that_ran_out_of_retries_gives_up_only_the_failed() -> None:
     policy = RetryPolicy(maximum_retries=0, partial_response=True)
 
-    verdict = judge(Piece(records=RECORDS), ended(payload=failures(("orders-0", 5))), policy, topic=TOPIC)
+    verdict = judge(BatchPart(records=RECORDS), ended(payload=failures(("orders-0", 5))), policy, topic=TOPIC)
 
     assert [it.offset for it in verdict.given_up] == [5]
     assert verdict.resolved == RECORDS
@@ -111,7 +111,7 @@ def test_a_partial_failure_that_ran_out_of_retries_gives_up_only_the_failed() ->
 def test_a_failed_batch_is_split_in_two(consumes: bool, counted: int) -> None:  # noqa: FBT001  a table's column
     policy = RetryPolicy(maximum_retries=0, bisect=True, bisect_consumes_retry=consumes)
 
-    verdict = judge(Piece(records=RECORDS), ended("function_error"), policy, topic=TOPIC)
+    verdict = judge(BatchPart(records=RECORDS), ended("function_error"), policy, topic=TOPIC)
 
     assert [it.records for it in verdict.again] == [RECORDS[:3], RECORDS[3:]]
     assert {it.failures for it in verdict.again} == {counted}
@@ -119,7 +119,7 @@ def test_a_failed_batch_is_split_in_two(consumes: bool, counted: int) -> None:  
 
 def test_a_throttled_batch_is_not_split() -> None:
     """Throttling says nothing about the records."""
-    verdict = judge(Piece(records=RECORDS), ended("throttled"), RetryPolicy(bisect=True), topic=TOPIC)
+    verdict = judge(BatchPart(records=RECORDS), ended("throttled"), RetryPolicy(bisect=True), topic=TOPIC)
 
     assert [it.records for it in verdict.again] == [RECORDS]
 
@@ -143,7 +143,7 @@ def test_a_lost_partition_is_neither_retried_nor_committed() -> None:
 
     assert flight.positions() == {1: 4}
     assert [it.partition for it in flight.pieces[0].records] == [1, 1, 1]
-    flight.repeat([Piece(records=RECORDS)])
+    flight.repeat([BatchPart(records=RECORDS)])
     assert {it.partition for piece in flight.pieces for it in piece.records} == {1}
     flight.forget([1])
     assert flight.landed
@@ -151,10 +151,10 @@ def test_a_lost_partition_is_neither_retried_nor_committed() -> None:
 
 
 def test_old_records_are_given_up_and_young_ones_delivered() -> None:
-    piece = Piece(records=(record(0, 1, 1_000), record(0, 2, 99_000)), failures=3)
+    piece = BatchPart(records=(record(0, 1, 1_000), record(0, 2, 99_000)), failures=3)
 
     old, young = too_old(piece, now_ms=100_000, maximum_age_s=60)
 
-    assert old == Piece(records=piece.records[:1], failures=3, condition=RECORD_TOO_OLD)
-    assert young == Piece(records=piece.records[1:], failures=3)
+    assert old == BatchPart(records=piece.records[:1], failures=3, condition=RECORD_TOO_OLD)
+    assert young == BatchPart(records=piece.records[1:], failures=3)
     assert too_old(piece, now_ms=100_000, maximum_age_s=-1) == (None, piece)

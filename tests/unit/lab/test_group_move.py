@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from lab.audit.audit import TopicAudit
-from lab.drills.group_move import GroupFindings, Side, has_arrived, judge
+from lab.drills.group_move import ClusterSide, GroupFindings, has_arrived, judge
 from tests.support.chains import LANE, MemoryChains, run
 
 # Upstream 0, 1, 5 stand at 10, 11, 13 downstream; 7 did not arrive, and 14 is a stranger.
@@ -65,7 +65,7 @@ def test_a_group_is_clean_when_each_record_was_read_once_and_it_was_given_nothin
     ],
 )
 def test_a_group_has_arrived_when_only_markers_lie_between_where_it_is_and_where_it_left(
-    side: Side, left_at: int, here: int, *, arrived: bool
+    side: ClusterSide, left_at: int, here: int, *, arrived: bool
 ) -> None:
     chains = MemoryChains()
     chains.prepare([run(0, 224, (156, 86, 68)), run(224, 369, (266, 155, 103))])

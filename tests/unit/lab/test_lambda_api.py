@@ -14,7 +14,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from lab.esm.behaviour import LabBehaviour
-from lab.esm.lambda_api import LambdaApi, Pace
+from lab.esm.lambda_api import CallRate, LambdaApi
 from lab.esm.mappings import EventSourceMappings
 from lab.functions.invocation import Invocation
 from tests.support.flow_stage import eventually
@@ -198,7 +198,7 @@ def test_the_sixteenth_call_in_a_moment_is_too_many(opened: Open) -> None:
 
 def test_time_gives_calls_back_but_saves_up_no_more_than_a_second_of_them() -> None:
     now = 0.0
-    pace = Pace(15, clock=lambda: now)
+    pace = CallRate(15, clock=lambda: now)
     assert [pace.allows() for _ in range(16)] == [True] * 15 + [False]
 
     now = 0.1

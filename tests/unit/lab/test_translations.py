@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.audit.translations import LoadedChains, count_mistranslated, expectations
-from mirrorless.verify.comparison import Seen, compare
+from mirrorless.verify.comparison import RecordAt, compare
 from tests.support.chains import LANE, MemoryChains, run
 
 END = 13
@@ -81,8 +81,8 @@ def test_a_loaded_chain_answers_as_its_store_does() -> None:
 
 def test_the_pairs_of_a_comparison_are_the_places_that_are_translated() -> None:
     """What `audit` hands from one to the other."""
-    source = [Seen(upstream, b"%d" % upstream) for upstream in PLACES]
-    target = [Seen(downstream, b"%d" % upstream) for upstream, downstream in PLACES.items()]
+    source = [RecordAt(upstream, b"%d" % upstream) for upstream in PLACES]
+    target = [RecordAt(downstream, b"%d" % upstream) for upstream, downstream in PLACES.items()]
 
     pairs = compare(source, target).pairs
 

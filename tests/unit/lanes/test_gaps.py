@@ -12,8 +12,8 @@ from mirrorless.lanes.gaps import (
     EVENT_BYTES,
     UNREAD,
     Cleanup,
+    GapRange,
     Look,
-    Range,
     cleanup_of,
     clipped,
     event_bytes,
@@ -36,7 +36,7 @@ LARGE = Look(until=20, visible={10: EVENT_BYTES})
 
 
 def causes(
-    gaps: list[Range],
+    gaps: list[GapRange],
     *,
     start: int = 0,
     cleanup: Cleanup = KEEPS,

@@ -13,14 +13,14 @@ from mirrorless.lane_state import Lease, Stop
 from mirrorless.lanes.chain_scan import LINKS, walk
 from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes
 from mirrorless.lanes.gap_check import GapCheck
-from mirrorless.lanes.gaps import Cleanup, Look, Range
+from mirrorless.lanes.gaps import Cleanup, GapRange, Look
 from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.losses import GapSummary
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Run
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 from tests.support.clusters import Entry, MemoryCluster, MemoryTarget, stable_offset
 from tests.support.documents import MemoryDocuments
@@ -58,7 +58,7 @@ class MemorySource:
 
     def look(
         self,
-        ranges: Mapping[TopicPartition, Sequence[Range]],
+        ranges: Mapping[TopicPartition, Sequence[GapRange]],
         *,
         committed: bool,
         deadline: Deadline,  # noqa: ARG002 -- the port's
@@ -117,9 +117,9 @@ class Stage:
             map_retention_days=30,
         )
 
-    def round(self) -> Report:
+    def round(self) -> RoundReport:
         """One round, a minute after the one before."""
-        report = Report()
+        report = RoundReport()
         self.check().act(report, lambda: 10.0)
         self.now += 60_000
         return report
@@ -160,7 +160,7 @@ def harmless(stage: Stage, generation: int = 0) -> Mapping[str, int]:
     return {str(cause): count for cause, count in stage.ledger.summary(LANE, generation).offsets.items()}
 
 
-def quiet(report: Report) -> bool:
+def quiet(report: RoundReport) -> bool:
     return not report.troubles and not any(
         report.figures[name] for name in ("doubts-open", "gaps-waiting", "stuck-partitions", "offsets-lost")
     )

@@ -10,7 +10,7 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.mm2.heartbeats import Heartbeats
 from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.mm2.internal_topics import ALONE_MS, COMPACTED, Patience, within
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW
 from tests.support.group_cluster import MemoryTopics
 
@@ -33,10 +33,10 @@ class Beating:
             clock=lambda: self.now,
         )
 
-    def beat(self) -> Report:
+    def beat(self) -> RoundReport:
         """One round, a second after the one before."""
         self.now += 1_000
-        report = Report()
+        report = RoundReport()
         self.task.act(report, lambda: 60.0)
         return report
 

@@ -11,7 +11,7 @@ from mirrorless.errors import Retriable
 from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.run import Run
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 from tests.support.group_cluster import TwoClusters, settings
 
@@ -40,7 +40,7 @@ class Syncing:
 
     def act(self) -> int:
         """One round; how many syncs were emitted."""
-        report = Report()
+        report = RoundReport()
         self.task.act(report, lambda: 60.0)
         return report.figures["offset-syncs-emitted"]
 

@@ -14,7 +14,7 @@ from mirrorless.protocol.admission import Waiting
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.protocol.profile import StageProfile
-from mirrorless.protocol.replicate import Outcome
+from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.record import Record
 from mirrorless.settings import VARIABLE, decode_settings
 from mirrorless.topics.configs import configs_to_copy
@@ -61,8 +61,8 @@ def batch(**offsets: list[int]) -> Batch:
     return Batch(topic="orders-eu", records=records)
 
 
-def outcome(stopped: dict[int, Stop]) -> Outcome:
-    return Outcome(remote_topic="us-east.orders-eu", runs=(), stopped=stopped)
+def outcome(stopped: dict[int, Stop]) -> BatchOutcome:
+    return BatchOutcome(remote_topic="us-east.orders-eu", runs=(), stopped=stopped)
 
 
 def test_the_stopped_record_and_all_later_ones_of_its_lane_come_again_and_no_others() -> None:
@@ -91,7 +91,7 @@ WAITING = Waiting(upstream_offset=5, detail="job run backfill-7 has this lane", 
 
 
 def test_every_record_of_a_lane_that_waits_comes_again() -> None:
-    found = Outcome(remote_topic="us-east.orders-eu", runs=(), stopped={}, waiting={1: WAITING})
+    found = BatchOutcome(remote_topic="us-east.orders-eu", runs=(), stopped={}, waiting={1: WAITING})
 
     assert partial_batch_response(batch(p0=[1], p1=[4, 5]), found) == {
         "batchItemFailures": [
@@ -102,7 +102,7 @@ def test_every_record_of_a_lane_that_waits_comes_again() -> None:
 
 
 def test_without_partial_responses_the_error_says_that_waiting_is_all() -> None:
-    found = Outcome(remote_topic="us-east.orders-eu", runs=(), stopped={}, waiting={3: WAITING, 1: WAITING})
+    found = BatchOutcome(remote_topic="us-east.orders-eu", runs=(), stopped={}, waiting={3: WAITING, 1: WAITING})
 
     error = lanes_wait(FLOW, batch(p1=[5], p3=[5]), found)
 

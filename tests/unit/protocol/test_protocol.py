@@ -22,7 +22,7 @@ from mirrorless.lane_state import Lease, Stop
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.positions import STATES_MS, Positions
-from mirrorless.protocol.replicate import Outcome, Replicator
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.record import Record
 from mirrorless.run import Run
@@ -161,12 +161,12 @@ def attempt(replicator: Replicator, batch: Batch) -> Attempt:
     return Attempt(lambda: replicator.replicate(batch, request="request", deadline=lambda: 30.0))
 
 
-def replicate(replicator: Replicator, batch: Batch) -> Outcome:
+def replicate(replicator: Replicator, batch: Batch) -> BatchOutcome:
     """Without pauses: the calling thread is on nobody's schedule."""
     return replicator.replicate(batch, request="request", deadline=lambda: 30.0)
 
 
-def eventually(there: World, batch: Batch) -> Outcome:
+def eventually(there: World, batch: Batch) -> BatchOutcome:
     """As the mapping does it: deliver again until it succeeds, in a new environment."""
     for _ in range(5):
         try:
@@ -417,7 +417,7 @@ def test_a_quarantined_record_is_passed_and_stands_in_the_loss_ledger(*, warm: b
     assert there.visible() == [1, 2, 6]
     assert [(loss.first, loss.next, loss.cause) for loss in there.ledger.read(lane())] == [(5, 6, "quarantined")]
     # Delivered once more, it is known: nothing is noted or stopped again.
-    assert replicate(there.environment(), there.whole()) == Outcome(remote_topic=REMOTE, runs=[], stopped={})
+    assert replicate(there.environment(), there.whole()) == BatchOutcome(remote_topic=REMOTE, runs=[], stopped={})
     assert len(there.ledger.read(lane())) == 1
 
 

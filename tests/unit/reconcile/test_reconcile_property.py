@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorless.jobs.copy_task import Chunk, Range
+from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
 from mirrorless.ports.kafka import Deadline
@@ -26,7 +26,7 @@ from mirrorless.protocol.translate import OffsetMap
 from mirrorless.reconcile.difference import claims_of, runs_of, unclaimed
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.inspect import LaneView, orphans_ahead
-from mirrorless.reconcile.joining import Joining
+from mirrorless.reconcile.joining import BackLaneJoin
 from mirrorless.reconcile.lane_names import ReconciledLane
 from mirrorless.reconcile.orphans import Stretch, stretches_of
 from mirrorless.record import Record
@@ -49,11 +49,11 @@ class MemoryLog:
 
     cluster: MemoryCluster
 
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:  # noqa: ARG002  the port's
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:  # noqa: ARG002  the port's
         """See `LaneLog.bounds`."""
-        return Range(0, stable_offset(self.cluster.topics[topic][partition]))
+        return OffsetRange(0, stable_offset(self.cluster.topics[topic][partition]))
 
-    def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002  the port's
         """See `LaneLog.read`; chunks are small."""
         records = [
             Record(offset, each.timestamp, each.headers, each.key, each.value)
@@ -121,7 +121,7 @@ class Outage:
             OrphanTask(settings=SETTINGS, names=look.names, position=look.position, until=orphans_ahead(look))
         )
         if join:
-            Joining(chains=self.chains, ledger=self.ledger, clock=lambda: T, request="reconcile-1").join(
+            BackLaneJoin(chains=self.chains, ledger=self.ledger, clock=lambda: T, request="reconcile-1").join(
                 lane, look, found, "report"
             )
         return found
@@ -242,8 +242,8 @@ def test_only_holes_that_may_hold_records_are_read() -> None:
     outage.replicate()
     claims = claims_of(runs_of(outage.chains, LANE), markers=True)
     assert claims.holes == ()
-    assert unclaimed(claims, Range(0, 10), since=0) == ((), Range(9, 10))
-    assert claims_of(runs_of(outage.chains, LANE), markers=False).holes == (Range(4, 5),)
+    assert unclaimed(claims, OffsetRange(0, 10), since=0) == ((), OffsetRange(9, 10))
+    assert claims_of(runs_of(outage.chains, LANE), markers=False).holes == (OffsetRange(4, 5),)
 
 
 def test_a_joined_chain_stands_at_the_end_of_what_came_back() -> None:
@@ -273,7 +273,7 @@ def test_what_waits_for_the_flow_after_a_reconcile_is_no_orphan_of_the_next_one(
 
 def test_orphans_are_told_by_what_stands_between_copies() -> None:
     records = [(100, 5), (101, 5), (103, 7), (104, 1), (105, 1), (106, 2)]
-    assert stretches_of(records, [Range(103, 105), Range(106, 107)]) == [
+    assert stretches_of(records, [OffsetRange(103, 105), OffsetRange(106, 107)]) == [
         Stretch(100, 102, 2, 10),
         Stretch(105, 106, 1, 1),
     ]

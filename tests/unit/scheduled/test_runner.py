@@ -10,11 +10,11 @@ import pytest
 
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.runner import Report, Rounds, Task, TaskReport
+from mirrorless.scheduled.runner import RoundReport, Rounds, Task, TaskReport
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 
-Act = Callable[[Report, Deadline], None]
+Act = Callable[[RoundReport, Deadline], None]
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Minute:
     def task(self, name: str, every_seconds: float, act: Act = lambda _report, _deadline: None) -> Task:
         """A task that notes when it was done."""
 
-        def noted(report: Report, deadline: Deadline) -> None:
+        def noted(report: RoundReport, deadline: Deadline) -> None:
             self.done.append((name, self.now))
             act(report, deadline)
 
@@ -86,7 +86,7 @@ def test_a_task_that_is_not_due_yet_waits_for_a_later_run(minute: Minute) -> Non
 
 
 def test_a_task_that_fails_keeps_no_other_from_its_work_and_is_tried_again(minute: Minute) -> None:
-    def fail(_report: Report, _deadline: Deadline) -> None:
+    def fail(_report: RoundReport, _deadline: Deadline) -> None:
         raise Retriable("the target does not answer", where="us-east->eu-west")
 
     reports = minute.run(minute.task("heartbeats", 5, fail), minute.task("checkpoints", 5), window=8)
@@ -98,7 +98,7 @@ def test_a_task_that_fails_keeps_no_other_from_its_work_and_is_tried_again(minut
 
 
 def test_a_defect_of_ours_is_not_hidden_and_the_lease_is_given_back(minute: Minute) -> None:
-    def break_down(_report: Report, _deadline: Deadline) -> None:
+    def break_down(_report: RoundReport, _deadline: Deadline) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -107,7 +107,7 @@ def test_a_defect_of_ours_is_not_hidden_and_the_lease_is_given_back(minute: Minu
 
 
 def test_the_report_stays_for_the_operator(minute: Minute) -> None:
-    def tell(report: Report, _deadline: Deadline) -> None:
+    def tell(report: RoundReport, _deadline: Deadline) -> None:
         report.figures["groups"] = 3
         report.troubles.append("us-east->eu-west orders: the source does not have it")
 
@@ -122,7 +122,7 @@ def test_an_error_leaves_the_time_of_the_last_success(minute: Minute) -> None:
     minute.run(minute.task("configs", 60))
     minute.now += 60_000
 
-    def fail(_report: Report, _deadline: Deadline) -> None:
+    def fail(_report: RoundReport, _deadline: Deadline) -> None:
         raise Retriable("no")
 
     reports = minute.run(minute.task("configs", 60, fail))
@@ -142,7 +142,7 @@ def test_a_second_run_does_nothing_while_the_first_one_is_at_work(minute: Minute
 
 
 def test_a_run_that_was_taken_for_dead_stops(minute: Minute) -> None:
-    def freeze(_report: Report, _deadline: Deadline) -> None:
+    def freeze(_report: RoundReport, _deadline: Deadline) -> None:
         minute.now += 20_000
         assert minute.documents.claim(FLOW, "lease/heartbeat_checkpoint", holder="heir", now=minute.now, until=10**9)
 

@@ -9,7 +9,7 @@ import pytest
 
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, stored
@@ -74,9 +74,9 @@ class Stage:
         """The operator's order."""
         return AclFailover(flow=SETTINGS.name, target=self.target, documents=self.documents)
 
-    def round(self) -> Report:
+    def round(self) -> RoundReport:
         """One round of the schedule."""
-        report = Report()
+        report = RoundReport()
         self.sync.act(report, ten_seconds)
         return report
 

@@ -10,7 +10,7 @@ import pytest
 from lab.esm.api_model import violations
 from lab.esm.mapping_api import settings_of_create, settings_of_update
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.rate_limit import Throttle
+from mirrorless.scheduled.rate_limit import RateLimit
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.mapping_plan import Request, drifted, mapping_request, plan_mappings
@@ -164,7 +164,7 @@ def test_what_the_api_adds_to_the_pollers_is_no_drift() -> None:
 
 def test_calls_go_at_the_apis_pace_after_a_first_second_at_once() -> None:
     slept: list[float] = []
-    throttle = Throttle(per_second=10, clock=lambda: sum(slept), sleep=slept.append)
+    throttle = RateLimit(per_second=10, clock=lambda: sum(slept), sleep=slept.append)
 
     for _ in range(30):
         throttle.wait()

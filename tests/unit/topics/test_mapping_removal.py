@@ -10,7 +10,7 @@ from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.runner import lease
-from mirrorless.topics.mapping_plan import MappingRefused, Outcome, Request, owner_tags
+from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request, owner_tags
 from mirrorless.topics.mapping_removal import GRACE_MS, LONGEST_WAIT_MS, MappingRemoval, Removal
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
@@ -68,15 +68,15 @@ class Account:
                     del self.mappings[uuid]
         return [dict(each) for each in self.mappings.values()]
 
-    def create(self, request: Request, deadline: Deadline) -> Outcome:
+    def create(self, request: Request, deadline: Deadline) -> MappingOutcome:
         """Nobody may."""
         raise AssertionError(request, deadline)
 
-    def update(self, uuid: str, fields: Request, deadline: Deadline) -> Outcome:
+    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:
         """Nobody may."""
         raise AssertionError(uuid, fields, deadline)
 
-    def delete(self, uuid: str, deadline: Deadline) -> Outcome:  # noqa: ARG002 -- the port's
+    def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's
         """See `Mappings.delete`."""
         if uuid == self.refused:
             raise MappingRefused("no")

@@ -13,11 +13,11 @@ from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.groups import GroupIsActive, GroupState, OffsetAndMetadata
 from mirrorless.ports.kafka import Deadline, TopicPartition
-from mirrorless.scheduled.runner import Report
+from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.discovery import discover
-from mirrorless.topics.mapping_plan import MappingRefused, Outcome, Request
+from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
 from mirrorless.topics.mapping_sync import MappingSync
 from mirrorless.topics.topic_state import SeenTopic
 from tests.support.documents import MemoryDocuments
@@ -59,7 +59,7 @@ class MemoryMappings:
         tags: dict[str, str] = self.mappings[arn]["Tags"]
         return tags
 
-    def create(self, request: Request, deadline: Deadline) -> Outcome:  # noqa: ARG002 -- the port's
+    def create(self, request: Request, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's
         """See `Mappings.create`."""
         (topic,) = request["Topics"]
         if topic == self.refused:
@@ -69,14 +69,14 @@ class MemoryMappings:
         self.mappings[topic] = request
         return "done"
 
-    def update(self, uuid: str, fields: Request, deadline: Deadline) -> Outcome:  # noqa: ARG002 -- the port's
+    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's
         """See `Mappings.update`."""
         self.updates += 1
         if self.keeps_updates:
             self.mappings[uuid] |= fields
         return "done"
 
-    def delete(self, uuid: str, deadline: Deadline) -> Outcome:  # noqa: ARG002 -- the port's
+    def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's
         """See `Mappings.delete`."""
         del self.mappings[uuid]
         return "done"
@@ -122,9 +122,9 @@ class Stage:
     settings: ControlSettings = SETTINGS
     seconds: float = 60.0
 
-    def round(self, *topics: SeenTopic) -> Report:
+    def round(self, *topics: SeenTopic) -> RoundReport:
         """One round, with what earlier rounds have written."""
-        report = Report()
+        report = RoundReport()
         written = (msgspec.json.decode(text, type=SeenTopic) for text in self.documents.read(FLOW, "topic/").values())
         seen = {topic.topic: topic for topic in topics} | {topic.topic: topic for topic in written}
         sync = MappingSync(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from mirrorless.lane import FlowName
 from mirrorless.lane_state import NEW_LANE, Head
 from mirrorless.topics.topic_state import (
-    Beginning,
+    FlowStart,
     Memory,
     Recreated,
     SeenTopic,
@@ -125,7 +125,7 @@ def test_what_is_written_is_read_back_and_only_what_changed_is_written() -> None
 
     memory = Memory.of(documents)
 
-    assert memory == Memory(beginning=Beginning(at=1, topics=("orders",)), topics=topics, ends=ends)
+    assert memory == Memory(beginning=FlowStart(at=1, topics=("orders",)), topics=topics, ends=ends)
     assert memory.news(topics, ends) == {}
     assert list(memory.news(topics, ends | {"t0000": [9, 9]})) == ["topic-ends/0"]
     assert Memory.of(documents | memory.news({}, {"t0000": [0, 0]})).ends == {"t0000": [0, 0]}

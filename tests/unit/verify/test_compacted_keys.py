@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorless.verify.compacted_keys import Answer, Expiry, Latest, judge_key, take_key
+from mirrorless.verify.compacted_keys import Expiry, KeyVerdict, Latest, judge_key, take_key
 from mirrorless.verify.findings import LaneVerdict
 
 Log = list[tuple[int, int, bytes | None]]
@@ -101,6 +101,6 @@ LIVE, DELETED = Latest(1, b"1", tombstone=False), Latest(2, b"2", tombstone=True
     ],
 )
 def test_what_one_side_has_removed_by_itself_is_not_called_missing(
-    source: Latest | None, target: Latest | None, expiry: Expiry, answer: Answer
+    source: Latest | None, target: Latest | None, expiry: Expiry, answer: KeyVerdict
 ) -> None:
     assert judge_key(source, target, expiry) == answer

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mirrorless.verify.comparison import Seen, compare, content
+from mirrorless.verify.comparison import RecordAt, compare, content
 
 Counts = tuple[int, int, int, int]
 CLEAN: Counts = (0, 0, 0, 0)
@@ -17,8 +17,8 @@ unique = st.lists(contents, min_size=2, max_size=30, unique=True)
 repeating = st.lists(st.integers(0, 3).map(lambda number: b"%d" % number), min_size=2, max_size=30)
 
 
-def seen(values: Sequence[bytes], start: int = 0) -> list[Seen]:
-    return [Seen(start + i, value) for i, value in enumerate(values)]
+def seen(values: Sequence[bytes], start: int = 0) -> list[RecordAt]:
+    return [RecordAt(start + i, value) for i, value in enumerate(values)]
 
 
 def found(source: Sequence[bytes], target: Sequence[bytes]) -> Counts:

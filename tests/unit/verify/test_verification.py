@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Bound
 from mirrorless.losses import Loss
 from mirrorless.record import Record
@@ -87,7 +87,7 @@ def test_a_record_that_stands_twice_is_duplicated_wherever_the_second_stands(
     verdict = lane.verify(against_source=against_source)
 
     assert found(verdict) == only("duplicated")
-    assert verdict.findings[0].downstream == Range(again, again + 1)
+    assert verdict.findings[0].downstream == OffsetRange(again, again + 1)
     assert verdict.findings[0].what.endswith(f"downstream offset {at}")
     assert verdict.counts.proved == verdict.counts.records
 
@@ -156,7 +156,7 @@ def test_a_record_with_one_changed_part_is_different(
 
     assert found(verdict) == only("different")
     (finding,) = verdict.findings
-    assert finding.downstream == Range(at, at + 1)
+    assert finding.downstream == OffsetRange(at, at + 1)
     assert finding.upstream is not None
     assert lane.source.records[finding.upstream.first].value == original.value
     expected = {
@@ -204,7 +204,7 @@ def test_without_the_source_a_missing_record_is_still_counted_and_its_place_know
     verdict = lane.verify()
 
     assert found(verdict) == only("missing")
-    assert verdict.findings[0].upstream == Range(6, 7)
+    assert verdict.findings[0].upstream == OffsetRange(6, 7)
     assert verdict.counts.not_provable == 3  # the others of its run
     assert verdict.counts.proved == 8
 
@@ -218,7 +218,7 @@ def test_without_the_source_a_changed_record_is_told_by_its_run_and_by_what_the_
 
     assert found(verdict) == only("different")
     (finding,) = verdict.findings
-    assert (finding.upstream, finding.downstream) == (Range(5, 9), Range(5, 9))
+    assert (finding.upstream, finding.downstream) == (OffsetRange(5, 9), OffsetRange(5, 9))
     assert "1 timestamps are outside of the run's, the first at downstream offset 8" in finding.what
     assert "its last record is another one" in finding.what
 
@@ -291,7 +291,7 @@ def test_what_was_lost_at_the_end_of_the_target_is_missing(*, silent: bool) -> N
 
     assert found(verdict) == only("missing", 6)
     upstream = [finding.upstream for finding in verdict.findings]
-    assert upstream == [Range(7, 9), Range(10, 14)]
+    assert upstream == [OffsetRange(7, 9), OffsetRange(10, 14)]
     assert "ends at 7, and the map has records up to 13" in verdict.notes[0]
 
 
@@ -343,7 +343,7 @@ def test_what_no_run_covers_on_the_source_is_missing_unless_the_ledger_knows_it(
 
     assert found(verdict) == only("missing", 2)  # 4 and 8; 0 and 1 lie before the lane
     assert verdict.counts.known_losses == 2
-    assert [finding.upstream for finding in verdict.findings] == [Range(4, 5), Range(8, 9)]
+    assert [finding.upstream for finding in verdict.findings] == [OffsetRange(4, 5), OffsetRange(8, 9)]
 
 
 def test_a_source_that_changed_after_it_was_copied_is_told_only_where_it_is_compared() -> None:
@@ -354,7 +354,7 @@ def test_a_source_that_changed_after_it_was_copied_is_told_only_where_it_is_comp
     verdict = lane.verify(against_source=True)
 
     assert found(verdict) == only("different")
-    assert verdict.findings[0].upstream == Range(6, 7)
+    assert verdict.findings[0].upstream == OffsetRange(6, 7)
     assert "the source has other records now" in verdict.notes[0]
 
 
@@ -441,7 +441,7 @@ def test_records_behind_the_map_are_read_in_pieces_and_told_as_one_row(monkeypat
     verdict = lane.verify()
 
     assert found(verdict) == only("different", 50)
-    assert [finding.downstream for finding in verdict.findings] == [Range(15, 65)]
+    assert [finding.downstream for finding in verdict.findings] == [OffsetRange(15, 65)]
     assert "more is wrong than can be kept" in verdict.notes[0]
     assert verdict.counts.proved == 12
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from mirrorless.jobs.copy_task import Range
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.record import Record
 from mirrorless.reports.page import render
 from mirrorless.verify.difference import differs
@@ -37,7 +37,7 @@ def missing(first: int, following: int) -> Finding:
     return Finding(
         kind="missing",
         generation=0,
-        upstream=Range(first, following),
+        upstream=OffsetRange(first, following),
         downstream=None,
         records=following - first,
         what="gone",

@@ -21,8 +21,8 @@ from mirrorless.adapters.archive.files import ArchiveFile, ArchiveFiles, open_ar
 from mirrorless.adapters.archive.records import CONTENT, check_schema, records_of
 from mirrorless.adapters.aws.s3 import CONNECTIONS
 from mirrorless.errors import ArchiveBroken, Retriable
-from mirrorless.jobs.archive import Piece, in_chunks, merged
-from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
+from mirrorless.jobs.archive import ArchivePiece, in_chunks, merged
+from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
 from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 
@@ -37,7 +37,7 @@ class ParquetArchive:
         self._files = files
         self._listed: dict[str, ArchiveFile] | None = None
         self._footers: dict[str, Any] = {}
-        self._pieces: dict[tuple[str, int], list[Piece]] = {}
+        self._pieces: dict[tuple[str, int], list[ArchivePiece]] = {}
 
     @property
     def place(self) -> str:
@@ -66,14 +66,14 @@ class ParquetArchive:
             topics.setdefault(topic, []).append(partition)
         return {topic: tuple(partitions) for topic, partitions in topics.items()}
 
-    def bounds(self, topic: str, partition: int, deadline: Deadline | None = None) -> Range:  # noqa: ARG002 -- the port's
+    def bounds(self, topic: str, partition: int, deadline: Deadline | None = None) -> OffsetRange:  # noqa: ARG002 -- the port's
         """See `LaneLog.bounds`: from the least offset to behind the greatest; [0, 0) where there is none."""
         pieces = self.pieces(topic, partition)
         if not pieces:
-            return Range(0, 0)
-        return Range(min(piece.first for piece in pieces), max(piece.last for piece in pieces) + 1)
+            return OffsetRange(0, 0)
+        return OffsetRange(min(piece.first for piece in pieces), max(piece.last for piece in pieces) + 1)
 
-    def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002 -- the port's
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002 -- the port's
         """See `LaneLog.read`. A hole is passed over: whether it may be is asked before anything is copied."""
         if wanted.first >= wanted.next:
             return iter(())
@@ -96,7 +96,7 @@ class ParquetArchive:
 
     # Pieces
 
-    def pieces(self, topic: str, partition: int) -> list[Piece]:
+    def pieces(self, topic: str, partition: int) -> list[ArchivePiece]:
         """What the archive has of a lane, in no order."""
         lane = (topic, partition)
         if lane not in self._pieces:
@@ -114,17 +114,17 @@ class ParquetArchive:
             ]
         return self._pieces[lane]
 
-    def inside(self, topic: str, partition: int, wanted: Range) -> list[Piece]:
+    def inside(self, topic: str, partition: int, wanted: OffsetRange) -> list[ArchivePiece]:
         """The pieces that reach into a range."""
         return [
             each for each in self.pieces(topic, partition) if each.first < wanted.next and each.last >= wanted.first
         ]
 
-    def rows(self, piece: Piece, topic: str, partition: int, columns: Iterable[str]) -> Any:
+    def rows(self, piece: ArchivePiece, topic: str, partition: int, columns: Iterable[str]) -> Any:
         """The lane's rows of a piece, `offset` and these columns, as they stand."""
         return self._of_lane(self._file(piece), piece.group, topic, partition, columns)
 
-    def footprint(self, piece: Piece) -> tuple[int, set[str]]:
+    def footprint(self, piece: ArchivePiece) -> tuple[int, set[str]]:
         """Bytes of a piece's keys, values and headers before compression, and the clusters that it names."""
         group = self._footer(self._file(piece)).row_group(piece.group)
         size, clusters = 0, set()
@@ -137,7 +137,7 @@ class ParquetArchive:
                 clusters |= {str(column.statistics.min), str(column.statistics.max)}
         return size * piece.rows // max(1, group.num_rows), clusters
 
-    def _piece(self, file: ArchiveFile, group: int, topic: str, partition: int) -> Piece | None:
+    def _piece(self, file: ArchiveFile, group: int, topic: str, partition: int) -> ArchivePiece | None:
         footer = self._footer(file).row_group(group)
         first = last = None
         rows, pure = footer.num_rows, True
@@ -158,11 +158,11 @@ class ParquetArchive:
                 return None
             rows, least_and_greatest = len(offsets), pc.min_max(offsets).as_py()
             first, last = least_and_greatest["min"], least_and_greatest["max"]
-        return Piece(file=file.name, group=group, first=first, last=last, rows=rows)
+        return ArchivePiece(file=file.name, group=group, first=first, last=last, rows=rows)
 
     # Records
 
-    def _records(self, piece: Piece, topic: str, partition: int, wanted: Range) -> Iterator[list[Record]]:
+    def _records(self, piece: ArchivePiece, topic: str, partition: int, wanted: OffsetRange) -> Iterator[list[Record]]:
         """A piece's records of a range in order of offset: as the file streams them, or sorted where it is not."""
         file = self._file(piece)
         where = f"{self.place}/{file.name}"
@@ -177,7 +177,7 @@ class ParquetArchive:
             if batch.num_rows:
                 yield records_of(batch, where)
 
-    def _stream(self, file: ArchiveFile, group: int, topic: str, partition: int, wanted: Range) -> Iterator[Any]:
+    def _stream(self, file: ArchiveFile, group: int, topic: str, partition: int, wanted: OffsetRange) -> Iterator[Any]:
         columns = self._columns(file, ("timestamp_ms", *CONTENT))
         meta = self._footer(file).row_group(group)
         at_once = max(1, min(CHUNK_RECORDS, CHUNK_BYTES * meta.num_rows // max(1, meta.total_byte_size)))
@@ -197,7 +197,7 @@ class ParquetArchive:
             self._listed = {file.name: file for file in self._files.list()}
         return self._listed
 
-    def _file(self, piece: Piece) -> ArchiveFile:
+    def _file(self, piece: ArchivePiece) -> ArchiveFile:
         return self._by_name()[piece.file]
 
     def _with_footers(self, files: Iterable[ArchiveFile]) -> list[ArchiveFile]:
@@ -282,7 +282,7 @@ def open_archive(place: str) -> ParquetArchive:
     return ParquetArchive(open_archive_files(place))
 
 
-def _inside(table: Any, wanted: Range) -> Any:
+def _inside(table: Any, wanted: OffsetRange) -> Any:
     """The rows of a range."""
     offsets = table["offset"]
     if not table.num_rows:

@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.jobs.request import Kind
+from mirrorless.jobs.request import JobKind
 from mirrorless.jobs.submission import ONCE, Submission, decode_submission, parameter_name
 from mirrorless.lane import FlowName
 
@@ -67,7 +67,7 @@ class EmrServerless:
         prefix = f"{submission.prefix}jobs/{run_id}"
         return S3JobFiles(submission.bucket, prefix, kms_key_arn=submission.kms_key_arn, client=self._s3)
 
-    def start(self, run_id: str, kind: Kind, *, flow: str, most_executors: int | None) -> str:
+    def start(self, run_id: str, kind: JobKind, *, flow: str, most_executors: int | None) -> str:
         """Start a run whose request is in its folder, and return the service's id of it. Asked twice, it is one run."""
         submission = self.submission
         confs = {**submission.confs, f"spark.emr-serverless.driverEnv.{ONCE}": "true"}

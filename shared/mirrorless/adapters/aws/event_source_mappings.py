@@ -15,8 +15,8 @@ from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.rate_limit import Throttle
-from mirrorless.topics.mapping_plan import MappingRefused, Outcome, Request
+from mirrorless.scheduled.rate_limit import RateLimit
+from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
 
 CALLS_PER_SECOND: Final = 10.0
 
@@ -47,7 +47,7 @@ class LambdaMappings:
     Without a function's name it lists those of the whole account and region: a mapping outlives its function.
     """
 
-    def __init__(self, client: Any, function_name: str, throttle: Throttle) -> None:
+    def __init__(self, client: Any, function_name: str, throttle: RateLimit) -> None:
         self._client = client
         self._function = function_name
         self._throttle = throttle
@@ -63,17 +63,17 @@ class LambdaMappings:
                 return found
             page["Marker"] = answer["NextMarker"]
 
-    def create(self, request: Request, deadline: Deadline) -> Outcome:
+    def create(self, request: Request, deadline: Deadline) -> MappingOutcome:
         """See `Mappings.create`."""
         call = self._client.create_event_source_mapping
         return self._change("create a mapping", call, {"FunctionName": self._function, **request}, deadline)
 
-    def update(self, uuid: str, fields: Request, deadline: Deadline) -> Outcome:
+    def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:
         """See `Mappings.update`."""
         call = self._client.update_event_source_mapping
         return self._change(f"update mapping {uuid}", call, {"UUID": uuid, **fields}, deadline)
 
-    def delete(self, uuid: str, deadline: Deadline) -> Outcome:
+    def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:
         """See `Mappings.delete`."""
         return self._change(
             f"delete mapping {uuid}", self._client.delete_event_source_mapping, {"UUID": uuid}, deadline
@@ -90,7 +90,7 @@ class LambdaMappings:
             raise MappingRefused(f"Lambda refused to {what}: {exc.what}", where=self._function) from exc
         return dict(answer.get("Tags", {}))
 
-    def _change(self, what: str, call: Callable[..., Any], request: Request, deadline: Deadline) -> Outcome:
+    def _change(self, what: str, call: Callable[..., Any], request: Request, deadline: Deadline) -> MappingOutcome:
         try:
             self._call(what, call, request, deadline)
         except _CodedError as exc:

@@ -11,12 +11,12 @@ from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import Ama
 
 from mirrorless.lane import FlowName
 from mirrorless.protocol.event import Batch
-from mirrorless.protocol.replicate import Outcome
+from mirrorless.protocol.replicate import BatchOutcome
 
 NAMESPACE = "Mirrorless"
 
 
-def emit(flow: FlowName, batch: Batch, outcome: Outcome, *, received_at: int, now: int) -> None:
+def emit(flow: FlowName, batch: Batch, outcome: BatchOutcome, *, received_at: int, now: int) -> None:
     """Print one line of metrics for a batch.
 
     Args:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from mirrorless.adapters.kafka.client import client_config, seconds_left, translated
-from mirrorless.adapters.kafka.records import Ends, KafkaRecords
+from mirrorless.adapters.kafka.records import KafkaRecords, LogEnds
 from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, Range
+from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
 from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
@@ -55,16 +55,16 @@ class KafkaLaneLog:
         self._ends = KafkaRecords(cluster, flow=flow, client_role="job-admin")
         self._consumer: Consumer | None = None
 
-    def bounds(self, topic: str, partition: int, deadline: Deadline) -> Range:
+    def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
         """See `LaneLog.bounds`."""
         start, stable, _ = self._told(topic, partition, deadline)
-        return Range(start, stable)
+        return OffsetRange(start, stable)
 
     def end(self, topic: str, partition: int, deadline: Deadline) -> int:
         """See `mirrorless.verify.task.TargetLog.end`."""
         return self._told(topic, partition, deadline)[2]
 
-    def _told(self, topic: str, partition: int, deadline: Deadline) -> Ends:
+    def _told(self, topic: str, partition: int, deadline: Deadline) -> LogEnds:
         found = self._ends.ends([(topic, partition)], deadline).get((topic, partition))
         if found is None:
             raise Retriable(
@@ -74,7 +74,7 @@ class KafkaLaneLog:
             )
         return found
 
-    def read(self, topic: str, partition: int, wanted: Range, deadline: Deadline) -> Iterator[Chunk]:
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:
         """See `LaneLog.read`. The deadline is for each chunk anew, as far as a silent cluster is concerned."""
         if wanted.first >= wanted.next:
             return
@@ -85,7 +85,7 @@ class KafkaLaneLog:
             consumer.assign([TopicPartition(topic, partition, wanted.first)])
             at = wanted.first
             while at < wanted.next:
-                records, at = self._chunk(consumer, (topic, partition), Range(at, wanted.next), deadline)
+                records, at = self._chunk(consumer, (topic, partition), OffsetRange(at, wanted.next), deadline)
                 try:
                     yield Chunk(records, at)
                 except GeneratorExit:  # the reader has seen enough
@@ -98,7 +98,7 @@ class KafkaLaneLog:
             return Consumer(self._config)
 
     def _chunk(
-        self, consumer: Consumer, place: tuple[str, int], wanted: Range, deadline: Deadline
+        self, consumer: Consumer, place: tuple[str, int], wanted: OffsetRange, deadline: Deadline
     ) -> tuple[list[Record], int]:
         """The next records of the range, and the upstream offset below which everything was read."""
         records: list[Record] = []
@@ -130,7 +130,9 @@ class KafkaLaneLog:
                 room = max(1, min(AT_ONCE, (CHUNK_BYTES - size) * len(records) // max(1, size)))
         return records, at
 
-    def _with_events(self, messages: list[Message], place: tuple[str, int], wanted: Range) -> tuple[list[Record], int]:
+    def _with_events(
+        self, messages: list[Message], place: tuple[str, int], wanted: OffsetRange
+    ) -> tuple[list[Record], int]:
         """The same where ends and errors stand among the records."""
         records: list[Record] = []
         at = wanted.first

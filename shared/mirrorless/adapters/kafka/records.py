@@ -25,7 +25,7 @@ from mirrorless.settings import ClusterSettings
 InternalRecord = tuple[str, bytes, bytes | None, int]
 """Topic, key, value (None removes the key), and timestamp in ms since the epoch."""
 
-Ends = tuple[int, int, int]
+LogEnds = tuple[int, int, int]
 """Log start offset, last stable offset (where a read_committed reader's view ends), high watermark."""
 
 PROBE_AFTER_SECONDS: Final = 300
@@ -53,7 +53,7 @@ _WANTED: Final = (
     (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),  # type: ignore[no-untyped-call]  # theirs
     (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]  # theirs
 )
-"""What the members of `Ends` are called in a ListOffsets request."""
+"""What the members of `LogEnds` are called in a ListOffsets request."""
 
 
 class KafkaRecords:
@@ -172,7 +172,7 @@ class KafkaRecords:
 
     # Ends
 
-    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, Ends]:
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:
         """How far each partition's log reaches; one that does not exist, or is without a leader now, is left out.
 
         Raises:
@@ -185,7 +185,7 @@ class KafkaRecords:
 
     def _ends(
         self, places: Iterable[TopicPartition], deadline: Deadline
-    ) -> tuple[dict[TopicPartition, Ends], list[KafkaError]]:
+    ) -> tuple[dict[TopicPartition, LogEnds], list[KafkaError]]:
         """The ends of places that were told, and why others, that may exist, were not."""
         wanted = list(dict.fromkeys(places))
         answers, failures = self._admin.ask_each(

@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from mirrorless.adapters.kafka.admin import LASTING, Ask, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated
 from mirrorless.errors import Retriable
-from mirrorless.lanes.gaps import Cleanup, Look, Range, cleanup_of, event_bytes
+from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of, event_bytes
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
@@ -94,7 +94,7 @@ class KafkaSourceLog:
         return answers.items()
 
     def look(
-        self, ranges: Mapping[TopicPartition, Sequence[Range]], *, committed: bool, deadline: Deadline
+        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> dict[TopicPartition, Look]:
         """See `SourceLog.look`."""
         readings = {place: _Reading(asked=asked, through=joined(asked)) for place, asked in ranges.items() if asked}
@@ -121,9 +121,9 @@ class KafkaSourceLog:
         return {place: reading.seen() for place, reading in readings.items()}
 
 
-def joined(ranges: Iterable[Range], near: int = NEAR) -> list[Range]:
+def joined(ranges: Iterable[GapRange], near: int = NEAR) -> list[GapRange]:
     """Ranges, growing, of which those that are near each other have become one."""
-    wide: list[Range] = []
+    wide: list[GapRange] = []
     for first, following in ranges:
         if wide and first - wide[-1][1] <= near:
             first = wide.pop()[0]  # noqa: PLW2901 -- the wider range takes its place
@@ -148,8 +148,8 @@ class _Bound:
 class _Reading:
     """How far one partition has been read."""
 
-    asked: Sequence[Range]
-    through: list[Range]
+    asked: Sequence[GapRange]
+    through: list[GapRange]
     """Still to be read; the first one is being read."""
     until: int = -1
     visible: dict[int, int] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_conf
 from mirrorless.adapters.kafka.delivery_reports import Watch
 from mirrorless.adapters.kafka.writer import KafkaWriter
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, Sight
+from mirrorless.ports.kafka import Deadline, LookResult
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
 
@@ -83,7 +83,7 @@ class KafkaTarget:
 
     # The witness
 
-    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | Sight:
+    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | LookResult:
         """See `Target.look`."""
         at = TopicPartition(topic, partition, downstream_offset)
         try:
@@ -120,7 +120,7 @@ class KafkaTarget:
             bounds.append(answer(futures[at], deadline).offset)
         return bounds[0], bounds[1]
 
-    def _read(self, at: TopicPartition, deadline: Deadline) -> Record | Sight:
+    def _read(self, at: TopicPartition, deadline: Deadline) -> Record | LookResult:
         consumer = Consumer(
             self._client_config("look")
             | {
