@@ -18,7 +18,7 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-failover lab translate test check lint types imports unit integration sample soak bench backfill-live bench-parts docs lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo demo-failover lab translate test check lint types imports unit integration sample soak bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +50,7 @@ imports: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/pytest -q tests/unit tests/contract tests/infra
+	$(BIN)/pytest -q tests/unit tests/contract tests/infra tests/frozen
 
 integration: $(READY) ## tests on real Kafka, DynamoDB Local and the Lambda runtime client (KAFKA=3.9.1 for another version)
 	$(BIN)/pytest -q tests/integration
@@ -96,6 +96,9 @@ deploy: $(READY) ## deploy CONFIG=replication.yaml in order, asking before right
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.config
 	@$(BIN)/python -m infra.cost
+
+frozen: $(READY) ## write what users see into golden files anew, see tests/frozen; PART=help for one part
+	@$(BIN)/python -m tests.frozen $(PART)
 
 lock: $(READY) ## resolve all pinned versions anew
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header \
