@@ -18,5 +18,5 @@ Not covered, and why:
   as the dry runs of `verify` and `reconcile`, which are frozen;
 - figures of a benchmark's measurements: only a running benchmark names them. The structure around them is frozen;
 - what the other benchmarks print, and the pages (`report.html`): nothing reads them by program;
-- help of `infra.rights.operator` and of benchmarks without `prog`: Python 3.14 names the program differently there.
+- help of `infra.iam.operator` and of benchmarks without `prog`: Python 3.14 names the program differently there.
 """

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from infra import bundle, locked, spark_archive
-from infra.locked import Platform
+from infra.packaging import bundle, spark_archive, wheels
+from infra.packaging.wheels import Platform
 
 PLATFORM: Platform = "manylinux arm64"
 
@@ -33,7 +33,7 @@ def texts() -> dict[str, str]:
 
 
 def _below(folder: Path) -> Iterator[str]:
-    return (path.relative_to(folder).as_posix() for path in locked.files(folder))
+    return (path.relative_to(folder).as_posix() for path in wheels.files(folder))
 
 
 def _contents(names: Iterable[str], *, own: str = "") -> str:

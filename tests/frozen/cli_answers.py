@@ -10,10 +10,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cli.job_emr import _more
-from cli.job_plan import Plan
+from cli.jobs.emr import _more
+from cli.jobs.plan import Plan
 from cli.main import main
-from mirrorless.adapters.emr_serverless import JobRunThere
+from mirrorless.adapters.aws.emr_serverless import JobRunThere
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.jobs.submission import Submission
 from tests.frozen.key_tree import tree

@@ -14,13 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from mirrorless.adapters.jobs import backfill, verify
-from mirrorless.adapters.jobs.driver import JobRun, Outcome, drive
-from mirrorless.adapters.jobs.reconcile_report import LaneUnderWay, told
-from mirrorless.adapters.kafka_gap import KafkaSourceLog
-from mirrorless.adapters.kafka_offsets import KafkaOffsets
+from mirrorless.adapters.kafka.offsets import KafkaOffsets
+from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.backfill.plan import BackfillPlan
-from mirrorless.jobs.copying import CopyResult
+from mirrorless.jobs.copy_task import CopyResult
 from mirrorless.jobs.files import PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.jobs.request import (
@@ -39,8 +36,11 @@ from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.reports.report import Report
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.verify.findings import LaneVerdict
-from tests.chains import MemoryChains
+from spark import backfill, verify
+from spark.driver import JobOutcome, JobRun, drive
+from spark.reconcile_summary import LaneUnderWay, told
 from tests.frozen.key_tree import tree
+from tests.support.chains import MemoryChains
 
 FLOW = FlowName("us-east", "eu-west")
 PLAN = BackfillPlan(
@@ -86,7 +86,7 @@ def reconciled() -> Any:
     """The report of a reconcile."""
     look = LaneLook(topic="orders", partition=0, remote_topic="us-east.orders")
 
-    def job(run: JobRun) -> Outcome:
+    def job(run: JobRun) -> JobOutcome:
         lanes = [LaneUnderWay(look, look.names.of(FLOW), "replay")]
         return told(run, lanes, [], chains=MemoryChains(), local=[], troubles=[])
 
@@ -114,7 +114,7 @@ def _backfill() -> Any:
         return _report(backfill.backfill, BackfillOptions())
 
 
-def _report(job: Callable[[JobRun], Outcome], options: Options) -> Any:
+def _report(job: Callable[[JobRun], JobOutcome], options: Options) -> Any:
     """What the driver of a job leaves in its run's folder."""
     settings = FlowSettings(
         flow=str(FLOW),

@@ -16,16 +16,16 @@ from typing import Any, cast
 
 import pytest
 
-import lab.failover_drill
+import lab.drills.failover_drill
 from infra.guard import diff_guard
 from lab.__main__ import main
-from lab.audit import Row, TopicAudit
+from lab.audit.audit import PartitionAudit, TopicAudit
+from lab.audit.failover import TopicFindings
 from lab.cloud import Lab
-from lab.demo import Demonstration
-from lab.failover_audit import TopicFindings
-from lab.failover_drill import Drill
-from lab.group_move import GroupFindings
-from lab.soak import RunResult, Soak
+from lab.drills.demo import Demonstration
+from lab.drills.failover_drill import Drill
+from lab.drills.group_move import GroupFindings
+from lab.drills.soak import RunResult, Soak
 from lab.state import describe
 from mirrorless.settings import Tables
 from tests.benchmarks.beside_mm2.ratios import conclude
@@ -51,7 +51,7 @@ def texts() -> dict[str, str]:
 
 
 def _demo() -> Any:
-    row = Row(flow=FLOW, topic="orders", partition=0, source=1, target=1, **NONE)
+    row = PartitionAudit(flow=FLOW, topic="orders", partition=0, source=1, target=1, **NONE)
     group = GroupFindings(records=1, reread=0, skipped=0, strays=0, read_on={"us-east": 1, "eu-west": 0})
 
     def replace(patch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def _failover() -> Any:
         return drill._account(group, {"orders": {}, "payments": {}}, found)
 
     def replace(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(lab.failover_drill, "audit_failover", lambda *_: topic)
+        patch.setattr(lab.drills.failover_drill, "audit_failover", lambda *_: topic)
         patch.setattr(Drill, "_chains", lambda _: None)
         patch.setattr(Drill, "run", account)
 

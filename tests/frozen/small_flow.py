@@ -11,29 +11,29 @@ from typing import Any
 import msgspec
 import pytest
 
-import cli.job_local
-import mirrorless.adapters.lane_index
-from cli.deployment import Deployment, Stores
-from mirrorless.adapters.chains import DynamoDbChains
-from mirrorless.adapters.kafka_acls import KafkaAcls
-from mirrorless.adapters.kafka_groups import KafkaGroups
-from mirrorless.adapters.kafka_offsets import Extent, KafkaOffsets
-from mirrorless.adapters.kafka_topics import KafkaTopics
-from mirrorless.chain import LaneState, Lease, Stop
+import cli.jobs.local
+import mirrorless.adapters.dynamodb.lane_index
+from cli.deployment import DeployedFlows, Stores
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.kafka.acls import KafkaAcls
+from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
+from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
-from mirrorless.groups.ports import Committed
 from mirrorless.jobs.progress import LaneProgress, add_up
 from mirrorless.lane import FlowName, Lane
-from mirrorless.ledger import GapSummary, Loss
-from mirrorless.scheduled.rounds import TaskReport
+from mirrorless.lane_state import LaneState, Lease, Stop
+from mirrorless.losses import GapSummary, Loss
+from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.topics import ConfigEntry
+from mirrorless.scheduled.runner import TaskReport
 from mirrorless.settings import Tables
 from mirrorless.topics.acl_sync import AclDocument
 from mirrorless.topics.acls import Acl
-from mirrorless.topics.remote_topic import ConfigEntry
-from mirrorless.topics.topic_watch import SeenTopic
-from tests.chains import MemoryChains, MemoryLaneStates, MemoryLossLedger, run
-from tests.documents import MemoryDocuments
+from mirrorless.topics.topic_state import SeenTopic
+from tests.support.chains import MemoryChains, MemoryLaneStates, MemoryLossLedger, run
+from tests.support.documents import MemoryDocuments
 
 FLOW = FlowName("us-east", "eu-west")
 LATER = 4_000_000_000_000
@@ -87,10 +87,10 @@ def small_flow(folder: Path) -> Iterator[None]:
         patch.chdir(folder)
         (folder / "replication.yaml").write_text(CONFIGURATION)
         (folder / "lab.json").write_text(json.dumps(STATE))
-        patch.setattr(Deployment, "stores", lambda *_: stores)
+        patch.setattr(DeployedFlows, "stores", lambda *_: stores)
         patch.setattr(DynamoDbChains, "heads", lambda _, lanes: stores.chains.heads(lanes))
         lanes = [Lane(FLOW, "orders", 0)]
-        patch.setattr(mirrorless.adapters.lane_index, "lanes_in", lambda *_: lanes)
+        patch.setattr(mirrorless.adapters.dynamodb.lane_index, "lanes_in", lambda *_: lanes)
         _answer(patch)
         _end_jobs_at_once(patch, folder)
         yield
@@ -175,7 +175,7 @@ def _answer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KafkaTopics, "partitions", lambda *_: counts)
     patch.setattr(KafkaTopics, "configs", lambda _, names, __: ({name: _configs(name) for name in names}, {}))
     patch.setattr(KafkaGroups, "names", lambda *_: ["shop", "console"])
-    there = {"shop": {("us-east.orders", 0): Committed(offset=106, metadata="")}}
+    there = {"shop": {("us-east.orders", 0): OffsetAndMetadata(offset=106, metadata="")}}
     patch.setattr(KafkaGroups, "committed", lambda *_: there)
     patch.setattr(KafkaAcls, "read", acls)
     patch.setattr(KafkaAcls, "create", lambda _, wanted, __: dict.fromkeys(sorted(wanted)[1:], "refused"))
@@ -189,7 +189,7 @@ def _configs(topic: str) -> list[ConfigEntry]:
 
 def _end_jobs_at_once(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Put a driver that has nothing to do in the place of each job's own."""
-    patch.setattr(cli.job_local, "SCRIPTS", folder)
+    patch.setattr(cli.jobs.local, "SCRIPTS", folder)
     for kind in ("backfill", "verify", "reconcile"):
         (folder / f"{kind}.py").write_text(DRIVER)
     lane = LaneProgress(lane="us-east->eu-west orders-0", done=1, total=2, position=1, at=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.assembly import EXAMPLES, Assembly, assemble
+from tests.support.assembly import EXAMPLES, Assembly, assemble
 
 _ASSET = re.compile(r"\b[0-9a-f]{64}\b")
 _VERSION = re.compile(r"(?<=CurrentVersion[0-9A-F]{8})[0-9a-f]{32}\b")

@@ -41,7 +41,7 @@ def floors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("file", "package"),
     [
-        ("shared/mirrorless/plan.py", "mirrorless"),
+        ("shared/mirrorless/protocol/plan.py", "mirrorless"),
         ("shared/mirrorless/lab/plan.py", "mirrorless"),
         (f"{coverage.REPOSITORY}/shared/mirrorless/protocol/plan.py", "mirrorless"),
         ("cli/main.py", "cli"),

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.assembly import EXAMPLES, Assembly
 from tests.frozen.golden import difference, written
 from tests.frozen.templates import name_of, text_of
+from tests.support.assembly import EXAMPLES, Assembly
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
