@@ -1,49 +1,31 @@
-"""Is every action that our code needs in the role that needs it, and none that it does not need?
+"""Every role has the actions that its part was recorded to need, and no others.
 
-What is needed is derived from the code, what is granted is read from the synthesized templates. `kafka-cluster` actions
-are no calls of boto3 and are tested in test_kafka_rights; those of jobs on their bucket and log in test_spark.
+What is needed stands in the recording of calls (`tests/support/aws_recorder.py`), what is granted is read from the
+synthesized templates. `kafka-cluster` actions are no calls of boto3 and are tested in test_kafka_rights; those of jobs
+on their bucket and log in test_spark.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, get_args
 
-import boto3
-import botocore.client
 import pytest
-from moto import mock_aws
 
-from cli.main import COMMANDS
 from infra.constructs.flow_function import ALIAS
 from infra.deployment import FlowDeployment, Location, plan
 from infra.iam import Part, operator, secrets
 from lab.esm.api_model import violations
-from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.config import load
 from mirrorless.config.cluster_section import Mtls, Scram
-from mirrorless.jobs.request import JobKind
 from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mapping_plan import mapping_request
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
-from tests.support.aws_calls import (
-    BY_LIBRARIES,
-    OPERATOR,
-    calls_from,
-    calls_of,
-    clients_in_text,
-    entries,
-    functions,
-    needs,
-    operations_in_text,
-    problems,
-    reached_from,
-)
+from tests.support.aws_recorder import recorded
 from tests.support.iam import Context, Statement, allowed, many, role_statements, statements_of
-from tests.support.points_to.values import Call
 
 Assembled = Callable[[str], Assembly]
 Need = tuple[str, str, Context]
@@ -84,69 +66,14 @@ CASES = [
 each_part = pytest.mark.parametrize(("example", "part"), CASES)
 
 
-def everybody() -> set[Call]:
-    calls = {call for part in get_args(Part) for call in calls_of(part)}
-    return calls | calls_from(OPERATOR)
-
-
-# The calls
+def functions() -> list[Part]:
+    """The parts that are functions, each a file of its name."""
+    return [part for part in get_args(Part) if part != "jobs"]
 
 
 def test_every_part_has_its_file_and_every_file_is_a_part() -> None:
-    assert {*functions(), "jobs"} == set(get_args(Part))
     assert set(functions()) == {path.stem for path in (REPOSITORY / "functions").glob("*.py")}
-
-
-def test_no_call_in_the_text_is_overlooked() -> None:
-    """A call that nobody seems to make is one whose way the derivation has lost, or that should not be there."""
-    services = {call.service for call in everybody()}
-    entered = [entry for part in get_args(Part) for entry in entries(part)]
-
-    found = {place for entry in (*entered, OPERATOR) for place in reached_from(entry).named}
-    unseen = {place for place in operations_in_text(services) - found if place.partition(":")[0] in BY_LIBRARIES}
-
-    assert operations_in_text(services) == found | unseen
-    assert {place.partition(":")[0] for place in unseen} == BY_LIBRARIES
-    assert clients_in_text() <= services
-
-
-def test_every_call_is_one_that_the_service_knows() -> None:
-    assert [problem for call in everybody() for problem in problems(call)] == []
-
-
-def test_a_call_that_no_service_knows_would_be_found() -> None:
-    """The test above could not fail otherwise."""
-    call = next(call for call in calls_of("forward") if call.method == "batch_get_item")
-    wrong = Call(call.service, "query", frozenset({"TabelName"}), frozenset(), frozenset(), "here")
-
-    assert problems(wrong) == [
-        "here: query knows no TabelName",
-        "here: query is not given TableName",
-        "here: query names no table of ours",
-    ]
-
-
-@mock_aws
-def test_reading_a_secret_is_one_call_of_secrets_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The derivation knows of Powertools' function what this sees."""
-    for name, value in {
-        "AWS_DEFAULT_REGION": "eu-west-1",
-        "AWS_ACCESS_KEY_ID": "k",
-        "AWS_SECRET_ACCESS_KEY": "s",
-    }.items():
-        monkeypatch.setenv(name, value)
-    boto3.client("secretsmanager").create_secret(Name="rights", SecretString="x")
-    made: list[tuple[str, str, dict[str, Any]]] = []
-    send = botocore.client.BaseClient._make_api_call
-
-    def seen(client: Any, operation: str, request: dict[str, Any]) -> Any:
-        made.append((client.meta.service_model.service_name, operation, request))
-        return send(client, operation, request)
-
-    monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", seen)
-
-    assert read_secret("rights") == "x"
-    assert made == [("secretsmanager", "GetSecretValue", {"SecretId": "rights"})]
+    assert {*get_args(Part), "operator_look", "operator_repair", "operator_jobs"} == recorded().keys()
 
 
 # The roles
@@ -167,7 +94,7 @@ def secrets_of(flow: FlowDeployment, place: Location) -> Iterator[Need]:
 
 def table_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
     arns = flow.table_arns()
-    for action, table in needs(calls_of(part)):
+    for action, table in recorded()[part]:
         if action.startswith("dynamodb:"):
             yield action, arns[table], {}
     if flow.tables_key:
@@ -183,7 +110,7 @@ def mapping_need(action: str, flow: FlowDeployment) -> Need:
 def function_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
     """What a function does by its own role; tables in another account are not among it."""
     abroad = flow.flow.tables_role
-    for action, _ in needs(calls_of(part)):
+    for action, _ in recorded()[part]:
         if action == "sts:AssumeRole" and abroad:
             yield action, abroad, {}
         elif action == "secretsmanager:GetSecretValue":
@@ -209,7 +136,7 @@ def job_needs(assembly: Assembly, flow: FlowDeployment) -> Iterator[Need]:
     """What jobs do where the flow's tables are; their code is in the bucket of what is deployed."""
     place = flow.state
     bucket = f"arn:{place.partition}:s3:::{place.bucket_name}"
-    for action, _ in needs(calls_of("jobs")):
+    for action, _ in recorded()["jobs"]:
         if action == "secretsmanager:GetSecretValue":
             yield from secrets_of(flow, place)
         elif action == "s3:ListBucket":
@@ -424,25 +351,28 @@ def test_a_job_in_another_region_reads_the_copy_of_the_secret_there(key: str, ex
 # Operators
 
 
-def tables_in(*actions: dict[str, tuple[str, ...]]) -> set[tuple[str, str]]:
-    return {(f"dynamodb:{action}", table) for each in actions for table, names in each.items() for action in names}
+def tables_in(actions: Mapping[str, tuple[str, ...]]) -> set[tuple[str, str]]:
+    return {(f"dynamodb:{action}", table) for table, names in actions.items() for action in names}
 
 
 def test_who_looks_may_do_what_the_looking_commands_do() -> None:
-    changing = {"lanes", "acl", *get_args(JobKind)}
-    looking = [(module, "run") for name, module in COMMANDS.items() if name not in changing]
-
-    needed = needs(calls_from(*looking))
-
-    assert needed == tables_in(dict(operator.LOOK)) | {("secretsmanager:GetSecretValue", "")}
+    assert recorded()["operator_look"] == tables_in(operator.LOOK) | {("secretsmanager:GetSecretValue", "")}
 
 
-def test_who_repairs_may_do_what_all_commands_do() -> None:
-    """A role is never put on: whoever runs jobs is where the tables are, and the request names none."""
-    needed = needs(calls_from(OPERATOR)) - {("sts:AssumeRole", "")}
-    tables = tables_in(dict(operator.LOOK), dict(operator.REPAIR), dict(operator.JOBS))
+def test_who_repairs_may_do_what_the_repairing_commands_do() -> None:
+    look, repair = tables_in(operator.LOOK), tables_in(operator.REPAIR)
 
-    assert {need for need in needed if need[0].startswith("dynamodb:")} == tables
+    needed = recorded()["operator_repair"] - {("secretsmanager:GetSecretValue", "")}
+
+    assert needed - look == repair, "a repair is granted beside a look"
+
+
+def test_who_runs_jobs_may_do_what_the_commands_of_jobs_do() -> None:
+    look, jobs = tables_in(operator.LOOK), tables_in(operator.JOBS)
+
+    needed = recorded()["operator_jobs"]
+
+    assert {need for need in needed if need[1]} - look == jobs, "running jobs is granted beside a look"
     assert {action for action, table in needed if not table} == {"secretsmanager:GetSecretValue", *RUNS}
 
 

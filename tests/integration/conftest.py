@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import msgspec
@@ -16,7 +17,25 @@ from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
+from tests.support import aws_recorder
 from tests.support.lane_stage import LaneStage
+
+
+@pytest.fixture(scope="session", autouse=True)
+def aws_journal(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[None]:
+    """The journal of the calls of AWS, held against the recording at the end: a difference is an error of the run."""
+    with pytest.MonkeyPatch.context() as patch, aws_recorder.recording(aws_recorder.journal_call):
+        patch.setenv(aws_recorder.FOLDER, str(tmp_path_factory.mktemp("aws-calls")))
+        yield
+        differences = aws_recorder.differences(aws_recorder.journalled(), whole=_is_whole(request.session))
+    assert differences == []
+
+
+def _is_whole(session: pytest.Session) -> bool:
+    """Whether every integration test ran in this process, and none failed."""
+    ran = {item.path for item in session.items}
+    chosen = session.config.option.keyword or session.config.option.markexpr or hasattr(session.config, "workerinput")
+    return not chosen and not session.testsfailed and ran >= {*Path(__file__).parent.rglob("test_*.py")}
 
 
 @pytest.fixture

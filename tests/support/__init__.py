@@ -1,1 +1,1 @@
-"""Stages, doubles and readers that tests share."""
+"""What tests share."""

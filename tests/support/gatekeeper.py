@@ -1,7 +1,7 @@
 """What would IAM say? A gate before the lab's DynamoDB and Lambda API lets a function do what its role allows.
 
 One gate for each function, so that it knows who calls. It answers a forbidden call as AWS does (403 and
-AccessDeniedException), passes everything else on unchanged, and remembers both.
+AccessDeniedException), passes everything else on unchanged, and remembers both. What passes is recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tests.support.iam import allowed, dynamodb_calls
+from tests.support import aws_recorder
+from tests.support.aws_actions import dynamodb_calls, kind_of
+from tests.support.iam import allowed
 
 MAPPINGS = "/2015-03-31/event-source-mappings"
 TAGS = "/2017-03-31/tags"
@@ -27,6 +29,7 @@ class Gate:
     """The way of one function to one service.
 
     Attributes:
+        part: the function, as `infra.iam.Part` names it.
         statements: what the function's role says.
         upstream: the service's endpoint, `http://127.0.0.1:port`.
         arn_prefix: of the service's resources, up to `table/` or `event-source-mapping:`.
@@ -35,6 +38,7 @@ class Gate:
         refused: actions and resources that were not.
     """
 
+    part: str
     statements: Sequence[Mapping[str, Any]]
     upstream: str
     arn_prefix: str
@@ -67,6 +71,8 @@ class Gate:
                 self.refused.append(f"{action} on {resource}")
                 return f"not authorized to perform: {action} on resource: {resource}"
             self.passed.add(action)
+            table = kind_of(resource.rpartition("/")[2]) if action.startswith("dynamodb:") else ""
+            aws_recorder.journal(self.part, (action, table))
         return ""
 
     def _asked(self, method: str, path: str, target: str, body: bytes) -> list[tuple[str, str, dict[str, str]]]:

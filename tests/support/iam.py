@@ -1,4 +1,4 @@
-"""Would IAM let this role do that? A small evaluator of the policies in a template, and the actions of a request.
+"""A small evaluator of the policies in a template: would IAM let this role do that?
 
 It knows what our templates use, and refuses to guess about anything else.
 (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html)
@@ -6,7 +6,6 @@ It knows what our templates use, and refuses to guess about anything else.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -75,60 +74,9 @@ def many(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def dynamodb_calls(target_header: str, body: bytes | str) -> list[tuple[str, str]]:
-    """The actions that one HTTP request to DynamoDB needs, each with its table's name.
-
-    Args:
-        target_header: `X-Amz-Target`, as `DynamoDB_20120810.Query`.
-        body: the request's JSON.
-    """
-    operation = target_header.rpartition(".")[2]
-    request = json.loads(body)
-    if "RequestItems" in request:
-        tables = [(operation, table) for table in request["RequestItems"]]
-    elif "TransactItems" in request:
-        tables = [_transacted(item) for item in request["TransactItems"]]
-    elif operation == "BatchExecuteStatement":
-        tables = [partiql(each["Statement"]) for each in request["Statements"]]
-    elif operation == "ExecuteTransaction":
-        tables = [partiql(each["Statement"]) for each in request["TransactStatements"]]
-    elif operation == "ExecuteStatement":
-        tables = [partiql(request["Statement"])]
-    else:
-        tables = [(operation, request["TableName"])]
-    return list(dict.fromkeys((f"dynamodb:{action}", table.rpartition("/")[2]) for action, table in tables))
-
-
-_PARTIQL = re.compile(
-    r"""\s*(?:(?P<Insert>INSERT\s+INTO)|(?P<Update>UPDATE)|(?P<Delete>DELETE\s+FROM)|(?P<Select>SELECT\b.*?\bFROM))
-    \s+(?:"(?P<quoted>[^"]+)"|(?P<plain>[\w.-]+))""",
-    re.IGNORECASE | re.VERBOSE | re.DOTALL,
-)
-
-
-def partiql(statement: str) -> tuple[str, str]:
-    """The action, `PartiQLInsert`, and the table of a PartiQL statement.
-
-    Raises:
-        ValueError: it is none that is known here.
-    """
-    found = _PARTIQL.match(statement)
-    if found is None:
-        raise ValueError(f"not a PartiQL statement: {statement}")
-    verb = next(each for each in ("Insert", "Update", "Delete", "Select") if found[each])
-    return f"PartiQL{verb}", found["quoted"] or found["plain"]
-
-
 def _body(assembly: Assembly, stack: str, id_: str) -> Mapping[str, Any]:
     body: Mapping[str, Any] = assembly.templates[stack]["Resources"][id_]
     return body
-
-
-def _transacted(item: Mapping[str, Any]) -> tuple[str, str]:
-    ((kind, request),) = item.items()
-    return {"Put": "PutItem", "Delete": "DeleteItem", "Update": "UpdateItem", "Get": "GetItem"}.get(
-        kind, "ConditionCheckItem"
-    ), request["TableName"]
 
 
 def _applies(statement: Statement, action: str, resource: str, context: Context) -> bool:

@@ -124,10 +124,15 @@ class TemplateStage:
         name = properties["FunctionName"]
         statements = statements_of(self.assembly, name)
         flow = self.assembly.deployment.flows[0]
+        part = properties["Handler"].partition(".")[0]
         dynamodb = Gate(
-            statements=statements, upstream=self.dynamodb.endpoint, arn_prefix=flow.state.arn("dynamodb", "table/")
+            part=part,
+            statements=statements,
+            upstream=self.dynamodb.endpoint,
+            arn_prefix=flow.state.arn("dynamodb", "table/"),
         )
         control = Gate(
+            part=part,
             statements=statements,
             upstream=self.lambda_api.endpoint,
             arn_prefix=flow.home.arn("lambda", "event-source-mapping:"),

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from lab.servers.dynamodb import DynamoDbLocal
 from spark.lane_tasks import MASTER, spark_session
-
-ROOT = Path(__file__).parents[3]
+from tests.support.aws_recorder import ROOT, WITHIN_JOBS
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +20,7 @@ def spark(dynamodb: DynamoDbLocal) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MASTER, "local[2,4]")
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT / "shared"), str(ROOT))))
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (WITHIN_JOBS, ROOT / "shared", ROOT))))
         patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
         patch.setenv("AWS_ACCESS_KEY_ID", "lab")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "lab")

@@ -10,7 +10,8 @@ import pytest
 
 from infra.deployment import Deployment
 from tests.support.assembly import Assembly
-from tests.support.iam import allowed, dynamodb_calls, role_statements, statements_of
+from tests.support.aws_actions import dynamodb_calls
+from tests.support.iam import allowed, role_statements, statements_of
 
 BOOKS = "arn:aws:dynamodb:us-west-2:111122223333:table/Books"
 

@@ -1,0 +1,211 @@
+"""A recorder of the calls of AWS: each with its IAM actions, its kind of table, and the part that makes it.
+
+`recorded_calls.json` is the committed recording: what each deployed part, and each kind of operator's command, was seen
+to call. The roles are compared with it both ways (`tests/infra/test_rights.py`); the adapters are run against it in
+every check (`tests/contract/test_requests.py`), and the parts themselves in the integration tests, which fail on a call
+that it does not have and, when all of them ran, on an entry that nobody made (`Journal`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from botocore.client import BaseClient
+
+from mirrorless.adapters.dynamodb.direct import DirectLine
+from tests.support.aws_actions import Need, needs_of
+
+ROOT = Path(__file__).parents[2]
+RECORDING = Path(__file__).with_name("recorded_calls.json")
+WITHIN_JOBS = Path(__file__).with_name("within_jobs")
+"""A folder for PYTHONPATH: with it, the drivers and workers of jobs keep the journal too."""
+FOLDER = "MIRRORLESS_TEST_CALLS"
+"""The variable with the folder of the journal, for processes that tests start."""
+
+COMMANDS = {
+    "operator_repair": ("acl", "lanes"),
+    "operator_jobs": ("backfill", "reconcile", "verify"),
+}
+"""The operator's commands that change something; all others look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call.
+
+    Attributes:
+        part: who made it, as `infra.iam.Part` or `operator_look`, `operator_repair`, `operator_jobs`; empty where a
+            test made it, or nobody known here.
+        module: the file of ours that called boto3, below the repository.
+        service: as boto3 names it.
+        operation: as the API names it.
+        request: its parameters.
+    """
+
+    part: str
+    module: str
+    service: str
+    operation: str
+    request: Mapping[str, Any]
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The actions that it needs."""
+        return needs_of(self.service, self.operation, self.request)
+
+
+@cache
+def recorded() -> Mapping[str, frozenset[Need]]:
+    """The committed recording, by part."""
+    parts: dict[str, dict[str, list[str]]] = json.loads(RECORDING.read_text())
+    return {
+        part: frozenset((action, table) for table, actions in tables.items() for action in actions)
+        for part, tables in parts.items()
+    }
+
+
+@contextmanager
+def recording(note: Callable[[Call], None]) -> Iterator[None]:
+    """Note every call that this process makes, before it is made."""
+    kept = [(cls, name, cls.__dict__[name]) for cls, call in _WAYS for name in ("__init__", call)]
+    for cls, call in _WAYS:
+        _watch(cls, call, note)
+    try:
+        yield
+    finally:
+        for cls, name, function in kept:
+            setattr(cls, name, function)
+
+
+_WAYS: tuple[tuple[type, str], ...] = ((BaseClient, "_make_api_call"), (DirectLine, "ask"))
+"""How calls are made: by boto3, and directly. Both are methods of an operation and its request."""
+
+
+def _watch(cls: type, name: str, note: Callable[[Call], None]) -> None:
+    make, call = cls.__dict__["__init__"], cls.__dict__[name]
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        self.made_for = _part(_modules())
+
+    def called(self: Any, operation: str, request: dict[str, Any]) -> Any:
+        service = "dynamodb" if cls is DirectLine else self.meta.service_model.service_name
+        modules = _modules()
+        # A test may use a part's own store to look what stands there: that is no call of the part's.
+        outside = next((each for each in modules if each.startswith(_OF_JOBS) or not each.startswith(_ADAPTERS)), "")
+        part = "" if outside.startswith("tests/") else _part(modules) or getattr(self, "made_for", "")
+        note(Call(part, modules[0] if modules else "", service, operation, request))
+        return call(self, operation, request)
+
+    cls.__init__ = init  # type: ignore[misc]  # on the class itself, for clients that nobody here makes
+    setattr(cls, name, called)
+
+
+_ADAPTERS = "shared/mirrorless/adapters/"
+_OF_JOBS = ("spark/", f"{_ADAPTERS}jobs/", f"{_ADAPTERS}spark_")
+
+
+def _modules() -> list[str]:
+    """The files of ours that are being run, innermost first, but for this one."""
+    found, frame = [], sys._getframe(1)
+    while frame is not None:
+        if module := _ours(frame.f_code.co_filename):
+            found.append(module)
+        frame = frame.f_back  # type: ignore[assignment]  # None ends it
+    return found
+
+
+@cache
+def _ours(file: str) -> str:
+    if file == __file__ or not file.startswith(f"{ROOT}/") or "/site-packages/" in file:
+        return ""
+    return file.removeprefix(f"{ROOT}/")
+
+
+def _part(modules: list[str]) -> str:
+    """Whose code began it: the outermost file that belongs to a part."""
+    for module in reversed(modules):
+        folder, _, name = module.removesuffix(".py").rpartition("/")
+        if folder == "functions":
+            return name
+        if folder == "cli" and name in _commands():
+            return next((part for part, commands in COMMANDS.items() if name in commands), "operator_look")
+        if module.startswith(_OF_JOBS):
+            return "jobs"
+    return ""
+
+
+@cache
+def _commands() -> frozenset[str]:
+    from cli.main import COMMANDS as ALL  # noqa: PLC0415 -- a Spark worker has no use for it
+
+    return frozenset(module.rpartition(".")[2] for module in ALL.values())
+
+
+# The journal of the integration tests
+
+
+def journal(part: str, need: Need) -> None:
+    """Note in the journal, where one is kept, that a part needed an action. A process writes a file of its own."""
+    folder = os.environ.get(FOLDER)
+    if folder and part and (part, need, os.getpid()) not in _written:
+        _written.add((part, need, os.getpid()))
+        with Path(folder, str(os.getpid())).open("a") as file:
+            file.write(json.dumps([part, *need]) + "\n")
+
+
+_written: set[tuple[str, Need, int]] = set()
+
+
+def journal_call(call: Call) -> None:
+    """Note a call in the journal."""
+    for need in call.needs if call.part else ():
+        journal(call.part, need)
+
+
+def journalled() -> set[tuple[str, str, str]]:
+    """Part, action and table of everything in the journal, of all processes."""
+    files = Path(os.environ[FOLDER]).iterdir()
+    return {tuple(json.loads(line)) for file in files for line in file.read_text().splitlines()}
+
+
+def differences(seen: set[tuple[str, str, str]], *, whole: bool) -> list[str]:
+    """What the journal of a run of the integration tests and the recording have against each other.
+
+    Args:
+        seen: the journal.
+        whole: whether all tests ran, so that all that can be seen was seen.
+    """
+    known = {(part, *need) for part, needs in recorded().items() for need in needs}
+    found = [
+        f"{part} calls {action} {table}, which is not in {RECORDING.name}"
+        for part, action, table in sorted(seen - known)
+    ]
+    if whole:
+        found += [
+            f"{part} never called {action} {table}: take it out of {RECORDING.name}, or say in UNSEEN why"
+            for part, action, table in sorted(known - seen)
+            if action.partition(":")[0] not in WITHOUT_SERVER and f"{part} {action} {table}" not in UNSEEN
+        ]
+    return found
+
+
+WITHOUT_SERVER = {
+    "emr-serverless": "runs only on AWS; tests/unit/test_job_emr.py has moto's",
+    "s3": "jobs of the lab keep their folders on disk; tests/contract has moto's",
+    "secretsmanager": "the lab's clusters ask for no proof but in tests/integration/test_secured_clusters.py",
+    "ssm": "tells where jobs run on AWS; tests/unit/test_job_emr.py has moto's",
+    "sts": "the lab is one account; tests/unit/test_assumed_role.py has moto's",
+}
+"""Services that no integration test has, and why. Their adapters are run in every check."""
+
+UNSEEN: Mapping[str, str] = {}
+"""Entries of the recording that no integration test comes to, and why they are right."""
