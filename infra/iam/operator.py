@@ -5,8 +5,8 @@
     python -m infra.iam.operator replication.yaml --jobs     to run jobs as well: backfill, verify, reconcile
 
 Nothing of this is deployed: how people get their rights is each account's own affair. The rights are those of the
-account that keeps the flow's tables, where the command is used; rights inside Kafka are apart. A test derives the calls
-from the code and compares both ways.
+account that keeps the flow's tables, where the command is used; rights inside Kafka are apart. A test holds them
+against the recording of the calls, both ways.
 """
 
 from __future__ import annotations

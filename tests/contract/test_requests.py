@@ -1,25 +1,41 @@
-"""What our stores ask of DynamoDB is what its API knows, and what the derivation from the code says that they ask.
+"""What our adapters ask of AWS is what its APIs know, and what the recording of calls has.
 
-In production our clients do not check their requests, to spare the CPU. So every method of every store is called here
-once with a client that does: botocore holds each request against the API's own model. Nothing answers but a few lines.
+Every method of every adapter that calls AWS is run here once. In production our clients of DynamoDB do not check their
+requests, to spare the CPU; here they do: botocore holds each request against the API's own model. Nothing answers but a
+few lines. What a part of a deployment uses of an adapter is recorded elsewhere (`tests/support/aws_recorder.py`).
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from typing import Any
 
 import boto3
 import pytest
+from botocore import xform_name
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
+from botocore.endpoint import Endpoint
+from botocore.model import OperationModel
+from botocore.session import get_session
 
-from infra.iam import Part
+from cli.account import require_account
+from mirrorless.adapters.archive.files import ArchiveFile, S3ArchiveFiles
+from mirrorless.adapters.aws.assumed_role import session_as, sts_client
+from mirrorless.adapters.aws.emr_serverless import EmrServerless
+from mirrorless.adapters.aws.event_source_mappings import LambdaMappings, lambda_client
+from mirrorless.adapters.aws.job_files import S3JobFiles
+from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_index import lanes_in
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
@@ -27,14 +43,28 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.errors import Retriable
 from mirrorless.lane_state import Lease, Stop
 from mirrorless.losses import GapSummary, Loss
-from tests.support.aws_calls import OPERATOR, calls_from, calls_of, needs
+from mirrorless.scheduled.rate_limit import RateLimit
+from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.topics.mapping_plan import owner_tags
+from tests.support.aws_actions import dynamodb_calls
+from tests.support.aws_recorder import ROOT, Call, recorded, recording
 from tests.support.chains import FLOW, LANE, reset, run
-from tests.support.iam import dynamodb_calls
 
 LOSS = Loss(lane=LANE, generation=0, first=3, next=5, cause="retention", detail="gone", at=7)
 KNOWN = GapSummary(lane=LANE, generation=0, until=9, at=7)
 RUN = run(0, 3, (0, 0, 3), quarantined=(1,))
 LEASE = Lease(holder="job-1", until=9)
+UUID = "14e0db71-5d35-4eb5-b481-8945cf9d10c2"
+MAPPING = f"arn:aws:lambda:eu-west-1:111122223333:event-source-mapping:{UUID}"
+TABLES_ROLE = "arn:aws:iam::444455556666:role/mirrorless-tables"
+SUBMISSION = {
+    "application_id": "application",
+    "role_arn": "arn:aws:iam::111122223333:role/mirrorless-jobs",
+    "bucket": "bucket",
+    "prefix": "flows/us-east_eu-west/",
+    "jobs": {"verify": "s3://bucket/verify.py"},
+    "confs": {},
+}
 STOP = Stop(reason="refused", upstream_offset=3, detail="too large", at=7)
 
 METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
@@ -81,6 +111,55 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
 }
 """A call of every method of every store."""
 
+OTHERS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
+    LambdaMappings: {
+        "list": lambda mappings: mappings.list(ample),
+        "create": lambda mappings: mappings.create({"Topics": ["orders"]}, ample),
+        "update": lambda mappings: mappings.update(UUID, {"BatchSize": 7}, ample),
+        "delete": lambda mappings: mappings.delete(UUID, ample),
+        "tags": lambda mappings: mappings.tags(MAPPING, ample),
+    },
+    S3JobFiles: {
+        "write": lambda files: files.write("report.json", b"{}"),
+        "read": lambda files: files.read("report.json"),
+        "names": lambda files: files.names("lanes/"),
+    },
+    S3ArchiveFiles: {
+        "list": lambda files: files.list(),
+        "open": lambda files: files.open(ArchiveFile("a.parquet", 2)).read(),
+    },
+    EmrServerless: {
+        "files": lambda service: service.files("verify-1").read("report.json"),
+        "start": lambda service: service.start("verify-1", "verify", flow="us-east_eu-west", most_executors=2),
+        "runs": lambda service: list(service.runs(since=datetime.now(UTC))),
+        "run": lambda service: service.run("run"),
+        "cancel": lambda service: service.cancel("run"),
+    },
+}
+"""A call of every method of every other adapter."""
+
+MADE: Mapping[type, Callable[[], Any]] = {
+    LambdaMappings: lambda: LambdaMappings(lambda_client(), "forward", throttle()),
+    S3JobFiles: lambda: S3JobFiles("bucket", "flows/us-east_eu-west/jobs/verify-1"),
+    S3ArchiveFiles: lambda: S3ArchiveFiles("bucket", "archive"),
+    EmrServerless: lambda: EmrServerless(FLOW, region="eu-west-1"),
+}
+"""How they are made."""
+
+FUNCTIONS: tuple[Callable[[], Any], ...] = (
+    lambda: read_secret("proof"),
+    lambda: require_account("111122223333", FLOW),
+    lambda: lanes_in(dynamodb_client(role_arn=TABLES_ROLE), "the-table", FLOW),
+)
+"""Calls that are no method's."""
+
+NO_CALLS = {
+    ("shared/mirrorless/adapters/kafka/client.py", "Query"): "of a URL",
+    ("shared/mirrorless/adapters/kafka/client.py", "GetSession"): "of botocore",
+}
+"""What the text has by the name of an operation, and is none."""
+
+
 TABLES = {
     DynamoDbChains: {"offset_map"},
     DynamoDbDocuments: {"checkpoints", "control"},
@@ -88,6 +167,14 @@ TABLES = {
     DynamoDbLossLedger: {"loss_ledger"},
 }
 """The tables that a store is made for."""
+
+
+def ample() -> float:
+    return 60.0
+
+
+def throttle() -> RateLimit:
+    return RateLimit(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None)
 
 
 @dataclass
@@ -144,10 +231,10 @@ def client(answers: Answers) -> Iterator[Any]:
     made.close()
 
 
-@pytest.mark.parametrize("store", METHODS)
-def test_every_method_of_a_store_is_called_here(store: type) -> None:
-    assert METHODS[store].keys() == {
-        name for name, _ in inspect.getmembers(store, inspect.isfunction) if not name.startswith("_")
+@pytest.mark.parametrize("adapter", ALL := {**METHODS, **OTHERS})
+def test_every_method_of_an_adapter_is_called_here(adapter: type) -> None:
+    assert ALL[adapter].keys() == {
+        name for name, _ in inspect.getmembers(adapter, inspect.isfunction) if not name.startswith("_")
     }
 
 
@@ -171,15 +258,169 @@ def test_a_request_that_the_api_does_not_know_would_be_found(client: Any) -> Non
         DynamoDbDocuments(client, "the-table").release(FLOW, "lease/x", holder=7)  # type: ignore[arg-type]
 
 
+# The recording
+
+
+ANSWERS: Mapping[str, Mapping[str, Any]] = {
+    "AssumeRole": {
+        "Credentials": {
+            "AccessKeyId": "k",
+            "SecretAccessKey": "s",
+            "SessionToken": "t",
+            "Expiration": datetime.now(UTC) + timedelta(hours=1),
+        }
+    },
+    "GetCallerIdentity": {"Account": "111122223333"},
+    "GetJobRun": {"jobRun": {"state": "RUNNING"}},
+    "GetParameter": {"Parameter": {"Value": json.dumps(SUBMISSION)}},
+    "GetSecretValue": {"SecretString": "{}"},
+    "ListEventSourceMappings": {"EventSourceMappings": []},
+    "ListJobRuns": {"jobRuns": []},
+    "StartJobRun": {"jobRunId": "run"},
+}
+"""Of the services that are not DynamoDB, whose requests other tests hold against their models."""
+
+
+@pytest.fixture(scope="module")
+def answered() -> Iterator[dict[str, Any]]:
+    """An AWS that gives these answers to signed requests; its DynamoDB is that of `Answers`."""
+    given: dict[str, Any] = {**ANSWERS}
+    dynamodb, respond = Answers(), Endpoint._get_response
+
+    def answer(endpoint: Any, request: AWSPreparedRequest, operation: OperationModel, context: Any) -> Any:
+        if operation.service_model.service_name == "dynamodb":
+            endpoint._event_emitter.register("before-send.dynamodb", dynamodb, unique_id="answers")
+            return respond(endpoint, request, operation, context)
+        body = {"Body": io.BytesIO(b"{}")} if operation.name == "GetObject" else given.get(operation.name, {})
+        return (AWSResponse(request.url, 200, {}, _Raw()), body | {"ResponseMetadata": {}}), None
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "k")
+        patch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+        patch.setattr(Endpoint, "_get_response", answer)
+        for kept in (session_as, sts_client):
+            kept.cache_clear()
+        yield given
+    for kept in (session_as, sts_client):
+        kept.cache_clear()
+
+
+def calls_of(*acts: Callable[[], Any]) -> list[Call]:
+    calls: list[Call] = []
+    with recording(calls.append):
+        for act in acts:
+            act()
+    return calls
+
+
+@pytest.fixture(scope="module")
+def every_call(answered: dict[str, Any]) -> list[Call]:
+    """Those of every method of every adapter."""
+    assert answered
+    client = dynamodb_client()
+    stores = [partial(call, store(client, "the-table")) for store, calls in METHODS.items() for call in calls.values()]
+    others = [partial(call_made, MADE[each], call) for each, calls in OTHERS.items() for call in calls.values()]
+    return calls_of(*stores, *others, *FUNCTIONS)
+
+
+def call_made(make: Callable[[], Any], call: Callable[[Any], Any]) -> None:
+    """Make an adapter, which may call already, and call it."""
+    call(make())
+
+
+def actions_on(*tables: str) -> set[str]:
+    """What the recording has of these tables, whoever it was."""
+    return {action for needs in recorded().values() for action, table in needs if table in tables}
+
+
 @pytest.mark.parametrize("store", METHODS)
-def test_what_is_derived_from_the_code_is_what_is_seen(store: type, client: Any, answers: Answers) -> None:
-    """Two ways to the actions of a store: by reading its callers, and by watching its requests."""
-    everybody = {call for part in get_args(Part) for call in calls_of(part)} | calls_from(OPERATOR)
-    derived = {action for action, table in needs(everybody) if table in TABLES[store]}
-
-    for call in METHODS[store].values():
-        call(store(client, "the-table"))
+def test_what_a_store_calls_is_what_is_recorded_of_its_tables(store: type, client: Any) -> None:
+    acts = [partial(call, store(client, "the-table")) for call in METHODS[store].values()]
     if store is DynamoDbLossLedger:
-        lanes_in(client, "the-table", FLOW)
+        acts.append(partial(lanes_in, client, "the-table", FLOW))
 
-    assert {action for action, _ in answers.asked} == derived
+    assert {action for call in calls_of(*acts) for action, _ in call.needs} == actions_on(*TABLES[store])
+
+
+def test_what_the_other_adapters_call_is_what_is_recorded(every_call: list[Call]) -> None:
+    assert {action for call in every_call for action, table in call.needs if not table} == actions_on("")
+
+
+def test_no_call_in_the_text_is_overlooked(every_call: list[Call]) -> None:
+    """A call that no test here comes to is one that the recording may lack."""
+    made = {(call.module, call.operation) for call in every_call}
+    services = {call.service for call in every_call}
+
+    assert operations_in_text(services) - made == NO_CALLS.keys()
+    assert clients_in_text() <= services
+
+
+def operations_in_text(services: set[str]) -> set[tuple[str, str]]:
+    """Where the text of what is deployed names an operation of one of these services: file and operation."""
+    names = {
+        xform_name(name): name
+        for service in services
+        for name in get_session().get_service_model(service).operation_names
+    }
+    return {
+        (file, names[name])
+        for file, tree in texts().items()
+        for node in ast.walk(tree)
+        for name in [getattr(node, "attr", ""), *(arguments_of(node) if called(node) == "get_paginator" else ())]
+        if name in names
+    }
+
+
+def clients_in_text() -> set[str]:
+    """The services for which the text of what is deployed makes clients."""
+    making = {"client", "create_client", "resource"}
+    return {
+        each
+        for tree in texts().values()
+        for node in ast.walk(tree)
+        if called(node) in making
+        for each in arguments_of(node)[:1]
+    }
+
+
+@cache
+def texts() -> dict[str, ast.Module]:
+    """What runs when it is deployed, and the operator's command, by file."""
+    paths = [path for folder in ("shared", "functions", "spark", "cli") for path in (ROOT / folder).rglob("*.py")]
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in paths}
+
+
+def called(node: ast.AST) -> str:
+    return getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
+
+
+def arguments_of(node: ast.AST) -> list[str]:
+    """The texts among a call's arguments, where the first is one."""
+    return [str(each.value) for each in getattr(node, "args", []) if isinstance(each, ast.Constant)]
+
+
+def test_removing_mappings_makes_the_calls_that_are_recorded_for_it(
+    answered: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one part that needs no Kafka; the others run in the integration tests."""
+    ours = {
+        "UUID": UUID,
+        "EventSourceMappingArn": MAPPING,
+        "SelfManagedKafkaEventSourceConfig": {"ConsumerGroupId": f"mirrorless.{FLOW.slug}.orders"},
+    }
+    answered["ListEventSourceMappings"] = {"EventSourceMappings": [ours]}
+    answered["ListTags"] = {"Tags": owner_tags(FLOW)}
+    monkeypatch.setattr(
+        "time.sleep", lambda _seconds: answered.update(ListEventSourceMappings={"EventSourceMappings": []})
+    )
+    ends = [ClusterSettings(alias=alias, bootstrap="b:1", region="eu-west-1") for alias in (FLOW.source, FLOW.target)]
+    settings = FlowSettings(flow=str(FLOW), source=ends[0], target=ends[1], tables_role=TABLES_ROLE)
+    function = importlib.import_module("remove_mappings")
+    for kept in (function.dynamodb, function.aws_lambda, session_as):
+        kept.cache_clear()
+
+    calls = calls_of(lambda: function.remove(settings, ample))
+
+    assert {call.part for call in calls} == {"remove_mappings"}
+    assert {need for call in calls for need in call.needs} == recorded()["remove_mappings"]
