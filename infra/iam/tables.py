@@ -1,6 +1,6 @@
 """What may each part do in the flow's tables? The actions of the calls that it makes, table by table, and no others.
 
-A test holds them against the recording of the calls, both ways. PartiQL has actions of its own, by the statement's verb,
+A test holds them against the recording of the calls, both ways. PartiQL has actions of its own, by the verb,
 and BatchExecuteStatement has none.
 (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-iam.html)
 """
