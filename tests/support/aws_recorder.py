@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from botocore.client import BaseClient
@@ -30,11 +31,12 @@ WITHIN_JOBS = Path(__file__).with_name("within_jobs")
 FOLDER = "MIRRORLESS_TEST_CALLS"
 """The variable with the folder of the journal, for processes that tests start."""
 
-COMMANDS = {
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "operator_look": ("config", "groups", "losses", "status", "topics", "translate"),
     "operator_repair": ("acl", "lanes"),
-    "operator_jobs": ("backfill", "reconcile", "verify"),
+    "operator_jobs": ("backfill", "job", "reconcile", "verify"),
 }
-"""The operator's commands that change something; all others look."""
+"""How the files of the operator's commands begin, by what the commands do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +117,12 @@ _OF_JOBS = ("spark/", f"{_ADAPTERS}jobs/", f"{_ADAPTERS}spark_")
 
 def _modules() -> list[str]:
     """The files of ours that are being run, innermost first, but for this one."""
-    found, frame = [], sys._getframe(1)
+    found: list[str] = []
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if module := _ours(frame.f_code.co_filename):
             found.append(module)
-        frame = frame.f_back  # type: ignore[assignment]  # None ends it
+        frame = frame.f_back
     return found
 
 
@@ -136,18 +139,13 @@ def _part(modules: list[str]) -> str:
         folder, _, name = module.removesuffix(".py").rpartition("/")
         if folder == "functions":
             return name
-        if folder == "cli" and name in _commands():
-            return next((part for part, commands in COMMANDS.items() if name in commands), "operator_look")
+        if folder == "cli" and (
+            part := next((each for each, begins in COMMANDS.items() if name.startswith(begins)), "")
+        ):
+            return part
         if module.startswith(_OF_JOBS):
             return "jobs"
     return ""
-
-
-@cache
-def _commands() -> frozenset[str]:
-    from cli.main import COMMANDS as ALL  # noqa: PLC0415 -- a Spark worker has no use for it
-
-    return frozenset(module.rpartition(".")[2] for module in ALL.values())
 
 
 # The journal of the integration tests

@@ -13,6 +13,7 @@ from botocore.client import BaseClient
 from botocore.credentials import Credentials
 from botocore.stub import Stubber
 
+from cli.main import COMMANDS
 from mirrorless.adapters.dynamodb.direct import DirectLine, ask_directly
 from tests.support.aws_recorder import (
     FOLDER,
@@ -59,8 +60,8 @@ def within(file: str, act: Callable[[], Any]) -> Any:
         ("spark/lane_worker.py", "jobs"),
         ("spark/lane_tasks.py", "jobs"),
         ("cli/status.py", "operator_look"),
-        ("cli/lanes.py", "operator_repair"),
-        ("cli/jobs/verify.py", "operator_jobs"),
+        ("cli/lanes_reset.py", "operator_repair"),
+        ("cli/jobs/commands.py", "operator_jobs"),
         ("cli/deployment.py", ""),
         ("lab/servers/dynamodb.py", ""),
     ],
@@ -86,6 +87,13 @@ def test_the_outermost_part_is_the_one_that_acts(calls: list[Call]) -> None:
     within("cli/jobs/backfill.py", partial(within, plan, partial(scan, TableName="t")))
 
     assert [call.part for call in calls] == ["operator_jobs"]
+
+
+@pytest.mark.parametrize("module", COMMANDS.values())
+def test_every_command_is_of_an_operator(module: str, calls: list[Call]) -> None:
+    within(f"{module.replace('.', '/')}.py", partial(client().scan, TableName="t"))
+
+    assert [call.part in recorded() for call in calls] == [True]
 
 
 def test_a_client_is_of_the_part_that_made_it_unless_a_test_uses_it_itself(calls: list[Call]) -> None:
