@@ -34,9 +34,8 @@ FOLDER = "MIRRORLESS_TEST_CALLS"
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "operator_look": ("config", "groups", "losses", "status", "topics", "translate"),
     "operator_repair": ("acl", "lanes"),
-    "operator_jobs": ("backfill", "job", "reconcile", "verify"),
 }
-"""How the files of the operator's commands begin, by what the commands do."""
+"""How the files of the operator's commands begin, by what the commands do; those of `cli/jobs/` are `operator_jobs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def _watch(cls: type, name: str, note: Callable[[Call], None]) -> None:
 
 
 _ADAPTERS = "shared/mirrorless/adapters/"
-_OF_JOBS = ("spark/", f"{_ADAPTERS}jobs/", f"{_ADAPTERS}spark_")
+_OF_JOBS = "spark/"
 
 
 def _modules() -> list[str]:
@@ -143,6 +142,8 @@ def _part(modules: list[str]) -> str:
             part := next((each for each, begins in COMMANDS.items() if name.startswith(begins)), "")
         ):
             return part
+        if folder == "cli/jobs":
+            return "operator_jobs"
         if module.startswith(_OF_JOBS):
             return "jobs"
     return ""
@@ -197,11 +198,11 @@ def differences(seen: set[tuple[str, str, str]], *, whole: bool) -> list[str]:
 
 
 WITHOUT_SERVER = {
-    "emr-serverless": "runs only on AWS; tests/unit/test_job_emr.py has moto's",
+    "emr-serverless": "runs only on AWS; tests/unit/cli/test_job_emr.py has moto's",
     "s3": "jobs of the lab keep their folders on disk; tests/contract has moto's",
     "secretsmanager": "the lab's clusters ask for no proof but in tests/integration/test_secured_clusters.py",
-    "ssm": "tells where jobs run on AWS; tests/unit/test_job_emr.py has moto's",
-    "sts": "the lab is one account; tests/unit/test_assumed_role.py has moto's",
+    "ssm": "tells where jobs run on AWS; tests/unit/cli/test_job_emr.py has moto's",
+    "sts": "the lab is one account; tests/unit/adapters/test_assumed_role.py has moto's",
 }
 """Services that no integration test has, and why. Their adapters are run in every check."""
 
