@@ -1,6 +1,6 @@
-"""What do we ask of a cluster's consumer groups? Their states, what they committed, and to commit for those that sleep.
+"""Consumer groups of one cluster: states, committed offsets, and commits for groups without members.
 
-Classic groups and those of KIP-848 alike. A place is a topic and a partition of the cluster that is asked.
+Classic groups and those of KIP-848 alike.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does the protocol ask of a target cluster, and of the source beside the batch itself?"""
+"""Ports of the two clusters: writers and lookups on the target, topics on the source, internal topics on both."""
 
 from __future__ import annotations
 

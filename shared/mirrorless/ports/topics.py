@@ -1,6 +1,6 @@
-"""What does the refresh of topics ask of the two clusters? Many topics at a time, so that a thousand cost a few calls.
+"""Topics of both clusters, many at a time, so that a thousand cost a few calls.
 
-Every method raises Retriable when the cluster does not answer. What fails for one topic is told for that topic.
+Every method raises Retriable when the cluster does not answer. Failures of one topic are reported for that topic.
 """
 
 from __future__ import annotations

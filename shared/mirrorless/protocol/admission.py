@@ -1,4 +1,4 @@
-"""Must a lane of this batch wait for a job? While a job has it, until its history is there, until the two have met.
+"""Admission of a lane's records to a batch: lanes wait while a job holds them, or until their history is copied.
 
 Waiting is no stop: nobody has to decide anything, a job has to come to its end. What waits is delivered again.
 

@@ -1,4 +1,4 @@
-"""How do we prove that a copy is the original? A digest over a run's records, a fingerprint of one.
+"""Proof that a copy equals its original: a digest over a run's records, a fingerprint of one record.
 
 The digest is SHA-256 over the MessagePack encoding of four columns:
 

@@ -1,4 +1,4 @@
-"""Which records does this Lambda event carry? One typed pass over the JSON, then the headers.
+"""Decoding of a Lambda event into records: one typed pass over the JSON, then the headers.
 
 Facts this rests on (AWS Lambda developer guide, "Using Lambda with Apache Kafka", and reports of users):
 a null key or value is left out; an empty one is `""`; header bytes are Java's, hence signed; a batch mixes

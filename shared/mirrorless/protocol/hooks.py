@@ -1,4 +1,4 @@
-"""Where in the exactly-once protocol is this invocation? Seven numbered steps that can be watched.
+"""Hooks of the exactly-once protocol: seven numbered steps with observers.
 
 The protocol calls `reached(step)` after each step's effect. Observers time the stages, or, in the lab, kill the
 process exactly there. With no observer the call costs one loop over an empty list.

@@ -1,4 +1,4 @@
-"""What do we answer to Lambda? Nothing, a partial batch response, or an error.
+"""The response to Lambda: nothing, a partial batch response, or an error.
 
 The rule of an ordered replicator: where a lane stands still or waits, that record and every later one of its
 topic-partition is reported, so that none of them is redelivered out of order. The identifier is an object of the

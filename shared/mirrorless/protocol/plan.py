@@ -1,6 +1,6 @@
-"""Which records of a batch must be written? Everything at or above the position, up to the first obstacle.
+"""The plan of a lane: records of a batch at or above the position, up to the first that cannot be written.
 
-Pure: heads and the operator's orders come in, a plan comes out.
+Pure: heads and the operator's orders in, a plan out.
 """
 
 from __future__ import annotations

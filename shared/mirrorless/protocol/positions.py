@@ -1,4 +1,4 @@
-"""Where do the lanes of this batch stand? Remembered while the environment is warm, read and settled when it is not.
+"""Positions and states of a batch's lanes: cached while the environment is warm, otherwise read and settled.
 
 A remembered position may be stale: then preparing a run at it fails, which is safe. What was read is only used once no
 run of the lane is in doubt.

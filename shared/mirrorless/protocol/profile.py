@@ -1,4 +1,4 @@
-"""Where does the time of an event go? A stage profile, on request: wall and CPU."""
+"""A profile of an event's stages, on request: wall time and CPU time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Was this prepared run committed? Nobody may guess: fence its writer, then look at the target.
+"""Recovery of a run in doubt: fence its writer, then read the target.
 
 A run is prepared before its transaction commits, and names that transaction. A crash between the two leaves it
 in doubt. Fencing the transactional id settles the transaction one way or the other and shuts out a zombie; then

@@ -1,4 +1,4 @@
-"""Are these records the ones we have already replicated? If not, the source is not the topic it was.
+"""Comparison of redelivered records with the chain; a contradiction means that the source topic was re-created.
 
 A batch that begins below the position is usually a redelivery, and is dropped. But the offsets of a topic that
 was deleted and created again, or truncated, begin anew: dropping those would be silent loss. So each record

@@ -1,14 +1,14 @@
-"""How does one batch reach the target exactly once? Seven steps, retold for every event.
+"""Exactly-once replication of one batch, in seven steps.
 
     1 position    the head of each lane's chain; a run in doubt is settled first      (positions.py)
-    2 plan        what lies at or above the position                                   (plan.py, history.py, pure)
+    2 plan        what lies at or above the position                                   (plan.py, replay_check.py, pure)
     3 produce     all lanes in one transaction; every record acknowledged
     4 settle      fold the acknowledgements into one run per lane                      (settle.py, pure)
     5 prepare     insert every run as prepared, on condition that its key is free
     6 commit      the target's transaction
     7 confirm     mark the runs as committed
 
-A lane that waits for a job (waiting.py) is left out of all that, and its records come again.
+A lane that waits for a job (admission.py) is left out, and its records are delivered again.
 
 If a rival prepared a lane first, step 5 fails: abort, withdraw our own runs, begin again. If anything fails
 after step 5, the chain names the transaction, and whoever comes next settles it. An environment that stays warm

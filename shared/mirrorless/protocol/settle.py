@@ -1,6 +1,6 @@
-"""What did the target make of a plan? Fold the deliveries into the run that the chain will keep.
+"""Settling of a plan: its deliveries folded into the run that the chain keeps.
 
-Pure: a plan and its downstream offsets come in, a prepared run comes out.
+Pure: a plan and its downstream offsets in, a prepared run out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where does this offset stand on the other side? Exact in both directions, at any lag.
+"""Offset translation between source and target: exact in both directions, at any lag.
 
 The chain of runs is the map. An upstream offset lies in exactly one run: in a span, then the answer is exact; or
 in a gap, then the answer is the next record that exists, which is where a consumer would go on reading.

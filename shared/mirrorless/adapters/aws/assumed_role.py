@@ -1,4 +1,4 @@
-"""How does a function act in another account? By a role there, whose credentials are renewed before they end.
+"""Credentials of a role in another account, renewed before they expire.
 
 A role that is assumed by a role lasts one hour at most, and an environment lives longer, or lies frozen meanwhile.
 botocore renews credentials that have less than a quarter of an hour left; if it cannot, it goes on with them until ten

@@ -1,4 +1,4 @@
-"""How does CloudFormation learn what became of its request? A custom resource's answer, put to the address it gave.
+"""The response of a custom resource, put to the URL in CloudFormation's request.
 
 (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/crpg-ref-responses.html)
 """

@@ -1,4 +1,4 @@
-"""What does EMR Serverless do for a flow's jobs? Starts them as the flow's parameter says, tells of them, ends them."""
+"""Job runs of a flow on EMR Serverless: submit by the flow's SSM parameter, describe, cancel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far is a job, for CloudWatch? A line of metrics (EMF) a minute in the driver's log, and one at the end."""
+"""Metrics of a job: one EMF line a minute in the driver's log, and one at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened to this batch, in MirrorMaker 2's words? Metrics as log lines (EMF), by Powertools.
+"""Metrics of a batch under MirrorMaker 2's names, as EMF log lines by Powertools.
 
 The names and their meaning are those of MM2's `MirrorSourceConnector` metrics; the dimensions are its tags but for
 the partition, which would cost one metric per partition and month.

@@ -1,4 +1,4 @@
-"""What do we ask of the process that an event comes to? Its bytes undecoded, and memory that stays.
+"""Settings of the Lambda runtime's process: events as undecoded bytes, and freed memory that is kept.
 
 Lambda's Python runtime parses JSON into dicts first, at seven times the cost of our decoder. The runtime client
 documents a hook for this: the class attribute `BaseLambdaRuntimeClient.marshaller`. A runtime without it hands over a

@@ -1,4 +1,4 @@
-"""How do jobs speak to S3? With one client for files and archives, and its failures as ours.
+"""One S3 client for job files and archives; its failures are raised as this project's errors.
 
 The usual credentials and region; `AWS_ENDPOINT_URL_S3` points it at a local one. A bucket in another region than the
 job's is found by S3's own redirect.

@@ -1,4 +1,4 @@
-"""What does this secret say? Read once per execution environment and rotation interval, by Powertools."""
+"""Secrets, read once per execution environment and rotation interval by Powertools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How did a round of a scheduled task go? One line of metrics (EMF), and what the operator should know as JSON."""
+"""Metrics of a round of a scheduled task: one EMF line, and its notices to the operator as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do we speak to DynamoDB? A client that survives freeze and thaw, and its failures as ours."""
+"""A DynamoDB client that survives freeze and thaw; its failures are raised as this project's errors."""
 
 from __future__ import annotations
 

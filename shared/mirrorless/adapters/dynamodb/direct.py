@@ -1,4 +1,4 @@
-"""How does an event reach DynamoDB for less? Its calls go, signed by botocore, over one connection that is kept.
+"""DynamoDB calls of an event without boto3's overhead: signed by botocore, sent over one kept connection.
 
 boto3 takes 2 ms of CPU for a call, and an event makes two or three: endpoint rules, hooks, retry handlers, a parser for
 every shape. That is for the rare call that is no success at once. So this is only ever a first try. Whatever

@@ -1,4 +1,4 @@
-"""Which lanes does a table tell of? By a scan of its keys: for the small tables, never for the offset map."""
+"""The lanes that have an item in a table, by a scan of its keys: for small tables, never for the offset map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operator may change about a lane in DynamoDB, beside what the forwarder itself notes there."""
+"""The operator's writes to a lane's state in DynamoDB; the forwarder's own are in `lane_states`."""
 
 from __future__ import annotations
 

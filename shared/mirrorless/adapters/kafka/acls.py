@@ -1,4 +1,4 @@
-"""One cluster's ACLs, read whole and written one by one: what fails for one binding is told for that binding."""
+"""One cluster's ACLs, read whole and written one by one: failures are reported per binding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is an admin client kept warm and still trusted? One per environment, replaced after every failure.
+"""A warm admin client, one per environment, replaced after every failure.
 
 Measured with confluent-kafka 2.16 across a broker's restart: a warm client asked for group offsets timed out for ever
 (its coordinator had left the metadata for a moment), and one asked for log ends got FENCED_LEADER_EPOCH. A fresh

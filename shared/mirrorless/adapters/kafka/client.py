@@ -1,4 +1,4 @@
-"""How does a Kafka client of ours reach a cluster, and prove who it is?
+"""Client configuration: bootstrap servers and authentication.
 
 Plaintext, SASL/SCRAM, mutual TLS and MSK IAM, as librdkafka wants them. Secrets come from Secrets Manager in the
 forms that Lambda's own event source mapping asks for, so that one secret serves both.

@@ -1,4 +1,4 @@
-"""What did the delivery reports say? Where each record of a lane stands, or what became of it.
+"""Delivery reports of a producer: the downstream offset of each record of a lane, or its error.
 
 A report copies its record, which cost an eighth of an event's CPU. In a transaction the first and the last report of a
 lane are enough as long as they are as far apart as the lane's records: a producer's records stand in their order, and a

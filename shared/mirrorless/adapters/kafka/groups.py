@@ -1,4 +1,4 @@
-"""One cluster's consumer groups, as Kafka tells them: classic ones and those of KIP-848.
+"""One cluster's consumer groups: classic ones and those of KIP-848.
 
 Librdkafka 2.16 has two faults in what it asks of a group's coordinator, and both kill the process. One is met when a
 coordinator has moved, and is worked around below. The other (an assertion on `eonce->refcnt`) needs a connection that

@@ -1,6 +1,6 @@
-"""How far does a cluster's log reach, how far did a group read it, and since when does a record wait?
+"""Log ends, group lag and the age of the first waiting record.
 
-Asked by operators, never by the forwarder.
+For operators; the forwarder does not use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How are small internal topics kept, and how far do logs reach? Records go to partition 0.
+"""Internal topics: records written to partition 0, and the ends of logs.
 
 Heartbeats, checkpoints and offset syncs: some thousand records at a time, each of which replaces the one with its key.
 """

@@ -1,4 +1,4 @@
-"""The source cluster: what a remote topic takes over from its source topic. Asked only when the target lacks it."""
+"""The source topic's partition count and configs, read only when the remote topic is missing."""
 
 from __future__ import annotations
 

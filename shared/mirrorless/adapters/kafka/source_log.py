@@ -1,4 +1,4 @@
-"""What does the source's log still hold where a lane has a gap? A read that is bounded in time, records and bytes.
+"""Reads of the source's log where a lane has a gap, bounded in time, records and bytes.
 
 Gaps are mostly transaction markers, a few records apart: ranges that are near each other are read through in one go.
 All partitions are read side by side, until each has come to the end of its ranges or a bound is reached.

@@ -1,4 +1,4 @@
-"""When was the record written that stands first after a place of a log, or last in it? Read with one short consumer.
+"""Timestamps of the first record at or after an offset and of the last record, by one short-lived consumer.
 
 For operators: a look is bounded in time, commits nothing, and sees what readers with `read_committed` see.
 """

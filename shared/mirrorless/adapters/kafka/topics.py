@@ -1,4 +1,4 @@
-"""One cluster's topics, many at a time: what there are, how they are configured, and to create, grow and alter them.
+"""One cluster's topics, many at a time: list, describe configs, create, add partitions, alter configs.
 
 A thousand topics cost a few calls. What fails for one topic is told for that topic; what fails for the cluster raises.
 """

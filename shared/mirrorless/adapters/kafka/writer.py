@@ -1,4 +1,4 @@
-"""How do records get to the target, and how do their downstream offsets come back? One producer.
+"""The producer of a lane's records, and the downstream offsets that its delivery reports give.
 
 Traps of confluent-kafka 2.16 and librdkafka 2.16 that this module is built around, all measured:
 `produce_batch` drops headers and partitions; keyword arguments cost a microsecond a record; `flush() == 0` does
