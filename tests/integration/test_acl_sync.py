@@ -345,7 +345,7 @@ def test_an_authorizer_without_any_acl_is_one(stage: Stage) -> None:
 def test_a_cluster_that_is_gone_is_worth_a_retry() -> None:
     gone = KafkaAcls(ClusterSettings(alias="us-east", bootstrap="127.0.0.1:1"), flow="us-east->eu-west")
 
-    with pytest.raises(Retriable, match="did not tell its ACLs"):
+    with pytest.raises(Retriable, match="did not list its ACLs"):
         gone.read(lambda: 1.5)
 
 
@@ -474,7 +474,7 @@ def test_a_failover_goes_by_the_stored_plan_when_the_source_is_gone(
     code, said = bench.answer("plan", str(FLOW))
     monkeypatch.undo()
     assert code == 1
-    assert "did not tell its ACLs" in said["trouble"]
+    assert "did not list its ACLs" in said["trouble"]
     assert [acl["name"] for acl in said["staged"]] == ["shop", stage.topic]
 
     assert "Nothing was changed" in bench.run("apply", str(FLOW), "--failover")[1]

@@ -200,5 +200,5 @@ def test_a_silent_cluster_is_an_error_and_no_empty_answer(topic: str) -> None:
         nobody.ensure_topic(topic, replication_factor=1, configs={}, deadline=within(1.5))
     with pytest.raises(Retriable, match="did not open a producer"):
         nobody.write([(topic, b"k", b"v", 1)], within(1.5))
-    with pytest.raises(Retriable, match="did not tell where its logs end"):
+    with pytest.raises(Retriable, match="did not list where its logs end"):
         nobody.ends([(topic, 0)], within(1.5))

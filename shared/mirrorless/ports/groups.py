@@ -25,7 +25,7 @@ class OffsetAndMetadata:
 
 
 class GroupIsActive(MirrorlessError):
-    """The group has live members, so nobody may commit for it. Nothing was changed."""
+    """The group has live members, so offsets cannot be committed for it. Nothing was changed."""
 
 
 class Groups(Protocol):

@@ -27,7 +27,7 @@ class Chains(Protocol):
 
         Raises:
             LostRace: when a rival's link stands at one of the keys; some of `runs` may have been inserted.
-            Retriable: when the store failed; nobody knows which of `runs` were inserted.
+            Retriable: when the store failed; which of `runs` were inserted is unknown.
         """
         ...
 
@@ -121,12 +121,12 @@ class Leases(Protocol):
         ...
 
     def let_go(self, lane: Lane, holder: str, *, position: int | None = None) -> bool:
-        """End a lease of `holder`; one that somebody else has stays. Who waited is kept: see `waits_for_history`.
+        """End a lease of `holder`; another holder's stays. Who waited is kept: see `waits_for_history`.
 
         Args:
             lane: whose lease.
             holder: the job run's id.
-            position: where the lane stands; where somebody waits further on, the lease stays. None ends it anyhow.
+            position: where the lane stands; where a batch waits further on, the lease stays. None ends it anyhow.
 
         Returns:
             whether the holder has the lane no more. Where not, it must come further: see `LaneState.waiting`.
@@ -178,7 +178,7 @@ class StateStore(Protocol):
         ...
 
     def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> bool:
-        """Take or renew a lease; False while somebody else holds it.
+        """Take or renew a lease; False while another holder has it.
 
         Args:
             flow: whose.
@@ -190,7 +190,7 @@ class StateStore(Protocol):
         ...
 
     def release(self, flow: FlowName, key: str, *, holder: str) -> None:
-        """End a lease of ours; somebody else's stays."""
+        """End the holder's lease; another holder's stays."""
         ...
 
 

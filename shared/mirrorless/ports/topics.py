@@ -82,7 +82,7 @@ class ConfigEntry:
 
     name: str
     value: str | None
-    """None where the broker does not tell it."""
+    """None where the broker does not return it."""
     is_override: bool
     """Whether it was set on the topic itself. A default of the cluster is none, also one that was set while the brokers
     ran: MM2 copies those as if the topic had them."""

@@ -1,6 +1,6 @@
 """Admission of a lane's records to a batch: lanes wait while a job holds them, or until their history is copied.
 
-Waiting is no stop: nobody has to decide anything, a job has to come to its end. What waits is delivered again.
+Waiting is no stop: no operator has to act, a job has to end. What waits is delivered again.
 
 Pure: the head and the state of a lane come in, what it waits for comes out, or None.
 """
@@ -24,10 +24,10 @@ class Waiting:
 
 
 def waits_for_lease(lease: Lease, records: Sequence[Record], *, now: int) -> Waiting:
-    """Why a lane waits that somebody else has to himself.
+    """Why a lane waits that another holder has leased.
 
     Args:
-        lease: of somebody else.
+        lease: of another holder.
         records: the batch's records of this lane; not empty.
         now: ms since the epoch.
     """

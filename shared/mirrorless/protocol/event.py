@@ -25,7 +25,7 @@ class Batch:
     topic: str
     records: dict[int, list[Record]]
     covered: Mapping[int, int] = field(default_factory=dict)
-    """By partition: the upstream offset below which nothing is left to come, where somebody read the log itself. What
+    """By partition: the upstream offset below which nothing is left to come, where the log itself was read. What
     follows the last record are transaction markers and aborted records."""
 
 

@@ -32,7 +32,7 @@ STATES_MS = 60_000
 
 @dataclass(slots=True, kw_only=True)
 class Positions:
-    """The heads and states of lanes, as this environment knows them."""
+    """The heads and states of lanes, as cached in this environment."""
 
     chains: Chains
     states: LaneStates
@@ -49,7 +49,7 @@ class Positions:
     def load(
         self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline, begins: Mapping[Lane, int] | None = None
     ) -> frozenset[Lane]:
-        """Know the state of every lane, and the head of those that nobody else has; settle what is in doubt.
+        """Load the state of every lane, and the head of those without another holder; settle what is in doubt.
 
         Args:
             lanes: those of a batch.
@@ -60,7 +60,7 @@ class Positions:
                 question is cheaper than a race that is lost after everything was written.
 
         Returns:
-            the lanes that somebody else has. Their heads are not asked for: to settle a job's run would fence the job.
+            the lanes with another holder. Their heads are not read: to settle a job's run would fence the job.
 
         Raises:
             LostRace: when a rival was faster to prepare a lane anew.

@@ -93,7 +93,7 @@ class OffsetMap:
         """Translate a downstream offset back: where on the source would a consumer of the remote topic go on?
 
         A read_committed consumer that has read everything stands behind the last commit marker, and so beyond the last
-        record that the map knows. Whether that is all there was, the map alone cannot tell. `stable_end` can: read
+        record in the map. Whether that was the last one, the map alone cannot show. `stable_end` can: read
         after the consumer's offset and before the head, nothing below it is undecided, and whatever became visible
         below it had been prepared before. So with no run in doubt there are only markers in between.
 
@@ -101,7 +101,7 @@ class OffsetMap:
             lane: whose offset.
             downstream: the first offset that the consumer has not read.
             head: the lane's, where the caller has read it already.
-            stable_end: of the remote partition, read as said above; None where nobody asked, or where records are
+            stable_end: of the remote partition, read as said above; None where it was not read, or where records are
                 visible before their run is prepared (at_least_once).
         """
         head = head or self._chains.heads([lane])[lane]
@@ -125,7 +125,7 @@ class OffsetMap:
         return Translation(offset=head.position, state="exact" if downstream <= after_last else "ahead_of_replication")
 
     def records_between(self, lane: Lane, first: int, end: int, side: Side, *, head: Head | None = None) -> int:
-        """How many records that the map knows stand at offsets [first, end) of one side.
+        """How many records of the map stand at offsets [first, end) of one side.
 
         Args:
             lane: whose records.

@@ -261,7 +261,7 @@ class ParquetArchive:
         return table
 
     def _statistics(self, file: ArchiveFile, group: int, name: str) -> tuple[Any, Any]:
-        """Least and greatest value of a column in a row group; (None, None) where nobody noted them."""
+        """Least and greatest value of a column in a row group; (None, None) where the file has no statistics."""
         if name in file.in_path:
             value: str | int = file.in_path[name] if name == "topic" else int(file.in_path[name])
             return value, value

@@ -28,7 +28,7 @@ GRACE_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRunThere:
-    """A job run, as the service tells it."""
+    """A job run, as EMR Serverless describes it."""
 
     job_run_id: str
     name: str
@@ -55,7 +55,7 @@ class EmrServerless:
             ConfigurationError: nothing is deployed for this flow, or there is no region to look in.
         """
         self._where = f"{flow} in {region or 'no region'}"
-        with _Told("tell how jobs are submitted", self._where):
+        with _Translated("read how jobs are submitted", self._where):
             session = boto3.Session(region_name=region)
             self._emr: Any = session.client("emr-serverless")
             self._s3: Any = session.client("s3")
@@ -73,7 +73,7 @@ class EmrServerless:
         confs = {**submission.confs, f"spark.emr-serverless.driverEnv.{ONCE}": "true"}
         if most_executors is not None:
             confs["spark.dynamicAllocation.maxExecutors"] = str(most_executors)
-        with _Told("start the job", self._where):
+        with _Translated("start the job", self._where):
             answer = self._emr.start_job_run(
                 applicationId=submission.application_id,
                 clientToken=run_id,
@@ -96,7 +96,7 @@ class EmrServerless:
     def runs(self, *, since: datetime) -> Iterator[JobRunThere]:
         """The flow's runs that were made since then, in no order that is promised."""
         submission = self.submission
-        with _Told("list its jobs", self._where):
+        with _Translated("list its jobs", self._where):
             pages = self._emr.get_paginator("list_job_runs").paginate(
                 applicationId=submission.application_id, createdAtAfter=since
             )
@@ -112,22 +112,22 @@ class EmrServerless:
 
     def run(self, job_run_id: str) -> JobRunThere:
         """One run, with what it is charged for so far."""
-        with _Told("tell of the job", self._where):
+        with _Translated("describe the job run", self._where):
             found = self._emr.get_job_run(applicationId=self.submission.application_id, jobRunId=job_run_id)
-        told = found["jobRun"]
-        billed = told.get("billedResourceUtilization") or {}
+        described = found["jobRun"]
+        billed = described.get("billedResourceUtilization") or {}
         return JobRunThere(
             job_run_id=job_run_id,
-            name=told.get("name", ""),
-            state=told["state"],
-            details=told.get("stateDetails") or "",
+            name=described.get("name", ""),
+            state=described["state"],
+            details=described.get("stateDetails") or "",
             vcpu_hours=billed.get("vCPUHour"),
             gb_hours=billed.get("memoryGBHour"),
         )
 
     def cancel(self, job_run_id: str) -> None:
-        """End a run: its driver is told, and has some time to let its lanes go."""
-        with _Told("cancel the job", self._where):
+        """Cancel a run: its driver gets SIGTERM, and some time to release its lanes."""
+        with _Translated("cancel the job", self._where):
             self._emr.cancel_job_run(
                 applicationId=self.submission.application_id,
                 jobRunId=job_run_id,
@@ -148,7 +148,7 @@ def _submission(ssm: Any, flow: FlowName, where: str) -> Submission:
     return decode_submission(answer["Parameter"]["Value"], where=name)
 
 
-class _Told:
+class _Translated:
     """Turns botocore's errors into ours."""
 
     def __init__(self, what: str, where: str) -> None:

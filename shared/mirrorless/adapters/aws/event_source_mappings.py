@@ -81,7 +81,7 @@ class LambdaMappings:
 
     def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:
         """See `Mappings.tags`."""
-        what = f"tell the tags of {arn}"
+        what = f"list the tags of {arn}"
         try:
             answer = self._call(what, self._client.list_tags, {"Resource": arn}, deadline)
         except _CodedError as exc:

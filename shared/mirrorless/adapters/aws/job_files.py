@@ -92,7 +92,7 @@ class S3JobFiles:
             except self._client.exceptions.NoSuchKey:
                 return None
             except self._client.exceptions.ClientError as exc:
-                # Who may list no more than a prefix is not told that an object is missing: S3 refuses it.
+                # With the right to list a prefix only, S3 answers 403 for a missing object.
                 if exc.response["Error"]["Code"] == "AccessDenied" and name not in self.names(name):
                     return None
                 raise

@@ -10,7 +10,7 @@ from mirrorless.jobs.progress import JobProgress
 from mirrorless.lane import FlowName
 
 EVERY_MS = 60_000
-"""CloudWatch keeps a value a minute of what is told more often."""
+"""CloudWatch keeps one value a minute of what is emitted more often."""
 
 
 def emit_progress(progress: JobProgress, *, clean: bool | None) -> None:

@@ -34,7 +34,7 @@ def emit(flow: FlowName, batch: Batch, outcome: BatchOutcome, *, received_at: in
     metrics.add_metric("record-count", MetricUnit.Count, sum(run.records for run in runs))
     metrics.add_metric("byte-count", MetricUnit.Bytes, sum(run.bytes for run in runs))
     metrics.add_metric("stopped-lanes", MetricUnit.Count, len(outcome.stopped))
-    if outcome.waiting:  # rare, and a metric is paid for by the topic and month in which it is told
+    if outcome.waiting:  # rare, and a metric is billed by the topic and month in which it is emitted
         metrics.add_metric("waiting-lanes", MetricUnit.Count, len(outcome.waiting))
     if runs:
         oldest = min(run.oldest_timestamp for run in runs)

@@ -26,7 +26,7 @@ ALARMING: Final = frozenset(
 )
 """Figures that become metrics, each paid for by the month; the others stand in the same line, for Logs Insights."""
 
-_told: dict[tuple[FlowName, str], tuple[str, tuple[str, ...]]] = {}
+_emitted: dict[tuple[FlowName, str], tuple[str, tuple[str, ...]]] = {}
 """What each task had to say last: a trouble that stays is logged once an environment, and counted every round."""
 
 
@@ -53,8 +53,8 @@ def emit_report(flow: FlowName, report: TaskReport) -> None:
     metrics.flush_metrics()
 
     said = (report.error, report.troubles)
-    if _told.get((flow, report.task), ("", ())) != said:
-        _told[flow, report.task] = said
+    if _emitted.get((flow, report.task), ("", ())) != said:
+        _emitted[flow, report.task] = said
         place = {"flow": str(flow), "task": report.task}
         if report.error:
             print(json.dumps({"level": "ERROR", **place, "error": report.error}))

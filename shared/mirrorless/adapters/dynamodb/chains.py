@@ -60,7 +60,7 @@ class DynamoDbChains:
             raise ChainBroken(
                 "a committed run is no longer in the offset map",
                 where=gone[0].lane.at(gone[0].position),
-                hint="somebody deleted or replaced it: compare the target with the map before the lane goes on",
+                hint="it was deleted or replaced: compare the target with the map before the lane goes on",
             )
         _raise_first(failures, "confirm a run")
 

@@ -2,7 +2,7 @@
 
 boto3 takes 2 ms of CPU for a call, and an event makes two or three: endpoint rules, hooks, retry handlers, a parser for
 every shape. That is for the rare call that is no success at once. So this is only ever a first try. Whatever
-else happens to it, boto3 makes the same request again, with all that it knows: retries, renewed credentials, a clock
+else happens to it, boto3 makes the same request again, with all that it handles: retries, renewed credentials, a clock
 that is off, and the error as an exception.
 
 An insert whose answer was lost is then answered as one that lost its race. boto3's own retries do that as well, and the

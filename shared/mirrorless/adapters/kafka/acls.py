@@ -66,11 +66,11 @@ class KafkaAcls:
             if error.code() == KafkaError.SECURITY_DISABLED:
                 return None
             hint = _MAY_LOOK if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED else ""
-            told = f"the cluster did not tell its ACLs: {error.str()} ({error.name()})"
-            raise Retriable(told, where=self._where, hint=hint) from exc
+            what = f"the cluster did not list its ACLs: {error.str()} ({error.name()})"
+            raise Retriable(what, where=self._where, hint=hint) from exc
 
     def _all(self, deadline: Deadline) -> frozenset[Acl]:
-        """Every binding that the client tells of."""
+        """Every binding that the client lists."""
         everything = AclBindingFilter(
             ResourceType.ANY,
             None,  # type: ignore[arg-type]  # the client's types forget that a filter may leave out names
@@ -127,7 +127,7 @@ class KafkaAcls:
     @cached_property
     def _admin(self) -> AdminClient:
         """Opened when the round is due, one minute in ten."""
-        # Whether the cluster answers is told by the calls; log_level 0 keeps librdkafka's own lines from the terminal.
+        # The calls show whether the cluster answers; log_level 0 keeps librdkafka's own lines from the terminal.
         return AdminClient(client_config(self._cluster, f"{self._flow}|acls") | {"log_level": 0})
 
     def _refusals(self, batch: list[Acl], futures: Iterable[Future[Any]], deadline: Deadline) -> dict[Acl, str]:

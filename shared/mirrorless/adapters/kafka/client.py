@@ -79,7 +79,7 @@ def client_config(cluster: ClusterSettings, client_id: str) -> ClientConfig:
         # Rebootstrapping after a freeze was measured to stall warm producers for 2 s, and some for ever.
         "metadata.recovery.strategy": "none",
         "enable.metrics.push": False,
-        # Notices and worse: what the client tells beyond that is about itself, and would stand between our lines.
+        # Notices and worse: librdkafka's lines below that are about itself, and would stand between our lines.
         "log_level": 5,
     } | _authentication(cluster)
 

@@ -39,7 +39,7 @@ class Watch:
     """
 
     EVENTS: Final = 100
-    """After as many events without a gap downstream, the ends of a lane are trusted to tell again."""
+    """After as many events without a gap downstream, the ends of a lane are trusted again."""
 
     def __init__(self) -> None:
         self._left: dict[tuple[str, int], int] = {}
@@ -85,13 +85,13 @@ class Reports:
 
     @property
     def missing(self) -> int:
-        """How many reports did not come, or told of a failure."""
+        """How many reports did not come, or carried an error."""
         expected = min(self._count, _ENDS) if self.by_ends else self._count
         return expected - len(self.offsets)
 
     @property
     def unclear(self) -> bool:
-        """Whether the ends of the lane do not tell where all of its records stand."""
+        """Whether the ends of the lane leave the offsets of its other records open."""
         if not self.by_ends or not self._count:
             return False
         if self.missing or self.refusal is not None or self.failed is not None:

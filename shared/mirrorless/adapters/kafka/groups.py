@@ -58,7 +58,7 @@ class KafkaGroups:
         return sorted(self._listed(deadline))
 
     def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
-        """See `Groups.states`. A group that cannot be seen counts as active: nobody commits for it then."""
+        """See `Groups.states`. A group that cannot be described counts as active: nothing is committed for it."""
         wanted = list(dict.fromkeys(groups))
         if not wanted:
             return {}
@@ -96,7 +96,7 @@ class KafkaGroups:
 
         Raises:
             GroupIsActive: it has members; the broker refused everything.
-            Retriable: some places were refused, and those that are not named were committed; or nobody knows.
+            Retriable: some places were refused, and those that are not named were committed; or the outcome is unknown.
         """
         if not offsets:
             return
@@ -161,7 +161,7 @@ class KafkaGroups:
             return {key: self._offsets_of(client, key, each, deadline) for key, each in described.items()}
 
         answers, failures = self._admin.ask_each(groups, ask, deadline, chunk=CHUNK)
-        self._raise_if_silent(answers, failures, "tell what its groups committed")
+        self._raise_if_silent(answers, failures, "list committed offsets")
         unknown = [group for group, error in failures.items() if error.code() == KafkaError.GROUP_ID_NOT_FOUND]
         found: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {group: {} for group in unknown}
         unstable = []
@@ -195,7 +195,7 @@ class KafkaGroups:
         return offsets
 
     def _raise_if_silent(self, answers: Mapping[str, object], failures: Mapping[str, KafkaError], what: str) -> None:
-        """Nothing was told about any group, and not for what the groups are: then the cluster is silent."""
+        """Raise where no group was answered for, and not because of the groups themselves: the cluster is silent."""
         silent = [error for error in failures.values() if error.code() not in {*DENIED, KafkaError.GROUP_ID_NOT_FOUND}]
         if silent and not answers:
             raise Retriable(f"the cluster did not {what}: {first_cause(silent)}", where=self._where)

@@ -57,14 +57,14 @@ class KafkaLaneLog:
 
     def bounds(self, topic: str, partition: int, deadline: Deadline) -> OffsetRange:
         """See `LaneLog.bounds`."""
-        start, stable, _ = self._told(topic, partition, deadline)
+        start, stable, _ = self._log_ends(topic, partition, deadline)
         return OffsetRange(start, stable)
 
     def end(self, topic: str, partition: int, deadline: Deadline) -> int:
         """See `mirrorless.verify.task.TargetLog.end`."""
-        return self._told(topic, partition, deadline)[2]
+        return self._log_ends(topic, partition, deadline)[2]
 
-    def _told(self, topic: str, partition: int, deadline: Deadline) -> LogEnds:
+    def _log_ends(self, topic: str, partition: int, deadline: Deadline) -> LogEnds:
         found = self._ends.ends([(topic, partition)], deadline).get((topic, partition))
         if found is None:
             raise Retriable(

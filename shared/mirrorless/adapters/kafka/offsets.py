@@ -64,10 +64,10 @@ class KafkaOffsets:
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
         """The offset that a group has committed; None when it has not."""
-        told = self._groups.committed([group], _deadline)
-        if group not in told:
-            raise Retriable(f"group {group} does not tell what it has committed", where=self._where)
-        found = told[group].get((topic, partition))
+        answered = self._groups.committed([group], _deadline)
+        if group not in answered:
+            raise Retriable(f"the committed offsets of group {group} cannot be read", where=self._where)
+        found = answered[group].get((topic, partition))
         return None if found is None else found.offset
 
     def oldest_waiting(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -99,7 +99,7 @@ class KafkaOffsets:
         return None
 
     def _list(self, wanted: list[ClientPartition], spec: OffsetSpec) -> Mapping[tuple[str, int], int]:
-        with translated("tell its offsets", self._where):
+        with translated("list its offsets", self._where):
             admin = heard_from(self._admin, _deadline)
             futures = admin.list_offsets(dict.fromkeys(wanted, spec), request_timeout=ANSWER_SECONDS)
         offsets = {}
@@ -110,7 +110,7 @@ class KafkaOffsets:
                 error = exc.args[0]
                 if error.code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}:  # noqa: SLF001 -- the client's public constants look so
                     continue
-                raise Retriable(f"the cluster did not tell its offsets: {error.str()}", where=self._where) from exc
+                raise Retriable(f"the cluster did not list its offsets: {error.str()}", where=self._where) from exc
         return offsets
 
 

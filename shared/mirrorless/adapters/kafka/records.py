@@ -142,7 +142,7 @@ class KafkaRecords:
         """Write records to partition 0 of their topics, and wait for every acknowledgement.
 
         Raises:
-            Retriable: naming the topic with a record that was not acknowledged. Nobody knows which were written; all
+            Retriable: naming the topic with a record that was not acknowledged. Which were written is unknown; all
                 of them may be written again, for each replaces the one with its key.
         """
         by_topic: dict[str, list[Record]] = {}
@@ -180,13 +180,13 @@ class KafkaRecords:
         """
         found, failures = self._ends(places, deadline)
         if failures and not found:
-            raise Retriable(f"the cluster did not tell where its logs end: {first_cause(failures)}", where=self._where)
+            raise Retriable(f"the cluster did not list where its logs end: {first_cause(failures)}", where=self._where)
         return found
 
     def _ends(
         self, places: Iterable[TopicPartition], deadline: Deadline
     ) -> tuple[dict[TopicPartition, LogEnds], list[KafkaError]]:
-        """The ends of places that were told, and why others, that may exist, were not."""
+        """The ends of the partitions that were answered for, and the errors of others that may exist."""
         wanted = list(dict.fromkeys(places))
         answers, failures = self._admin.ask_each(
             [(place, which) for place in wanted for which in range(len(_WANTED))],
@@ -202,9 +202,9 @@ class KafkaRecords:
             errors = {place: error for place, error in errors.items() if place not in doubtful or place[0] in existing}
         found = {}
         for place in wanted:
-            told = [answers.get((place, which)) for which in range(len(_WANTED))]
-            if None not in told:
-                start, stable, high = (each.offset for each in told if each is not None)
+            listed = [answers.get((place, which)) for which in range(len(_WANTED))]
+            if None not in listed:
+                start, stable, high = (each.offset for each in listed if each is not None)
                 found[place] = (start, stable, high)
         return found, [error for place, error in errors.items() if place not in found]
 

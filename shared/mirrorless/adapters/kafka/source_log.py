@@ -70,7 +70,7 @@ class KafkaSourceLog:
             futures = admin.list_offsets(request, request_timeout=seconds)
             return {(at.topic, at.partition): future for at, future in futures.items()}
 
-        return {place: found.offset for place, found in self._each("tell where its logs begin", places, ask, deadline)}
+        return {place: found.offset for place, found in self._each("list where its logs begin", places, ask, deadline)}
 
     def cleanup(self, topics: Sequence[str], deadline: Deadline) -> dict[str, Cleanup]:
         """See `SourceLog.cleanup`."""

@@ -29,7 +29,7 @@ class KafkaTarget:
         self._environment = environment
         self._writer: KafkaWriter | None = None
         self._careful: KafkaWriter | None = None
-        # Outlives its writers: a lane whose reports told nothing is looked at closely by the next one.
+        # Outlives its writers: the next writer examines every report of a lane whose reports left offsets open.
         self._watch = Watch()
 
     # Writers

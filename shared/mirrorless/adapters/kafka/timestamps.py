@@ -35,7 +35,7 @@ class KafkaPeek:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",  # retention has passed the place: the first record that is left counts
-            "fetch.wait.max.ms": 50,  # the end of a partition is told after this long
+            "fetch.wait.max.ms": 50,  # the end of a partition is reported after this long
             "fetch.message.max.bytes": FETCH_BYTES,
             "queued.min.messages": 1,
             "log_level": 0,

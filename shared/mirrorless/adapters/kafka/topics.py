@@ -1,6 +1,6 @@
 """One cluster's topics, many at a time: list, describe configs, create, add partitions, alter configs.
 
-A thousand topics cost a few calls. What fails for one topic is told for that topic; what fails for the cluster raises.
+A thousand topics cost a few calls. Failures of one topic are reported for that topic; those of the cluster raise.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _K = TypeVar("_K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as its cluster knows it."""
+    """A topic as its cluster describes it."""
 
     partitions: int
     topic_id: str
@@ -75,7 +75,7 @@ class KafkaTopics:
             topics = self._admin.client().list_topics(timeout=seconds_left(deadline)).topics
         except KafkaException as exc:
             self._admin.discard()
-            raise Retriable(f"the cluster did not list its topics: {_told(exc.args[0])}", where=self._where) from exc
+            raise Retriable(f"the cluster did not list its topics: {_message(exc.args[0])}", where=self._where) from exc
         return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def topics(self, deadline: Deadline) -> dict[str, TopicDescription]:
@@ -103,7 +103,7 @@ class KafkaTopics:
 
         described, failures = self._read("describe its topics' configs", sorted(names), ask, deadline)
         return {name: [config_entry(each) for each in entries.values()] for name, entries in described.items()}, {
-            name: _told(error) for name, error in failures.items()
+            name: _message(error) for name, error in failures.items()
         }
 
     def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
@@ -161,7 +161,7 @@ class KafkaTopics:
             return {(place.topic, place.partition): future for place, future in futures.items()}
 
         # What was deleted meanwhile, or is without a leader just now, is left out, and asked again in the next round.
-        found, _ = self._read("tell its offsets", places, ask, deadline, batch=PLACES)
+        found, _ = self._read("list its offsets", places, ask, deadline, batch=PLACES)
         return {place: int(each.offset) for place, each in found.items()}
 
     def _read(
@@ -208,7 +208,7 @@ class KafkaTopics:
                     error = exc.args[0]
                     self._raise_if_down(what, [error])
                     # A rival was faster: then it is done.
-                    outcomes[name] = None if error.code() == done_already else _told(error)
+                    outcomes[name] = None if error.code() == done_already else _message(error)
         return outcomes
 
     def _raise_if_down(self, what: str, errors: Iterable[KafkaError]) -> None:
@@ -228,7 +228,7 @@ def config_entry(described: Any) -> ConfigEntry:
     )
 
 
-def _told(error: KafkaError) -> str:
+def _message(error: KafkaError) -> str:
     return f"{error.str()} ({error.name()})"
 
 

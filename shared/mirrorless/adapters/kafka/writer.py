@@ -27,7 +27,7 @@ LOOK_EVERY_S = 0.002
 NO_PROGRESS_S = 0.5
 """Without an acknowledgement, before `flush` takes over."""
 SAMPLE = 16
-"""One record of so many tells how large a lane's records are."""
+"""One record of so many is measured to estimate the size of a lane's records."""
 
 
 class KafkaWriter:
@@ -78,7 +78,7 @@ class KafkaWriter:
         return self._health.suspect
 
     def _await_metadata(self, deadline: Deadline) -> None:
-        """Reach the cluster. A client that was turned away says only that nobody answered, and why to its callback."""
+        """Connect. A refused client raises only a time-out; the reason goes to its error callback."""
         try:
             self._producer.list_topics(timeout=seconds_left(deadline))
         except KafkaException as exc:
@@ -231,7 +231,7 @@ def unsent_at_last(records: Sequence[Record], batch_bytes: int, batch_records: i
 
 
 class _Health:
-    """What the client told about its connections, and what it has been through."""
+    """Connection errors that the client reported, and its state."""
 
     def __init__(self) -> None:
         self.suspect = False
