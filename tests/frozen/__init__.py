@@ -1,22 +1,26 @@
 """What users see, frozen in golden files, so that a restructuring of the code is seen to change none of it.
 
-    golden/help       every help page, unwrapped
-    golden/json       key trees (names, nesting, JSON types) of every `--json` answer, report and state file
-    golden/bundles    distributions and foreign files of each function's bundle and of the Spark archive
-    golden/templates  resources of each example's stacks, with a digest of their properties
-    golden/schema.txt the SHA-256 of docs/replication.schema.json, which a contract test holds to its generator
+    golden/help       help pages of `mirrorless`, `python -m lab` and commands behind make targets, unwrapped
+    golden/cli        key trees (names, nesting, JSON types) of every `--json` answer of `mirrorless`
+    golden/reports    the same of jobs' reports and progress, of the lab's reports and state file, of the benchmark's
+                      report and of the diff guard
+    golden/schema     the SHA-256 of docs/replication.schema.json, which a unit test holds to its generator
+    golden/bundles    distributions and third-party files of each function's bundle and of the Spark archive
+    golden/templates  resources of each example's stacks, with a digest of their properties without assets' hashes
     test_names.txt    names of tests; one that disappears must be in replaced_tests.toml
     coverage.toml     floors of branch coverage, for `python -m tests.frozen.coverage REPORT.json`
 
-`make frozen` writes the golden files anew, and the names of tests that are new; the diff of the commit is what users
-will see. `PART=help` writes one part.
+`make frozen` writes the golden files anew and adds the names of new tests; the diff of the commit is then what changes
+for users. `make frozen PART=help` writes one part.
 
 Not covered, and why:
 
-- values, wording of tables and error messages: only names and types of JSON are frozen; unit tests hold the rest;
+- values, and the wording of tables and error messages: unit tests hold those that matter;
 - `--json` of `backfill start --dry-run` by its door: planning needs a source with records. It prints the same structure
   as the dry runs of `verify` and `reconcile`, which are frozen;
-- figures of a benchmark's measurements: only a running benchmark names them. The structure around them is frozen;
-- what the other benchmarks print, and the pages (`report.html`): nothing reads them by program;
-- help of `infra.iam.operator` and of benchmarks without `prog`: Python 3.14 names the program differently there.
+- names of a benchmark's figures and of its description of the method: only a running benchmark has them;
+- what the other benchmarks print, and pages (`report.html`): no program reads them;
+- help of `infra.iam.execution_policy`, `infra.iam.operator` and the other benchmarks: no make target of an operator leads
+  there, and it is mostly a module's docstring or a name that differs between versions of Python;
+- keys that are names (of a topic, a cluster, a cause): in samples they stand as they are, in types as `*`.
 """

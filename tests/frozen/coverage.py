@@ -57,7 +57,7 @@ def complaints(now: Mapping[str, float], floors: Mapping[str, float]) -> Iterato
         elif package not in now:
             yield f"{package} was not measured: the report has no branch of its files"
         elif now[package] < floors[package] - SLACK:
-            yield f"{package}: {now[package]:.1f} % of branches were taken; {floors[package]:.1f} % is the floor"
+            yield f"{package}: {now[package]:.1f} % of its branches were taken, the floor is {floors[package]:.1f} %"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

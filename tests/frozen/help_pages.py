@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+import infra.bundle
 import pytest
 
 import infra.guard.diff_guard
-import infra.iam.execution_policy
 import infra.synth
 import lab.__main__
-import lab.functions.bundles
 import tests.benchmarks.beside_mm2.__main__
 from cli.main import main as mirrorless
 
@@ -21,9 +20,8 @@ DOORS: dict[str, Callable[[], object]] = {
     "mirrorless": lambda: mirrorless([]),
     "lab": lambda: lab.__main__.main([]),
     "infra.synth": infra.synth.main,
-    "infra.bundle": lab.functions.bundles.main,
+    "infra.packaging.bundle": infra.packaging.bundle.main,
     "infra.diff_guard": lambda: infra.guard.diff_guard.main([]),
-    "infra.iam.execution_policy": infra.iam.execution_policy.main,
     "beside_mm2": lambda: tests.benchmarks.beside_mm2.__main__.main([]),
 }
 """What begins each command, by the name of its golden file."""
