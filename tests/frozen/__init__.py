@@ -16,11 +16,11 @@ for users. `make frozen PART=help` writes one part.
 Not covered, and why:
 
 - values, and the wording of tables and error messages: unit tests hold those that matter;
-- `--json` of `backfill start --dry-run` by its door: planning needs a source with records. It prints the same structure
-  as the dry runs of `verify` and `reconcile`, which are frozen;
+- `--json` of `backfill start --dry-run` by its door: planning needs a source with records. It prints the structure of
+  the dry runs of `verify` and `reconcile`, which are frozen;
 - names of a benchmark's figures and of its description of the method: only a running benchmark has them;
 - what the other benchmarks print, and pages (`report.html`): no program reads them;
-- help of `infra.iam.execution_policy`, `infra.iam.operator` and the other benchmarks: no make target of an operator leads
-  there, and it is mostly a module's docstring or a name that differs between versions of Python;
+- help of `infra.iam.execution_policy`, `infra.iam.operator` and the other benchmarks: mostly a module's docstring, or a
+  name that differs between versions of Python;
 - keys that are names (of a topic, a cluster, a cause): in samples they stand as they are, in types as `*`.
 """
