@@ -1,6 +1,7 @@
 """The real servers, started once for all tests that want them, and only if one does.
 
-A test makes its own topics and tables. One that kills a server brings it back before it ends.
+A test makes its own topics and tables. One that kills a broker brings it back before it ends; one that kills DynamoDB
+Local has one of its own, on disk.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCl
 
 @pytest.fixture(scope="session")
 def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbLocal]:
-    """DynamoDB Local without tables."""
-    server = DynamoDbLocal(folder=tmp_path_factory.mktemp("dynamodb"))
+    """DynamoDB Local without tables, which live as long as it runs."""
+    server = DynamoDbLocal(folder=tmp_path_factory.mktemp("dynamodb"), in_memory=True)
     try:
         server.start()
         yield server
@@ -55,6 +56,7 @@ def tables(dynamodb: DynamoDbLocal) -> Tables:
     suffix = uuid4().hex[:8]
     kinds = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
     named = Tables(**{kind: f"{kind}-{suffix}" for kind in kinds})
+    client = dynamodb.client()
     for definition in definitions(named):
-        dynamodb.client().create_table(**definition.create_request())
+        client.create_table(**definition.create_request())
     return named

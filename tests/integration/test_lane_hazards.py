@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -314,22 +314,37 @@ def test_a_zombie_that_wakes_after_its_commit_confirms_what_its_successor_confir
 # Servers that are not there
 
 
-@pytest.mark.parametrize("step", ["produced", "prepared", "committed"])
-def test_a_batch_is_retriable_while_dynamodb_is_away_and_then_goes_on(
-    stage: LaneStage, dynamodb: DynamoDbLocal, step: Step
-) -> None:
-    stage.create(stage.source, stage.topic)
-    stage.write(*numbered(0, 1, 2))
-    environment = stage.environment()
+class TestDynamoDbAway:
+    """What holds while DynamoDB is away. Its tables are on disk here, so that they outlive its process."""
 
-    try:
-        with at_step(step, dynamodb.kill), pytest.raises(Retriable, match="DynamoDB"):
-            stage.replicate(environment, stage.event())
-    finally:
-        dynamodb.start()
+    @pytest.fixture(scope="class")
+    @classmethod
+    def dynamodb(cls, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbLocal]:
+        """One that may be killed, beside the session's."""
+        server = DynamoDbLocal(folder=tmp_path_factory.mktemp("dynamodb-on-disk"))
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
 
-    _until_settled(stage, stage.event())
-    stage.assert_mirrored()
+    @pytest.mark.parametrize("step", ["produced", "prepared", "committed"])
+    def test_a_batch_is_retriable_while_dynamodb_is_away_and_then_goes_on(
+        self, stage: LaneStage, dynamodb: DynamoDbLocal, step: Step
+    ) -> None:
+        """Whether its run is not yet in the map, is prepared, or was committed."""
+        stage.create(stage.source, stage.topic)
+        stage.write(*numbered(0, 1, 2))
+        environment = stage.environment()
+
+        try:
+            with at_step(step, dynamodb.kill), pytest.raises(Retriable, match="DynamoDB"):
+                stage.replicate(environment, stage.event())
+        finally:
+            dynamodb.start()
+
+        _until_settled(stage, stage.event())
+        stage.assert_mirrored()
 
 
 def test_a_target_broker_killed_between_flush_and_commit_costs_nothing_but_time(stage: LaneStage) -> None:

@@ -47,19 +47,6 @@ class BenchKafka(KafkaCluster):
         return [option for option in lab if option not in {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}]
 
 
-class BenchDynamoDb(DynamoDbLocal):
-    """DynamoDB Local with its tables in memory.
-
-    On disk a write waits until SQLite has synchronised a file: 20 to 40 ms on a virtual disk, at times half a second.
-    DynamoDB says that it answers in single-digit milliseconds, and the brokers here wait for no disk either.
-    """
-
-    def _command(self) -> list[str]:
-        lab = super()._command()
-        path = lab.index("-dbPath")
-        return [*lab[:path], "-inMemory", *lab[path + 2 :]]
-
-
 @dataclass(slots=True)
 class Ground:
     """What all sides stand on. DynamoDB Local is there for Mirrorless alone."""
@@ -67,7 +54,7 @@ class Ground:
     folder: Path
     source: KafkaCluster = field(init=False)
     target: KafkaCluster = field(init=False)
-    dynamodb: BenchDynamoDb = field(init=False)
+    dynamodb: DynamoDbLocal = field(init=False)
     source_admin: AdminClient = field(init=False)
     target_admin: AdminClient = field(init=False)
 
@@ -77,7 +64,7 @@ class Ground:
             BenchKafka(alias=alias, folder=self.folder / alias, properties=PROPERTIES, heap_mb=HEAP_MB)
             for alias in ("source", "target")
         )
-        self.dynamodb = BenchDynamoDb(folder=self.folder / "dynamodb")
+        self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb", in_memory=True)
         self.source_admin, self.target_admin = (_admin(cluster) for cluster in (self.source, self.target))
 
     @contextmanager
