@@ -8,6 +8,7 @@ Arguments go to the CDK as they are. It asks nobody for notices, and tells nobod
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -31,15 +32,18 @@ def install() -> None:
         BuildError: npm could not; its own words are in the error.
     """
     lock, receipt = FOLDER / "package-lock.json", FOLDER / "node_modules" / "installed-lock.json"
-    if COMMAND.exists() and receipt.exists() and receipt.read_bytes() == lock.read_bytes():
-        return
-    print("Installing the CDK's command line: some seconds, once.", file=sys.stderr)
-    done = subprocess.run(
-        [str(NODE), str(_NPM), "ci", "--no-progress"], cwd=FOLDER, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise BuildError(f"npm ci failed: {done.stderr.strip()}", where=str(lock), hint="read its words above")
-    receipt.write_bytes(lock.read_bytes())
+    with lock.open("rb") as pinned:
+        fcntl.flock(pinned, fcntl.LOCK_EX)  # until it is closed: npm empties the folder that another process runs from
+        wanted = pinned.read()
+        if COMMAND.exists() and receipt.exists() and receipt.read_bytes() == wanted:
+            return
+        print("Installing the CDK's command line: some seconds, once.", file=sys.stderr)
+        done = subprocess.run(
+            [str(NODE), str(_NPM), "ci", "--no-progress"], cwd=FOLDER, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise BuildError(f"npm ci failed: {done.stderr.strip()}", where=str(lock), hint="read its words above")
+        receipt.write_bytes(wanted)
 
 
 def argv(*arguments: str) -> list[str]:
