@@ -19,7 +19,7 @@ endif
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-failover lab translate test check lint types imports unit integration sample soak bench backfill-live bench-parts docs lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo demo-failover lab translate test check lint types imports unit integration sample soak bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,7 +52,7 @@ imports: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/pytest -q --numprocesses 2 --dist worksteal --durations 10 tests/infra tests/contract tests/unit
+	$(BIN)/pytest -q --numprocesses 2 --dist worksteal --durations 10 tests/infra tests/contract tests/unit tests/frozen
 
 integration: $(READY) ## tests on real Kafka, DynamoDB Local and the Lambda runtime client (KAFKA=3.9.1 for another version)
 	$(BIN)/pytest -q tests/integration
@@ -76,7 +76,7 @@ backfill-live: $(READY) ## 2,000,000 records of 12 lanes by a job, beside a live
 	@$(BIN)/python -m tests.benchmarks.backfill_live --kills $(or $(KILLS),0)
 
 bundle: $(READY) ## build the functions' folders for this machine, arm64 and x86_64; print sizes, hashes and import times
-	@$(BIN)/python -m infra.bundle
+	@$(BIN)/python -m lab.functions.bundles
 
 synth: $(READY) ## make templates of CONFIG=replication.yaml, or of every example, in cdk.out; lint them, list what is made
 	@$(BIN)/python -m infra.synth $(CONFIG)
@@ -95,8 +95,11 @@ deploy: $(READY) ## deploy CONFIG=replication.yaml in order, asking before right
 	@$(BIN)/python -m infra.cdk deploy $(if $(STACKS),$(STACKS),--all) --context config=$(or $(CONFIG),replication.yaml)
 
 docs: $(READY) ## write the pages that are generated from the code
-	@$(BIN)/python -m mirrorless.configuration
-	@$(BIN)/python -m infra.costs
+	@$(BIN)/python -m mirrorless.config
+	@$(BIN)/python -m infra.cost
+
+frozen: $(READY) ## write what users see into golden files anew, see tests/frozen; PART=help for one part
+	@$(BIN)/python -m tests.frozen $(PART)
 
 lock: $(READY) ## resolve all pinned versions anew
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header \

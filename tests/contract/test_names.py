@@ -41,7 +41,8 @@ def test_no_public_class_name_exists_twice() -> None:
 def test_docstrings_of_modules_and_classes_state(path: Path) -> None:
     """A reader searches for what a thing is; a question is found by nobody."""
     module = ast.parse(path.read_text())
-    documented = [module, *(node for node in ast.walk(module) if isinstance(node, ast.ClassDef))]
+    documented: list[ast.Module | ast.ClassDef] = [module]
+    documented += (node for node in ast.walk(module) if isinstance(node, ast.ClassDef))
     first_lines = [(ast.get_docstring(node) or "").partition("\n\n")[0] for node in documented]
 
     assert [line for line in first_lines if "?" in line] == []

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-import infra.bundle
 import pytest
 
 import infra.guard.diff_guard
 import infra.synth
 import lab.__main__
+import lab.functions.bundles
 import tests.benchmarks.beside_mm2.__main__
 from cli.main import main as mirrorless
 
@@ -20,7 +20,7 @@ DOORS: dict[str, Callable[[], object]] = {
     "mirrorless": lambda: mirrorless([]),
     "lab": lambda: lab.__main__.main([]),
     "infra.synth": infra.synth.main,
-    "infra.packaging.bundle": infra.packaging.bundle.main,
+    "infra.bundle": lab.functions.bundles.main,
     "infra.diff_guard": lambda: infra.guard.diff_guard.main([]),
     "beside_mm2": lambda: tests.benchmarks.beside_mm2.__main__.main([]),
 }
