@@ -11,7 +11,7 @@ from botocore.credentials import Credentials
 
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains, parse_lane
-from mirrorless.adapters.dynamodb.direct import ask_directly
+from mirrorless.adapters.dynamodb.direct import direct_client
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
@@ -60,9 +60,7 @@ def ledger(request: pytest.FixtureRequest) -> LossLedger:
 
 def _client(request: pytest.FixtureRequest, dynamodb: DynamoDbLocal) -> Any:
     client = dynamodb.client()
-    if "directly" in request.param:
-        ask_directly(client, Credentials("lab", "lab", "lab"))
-    return client
+    return direct_client(client, Credentials("lab", "lab", "lab")) if "directly" in request.param else client
 
 
 def _servers(request: pytest.FixtureRequest) -> tuple[DynamoDbLocal, Tables]:

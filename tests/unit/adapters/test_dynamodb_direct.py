@@ -19,7 +19,7 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from mirrorless.adapters.dynamodb.direct import ask_directly
+from mirrorless.adapters.dynamodb.direct import direct_client
 
 KEYS = Credentials("AKIDEXAMPLE", "secret", "token")
 REQUEST: dict[str, Any] = {"Statements": [{"Statement": "DELETE", "Parameters": [{"B": b"\x00\xff"}, {"S": "ü"}]}]}
@@ -63,9 +63,7 @@ class Server:
             aws_session_token=KEYS.token,
             config=Config(read_timeout=0.5, retries={"mode": "standard", "total_max_attempts": 1}),
         )
-        if direct:
-            ask_directly(made, KEYS)
-        return made
+        return direct_client(made, KEYS) if direct else made
 
     def will_answer(self, status: int, body: Any, **headers: str) -> None:
         """Once, or for ever where nothing comes after it."""
@@ -155,9 +153,7 @@ def test_a_connection_that_the_server_closed_is_opened_again_and_boto3_is_not_ne
     server.will_answer(200, ANSWER)
     client = server.client()
     client.batch_execute_statement(**REQUEST)
-    line = client._make_api_call.__closure__  # the connection, out of sight for its users
-    connection = next(each.cell_contents for each in line if hasattr(each.cell_contents, "ask"))._connection
-    connection.sock.shutdown(0)  # as if the server's end had come in the meantime
+    client._line._connection.sock.shutdown(0)  # as if the server's end had come in the meantime
     assert client.batch_execute_statement(**REQUEST) == ANSWER
     assert len({each.connection for each in server.asked}) == 2
     assert not any(each.by_boto3 for each in server.asked)
@@ -211,8 +207,7 @@ def test_without_credentials_and_behind_a_proxy_everything_is_boto3s(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.will_answer(200, ANSWER)
-    client = server.client(direct=False)
-    ask_directly(client, None)
+    client = direct_client(server.client(direct=False), None)
     client.batch_execute_statement(**REQUEST)
     monkeypatch.setenv("HTTP_PROXY", server.endpoint)
     monkeypatch.setenv("NO_PROXY", "")
@@ -223,7 +218,6 @@ def test_without_credentials_and_behind_a_proxy_everything_is_boto3s(
 def test_a_thread_that_finds_the_line_busy_asks_boto3(server: Server) -> None:
     server.will_answer(200, ANSWER)
     client = server.client()
-    line = next(each.cell_contents for each in client._make_api_call.__closure__ if hasattr(each.cell_contents, "ask"))
-    with line._free:
+    with client._line._free:
         client.batch_execute_statement(**REQUEST)
     assert [each.by_boto3 for each in server.asked] == [True]

@@ -14,7 +14,7 @@ from botocore.credentials import Credentials
 from botocore.stub import Stubber
 
 from cli.main import COMMANDS
-from mirrorless.adapters.dynamodb.direct import DirectLine, ask_directly
+from mirrorless.adapters.dynamodb.direct import DirectLine, direct_client
 from tests.support.aws_recorder import (
     FOLDER,
     ROOT,
@@ -107,9 +107,7 @@ def test_a_client_is_of_the_part_that_made_it_unless_a_test_uses_it_itself(calls
 
 def test_a_direct_call_is_seen_although_boto3_is_not_asked(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
     def wired() -> Any:
-        made = boto3.client("dynamodb", **KEYS)
-        ask_directly(made, Credentials("k", "s"))
-        return made
+        return direct_client(boto3.client("dynamodb", **KEYS), Credentials("k", "s"))
 
     monkeypatch.setattr(DirectLine, "_ask", lambda *_: {"Items": []})
     direct = within("functions/forward.py", wired)

@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from mirrorless.adapters.aws.assumed_role import session_as
-from mirrorless.adapters.dynamodb.direct import ask_directly
+from mirrorless.adapters.dynamodb.direct import direct_client
 from mirrorless.errors import Retriable
 
 # Short waits: a connection that died while the environment was frozen must be noticed long before Lambda's deadline.
@@ -30,13 +30,11 @@ def dynamodb_client(region: str | None = None, role_arn: str | None = None, *, d
     Args:
         region: of the tables; by default the environment's.
         role_arn: to act as, where the tables are in another account: `FlowSettings.tables_role`.
-        direct: whether an event's calls are tried without boto3 first, see `dynamodb_direct.py`.
+        direct: whether an event's calls are tried without boto3 first, see `direct.py`.
     """
     session = session_as(role_arn) if role_arn else boto3.Session()
     client = session.client("dynamodb", region_name=region or None, config=_CONFIG)
-    if direct:
-        ask_directly(client, session.get_credentials())
-    return client
+    return direct_client(client, session.get_credentials()) if direct else client
 
 
 @contextmanager

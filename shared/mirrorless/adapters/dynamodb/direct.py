@@ -16,6 +16,7 @@ import os
 import ssl
 import threading
 import zlib
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
@@ -93,17 +94,44 @@ class DirectLine:
         return found
 
 
-def ask_directly(client: Any, credentials: Credentials | None) -> None:
-    """Let a DynamoDB client try its `OPERATIONS` directly first. Behind a proxy it stays as it is.
+class DirectClient:
+    """A boto3 DynamoDB client whose `OPERATIONS` are tried on a direct line first; everything else is boto3's."""
+
+    def __init__(self, client: Any, line: DirectLine) -> None:
+        """Args: client: boto3's, for whatever is no success at once."""
+        self._boto3 = client
+        self._line = line
+
+    def query(self, **request: Any) -> Any:
+        """As boto3's `query`."""
+        return self._first("Query", request, self._boto3.query)
+
+    def batch_get_item(self, **request: Any) -> Any:
+        """As boto3's `batch_get_item`."""
+        return self._first("BatchGetItem", request, self._boto3.batch_get_item)
+
+    def batch_execute_statement(self, **request: Any) -> Any:
+        """As boto3's `batch_execute_statement`."""
+        return self._first("BatchExecuteStatement", request, self._boto3.batch_execute_statement)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._boto3, name)
+
+    def _first(self, operation: str, request: dict[str, Any], by_boto3: Callable[..., Any]) -> Any:
+        answer = self._line.ask(operation, request)
+        return by_boto3(**request) if answer is None else answer
+
+
+def direct_client(client: Any, credentials: Credentials | None) -> Any:
+    """The client that tries `OPERATIONS` directly first. Behind a proxy it is boto3's own.
 
     Args:
-        client: a boto3 client, changed in place: all its methods end in the one that is put before botocore's here.
-        credentials: those of its session; None where it has none, and boto3 is to say so.
+        client: boto3's.
+        credentials: those of its session; None where it has none, so that boto3 raises.
     """
-    endpoint = client.meta.endpoint_url
+    endpoint, config = client.meta.endpoint_url, client.meta.config
     if credentials is None or get_environ_proxies(endpoint):
-        return
-    config, by_boto3 = client.meta.config, client._make_api_call  # noqa: SLF001 -- the one way that all calls take
+        return client
     line = DirectLine(
         _connection(endpoint, config.read_timeout),
         endpoint,
@@ -111,12 +139,7 @@ def ask_directly(client: Any, credentials: Credentials | None) -> None:
         credentials=credentials,
         agent=config.user_agent,
     )
-
-    def call(operation: str, request: dict[str, Any]) -> Any:
-        answer = line.ask(operation, request) if operation in OPERATIONS else None
-        return by_boto3(operation, request) if answer is None else answer
-
-    client._make_api_call = call  # noqa: SLF001 -- same
+    return DirectClient(client, line)
 
 
 def _connection(endpoint: str, timeout: float) -> HTTPConnection:
