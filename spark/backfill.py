@@ -14,7 +14,7 @@ from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.backfill.checks import BACKFILLED, worst
-from mirrorless.backfill.joining import MappingHandover
+from mirrorless.backfill.handover import MappingHandover
 from mirrorless.backfill.outcome import report_of, totals_of
 from mirrorless.backfill.plan import BackfillPlan, PlannedLane
 from mirrorless.errors import ConfigurationError, MirrorlessError
@@ -28,8 +28,7 @@ from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
 from spark.archive_survey import surveyor
 from spark.backfill_plan import plan_backfill
 from spark.driver import JobOutcome, JobRun, drive, now
-from spark.lane_tasks import TaskAttempt, lanes_at_a_time, run_lanes
-from spark.lane_worker import finished, wire_copy
+from spark.lane_tasks import TaskAttempt, finished, lanes_at_a_time, run_lanes, wire_copy
 
 ASK_SECONDS = 15.0
 """For what a mapping has committed, when a run ends early."""

@@ -26,20 +26,16 @@ from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
-from mirrorless.reconcile.groups_back import GroupsBack
 from mirrorless.reconcile.inspect import orphans_ahead
-from mirrorless.reconcile.joining import BackLaneJoin
+from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import lane_of, to_do
-from mirrorless.reconcile.returning_groups import ReturningGroup
+from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from mirrorless.settings import FlowSettings
 from spark.driver import JobOutcome, JobRun, drive, now
-from spark.held_lanes import HeldLanes
-from spark.lane_tasks import run_lanes
-from spark.lane_worker import copy_lane
-from spark.leases import KeptLeases
+from spark.lane_tasks import copy_lane, run_lanes
+from spark.leases import HeldLanes, KeptLeases
 from spark.reconcile_summary import LaneUnderWay, told
-from spark.reconcile_tasks import find_orphans, look_at_lane
-from spark.reconcile_topics import ReconciledTopics
+from spark.reconcile_tasks import ReconciledTopics, find_orphans, look_at_lane
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
 """What a run has behind it."""

@@ -10,13 +10,12 @@ import msgspec
 
 from mirrorless.jobs.request import Policy, ReconcileOptions
 from mirrorless.ports.stores import Chains, JobFiles
+from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.findings import LaneLook
-from mirrorless.reconcile.lane_names import ReconciledLane
 from mirrorless.reconcile.orphans import Stretch
-from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, is_clean, totals_of
+from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, Tally, is_clean, totals_of
 from mirrorless.reconcile.report import report_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
-from mirrorless.reconcile.tally import Tally
 from spark.driver import JobOutcome, JobRun, now
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from functools import cache
+from typing import Final
 from uuid import uuid4
 
 import msgspec
@@ -11,12 +13,16 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.records import KafkaRecords
-from mirrorless.errors import MirrorlessError
+from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.jobs.request import JobRequest
+from mirrorless.lanes.gaps import cleanup_of
+from mirrorless.ports.kafka import Deadline
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.inspect import SECONDS, LaneEnds, LaneView
+from mirrorless.reconcile.outcome import LocalTopic
 from mirrorless.settings import ClusterSettings, FlowSettings
-from spark.lane_tasks import TaskAttempt
-from spark.lane_worker import warm_log, warm_target
+from spark.lane_tasks import TaskAttempt, warm_log, warm_target
 
 
 def look_at_lane(task: bytes, attempt: TaskAttempt) -> bytes:
@@ -82,3 +88,99 @@ def _warm_records(cluster: bytes, flow: str) -> KafkaRecords:
     """The process's admin client of a cluster, given as JSON."""
     settings = msgspec.json.decode(cluster, type=ClusterSettings)
     return KafkaRecords(settings, flow=flow, client_role=f"reconcile-{uuid4().hex[:8]}")
+
+
+ANSWER_SECONDS: Final = 30.0
+
+
+class ReconciledTopics:
+    """The topics of one request, on both sides."""
+
+    def __init__(self, request: JobRequest) -> None:
+        self._request = request
+        self._source = KafkaTopics(request.flow.source, flow=request.flow.flow, role="reconcile")
+        self._target = KafkaTopics(request.flow.target, flow=request.flow.flow, role="reconcile")
+
+    def tasks(self, *, count: bool) -> tuple[list[LookTask], list[LaneLook]]:
+        """What is to be looked at, and lanes that cannot be reconciled, with the reason.
+
+        Args:
+            count: see `LookTask.count`.
+
+        Raises:
+            ConfigurationError: neither side has one of the topics.
+            Retriable: a cluster does not answer.
+        """
+        request, flow = self._request, self._request.flow
+        here, there = self._source.partitions(_soon()), self._target.partitions(_soon())
+        configs, _ = self._source.configs([topic for topic in request.topics if topic in here], _soon())
+        tasks, left_alone = [], []
+        for topic in request.topics:
+            remote = flow.remote_topic(topic)
+            partitions = max(here.get(topic, 0), there.get(remote, 0))
+            if not partitions:
+                raise ConfigurationError(
+                    f"neither {flow.source.alias} has a topic {topic} nor {flow.target.alias} a topic {remote}",
+                    where=f"{flow.flow} {topic}",
+                    hint="name topics as they are called on the source",
+                )
+            told = {entry.name: entry.value for entry in configs.get(topic, [])}
+            for partition in request.partitions.get(topic, tuple(range(partitions))):
+                if told.get("message.timestamp.type") == "LogAppendTime":
+                    left_alone.append(LaneLook(topic=topic, partition=partition, remote_topic=remote, differs=_STAMPS))
+                    continue
+                tasks.append(
+                    LookTask(
+                        settings=flow,
+                        topic=topic,
+                        partition=partition,
+                        remote_topic=remote,
+                        compacts=cleanup_of(told).compacts,
+                        count=count,
+                    )
+                )
+        return tasks, left_alone
+
+    def grew(self, look: LaneLook) -> bool:
+        """Whether the target's partition has got longer since it was looked at."""
+        place = (look.remote_topic, look.partition)
+        return self._target.ends([place], _soon()).get(place, 0) > look.target.next
+
+    def local(self, held_at: int | None) -> list[LocalTopic]:
+        """The target's own topics with the names of the wanted ones; none under `identity`.
+
+        Args:
+            held_at: ms since the epoch; None where nobody held the lanes.
+        """
+        flow = self._request.flow
+        there = self._target.partitions(_soon())
+        found = []
+        for topic in self._request.topics:
+            if flow.remote_topic(topic) == topic or topic not in there:
+                continue
+            places = [(topic, partition) for partition in range(there[topic])]
+            ends = self._target.ends(places, _soon())
+            starts = self._target.offsets_at(places, 0, _soon())
+            since = None
+            if held_at is not None:
+                at = self._target.offsets_at(places, held_at, _soon())
+                since = sum(ends[place] - at[place] for place in ends if at.get(place, -1) >= 0)
+            found.append(
+                LocalTopic(
+                    topic=topic,
+                    offsets=sum(ends[place] - starts[place] for place in ends if starts.get(place, -1) >= 0),
+                    since=since,
+                )
+            )
+        return found
+
+
+_STAMPS: Final = (
+    "the source topic stamps records itself (message.timestamp.type=LogAppendTime), so copies would have timestamps of "
+    "their own: set it to CreateTime, reconcile, and set it back"
+)
+
+
+def _soon() -> Deadline:
+    end = time.monotonic() + ANSWER_SECONDS
+    return lambda: end - time.monotonic()

@@ -17,8 +17,7 @@ from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
-from spark.lane_tasks import TaskAttempt
-from spark.lane_worker import calm_the_collector, now, warm_log
+from spark.lane_tasks import TaskAttempt, calm_the_collector, now, warm_log
 
 
 def verify_lane(task: bytes, attempt: TaskAttempt) -> bytes:

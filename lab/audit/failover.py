@@ -17,7 +17,7 @@ from mirrorless.config.flow import Flow
 from mirrorless.jobs.request import Policy
 from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
-from mirrorless.reconcile.lane_names import ORPHANS_SUFFIX
+from mirrorless.reconcile.copy_tasks import ORPHANS_SUFFIX
 from mirrorless.verify.comparison import Comparison, RecordAt, compare
 
 FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")

@@ -31,8 +31,7 @@ from mirrorless.adapters.kafka.target import producer_config
 from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask, OffsetRange
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
-from spark.lane_tasks import MASTER, TaskAttempt, run_lanes, spark_session
-from spark.lane_worker import copy_lane
+from spark.lane_tasks import MASTER, TaskAttempt, copy_lane, run_lanes, spark_session
 
 TOPIC = "history"
 ROOT = Path(__file__).parents[2]

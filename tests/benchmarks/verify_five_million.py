@@ -35,8 +35,7 @@ from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from mirrorless.verify.findings import KINDS
 from spark.driver import JobOutcome, JobRun, now
-from spark.lane_tasks import MASTER, TaskAttempt, run_lanes, spark_session
-from spark.lane_worker import copy_lane, finished, wire_copy
+from spark.lane_tasks import MASTER, TaskAttempt, copy_lane, finished, run_lanes, spark_session, wire_copy
 from spark.verify import verify
 from tests.support.tampering import changed, tampered_with
 

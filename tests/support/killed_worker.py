@@ -10,8 +10,7 @@ import signal
 
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import Step
-from spark.lane_tasks import TaskAttempt
-from spark.lane_worker import copy_lane
+from spark.lane_tasks import TaskAttempt, copy_lane
 
 DEADLY: tuple[Step, ...] = ("prepared", "committed")
 """By try."""

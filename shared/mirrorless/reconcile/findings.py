@@ -6,7 +6,7 @@ import msgspec
 
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lane import FlowName, Lane
-from mirrorless.reconcile.lane_names import ReconciledLane
+from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.orphans import Stretch
 from mirrorless.settings import FlowSettings
 

@@ -23,10 +23,10 @@ from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.ports.stores import Chains, LaneStates
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replay_check import contradiction
+from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import Claims, claims_of, narrowed, runs_of, unclaimed
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.join import copies_above, places_of
-from mirrorless.reconcile.lane_names import ReconciledLane
 from mirrorless.reconcile.orphans import stretches_of
 from mirrorless.record import Record
 from mirrorless.run import Run

@@ -22,7 +22,7 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.lane import Lane
 from mirrorless.losses import Loss
-from mirrorless.reconcile.lane_names import ReconciledLane
+from mirrorless.reconcile.copy_tasks import ReconciledLane
 
 _DONE: Final[dict[Policy, str]] = {
     "report": "never replicated before the source was lost; it is on the source alone",

@@ -23,11 +23,11 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap
+from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import claims_of, runs_of, unclaimed
 from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
 from mirrorless.reconcile.inspect import LaneView, orphans_ahead
-from mirrorless.reconcile.joining import BackLaneJoin
-from mirrorless.reconcile.lane_names import ReconciledLane
+from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import Stretch, stretches_of
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings, FlowSettings
