@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -16,22 +15,23 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.backfill.checks import BACKFILLED, worst
 from mirrorless.backfill.handover import MappingHandover
 from mirrorless.backfill.outcome import report_of, totals_of
-from mirrorless.backfill.plan import BackfillPlan, PlannedLane
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.files import PLAN, lane_file
 from mirrorless.jobs.lane_copy import Ending, deadline_in
+from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import BackfillOptions
 from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
+from mirrorless.lane_state import RUNNING, LaneState, Stop
 from spark.archive_survey import surveyor
 from spark.backfill_plan import plan_backfill
-from spark.driver import JobOutcome, JobRun, drive, now
-from spark.lane_tasks import TaskAttempt, finished, lanes_at_a_time, run_lanes, wire_copy
+from spark.driver import JobOutcome, JobRun, drive
+from spark.lane_tasks import TaskAttempt, finished, lanes_at_a_time, now, run_lanes, wire_copy
+from spark.leases import KeptLeases
 
-ASK_SECONDS = 15.0
-"""For what a mapping has committed, when a run ends early."""
+ANSWER_SECONDS = 15.0
+"""For the committed offset of a mapping, when a run ends early."""
 
 
 def backfill(run: JobRun) -> JobOutcome:
@@ -49,7 +49,7 @@ def backfill(run: JobRun) -> JobOutcome:
     plan = plan_backfill(run.request, lanes_at_a_time=at_a_time, survey=survey)
     run.files.write(PLAN, msgspec.json.encode(plan))
     _refuse(plan, options)
-    held = _HeldLanes(run, plan)
+    held = _BackfilledLanes(run, plan)
     try:
         held.take()
         # What a mapping wrote until the lanes were ours is seen now.
@@ -102,9 +102,8 @@ def _joining(task: CopyTask) -> MappingHandover:
     )
 
 
-def _refuse(plan: BackfillPlan, options: BackfillOptions) -> None:
-    against = plan.refusals or ([] if options.force else plan.warnings)
-    if against:
+def _refuse(plan: JobPlan, options: BackfillOptions) -> None:
+    if against := plan.against(force=options.force):
         raise ConfigurationError(
             worst(against),
             where=plan.flow,
@@ -112,7 +111,7 @@ def _refuse(plan: BackfillPlan, options: BackfillOptions) -> None:
         )
 
 
-def _task(run: JobRun, plan: BackfillPlan, options: BackfillOptions, lane: PlannedLane) -> CopyTask:
+def _task(run: JobRun, plan: JobPlan, options: BackfillOptions, lane: PlannedLane) -> CopyTask:
     cap = options.max_mb_per_second
     return CopyTask(
         settings=run.request.flow,
@@ -141,55 +140,57 @@ def _note_waiting(run: JobRun, lane: PlannedLane, task: CopyTask) -> None:
     run.files.write(lane_file(task.lane_topic, task.partition), msgspec.json.encode(progress))
 
 
-class _HeldLanes:
-    """The leases of all lanes, from before the first task until the last one is over."""
+class _BackfilledLanes:
+    """The leases of all lanes, from before the first task until the last one is over, and the stops of a backfill."""
 
     begun = False
-    """Whether records may have been written: before that, nothing is left behind but what was there."""
+    """Whether records may have been written: before that, every lane is left as it was."""
 
-    def __init__(self, run: JobRun, plan: BackfillPlan) -> None:
-        flow = run.request.flow
+    def __init__(self, run: JobRun, plan: JobPlan) -> None:
+        request, flow = run.request, run.request.flow
         dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
         self._states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
         self._chains = DynamoDbChains(dynamodb, flow.tables.offset_map)
-        self._source, self._flow = flow.source, flow.flow
-        self._resumed: set[Lane] = set()
-        self._holder, self._term = run.request.run_id, run.request.lease_seconds * 1000
+        self._source, self._flow, self._holder = flow.source, flow.flow, request.run_id
+        self._leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, retake=False)
         self._lanes = {Lane(flow.name, lane.lane_topic, lane.partition): lane for lane in plan.lanes}
-        self._left = dict(self._lanes)
-        self._over = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="leases", daemon=True)
+        self._left: dict[Lane, PlannedLane] = {}
+        self._resumed: set[Lane] = set()
 
     def take(self) -> None:
-        """Take every lane, end the stops that an earlier backfill left, and keep the leases alive."""
-        self._left.clear()
+        """Take every lane, end the stops that an earlier backfill left, and renew the leases.
+
+        Raises:
+            LeaseHeld: another job has one of them.
+            Retriable: the store does not answer.
+        """
         for lane, planned in self._lanes.items():
-            state = self._states.take(lane, self._lease(), now=now())
+            state = self._leases.take(lane)
             self._left[lane] = planned
             if state.stop is not None and state.stop.reason == BACKFILLED:
                 self._states.resume(lane)
                 self._resumed.add(lane)
-        self._keeper.start()
+        self._leases.start()
 
     def finished(self, lanes: Iterable[PlannedLane]) -> None:
-        """These lanes were let go by their tasks."""
+        """Leave out lanes whose leases were ended by their tasks."""
         done = {(each.lane_topic, each.partition) for each in lanes}
         self._left = {lane: each for lane, each in self._left.items() if (lane.topic, lane.partition) not in done}
 
     def let_go(self) -> None:
         """End the leases that are left.
 
-        A lane that is not finished is stopped first, unless its mapping is known to go on at or below where it stands:
-        the forwarder would go on behind the hole.
+        An unfinished lane is stopped first, unless its mapping goes on at or below the lane's position: the forwarder
+        would go on behind the gap.
         """
-        self._over.set()
+        self._leases.stop()
         for lane, planned in self._left.items():
             try:
                 state = self._states.read([lane]).get(lane, RUNNING)
                 ours = state.lease is not None and state.lease.holder == self._holder
                 if ours and state.stop is None and planned.group and (self.begun or lane in self._resumed):
                     self._stop_unless_joined(lane, planned, state)
-                self._states.let_go(lane, self._holder)
+                self._leases.let_go(lane)
             except MirrorlessError as exc:
                 print(f"{lane} is not let go: {exc}")  # its lease ends by itself
 
@@ -198,24 +199,13 @@ class _HeldLanes:
         mapping = state.waiting
         if mapping is None:
             groups = KafkaGroups(self._source, flow=self._flow)
-            told = groups.committed([planned.group], deadline_in(ASK_SECONDS)).get(planned.group, {})
-            committed = told.get((planned.topic, planned.partition))
+            offsets = groups.committed([planned.group], deadline_in(ANSWER_SECONDS)).get(planned.group, {})
+            committed = offsets.get((planned.topic, planned.partition))
             mapping = committed.offset if committed is not None else None
         if mapping is not None and position >= mapping:
             return
         detail = f"backfill {self._holder} ended before this lane had come to its mapping"
         self._states.stop(lane, Stop(reason=BACKFILLED, upstream_offset=position, detail=detail, at=now()))
-
-    def _lease(self) -> Lease:
-        return Lease(holder=self._holder, until=now() + self._term)
-
-    def _keep(self) -> None:
-        while not self._over.wait(self._term / 3000):
-            for lane in list(self._lanes):
-                try:
-                    self._states.keep(lane, self._lease())
-                except MirrorlessError as exc:
-                    print(f"the lease of {lane} is not renewed: {exc}")  # tried again; the term is three times as long
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.timestamps import KafkaPeek
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts, check_all
-from mirrorless.backfill.plan import BackfillPlan, PlannedLane, make_plan
+from mirrorless.backfill.plan import make_plan
 from mirrorless.backfill.ranges import Asked, resolve
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.archive import LaneSurvey, Survey
 from mirrorless.jobs.copy_task import LaneLog, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.lane_start import beginning
+from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING
@@ -34,7 +35,7 @@ LANES_AT_A_TIME = 2
 """Where nobody says how many: the cores of the smallest worker."""
 
 
-def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Survey | None = None) -> BackfillPlan:
+def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Survey | None = None) -> JobPlan:
     """Look at everything and write nothing. Needs no Spark.
 
     Args:

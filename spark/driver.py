@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,12 +29,7 @@ from mirrorless.jobs.submission import ONCE
 from mirrorless.ports.stores import JobFiles
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
-from spark.lane_tasks import spark_session
-
-
-def now() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
+from spark.lane_tasks import now, spark_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

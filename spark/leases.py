@@ -1,4 +1,7 @@
-"""How does a driver keep lanes to itself? It takes their leases, and renews them in a thread while it works."""
+"""Leases and holds of the lanes of a job run: both keep the forwarder and other jobs away.
+
+A lease has a term and ends by itself when its job dies. A hold is a stop of reason `held`: it outlives the job.
+"""
 
 from __future__ import annotations
 
@@ -9,73 +12,106 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.errors import LeaseHeld, Retriable
+from mirrorless.errors import LeaseHeld, MirrorlessError
 from mirrorless.lane import Lane
 from mirrorless.lane_state import LaneState, Lease, Stop
 from mirrorless.ports.stores import Leases
 from mirrorless.reconcile.inspect import HELD
-from spark.driver import now
+from spark.lane_tasks import now
 
 RENEWALS = 3
 """In one term."""
 
 
 class KeptLeases:
-    """The leases of one job run."""
+    """The leases of one job run, renewed by a thread.
 
-    def __init__(self, leases: Leases, *, holder: str, seconds: int) -> None:
+    Args:
+        leases: their store.
+        holder: the job run's id.
+        seconds: the term of a lease.
+        retake: whether a lease that was ended is taken again; not where tasks end the leases of their lanes.
+    """
+
+    def __init__(self, leases: Leases, *, holder: str, seconds: int, retake: bool) -> None:
         self._leases = leases
         self._holder = holder
         self._term_ms = seconds * 1000
+        self._retake = retake
         self._lanes: list[Lane] = []
         self._lost: LeaseHeld | None = None
         self._over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
 
     def check(self) -> None:
-        """Make sure that the lanes are still ours.
+        """Make sure that the lanes are still this run's.
 
         Raises:
-            LeaseHeld: a lease ended, and somebody else took it.
+            LeaseHeld: a lease ended, and another job took it.
         """
         if self._lost is not None:
             raise self._lost
 
     @contextmanager
     def of(self, lanes: Sequence[Lane]) -> Iterator[None]:
-        """Have these lanes inside the block.
+        """Keep these lanes inside the block.
 
         Raises:
             LeaseHeld: another job has one of them; those that were taken are let go.
             Retriable: the store does not answer.
         """
-        thread = threading.Thread(target=self._keep, name="leases", daemon=True)
         try:
             for lane in lanes:
-                self._take(lane)
-                self._lanes.append(lane)
-            thread.start()
+                self.take(lane)
+            self.start()
             yield
         finally:
-            self._over.set()
-            if thread.is_alive():
-                thread.join()
+            self.stop()
             for lane in self._lanes:
-                self._leases.let_go(lane, self._holder)
+                self.let_go(lane)
 
-    def _take(self, lane: Lane) -> None:
-        now = time.time_ns() // 1_000_000
-        self._leases.take(lane, Lease(holder=self._holder, until=now + self._term_ms), now=now)
+    def take(self, lane: Lane) -> LaneState:
+        """Take one lane; its state.
 
-    def _keep(self) -> None:
+        Raises:
+            LeaseHeld: another job has it.
+            Retriable: the store does not answer.
+        """
+        state = self._leases.take(lane, self._lease(), now=now())
+        self._lanes.append(lane)
+        return state
+
+    def start(self) -> None:
+        """Renew what was taken, until `stop`."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Renew nothing more."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def let_go(self, lane: Lane) -> None:
+        """End the lease of one lane, if it is still this run's."""
+        self._leases.let_go(lane, self._holder)
+
+    def _lease(self) -> Lease:
+        return Lease(holder=self._holder, until=now() + self._term_ms)
+
+    def _renew(self) -> None:
         while not self._over.wait(self._term_ms / 1000 / RENEWALS):
             for lane in self._lanes:
+                if self._over.is_set():
+                    return
                 try:
-                    self._take(lane)
+                    if not self._leases.keep(lane, self._lease()) and self._retake:
+                        self._leases.take(lane, self._lease(), now=now())
                 except LeaseHeld as exc:
                     self._lost = exc
                     return
-                except Retriable:
-                    continue  # the next round comes well before the term is over
+                except MirrorlessError as exc:
+                    # The next renewal comes well before the end of the term.
+                    print(f"the lease of {lane} is not renewed: {exc}")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,31 +121,31 @@ class HeldLanes:
     states: DynamoDbLaneStates
     run_id: str
     settle_ms: int
-    """For how long a warm forwarder may not have seen that its lane is held."""
+    """How long a warm forwarder may replicate without having read that its lane is held."""
 
     def since(self, lanes: Sequence[Lane]) -> int | None:
         """When the first of them was held, ms since the epoch; None when none is."""
         return min((stop.at for stop in self._stops(lanes).values() if stop.reason == HELD), default=None)
 
     def hold(self, lanes: Sequence[Lane]) -> str:
-        """Hold what nobody held, and wait until every environment has seen it; what is to be told about that."""
+        """Hold every lane that is not stopped, and wait until every environment has read it; a warning, or nothing."""
         stops = self._stops(lanes)
         loose = [lane for lane in lanes if lane not in stops]
         for lane in loose:
             detail = f"held by job run {self.run_id}"
             self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=now()))
         newest = now() if loose else max((stop.at for stop in stops.values() if stop.reason == HELD), default=0)
-        # Environments cannot be asked, but none trusts what it remembers of a lane for longer than this.
+        # An environment cannot be queried, but none keeps a lane's state for longer than this.
         time.sleep(max(0, newest + self.settle_ms - now()) / 1000)
         if not loose:
             return ""
         return (
-            f"{len(loose)} lanes were not held: what the forwarder brought over since the source came back counts as "
+            f"{len(loose)} lanes were not held: what the forwarder replicated since the source came back counts as "
             "replicated; hold the flow's lanes as soon as its source is lost"
         )
 
     def release(self, lanes: Iterable[Lane]) -> None:
-        """Let the flow run live again."""
+        """End the holds."""
         for lane, stop in self._stops(list(lanes)).items():
             if stop.reason == HELD:
                 self.states.resume(lane)

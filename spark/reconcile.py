@@ -31,8 +31,8 @@ from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import lane_of, to_do
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from mirrorless.settings import FlowSettings
-from spark.driver import JobOutcome, JobRun, drive, now
-from spark.lane_tasks import copy_lane, run_lanes
+from spark.driver import JobOutcome, JobRun, drive
+from spark.lane_tasks import copy_lane, now, run_lanes
 from spark.leases import HeldLanes, KeptLeases
 from spark.reconcile_summary import LaneUnderWay, told
 from spark.reconcile_tasks import ReconciledTopics, find_orphans, look_at_lane
@@ -89,7 +89,7 @@ class Reconciliation:
         forward = [task.lane for task in tasks]
         request = self.run.request
         held = HeldLanes(states=self._states, run_id=request.run_id, settle_ms=self.settle_ms)
-        leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds)
+        leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, retake=True)
         with nullcontext() if self.options.look_only else leases.of(forward):
             held_at = held.since(forward)
             if not self.options.look_only:

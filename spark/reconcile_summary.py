@@ -16,7 +16,8 @@ from mirrorless.reconcile.orphans import Stretch
 from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, Tally, is_clean, totals_of
 from mirrorless.reconcile.report import report_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
-from spark.driver import JobOutcome, JobRun, now
+from spark.driver import JobOutcome, JobRun
+from spark.lane_tasks import now
 
 
 @dataclass(slots=True)

@@ -25,8 +25,8 @@ from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.summary import is_clean, report_of, totals_of
 from mirrorless.verify.task import VerifyTask
 from spark.compacted_keys import compare_latest
-from spark.driver import JobOutcome, JobRun, drive, now
-from spark.lane_tasks import run_lanes
+from spark.driver import JobOutcome, JobRun, drive
+from spark.lane_tasks import now, run_lanes
 from spark.verify_tasks import verify_lane
 
 ANSWER_SECONDS = 20.0

@@ -111,14 +111,14 @@ def run_start(arguments: argparse.Namespace) -> int:
     deployment = DeployedFlows.of(arguments)
     request = job_request(deployment, arguments, arguments.options(arguments))
     if arguments.dry_run:
-        from cli.jobs.plan import plan_of, show_plan  # noqa: PLC0415 -- it asks the clusters
+        from cli.jobs.plan import is_refused, plan_of, show_plan  # noqa: PLC0415 -- it asks the clusters
 
         local = arguments.local or deployment.is_lab
         cores = (arguments.size or os.cpu_count() or 1) if local else (arguments.size or USUAL_SIZE) * EXECUTOR.cores
         with _environment(deployment.job_variables()):
             plan = plan_of(request, cores=cores, architecture=deployment.configuration.deployment.spark.architecture)
-        show_plan(plan, as_json=arguments.json)
-        return FAILED if plan.refused else CLEAN
+        show_plan(request, plan, as_json=arguments.json)
+        return FAILED if is_refused(request, plan) else CLEAN
     runs = runs_of(deployment, arguments, [request.flow.name])
     view = runs.start(request, size=arguments.size)
     if arguments.detach:

@@ -1,6 +1,6 @@
-"""What would a job do, how long would it take, and what would it cost? Asked of the clusters, before anything is made.
+"""The plan of a job that is not started: `--dry-run`. Both clusters and the chains are read, nothing is changed.
 
-What is counted are offsets: some of them are markers or gone by compaction, so records are fewer.
+Offsets are counted: some of them are markers or gone by compaction, so records are fewer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -20,7 +19,9 @@ from cli.format import duration, numbered, size
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.cost import EXECUTOR, START_SECONDS, Architecture, dollars, executors_for, prices
+from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, JobRequest, VerifyOptions
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
@@ -30,47 +31,11 @@ READ_PER_SECOND = 100_000
 """Records that a core reads and proves, about."""
 
 
-class PlanLane(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane's part."""
-
-    lane: str
-    read: str
-    """What is read."""
-    offsets: int
-    bytes: int | None = None
-
-
-class PlanFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check has to say."""
-
-    severity: str
-    where: str
-    text: str
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What would be done."""
-
-    kind: str
-    flow: str
-    lanes: tuple[PlanLane, ...]
-    offsets: int
-    bytes: int | None
-    seconds: float
-    """Expected, on EMR Serverless."""
-    dollars: float
-    priced: str
-    """The prices' date."""
-    refused: bool = False
-    """Whether a start with these very words would be refused."""
-    findings: tuple[PlanFinding, ...] = ()
-
-
-def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> Plan:
+def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> JobPlan:
     """The plan of a request.
 
     Args:
-        request: what is asked.
+        request: of the job.
         cores: that workers may have together; each has one lane at a time.
         architecture: of the deployment's application.
 
@@ -78,73 +43,76 @@ def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> P
         Retriable: a cluster or the store does not answer.
     """
     if request.kind == "backfill":
-        return _backfill(request, cores)
+        from spark.backfill_plan import plan_backfill  # noqa: PLC0415 -- it imports Spark
+
+        return plan_backfill(request, lanes_at_a_time=cores)
     lanes = _lanes(request)
     offsets = sum(each.offsets for each in lanes)
     executors = executors_for(len(lanes), most=max(1, cores // EXECUTOR.cores))
     busy = max(1, min(len(lanes), cores))
     seconds = START_SECONDS + offsets / (READ_PER_SECOND * busy)
-    return Plan(
-        kind=request.kind,
+    return JobPlan(
+        run_id=request.run_id,
         flow=request.flow.flow,
         lanes=tuple(lanes),
-        offsets=offsets,
+        records=offsets,
         bytes=None,
         seconds=seconds,
         dollars=dollars(seconds, executors=executors, architecture=architecture),
         priced=prices().as_of,
+        lanes_at_a_time=busy,
     )
 
 
-def show_plan(plan: Plan, *, as_json: bool) -> None:
-    """Print a plan."""
+def is_refused(request: JobRequest, plan: JobPlan) -> bool:
+    """Whether a start with these options would be refused."""
+    return bool(plan.against(force=isinstance(request.options, BackfillOptions) and request.options.force))
+
+
+def show_plan(request: JobRequest, plan: JobPlan, *, as_json: bool) -> None:
+    """Print the plan of a request."""
     if as_json:
-        print(json.dumps(msgspec.to_builtins(plan), indent=2))
+        print(json.dumps(_as_json(request, plan), indent=2))
         return
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
     console.print(_table(plan.lanes))
     for finding in plan.findings:
-        mark = {"refuse": "✗", "warn": "!", "info": "·"}.get(finding.severity, "·")
+        mark = {"refuse": "✗", "warn": "!", "info": "·"}[finding.severity]
         console.print(Text(f"  {mark} {finding.where}: {finding.text}"))
     volume = "" if plan.bytes is None else f", about {size(plan.bytes)}"
     console.print(
-        f"{plan.kind} of {plan.flow}: {numbered(len(plan.lanes), 'lane')}, at most "
-        f"{numbered(plan.offsets, 'record')}{volume}.\n"
+        f"{request.kind} of {plan.flow}: {numbered(len(plan.lanes), 'lane')}, at most "
+        f"{numbered(plan.records, 'record')}{volume}.\n"
         f"On EMR Serverless about {duration(int(plan.seconds * 1000))} and ${plan.dollars:.2f} (list prices of "
         f"{plan.priced}).\nNothing was started: this was the plan.",
         markup=False,
     )
 
 
-def _backfill(request: JobRequest, cores: int) -> Plan:
-    from spark.backfill_plan import plan_backfill  # noqa: PLC0415 -- only this kind has one
-
-    plan = plan_backfill(request, lanes_at_a_time=cores)
-    forced = isinstance(request.options, BackfillOptions) and request.options.force
-    return Plan(
-        kind=request.kind,
-        flow=request.flow.flow,
-        lanes=tuple(
-            PlanLane(
-                lane=f"{each.topic}-{each.partition}",
-                read=f"upstream {max(each.position, each.range.first):,} to {each.range.next:,}",
-                offsets=each.offsets,
-                bytes=each.bytes,
-            )
+def _as_json(request: JobRequest, plan: JobPlan) -> dict[str, Any]:
+    return {
+        "kind": request.kind,
+        "flow": plan.flow,
+        "lanes": [
+            {"lane": _name(each), "read": each.reads, "offsets": each.offsets, "bytes": each.bytes}
             for each in plan.lanes
-        ),
-        offsets=plan.records,
-        bytes=plan.bytes,
-        seconds=plan.seconds,
-        dollars=plan.dollars,
-        priced=plan.priced,
-        refused=bool(plan.refusals or (plan.warnings and not forced)),
-        findings=tuple(PlanFinding(severity=each.severity, where=each.where, text=each.text) for each in plan.findings),
-    )
+        ],
+        "offsets": plan.records,
+        "bytes": plan.bytes,
+        "seconds": plan.seconds,
+        "dollars": plan.dollars,
+        "priced": plan.priced,
+        "refused": is_refused(request, plan),
+        "findings": [{"severity": each.severity, "where": each.where, "text": each.text} for each in plan.findings],
+    }
 
 
-def _lanes(request: JobRequest) -> list[PlanLane]:
-    """What `verify` and `reconcile` read, at most."""
+def _name(lane: PlannedLane) -> str:
+    return f"{lane.topic}-{lane.partition}"
+
+
+def _lanes(request: JobRequest) -> list[PlannedLane]:
+    """The lanes of a `verify` or `reconcile`, with everything that it may read."""
     flow = request.flow
     there = {topic: flow.remote_topic(topic) for topic in request.topics}
     target = _extents(flow.target, flow.flow, there.values())
@@ -164,19 +132,31 @@ def _lanes(request: JobRequest) -> list[PlanLane]:
             read, offsets = _verified(here if request.options.against_source else None, far)
         else:
             read, offsets = _reconciled(here, far, heads[lane])
-        planned.append(PlanLane(lane=f"{lane.topic}-{lane.partition}", read=read, offsets=offsets))
+        planned.append(
+            PlannedLane(
+                topic=lane.topic,
+                partition=lane.partition,
+                lane_topic=lane.topic,
+                write_topic=there[lane.topic],
+                range=OffsetRange(here.start, here.end) if here is not None else OffsetRange(0, 0),
+                position=heads[lane].position,
+                offsets=offsets,
+                bytes=None,
+                read=read,
+            )
+        )
     return planned
 
 
 def _verified(here: Extent | None, far: Extent | None) -> tuple[str, int]:
-    """The whole copy, and the source beside it where that was asked for."""
+    """The whole copy; and the source, where the job compares with it."""
     parts = [(name, each) for name, each in (("downstream", far), ("upstream", here)) if each is not None]
-    told = ", ".join(f"{name} {each.start:,} to {each.end:,}" for name, each in parts)
-    return told or "nothing: it is not there", sum(each.end - each.start for _, each in parts)
+    read = ", ".join(f"{name} {each.start:,} to {each.end:,}" for name, each in parts)
+    return read or "nothing: it is not there", sum(each.end - each.start for _, each in parts)
 
 
 def _reconciled(here: Extent | None, far: Extent | None, head: Head) -> tuple[str, int]:
-    """What no run of the chain covers, on either side."""
+    """The offsets that no run of the chain covers, on either side."""
     late = max(0, here.end - max(here.start, head.position)) if here is not None else 0
     last = head.run.last_downstream if head.run is not None else None
     new = max(0, far.end - max(far.start, -1 if last is None else last + 1)) if far is not None else 0
@@ -189,7 +169,7 @@ def _extents(cluster: ClusterSettings, flow: str, topics: Iterable[str]) -> dict
     return offsets.extents((topic, partition) for topic in topics for partition in range(counts.get(topic, 0)))
 
 
-def _table(lanes: Sequence[PlanLane]) -> Table:
+def _table(lanes: Sequence[PlannedLane]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("lane", no_wrap=True)
     table.add_column("what is read")
@@ -197,8 +177,8 @@ def _table(lanes: Sequence[PlanLane]) -> Table:
         table.add_column(heading, justify="right")
     for each in lanes:
         row: list[Any] = [
-            Text(each.lane),
-            each.read,
+            Text(_name(each)),
+            each.reads,
             f"{each.offsets:,}",
             "" if each.bytes is None else size(each.bytes),
         ]

@@ -34,8 +34,8 @@ from mirrorless.reports.page import render
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from mirrorless.verify.findings import KINDS
-from spark.driver import JobOutcome, JobRun, now
-from spark.lane_tasks import MASTER, TaskAttempt, copy_lane, finished, run_lanes, spark_session, wire_copy
+from spark.driver import JobOutcome, JobRun
+from spark.lane_tasks import MASTER, TaskAttempt, copy_lane, finished, now, run_lanes, spark_session, wire_copy
 from spark.verify import verify
 from tests.support.tampering import changed, tampered_with
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirrorless.backfill.plan import CheckFinding, Severity
 from mirrorless.backfill.ranges import Asked
 from mirrorless.jobs.archive import LaneSurvey
 from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.jobs.plan import CheckFinding, Severity
 from mirrorless.jobs.request import BackfillOptions
 from mirrorless.lane_state import Lease, Stop
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from mirrorless.backfill.plan import BackfillPlan
 from mirrorless.jobs.copy_task import CopyResult
+from mirrorless.jobs.plan import JobPlan
 from mirrorless.reports.report import Figure, Line, LinePlot, Report, ReportSection, Table, Tone
 
 Sample = tuple[int, int]
@@ -37,7 +37,7 @@ def totals_of(results: Sequence[CopyResult], seconds: float) -> dict[str, Any]:
 
 
 def report_of(
-    plan: BackfillPlan,
+    plan: JobPlan,
     results: Sequence[CopyResult],
     totals: dict[str, Any],
     samples: Sequence[Sample],
@@ -110,7 +110,7 @@ def _throughput(samples: Sequence[Sample]) -> LinePlot:
     )
 
 
-def _checks(plan: BackfillPlan) -> Table:
+def _checks(plan: JobPlan) -> Table:
     return Table(
         title="What the checks said before it began",
         columns=("weight", "check", "where", "what"),

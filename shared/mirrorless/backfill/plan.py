@@ -1,75 +1,25 @@
-"""What will a backfill do, how long will it take, and what will it cost? One value, written before anything begins."""
+"""The plan of a backfill: sums over its lanes, and its expected duration by speeds that were measured.
+
+Measured on 2026-11-21, with 200 bytes a record and both clusters and Spark on the same two cores: 3.2 s of CPU for a
+million records. The speeds below are half as fast, because a network is not a loopback.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final
 
-import msgspec
-
-from mirrorless.backfill import estimates
 from mirrorless.jobs import cost
-from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.jobs.plan import CheckFinding, JobPlan, PlannedLane
 
-Severity = Literal["refuse", "warn", "info"]
+CPU_SECONDS_PER_RECORD: Final = 5e-6
+"""Of a worker, beside the bytes."""
 
+CPU_SECONDS_PER_BYTE: Final = 6e-9
+"""Digests, compression and copies of memory."""
 
-class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check has to say."""
-
-    severity: Severity
-    """`refuse`: the job does not start. `warn`: it starts with `force` only. `info`: to be known."""
-    check: str
-    where: str
-    text: str
-    """What is the matter, and what to do about it."""
-
-
-class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition's part."""
-
-    topic: str
-    partition: int
-    lane_topic: str
-    write_topic: str
-    range: OffsetRange
-    """Upstream, of which everything below `position` is behind the lane already."""
-    position: int
-    offsets: int
-    """Left to copy. An upper bound of the records: markers, aborted and compacted records have offsets too."""
-    bytes: int
-    """Of keys and values; estimated from a sample of the topic's records."""
-    group: str = ""
-    """The mapping's consumer group; empty where the lane has none."""
-
-
-class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`plan.json`."""
-
-    run_id: str
-    flow: str
-    lanes: tuple[PlannedLane, ...]
-    findings: tuple[CheckFinding, ...]
-    records: int
-    """At most: see `PlannedLane.offsets`."""
-    bytes: int
-    seconds: float
-    """Expected."""
-    dollars: float
-    """Expected on EMR Serverless, by the list prices of `priced`."""
-    priced: str
-    lanes_at_a_time: int
-    hands_over: bool
-
-    @property
-    def refusals(self) -> list[CheckFinding]:
-        """Why it does not start, whatever is ordered."""
-        return [each for each in self.findings if each.severity == "refuse"]
-
-    @property
-    def warnings(self) -> list[CheckFinding]:
-        """Why it does not start without `force`."""
-        return [each for each in self.findings if each.severity == "warn"]
+WAITING: Final = 1.6
+"""Wall seconds of a lane for each of its CPU seconds: acknowledgements, commits, the offset map."""
 
 
 def make_plan(
@@ -81,26 +31,26 @@ def make_plan(
     at_a_time: int,
     max_mb_per_second: float | None,
     hands_over: bool,
-) -> BackfillPlan:
-    """Add the lanes up, and say what they are expected to take.
+) -> JobPlan:
+    """Add the lanes up, and estimate the time and the cost.
 
     Args:
         run_id: of the job run.
         flow: its name.
-        lanes: what is planned.
+        lanes: the planned ones.
         findings: of the checks.
         at_a_time: lanes that run at once; each takes a core.
         max_mb_per_second: the cap, if there is one.
         hands_over: whether the lanes go on to their mappings.
     """
-    records, size = sum(each.offsets for each in lanes), sum(each.bytes for each in lanes)
+    records, size = sum(each.offsets for each in lanes), sum(each.bytes or 0 for each in lanes)
     busy = max(1, min(at_a_time, len(lanes)))
-    alone = [_seconds(each.offsets, each.bytes) for each in lanes]
+    alone = [_seconds(each.offsets, each.bytes or 0) for each in lanes]
     copying = max(sum(alone) / busy, max(alone, default=0.0))
     if max_mb_per_second:
         copying = max(copying, size / (max_mb_per_second * 1e6))
     seconds = cost.START_SECONDS + copying
-    return BackfillPlan(
+    return JobPlan(
         run_id=run_id,
         flow=flow,
         lanes=tuple(lanes),
@@ -116,4 +66,4 @@ def make_plan(
 
 
 def _seconds(records: int, size: int) -> float:
-    return estimates.WAITING * (records * estimates.CPU_SECONDS_PER_RECORD + size * estimates.CPU_SECONDS_PER_BYTE)
+    return WAITING * (records * CPU_SECONDS_PER_RECORD + size * CPU_SECONDS_PER_BYTE)

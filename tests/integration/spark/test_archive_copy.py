@@ -22,8 +22,8 @@ from mirrorless.record import Record
 from mirrorless.reports.page import render
 from spark.archive_survey import survey_archive
 from spark.backfill import backfill
-from spark.driver import JobOutcome, JobRun, now
-from spark.lane_tasks import copy_lane, run_lanes
+from spark.driver import JobOutcome, JobRun
+from spark.lane_tasks import copy_lane, now, run_lanes
 from tests.support.archives import archive_topic, rows_of, write_archive, write_file
 from tests.support.lane_stage import LaneStage
 from tests.support.readback import assert_mirrored, links, read_topic

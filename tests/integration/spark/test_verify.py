@@ -18,7 +18,8 @@ from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.reports.page import render
 from mirrorless.verify.findings import KINDS
-from spark.driver import JobOutcome, JobRun, now
+from spark.driver import JobOutcome, JobRun
+from spark.lane_tasks import now
 from spark.verify import verify
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
 from tests.support.tampering import Tamper, changed, duplicated, missing, swapped, tampered_with, thinned_out
