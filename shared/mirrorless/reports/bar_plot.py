@@ -1,22 +1,22 @@
-"""How are bars drawn? One below the other, from zero, each with its name before it and its value behind it."""
+"""Bar plots: bars from zero, one below the other, each between its name and its value."""
 
 from __future__ import annotations
 
 from mirrorless.reports import svg
+from mirrorless.reports.format import number, short
 from mirrorless.reports.report import Bar, BarPlot
 from mirrorless.reports.scale import Scale, scale
-from mirrorless.reports.writing import number, short
 
 ROW, BAR = 26, 14
 LABELS = (60, 250)
-"""The least and the most room for names, in pixels."""
+"""The least and the greatest width of the names, in pixels."""
 
 VALUES = 96
-"""Room behind the longest bar."""
+"""Pixels behind the longest bar."""
 
 
-def draw_bars(plot: BarPlot, name: str) -> str:
-    """The plot as SVG. Args: name: an id that is unique on the page."""
+def draw_bars(plot: BarPlot) -> svg.Drawing:
+    """The shapes of a plot."""
     longest = max((len(each.label) for each in plot.bars), default=0) * svg.LETTER + 12
     left = min(max(longest, LABELS[0]), LABELS[1])
     reach = [reached for each in plot.bars for reached in (each.value, each.high, each.low) if reached is not None]
@@ -29,10 +29,10 @@ def draw_bars(plot: BarPlot, name: str) -> str:
     for index, bar in enumerate(plot.bars):
         parts += _bar(bar, index * ROW + 6, axis, left)
     parts.append(svg.words(svg.WIDTH - VALUES, bottom + 34, plot.unit, "unit", anchor="end"))
-    return svg.picture(bottom + 42, parts, title=plot.title, told=_told(plot), name=name)
+    return svg.Drawing(height=bottom + 42, shapes=tuple(parts), description=_described(plot))
 
 
-def _bar(bar: Bar, top: float, axis: Scale, left: float) -> list[str]:
+def _bar(bar: Bar, top: float, axis: Scale, left: float) -> list[svg.Shape]:
     zero, here, middle = axis.at(0), axis.at(bar.value), top + BAR / 2
     tone = f"fill-{bar.tone}" if bar.tone else "fill"
     parts = [
@@ -48,9 +48,9 @@ def _bar(bar: Bar, top: float, axis: Scale, left: float) -> list[str]:
     return [*parts, svg.words(end + 8, middle + 4, number(bar.value), "value")]
 
 
-def _told(plot: BarPlot) -> str:
-    said = (f"{bar.label} {number(bar.value)}{_spread(bar)}" for bar in plot.bars)
-    return f"{plot.unit}: {'; '.join(said)}."
+def _described(plot: BarPlot) -> str:
+    bars = (f"{bar.label} {number(bar.value)}{_spread(bar)}" for bar in plot.bars)
+    return f"{plot.unit}: {'; '.join(bars)}."
 
 
 def _spread(bar: Bar) -> str:

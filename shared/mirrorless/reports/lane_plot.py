@@ -1,34 +1,34 @@
-"""How are lanes drawn? A strip each, as long as its offsets are many; one record that is missing can still be seen."""
+"""Lane plots: a strip for each lane, as long as its offsets are many. A single missing record is still visible."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from mirrorless.reports import svg
+from mirrorless.reports.format import number, short
 from mirrorless.reports.report import LanePlot, Segment
 from mirrorless.reports.scale import Scale, scale
-from mirrorless.reports.writing import number, short
 
 ROW, STRIP = 24, 12
 LABELS = (60, 230)
 ENDS = 100
-"""Room behind the longest strip for the offset at its end."""
+"""Pixels behind the longest strip, for the offset at its end."""
 
 THINNEST, OVER = 2.0, 3.0
 """A segment's least width in pixels, and how far a bad one stands out of its strip."""
 
 MOST = 100
-"""Lanes in one plot, worst first: more are not looked at, and the tables have all."""
+"""Lanes in one plot, worst first; the tables have all."""
 
 COLOURS = 6
 _BACK = ("quiet", "", "good", "bad")
-"""From back to front, by tone: what is bad is drawn over what surrounds it."""
+"""From back to front, by tone: bad segments are drawn over their surroundings."""
 
 Lanes = Sequence[tuple[str, tuple[Segment, ...]]]
 
 
-def draw_lanes(plot: LanePlot, name: str) -> str:
-    """The plot as SVG, with its legend. Args: name: an id that is unique on the page."""
+def draw_lanes(plot: LanePlot) -> svg.Drawing:
+    """The shapes of a plot, with its legend."""
     lanes = shown(plot)
     left = min(max(max((len(label) for label, _ in lanes), default=0) * svg.LETTER + 12, LABELS[0]), LABELS[1])
     longest = max((_end(segments) - _begin(segments) for _, segments in lanes), default=1)
@@ -41,11 +41,11 @@ def draw_lanes(plot: LanePlot, name: str) -> str:
     for index, (label, segments) in enumerate(lanes):
         parts += _strip(plot, label, segments, top + index * ROW + 4, axis)
     parts.append(svg.words(axis.end, bottom + 34, "offsets from where the lane begins", "unit", anchor="end"))
-    return svg.picture(bottom + 42, parts, title=plot.title, told=_told(plot), name=name)
+    return svg.Drawing(height=bottom + 42, shapes=tuple(parts), description=_described(plot))
 
 
 def shown(plot: LanePlot) -> Lanes:
-    """The lanes that are drawn: all in their order, or those with most of what is bad where they are too many."""
+    """The lanes that are drawn: all in their order, or those with most bad offsets where they are too many."""
     if len(plot.lanes) <= MOST:
         return plot.lanes
     worst = sorted(range(len(plot.lanes)), key=lambda index: -_bad(plot, plot.lanes[index][1]))[:MOST]
@@ -53,7 +53,7 @@ def shown(plot: LanePlot) -> Lanes:
 
 
 def kinds(plot: LanePlot) -> dict[str, int]:
-    """How many offsets there are of each kind, in the order in which kinds are met."""
+    """The number of offsets of each kind, in the order in which the kinds occur."""
     found: dict[str, int] = dict.fromkeys(plot.tones, 0)
     for _, segments in plot.lanes:
         for each in segments:
@@ -61,7 +61,7 @@ def kinds(plot: LanePlot) -> dict[str, int]:
     return found
 
 
-def _strip(plot: LanePlot, label: str, segments: Sequence[Segment], top: float, axis: Scale) -> Iterable[str]:
+def _strip(plot: LanePlot, label: str, segments: Sequence[Segment], top: float, axis: Scale) -> Iterable[svg.Shape]:
     begin, end = _begin(segments), _end(segments)
     middle = top + STRIP / 2 + 4
     yield svg.words(axis.begin - 10, middle, label, "name", anchor="end", fit=axis.begin - 10)
@@ -77,7 +77,7 @@ def _strip(plot: LanePlot, label: str, segments: Sequence[Segment], top: float, 
 
 
 def _drawn(segments: Sequence[Segment], begin: int, axis: Scale) -> list[tuple[float, float, int, int]]:
-    """Pixels and offsets of what is drawn: segments that would touch on the screen are one."""
+    """Pixels and offsets of what is drawn; segments that would touch on the screen are joined."""
     found: list[tuple[float, float, int, int]] = []
     for each in sorted(segments, key=lambda segment: segment.first):
         x, right = axis.at(each.first - begin), axis.at(each.next - begin)
@@ -99,22 +99,23 @@ def _colours(plot: LanePlot) -> dict[str, str]:
     }
 
 
-def _legend(plot: LanePlot, left: float) -> tuple[list[str], float]:
-    """Every kind with its colour and its sum, and where the plot goes on below."""
-    parts, x, y = [], left, 4.0
+def _legend(plot: LanePlot, left: float) -> tuple[list[svg.Shape], float]:
+    """Every kind with its colour and its sum; and the top of the plot below."""
+    parts: list[svg.Shape] = []
+    x, y = left, 4.0
     colours = _colours(plot)
     for kind, count in kinds(plot).items():
-        told = f"{kind} {number(count)}"
-        width = len(told) * svg.LETTER + 40
+        entry = f"{kind} {number(count)}"
+        width = len(entry) * svg.LETTER + 40
         if x > left and x + width > svg.WIDTH:
             x, y = left, y + 20
         parts.append(svg.rect(x, y, 12, STRIP, colours[kind]))
-        parts.append(svg.words(x + 18, y + 10, told, "name"))
+        parts.append(svg.words(x + 18, y + 10, entry, "name"))
         x += width
     return parts, y + 26
 
 
-def _told(plot: LanePlot) -> str:
+def _described(plot: LanePlot) -> str:
     sums = ", ".join(f"{number(count)} {kind}" for kind, count in kinds(plot).items())
     return f"Offsets of {number(len(plot.lanes))} lanes by kind: {sums}."
 

@@ -1,33 +1,33 @@
-"""How are lines drawn? Over one x axis, each with its name where it ends, so that no legend has to be matched."""
+"""Line plots: lines over one x axis, each with its name at its end instead of a legend."""
 
 from __future__ import annotations
 
 from math import isfinite
 
 from mirrorless.reports import svg
+from mirrorless.reports.format import number, short
 from mirrorless.reports.report import LinePlot
 from mirrorless.reports.scale import LEAST, Scale, scale
-from mirrorless.reports.writing import number, short
 
 TOP, HEIGHT = 26, 240
 LEFT = 62
 NAMES = (30, 200)
-"""The least and the most room behind the lines for their names, in pixels."""
+"""The least and the greatest width of the names behind the lines, in pixels."""
 
 APART = 15
 """Between two names."""
 
 COLOURS = 6
-"""The page has that many; then they begin again."""
+"""The page's; then they begin again."""
 
 DOTS = 40
-"""A line of more points is drawn without marks: they would touch."""
+"""The longest line whose points are marked: more marks would touch."""
 
 Points = list[tuple[float, float]]
 
 
-def draw_lines(plot: LinePlot, name: str) -> str:
-    """The plot as SVG. Args: name: an id that is unique on the page."""
+def draw_lines(plot: LinePlot) -> svg.Drawing:
+    """The shapes of a plot."""
     shown = [_shown(plot, index) for index in range(len(plot.lines))]
     right = svg.WIDTH - min(max((len(each.label) for each in plot.lines), default=0) * svg.LETTER + 16, NAMES[1])
     right = min(right, svg.WIDTH - NAMES[0])
@@ -44,15 +44,13 @@ def draw_lines(plot: LinePlot, name: str) -> str:
                 for (at_x, at_y), (x, y) in zip(placed, points, strict=True)
             ]
     parts += _names(plot, shown, up, right)
-    return svg.picture(TOP + HEIGHT + 46, parts, title=plot.title, told=_told(plot, shown), name=name)
+    return svg.Drawing(height=TOP + HEIGHT + 46, shapes=tuple(parts), description=_described(plot, shown))
 
 
 def not_shown(plot: LinePlot) -> str:
-    """What a logarithmic axis has no place for, in words; empty where all is shown."""
+    """The number of points that a logarithmic axis cannot show, in words; empty where all are shown."""
     count = sum(len(line.points) - len(_shown(plot, index)) for index, line in enumerate(plot.lines))
-    return (
-        f"{number(count)} of the points are zero or less, which a logarithmic axis has no place for." if count else ""
-    )
+    return f"{number(count)} of the points are zero or less, which a logarithmic axis cannot show." if count else ""
 
 
 def _shown(plot: LinePlot, index: int) -> Points:
@@ -60,7 +58,7 @@ def _shown(plot: LinePlot, index: int) -> Points:
     return [(x, y) for x, y in found if (x >= LEAST or not plot.log_x) and (y >= LEAST or not plot.log_y)]
 
 
-def _axes(plot: LinePlot, across: Scale, up: Scale) -> list[str]:
+def _axes(plot: LinePlot, across: Scale, up: Scale) -> list[svg.Shape]:
     bottom = TOP + HEIGHT
     parts = [svg.words(0, 12, plot.y_unit, "unit")]
     for tick in up.ticks():
@@ -74,10 +72,11 @@ def _axes(plot: LinePlot, across: Scale, up: Scale) -> list[str]:
     return parts
 
 
-def _names(plot: LinePlot, shown: list[Points], up: Scale, right: float) -> list[str]:
-    """Each where its line ends; those that would touch are moved apart, downwards."""
+def _names(plot: LinePlot, shown: list[Points], up: Scale, right: float) -> list[svg.Shape]:
+    """Each name at the end of its line; names that would touch are moved apart, downwards."""
     ends = sorted((up.at(points[-1][1]), index) for index, points in enumerate(shown) if points)
-    parts, lowest = [], float(TOP - APART)
+    parts: list[svg.Shape] = []
+    lowest = float(TOP - APART)
     room = TOP + HEIGHT - APART * len(ends)
     for order, (at, index) in enumerate(ends):
         lowest = max(lowest + APART, min(at, room + APART * (order + 1)))
@@ -86,14 +85,14 @@ def _names(plot: LinePlot, shown: list[Points], up: Scale, right: float) -> list
     return parts
 
 
-def _told(plot: LinePlot, shown: list[Points]) -> str:
-    said = []
+def _described(plot: LinePlot, shown: list[Points]) -> str:
+    lines = []
     for line, points in zip(plot.lines, shown, strict=True):
         if points:
             (x, y), (last_x, last_y) = points[0], points[-1]
             highest = max(each for _, each in points)
-            said.append(
+            lines.append(
                 f"{line.label} from {number(y)} at {number(x)} to {number(last_y)} at {number(last_x)}, "
                 f"at most {number(highest)}"
             )
-    return f"{plot.y_unit} by {plot.x_unit}: {'; '.join(said)}."
+    return f"{plot.y_unit} by {plot.x_unit}: {'; '.join(lines)}."

@@ -1,54 +1,51 @@
-"""How does a report look? One HTML page that needs nothing else: styles and plots are in it, scripts there are none."""
+"""The HTML page of a report, by the template `report.html.j2`: one file with its styles and plots, without scripts."""
 
 from __future__ import annotations
 
-from mirrorless.reports.plots import draw
-from mirrorless.reports.report import Figure, Report, ReportSection, Tone
-from mirrorless.reports.styles import STYLES
-from mirrorless.reports.tables import titled_table
-from mirrorless.reports.writing import cell, moment, text
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
-_MARKS: dict[Tone, str] = {"good": "✓", "bad": "✗", "quiet": "·", "": ""}
-"""So that a verdict does not depend on its colour."""
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""What a browser may load for this page, whatever got into it: nothing."""
+from mirrorless.reports.format import cell, moment, printable
+from mirrorless.reports.plots import draw, note_of, numbers_of
+from mirrorless.reports.report import Report, Table
+from mirrorless.reports.svg import WIDTH
+
+SHORT = 30
+"""Characters of a cell that stay on one line."""
 
 
 def render(report: Report) -> str:
-    """The page."""
-    sections = "".join(_section(section, f"s{index}") for index, section in enumerate(report.sections))
-    made = f'<p class="made">{moment(report.made_at)}</p>' if report.made_at else ""
-    mark = f'<span aria-hidden="true">{_MARKS[report.tone]}</span> ' if _MARKS[report.tone] else ""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{text(report.title)}</title>\n<style>{STYLES}</style>\n</head>\n<body>\n"
-        f"<header>{made}<h1>{text(report.title)}</h1>"
-        f'<p class="verdict {report.tone}">{mark}{text(report.verdict)}</p></header>\n'
-        f"<main>{_figures(report.figures)}{sections}</main>\n</body>\n</html>\n"
+    """The page. Text from topics, records and errors is escaped, and never becomes markup."""
+    return _template().render(
+        report=report, columns_of=columns_of, draw=draw, note_of=note_of, numbers_of=numbers_of, width=WIDTH
     )
 
 
-def _figures(figures: tuple[Figure, ...]) -> str:
-    if not figures:
-        return ""
-    return f'<dl class="figures">{"".join(map(_figure, figures))}</dl>\n'
+def columns_of(table: Table) -> list[str]:
+    """The class of each column: of numbers, of words too short to be broken, or none."""
+    return [_class_of([row[index] for row in table.rows]) for index in range(len(table.columns))]
 
 
-def _figure(figure: Figure) -> str:
-    unit = f' <span class="of">{text(figure.unit)}</span>' if figure.unit else ""
-    value = f"<dd>{text(cell(figure.value))}{unit}</dd>"
-    return f'<div class="{figure.tone}"><dt>{text(figure.name)}</dt>{value}</div>'
+def _class_of(values: list[Any]) -> str:
+    words = [value for value in values if isinstance(value, str) and value]
+    if not words and any(isinstance(value, int | float) for value in values):
+        return "number"
+    return "short" if all(len(each) <= SHORT for each in words) else ""
 
 
-def _section(section: ReportSection, name: str) -> str:
-    paragraphs = "".join(f"<p>{text(each)}</p>" for each in section.text)
-    plots = "".join(draw(plot, f"{name}p{index}") for index, plot in enumerate(section.plots))
-    tables = "".join(map(titled_table, section.tables))
-    return (
-        f'<section aria-labelledby="{name}"><h2 id="{name}">{text(section.heading)}</h2>'
-        f"{paragraphs}{plots}{tables}</section>\n"
+@cache
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, finalize=_printable, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters |= {"cell": cell, "moment": moment}
+    return environment.from_string(files("mirrorless.reports").joinpath("report.html.j2").read_text(encoding="utf-8"))
+
+
+def _printable(value: Any) -> Any:
+    """Every value of the template, before it is escaped; a macro's result is markup already."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -1,44 +1,45 @@
-"""Which picture does a plot get, and what stands beside it? A figure with its title, its note and its numbers."""
+"""Drawings of plots, with the note and the numbers beside them."""
 
 from __future__ import annotations
 
 from mirrorless.reports.bar_plot import draw_bars
+from mirrorless.reports.format import number
 from mirrorless.reports.lane_plot import draw_lanes, shown
 from mirrorless.reports.line_plot import draw_lines, not_shown
 from mirrorless.reports.report import BarPlot, Cell, LanePlot, LinePlot, Plot, Table
-from mirrorless.reports.tables import plain_table
-from mirrorless.reports.writing import number, text
+from mirrorless.reports.svg import Drawing
 
 MOST_ROWS = 200
-"""Of a plot's numbers: beyond that nobody reads them, and `report.json` has them."""
+"""Of the numbers of a plot; `report.json` has more."""
 
 
-def draw(plot: Plot, name: str) -> str:
-    """A plot as the page shows it. Args: name: an id that is unique on the page."""
+def draw(plot: Plot) -> Drawing:
+    """The shapes of a plot."""
     match plot:
         case BarPlot():
-            drawn, more = draw_bars(plot, name), ""
+            return draw_bars(plot)
         case LinePlot():
-            drawn, more = draw_lines(plot, name), not_shown(plot)
+            return draw_lines(plot)
         case LanePlot():
-            count = len(plot.lanes)
-            some = f"Shown are {number(len(shown(plot)))} of {number(count)} lanes, those with most to look at."
-            drawn, more = draw_lanes(plot, name), some if len(shown(plot)) < count else ""
-    note = " ".join(filter(None, (plot.note, more)))
-    return (
-        f'<figure class="plot"><figcaption>{text(plot.title)}</figcaption>{drawn}'
-        + (f'<p class="note">{text(note)}</p>' if note else "")
-        + _numbers(plot)
-        + "</figure>"
-    )
+            return draw_lanes(plot)
 
 
-def _numbers(plot: Plot) -> str:
-    """What the picture shows, for who does not see it or wants to copy it."""
+def note_of(plot: Plot) -> str:
+    """The plot's own note, and what the drawing leaves out."""
+    more = ""
+    match plot:
+        case LinePlot():
+            more = not_shown(plot)
+        case LanePlot() if len(shown(plot)) < len(plot.lanes):
+            count = number(len(plot.lanes))
+            more = f"Shown are {number(len(shown(plot)))} of {count} lanes, those with most to look at."
+    return " ".join(filter(None, (plot.note, more)))
+
+
+def numbers_of(plot: Plot) -> Table | None:
+    """The plot as a table, to read aloud or to copy; None where it is empty or too long."""
     table = _table(plot)
-    if not table.rows or len(table.rows) > MOST_ROWS:
-        return ""
-    return f"<details><summary>The numbers</summary>{plain_table(table)}</details>"
+    return table if 0 < len(table.rows) <= MOST_ROWS else None
 
 
 def _table(plot: Plot) -> Table:

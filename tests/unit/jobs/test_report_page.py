@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirrorless.reports.format import cell, number, short
 from mirrorless.reports.page import render
 from mirrorless.reports.report import (
     Bar,
@@ -26,7 +27,6 @@ from mirrorless.reports.report import (
     Table,
 )
 from mirrorless.reports.scale import scale
-from mirrorless.reports.writing import cell, number, short
 
 NASTY = "<script>alert('x')</script> & \"quoted\" \x00\x1b[31m \x85 \ud800 \uffff ]]> --> ünï"
 

@@ -1,10 +1,9 @@
-"""How are numbers and text written on a page? Numbers for readers; text so that nothing in it is ever markup."""
+"""Numbers, moments and text as a page shows them. Markup in text is escaped by the page's template."""
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from html import escape
 
 from mirrorless.reports.report import Cell
 
@@ -17,14 +16,14 @@ _PICTURES = {code: 0x2400 + code for code in range(32) if code not in {9, 10}} |
 """Control characters by the sign that Unicode has for each: HTML and SVG may not hold them."""
 
 
-def text(value: str) -> str:
-    """Text as HTML and SVG take it, between tags and between quotes. Whatever it holds, it is shown and not obeyed."""
+def printable(value: str) -> str:
+    """Text as HTML and SVG may hold it: control characters become signs, what has no sign becomes U+FFFD."""
     shown = value.translate(_PICTURES).encode("utf-8", "replace").decode("utf-8")
-    return escape("".join(each if _may_be_written(each) else "\ufffd" for each in shown))
+    return "".join(each if _may_be_written(each) else "\ufffd" for each in shown)
 
 
 def cell(value: Cell) -> str:
-    """A cell's content, not yet escaped."""
+    """The content of a cell."""
     match value:
         case None:
             return NOTHING
