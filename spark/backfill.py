@@ -17,10 +17,10 @@ from mirrorless.backfill.handover import MappingHandover
 from mirrorless.backfill.outcome import report_of, totals_of
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
-from mirrorless.jobs.files import PLAN, lane_file
+from mirrorless.jobs.files import PLAN
 from mirrorless.jobs.lane_copy import Ending, deadline_in
 from mirrorless.jobs.plan import JobPlan, PlannedLane
-from mirrorless.jobs.progress import LaneProgress
+from mirrorless.jobs.progress import LaneProgress, write_progress
 from mirrorless.jobs.request import BackfillOptions
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState, Stop
@@ -137,7 +137,7 @@ def _note_waiting(run: JobRun, lane: PlannedLane, task: CopyTask) -> None:
     total = lane.range.next - lane.range.first
     done = min(total, max(0, lane.position - lane.range.first))
     progress = LaneProgress(lane=str(task.lane), done=done, total=total, position=lane.position, at=now())
-    run.files.write(lane_file(task.lane_topic, task.partition), msgspec.json.encode(progress))
+    write_progress(run.files, task.lane_topic, task.partition, progress)
 
 
 class _BackfilledLanes:

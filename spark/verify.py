@@ -15,9 +15,9 @@ import msgspec
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.jobs.files import PLAN, lane_file
+from mirrorless.jobs.files import PLAN
 from mirrorless.jobs.lane_copy import deadline_in
-from mirrorless.jobs.progress import LaneProgress
+from mirrorless.jobs.progress import LaneProgress, write_progress
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.verify.compacted_keys import Expiry, take_key
@@ -46,8 +46,7 @@ def verify(run: JobRun) -> JobOutcome:
     tasks = _tasks(run, target, source)
     run.files.write(PLAN, msgspec.json.encode({"lanes": [str(task.lane) for task in tasks]}))
     for task in tasks:
-        waiting = LaneProgress(lane=str(task.lane), at=now())
-        run.files.write(lane_file(task.topic, task.partition), msgspec.json.encode(waiting))
+        write_progress(run.files, task.topic, task.partition, LaneProgress(lane=str(task.lane), at=now()))
 
     run.phase = "read"
     answers = run_lanes(run.spark, verify_lane, [msgspec.json.encode(task) for task in tasks])

@@ -11,8 +11,7 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.errors import MirrorlessError
-from mirrorless.jobs.files import lane_file
-from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
+from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName, write_progress
 from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
@@ -63,7 +62,7 @@ class _Notes:
 
     def __init__(self, task: VerifyTask) -> None:
         self._files: JobFiles | None = open_job_files(task.files) if task.files else None
-        self._name = lane_file(task.topic, task.partition)
+        self._task = task
         self._last = LaneProgress(lane=str(task.lane), state="running")
 
     def __call__(self, phase: str, *, done: int, total: int, records: int, bytes: int) -> None:  # noqa: A002 -- the port's
@@ -79,4 +78,4 @@ class _Notes:
         """Say it now."""
         self._last = msgspec.structs.replace(self._last, state=state, note=text, at=now())
         if self._files is not None:
-            self._files.write(self._name, msgspec.json.encode(self._last))
+            write_progress(self._files, self._task.topic, self._task.partition, self._last)

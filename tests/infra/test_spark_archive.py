@@ -79,6 +79,8 @@ def test_a_bare_python_finds_the_libraries_in_the_archive_and_our_package_beside
         "assert pyarrow.Table.from_pandas(pandas.DataFrame({'a': [1]})).to_pydict() == {'a': [1]}; "
         "table = pyarrow.table({'offset': [1, 2, 3], 'value': [b'a', None, b'']}); "
         "assert table.to_pylist()[1] == {'offset': 2, 'value': None}; "
+        "from mirrorless.reports.page import render; from mirrorless.reports.report import Report; "
+        "assert '<h1>a report</h1>' in render(Report(title='a report', verdict='', tone='')); "
         "print(mirrorless.protocol.replicate.__file__, *(m.__file__ for m in (confluent_kafka, pyarrow, msgspec)))"
     )
     package = spark_archive.package().path
@@ -115,7 +117,7 @@ def test_pip_takes_the_package_for_a_wheel(tmp_path: Path) -> None:
     done = subprocess.run([*argv, str(wheel)], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "there" / "mirrorless" / "replicate.py").is_file()
+    assert (tmp_path / "there" / "mirrorless" / "protocol" / "replicate.py").is_file()
 
 
 def test_the_archive_for_arm64_has_no_other_machines_code() -> None:

@@ -11,13 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-import msgspec
-
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, RecordsGone, Retriable
 from mirrorless.jobs.copy_task import Chunk, CopyResult, CopyTask, LaneLog, OffsetRange
-from mirrorless.jobs.files import lane_file
 from mirrorless.jobs.lane_start import beginning
-from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName
+from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName, write_progress
 from mirrorless.jobs.rate_limit import LaneRateLimit
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease
@@ -208,7 +205,7 @@ class LaneCopy:
             note=text,
             at=now,
         )
-        self.files.write(lane_file(self.task.lane_topic, self.task.partition), msgspec.json.encode(progress))
+        write_progress(self.files, self.task.lane_topic, self.task.partition, progress)
 
     def result(
         self, state: Literal["done", "stopped", "failed"], *, handed_over: HandedOver = "", error: str = ""

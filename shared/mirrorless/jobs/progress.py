@@ -7,6 +7,9 @@ from typing import Literal
 
 import msgspec
 
+from mirrorless.jobs.files import lane_file
+from mirrorless.ports.stores import JobFiles
+
 EVERY_MS = 2_000
 """Between two notes of one lane."""
 
@@ -59,6 +62,15 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     running: tuple[LaneProgress, ...] = ()
     """The lanes under way, and those that stopped or failed."""
+
+
+def write_progress(files: JobFiles, topic: str, partition: int, progress: LaneProgress) -> None:
+    """Write the progress of one lane into the run's folder.
+
+    Raises:
+        Retriable: the folder's store does not answer.
+    """
+    files.write(lane_file(topic, partition), msgspec.json.encode(progress))
 
 
 def add_up(
