@@ -17,14 +17,12 @@ from cli.groups_view import GroupPlace, GroupsView
 from mirrorless.errors import MirrorlessError
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
+from mirrorless.naming import OWN_GROUPS
 from mirrorless.ports.stores import StateStore
 
 if TYPE_CHECKING:
     from mirrorless.ports.kafka import Deadline
     from mirrorless.settings import ClusterSettings
-
-OURS = "mirrorless."
-"""Groups of event source mappings: they read for us, and move nowhere."""
 
 ANSWER_SECONDS = 5.0
 """How long the operator waits for a cluster that may be gone."""
@@ -58,7 +56,7 @@ def _all(
 ) -> GroupsView:
     names, trouble = _names(deployment, flow, direction)
     accepts = deployment.flow(flow).groups.accepts
-    excluded = [name for name in names if not name.startswith(OURS) and not accepts(name)]
+    excluded = [name for name in names if not name.startswith(OWN_GROUPS) and not accepts(name)]
     return GroupsView(flow=flow, direction=direction, groups=groups, excluded=excluded, trouble=trouble)
 
 
@@ -81,7 +79,7 @@ def _one(
 
 
 def _why_not(deployment: DeployedFlows, flow: FlowName, name: str) -> str:
-    if name.startswith(OURS):
+    if name.startswith(OWN_GROUPS):
         return "it belongs to an event source mapping"
     if not deployment.flow(flow).groups.accepts(name):
         return "the flow's `groups` and `groups.exclude` refuse it"

@@ -24,13 +24,14 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE, PROFILE_VARIABLE
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.profile import StageProfile
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.settings import VARIABLE, FlowSettings, decode_settings
+from mirrorless.settings import FlowSettings, decode_settings
 
 WARM_UP_SECONDS = 8.0
 """Lambda gives a function 10 s to initialise."""
@@ -67,10 +68,10 @@ def wire(settings: FlowSettings) -> Replicator:
 
 
 keep_memory()
-settings = decode_settings(os.environ.get(VARIABLE))
+settings = decode_settings(os.environ.get(FLOW_VARIABLE))
 replicator = wire(settings)
-partial_responses = os.environ.get("MIRRORLESS_PARTIAL_RESPONSES") == "true"
-profile = StageProfile() if os.environ.get("MIRRORLESS_PROFILE") == "true" else None
+partial_responses = os.environ.get(PARTIAL_RESPONSES_VARIABLE) == "true"
+profile = StageProfile() if os.environ.get(PROFILE_VARIABLE) == "true" else None
 if profile is not None:
     hooks.observers.append(profile)
 hand_events_over_undecoded()

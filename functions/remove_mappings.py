@@ -16,9 +16,10 @@ from mirrorless.adapters.aws.cloudformation import answer
 from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rate_limit import RateLimit
-from mirrorless.settings import VARIABLE, FlowSettings, decode_settings
+from mirrorless.settings import FlowSettings, decode_settings
 from mirrorless.topics.mapping_removal import MappingRemoval, Removal
 
 ANSWER_SECONDS: Final = 60.0
@@ -58,7 +59,7 @@ def handler(event: Any, context: Any) -> None:
     """
     failure, told, name = "", "nothing to do", ""
     try:
-        settings = decode_settings(os.environ.get(VARIABLE))
+        settings = decode_settings(os.environ.get(FLOW_VARIABLE))
         name = settings.name.slug
         if event["RequestType"] == "Delete":
             removal = remove(settings, lambda: context.get_remaining_time_in_millis() / 1000 - ANSWER_SECONDS)

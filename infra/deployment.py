@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from infra.monitoring.paging import paging_problems
 from mirrorless.config.problems import InvalidConfiguration, Problem
 from mirrorless.config.regions import partition_of
+from mirrorless.naming import flow_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -87,7 +88,7 @@ class FlowDeployment:
     @property
     def id(self) -> str:
         """The id of its constructs: `us-east_eu-west`."""
-        return f"{self.flow.name.source}_{self.flow.name.target}"
+        return flow_id(self.flow.name)
 
     def table_arns(self) -> dict[str, str]:
         """The ARN of each table, by what it holds."""

@@ -33,6 +33,7 @@ from lab.servers.supervisor import Supervisor
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration
 from mirrorless.errors import ConfigurationError
+from mirrorless.naming import FLOW_VARIABLE, FORWARD, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE
 from mirrorless.scheduled.functions import EVERY_SECONDS
 from mirrorless.settings import Tables, decode_settings
 from mirrorless.tables import definitions
@@ -221,18 +222,18 @@ class Lab:
     def _function(self, flow: Flow, folder: Path) -> LambdaFunction:
         settings = flow.settings
         variables = {
-            "MIRRORLESS_FLOW": flow.function_settings_json(),
-            "MIRRORLESS_PARTIAL_RESPONSES": str(flow.partial_responses).lower(),
+            FLOW_VARIABLE: flow.function_settings_json(),
+            PARTIAL_RESPONSES_VARIABLE: str(flow.partial_responses).lower(),
             **self._endpoints,
             **self.variables,
         }
-        decode_settings(variables["MIRRORLESS_FLOW"])  # what the function would refuse is refused here
+        decode_settings(variables[FLOW_VARIABLE])  # what the function would refuse is refused here
         if self.inject_faults:
             variables |= self.faults.variables
         return LambdaFunction(
             name=function_name(flow),
             bundle=folder,
-            handler=FAULTY_HANDLER if self.inject_faults else "forward.handler",
+            handler=FAULTY_HANDLER if self.inject_faults else FORWARD_HANDLER,
             layers=[LAYER] if self.inject_faults else [],
             variables=variables,
             timeout_seconds=self.timeout_seconds or settings.function.timeout_seconds,
@@ -245,7 +246,7 @@ class Lab:
 
 def function_name(flow: Flow) -> str:
     """What the deployment calls a flow's forwarder."""
-    return flow.resource_name("forward")
+    return flow.resource_name(FORWARD)
 
 
 def create_topics(bootstrap: str, topics: Iterable[NewTopic]) -> None:

@@ -25,7 +25,7 @@ from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import EVERY_MS, JobState, LaneProgress, add_up
 from mirrorless.jobs.request import JobRequest, decode_request
-from mirrorless.jobs.submission import ONCE
+from mirrorless.naming import ENDS_ONCE_VARIABLE
 from mirrorless.ports.stores import JobFiles
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
@@ -133,7 +133,7 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
     if text is None:
         raise ConfigurationError("there is no request", where=f"{files.place}/{REQUEST}")
     run = JobRun(decode_request(text), files, now())
-    if os.environ.get(ONCE) and (ended := _ended_before(files)) is not None:
+    if os.environ.get(ENDS_ONCE_VARIABLE) and (ended := _ended_before(files)) is not None:
         return ended
 
     def cancel(*_: object) -> None:

@@ -32,6 +32,7 @@ from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.copy_task import CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy
+from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.ports.kafka import Deadline, Source, SourceTopic
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
@@ -39,9 +40,6 @@ from mirrorless.settings import ClusterSettings, FlowSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-MASTER: Final = "MIRRORLESS_SPARK_MASTER"
-"""Where the driver finds its master on an operator's machine: `local[2,4]`. EMR Serverless sets its own."""
 
 _LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
@@ -74,7 +72,7 @@ Work = Callable[[bytes, TaskAttempt], bytes]
 def spark_session(name: str) -> SparkSession:
     """The session of this process: EMR's, or a local one where `MIRRORLESS_SPARK_MASTER` says so."""
     builder = SparkSession.builder.appName(name)
-    if master := os.environ.get(MASTER):
+    if master := os.environ.get(SPARK_MASTER_VARIABLE):
         builder = builder.master(master)
         for key, value in _LOCAL.items():
             builder = builder.config(key, value)

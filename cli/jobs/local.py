@@ -23,6 +23,7 @@ from mirrorless.jobs.files import REQUEST
 from mirrorless.jobs.progress import JobProgress, JobState
 from mirrorless.jobs.request import JobKind, JobRequest, encode_request
 from mirrorless.lane import FlowName
+from mirrorless.naming import SPARK_MASTER_VARIABLE
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "spark"
 
@@ -122,7 +123,7 @@ class LocalRuns:
             start_new_session=True,  # Ctrl-C ends the watching, and not what is watched
             env={
                 **os.environ,
-                "MIRRORLESS_SPARK_MASTER": f"local[{cores},{ATTEMPTS}]",
+                SPARK_MASTER_VARIABLE: f"local[{cores},{ATTEMPTS}]",
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_DRIVER_PYTHON": sys.executable,
                 **self._variables,

@@ -9,11 +9,10 @@ from constructs import Construct, IDependable
 from infra.constructs.flow_function import FlowFunction
 from infra.constructs.mappings import map_topic
 from infra.constructs.readable_diff import show_in_diff
-from infra.guard.template_settings import PARTIAL_RESPONSES
 from infra.iam import statements
 from infra.monitoring.alarms import mapping_alarm
 from infra.monitoring.flow_monitoring import add_alarm
-from mirrorless.settings import VARIABLE
+from mirrorless.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 def variables(flow: FlowDeployment) -> dict[str, str]:
     """The forwarder's environment."""
     return {
-        VARIABLE: flow.flow.function_settings_json(),
-        PARTIAL_RESPONSES: str(flow.flow.partial_responses).lower(),
+        FLOW_VARIABLE: flow.flow.function_settings_json(),
+        PARTIAL_RESPONSES_VARIABLE: str(flow.flow.partial_responses).lower(),
     }
 
 

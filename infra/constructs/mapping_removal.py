@@ -14,7 +14,7 @@ from constructs import Construct
 
 from infra.constructs.flow_function import FlowFunction
 from infra.iam.statements import rights
-from mirrorless.settings import VARIABLE
+from mirrorless.naming import FLOW_VARIABLE
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment
@@ -48,7 +48,7 @@ class FoundMappings(Construct):
             description=f"{flow.id}: deletes the mappings of found topics when the flow goes",
             memory_mb=MEMORY_MB,
             timeout_seconds=TIMEOUT_SECONDS,
-            variables={VARIABLE: flow.flow.function_settings_json()},
+            variables={FLOW_VARIABLE: flow.flow.function_settings_json()},
         )
         # It comes after the function by naming it, and the function comes after its rights.
         self.resource = CustomResource(

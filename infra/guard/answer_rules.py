@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from infra.guard.stateful import MAPPING, Resource, Templates, value_at, watched
-from infra.guard.template_settings import PARTIAL_RESPONSES, controls, forwarders
+from infra.guard.template_settings import controls, forwarders
 from infra.guard.verdict import ChangeFinding, noted, refused
 from mirrorless.lane import FlowName
+from mirrorless.naming import PARTIAL_RESPONSES_VARIABLE, flow_prefix
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import some
 
@@ -36,7 +37,7 @@ def answer_findings(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
         ):
             continue
         finds = _finds(told.get(flow))
-        group = f"mirrorless.{FlowName.parse(flow).slug}."
+        group = flow_prefix(FlowName.parse(flow))
         deaf = [
             topic
             for each in mappings
@@ -68,7 +69,7 @@ def answer_findings(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
 
 
 def _names_failures(forwarder: Resource) -> bool:
-    return bool(value_at(forwarder.properties, f"Environment/Variables/{PARTIAL_RESPONSES}") == "true")
+    return bool(value_at(forwarder.properties, f"Environment/Variables/{PARTIAL_RESPONSES_VARIABLE}") == "true")
 
 
 def _reads(mapping: Mapping[str, Any]) -> bool:

@@ -10,14 +10,8 @@ import msgspec
 
 from infra.guard.stateful import Resource, Templates, value_at
 from mirrorless.lane import FlowName
+from mirrorless.naming import FLOW_VARIABLE, FORWARD_HANDLER
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.settings import VARIABLE
-
-FORWARDER: Final = "forward.handler"
-"""The handler of every forwarder."""
-
-PARTIAL_RESPONSES: Final = "MIRRORLESS_PARTIAL_RESPONSES"
-"""The variable by which a forwarder knows whether to name the records that failed: `true`, or anything else."""
 
 SIDES: Final = ("source", "target")
 
@@ -28,8 +22,8 @@ def forwarders(templates: Templates) -> dict[str, tuple[Resource, Mapping[str, A
     for stack, template in templates.items():
         for id_, body in template.get("Resources", {}).items():
             function = Resource(stack, id_, body)
-            text = value_at(function.properties, f"Environment/Variables/{VARIABLE}")
-            if function.properties.get("Handler") == FORWARDER and isinstance(text, str):
+            text = value_at(function.properties, f"Environment/Variables/{FLOW_VARIABLE}")
+            if function.properties.get("Handler") == FORWARD_HANDLER and isinstance(text, str):
                 settings = json.loads(text)
                 found[str(settings["flow"])] = function, settings
     return found

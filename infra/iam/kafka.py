@@ -24,17 +24,14 @@ from infra.iam import Part, Right
 from infra.iam.kafka_names import abridged, data_topics, followed_groups, orphans, remote, source_topics
 from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, ResourceKind
 from mirrorless.config.cluster_section import Iam
+from mirrorless.lane import FlowName
+from mirrorless.naming import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, flow_prefix
 from mirrorless.policy import HEARTBEATS_TOPIC
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
     from mirrorless.config.cluster import Cluster
     from mirrorless.config.flow import Flow
-
-LOOK_GROUP: Final = "mirrorless-look"
-GAPS_GROUP: Final = "mirrorless-gaps"
-JOB_GROUP: Final = "mirrorless-job"
-"""What our own consumers call themselves; they join nothing and commit nothing."""
 
 NAMED_CHARACTERS: Final = 6_000
 """Of the ARNs in one part's statements. All inline policies of a role may have 10,240 characters together, white space
@@ -233,7 +230,7 @@ def _jobs(flow: Flow) -> _Uses:
             # What is brought back is written by the flow turned around.
             Use(
                 calls=("init_transactions", "commit_transaction"),
-                ids=(f"mirrorless.{flow.name.target}.{flow.name.source}.*",),
+                ids=(f"{flow_prefix(FlowName(flow.name.target, flow.name.source))}*",),
             ),
             _follow(flow, names),
             _commit(flow, names),
@@ -293,4 +290,4 @@ def _mapping_groups(flow: Flow) -> tuple[str, ...]:
 
 
 def _ids(flow: Flow) -> tuple[str, ...]:
-    return (f"mirrorless.{flow.name.slug}.*",)
+    return (f"{flow_prefix(flow.name)}*",)

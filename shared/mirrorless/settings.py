@@ -13,9 +13,8 @@ import msgspec
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE
 from mirrorless.lane import FlowName
+from mirrorless.naming import FLOW_VARIABLE, mapping_group, shared_name
 from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
-
-VARIABLE = "MIRRORLESS_FLOW"
 
 
 class Authentication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,11 +40,11 @@ class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names of the DynamoDB tables, all in the target's region."""
 
-    offset_map: str = "mirrorless-offset-map"
-    lanes: str = "mirrorless-lanes"
-    loss_ledger: str = "mirrorless-loss-ledger"
-    checkpoints: str = "mirrorless-checkpoints"
-    control: str = "mirrorless-control"
+    offset_map: str = shared_name("offset_map")
+    lanes: str = shared_name("lanes")
+    loss_ledger: str = shared_name("loss_ledger")
+    checkpoints: str = shared_name("checkpoints")
+    control: str = shared_name("control")
 
 
 class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,7 +88,7 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def consumer_group(self, topic: str) -> str:
         """The consumer group of a topic's mapping."""
-        return f"mirrorless.{self.name.slug}.{topic}"
+        return mapping_group(self.name, topic)
 
 
 def decode_settings(text: str | None) -> FlowSettings:
@@ -100,11 +99,11 @@ def decode_settings(text: str | None) -> FlowSettings:
     """
     if not text:
         raise ConfigurationError(
-            "the variable is not set", where=VARIABLE, hint="deploy the function with this project's stacks"
+            "the variable is not set", where=FLOW_VARIABLE, hint="deploy the function with this project's stacks"
         )
     try:
         settings = msgspec.json.decode(text, type=FlowSettings)
         FlowName.parse(settings.flow)
     except (msgspec.DecodeError, ValueError) as exc:
-        raise ConfigurationError(str(exc), where=VARIABLE, hint="deploy again from replication.yaml") from exc
+        raise ConfigurationError(str(exc), where=FLOW_VARIABLE, hint="deploy again from replication.yaml") from exc
     return settings

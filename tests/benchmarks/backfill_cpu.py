@@ -29,9 +29,10 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.target import producer_config
 from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask, OffsetRange
+from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
-from spark.lane_tasks import MASTER, TaskAttempt, copy_lane, run_lanes, spark_session
+from spark.lane_tasks import TaskAttempt, copy_lane, run_lanes, spark_session
 
 TOPIC = "history"
 ROOT = Path(__file__).parents[2]
@@ -191,7 +192,7 @@ def measure(records: int, size: int, partitions: int, rounds: int) -> None:
             for table in definitions(settings.tables):
                 dynamodb.client().create_table(**table.create_request())
             os.environ |= {
-                MASTER: "local[2,4]",
+                SPARK_MASTER_VARIABLE: "local[2,4]",
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT))),
                 "AWS_ENDPOINT_URL_DYNAMODB": dynamodb.endpoint,

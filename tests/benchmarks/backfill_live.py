@@ -30,8 +30,8 @@ from lab.cloud import Lab, create_topics
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
+from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.settings import decode_settings
-from spark.lane_tasks import MASTER
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "orders"
@@ -115,7 +115,7 @@ class Job:
         )
         (folder / "request.json").write_bytes(encode_request(request))
         environment = os.environ | {
-            MASTER: "local[2,4]",
+            SPARK_MASTER_VARIABLE: "local[2,4]",
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT))),
             "AWS_ENDPOINT_URL_DYNAMODB": lab.dynamodb.endpoint,

@@ -31,7 +31,8 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.target import producer_config
-from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings
+from mirrorless.naming import FLOW_VARIABLE, PROFILE_VARIABLE
+from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 
 LIMIT = 1.4
@@ -188,11 +189,11 @@ def _measure(bootstrap: str, dynamodb: DynamoDbLocal, rounds: int, profile: bool
     for table in definitions(settings.tables):
         dynamodb.client().create_table(**table.create_request())
     os.environ |= {
-        VARIABLE: msgspec.json.encode(settings).decode(),
+        FLOW_VARIABLE: msgspec.json.encode(settings).decode(),
         "AWS_ENDPOINT_URL_DYNAMODB": dynamodb.endpoint,
         "AWS_ACCESS_KEY_ID": "lab",
         "AWS_SECRET_ACCESS_KEY": "lab",
-        "MIRRORLESS_PROFILE": str(profile).lower(),
+        PROFILE_VARIABLE: str(profile).lower(),
     }
     sys.path.insert(0, str(Path(__file__).parents[2] / "functions"))
     import forward  # noqa: PLC0415 -- it wires itself when imported, from the variables above

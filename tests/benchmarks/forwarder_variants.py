@@ -26,7 +26,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from lab.functions.function import LambdaFunction
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
-from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings
+from mirrorless.naming import FLOW_VARIABLE, PROFILE_VARIABLE
+from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from tests.benchmarks.forwarder_cpu import Events
 
@@ -131,7 +132,7 @@ def measure(
             for table in definitions(settings.tables):
                 dynamodb.client().create_table(**table.create_request())
             known = {
-                VARIABLE: msgspec.json.encode(settings).decode(),
+                FLOW_VARIABLE: msgspec.json.encode(settings).decode(),
                 "AWS_ENDPOINT_URL_DYNAMODB": dynamodb.endpoint,
             }
             for name in [*trees, *variables]:
@@ -139,7 +140,7 @@ def measure(
                     name=name,
                     bundle=bundle_of(trees.get(name, HERE)),
                     handler="forward.handler",
-                    variables=known | {"MIRRORLESS_PROFILE": str(stages).lower()} | variables.get(name, {}),
+                    variables=known | {PROFILE_VARIABLE: str(stages).lower()} | variables.get(name, {}),
                     timeout_seconds=60,
                     folder=folder,
                     memory_mb=2048,

@@ -30,12 +30,13 @@ from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import JobRequest, VerifyOptions
+from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.reports.page import render
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from mirrorless.verify.findings import KINDS
 from spark.driver import JobOutcome, JobRun
-from spark.lane_tasks import MASTER, TaskAttempt, copy_lane, finished, now, run_lanes, spark_session, wire_copy
+from spark.lane_tasks import TaskAttempt, copy_lane, finished, now, run_lanes, spark_session, wire_copy
 from spark.verify import verify
 from tests.support.tampering import changed, tampered_with
 
@@ -148,7 +149,7 @@ def main() -> int:
             for server in servers:
                 server.start()
             os.environ |= {
-                MASTER: "local[2,4]",
+                SPARK_MASTER_VARIABLE: "local[2,4]",
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": os.pathsep.join((str(ROOT / "shared"), str(ROOT))),
                 "AWS_ENDPOINT_URL_DYNAMODB": dynamodb.endpoint,

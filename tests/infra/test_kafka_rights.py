@@ -20,10 +20,11 @@ from confluent_kafka.admin import AdminClient
 
 from infra.deployment import FlowDeployment, plan
 from infra.iam import Part, Right
-from infra.iam.kafka import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, NAMED_CHARACTERS, rights
+from infra.iam.kafka import NAMED_CHARACTERS, rights
 from infra.iam.kafka_names import abridged, begun, distinct
 from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS
 from mirrorless.config import load
+from mirrorless.naming import JOB_GROUP
 from tests.support.assembly import EXAMPLES, REPOSITORY
 
 ADAPTERS = REPOSITORY / "shared" / "mirrorless" / "adapters"
@@ -87,13 +88,13 @@ def used(module: Path) -> Iterator[str]:
 
 
 def test_every_call_of_the_adapters_has_a_row() -> None:
-    calls = {call for module in ADAPTERS.glob("kafka_*.py") for call in used(module)}
+    calls = {call for module in ADAPTERS.glob("kafka/*.py") for call in used(module)}
 
     assert calls - CALLS.keys() == set()
 
 
 def test_every_row_is_a_call_of_the_adapters() -> None:
-    calls = {call for module in ADAPTERS.glob("kafka_*.py") for call in used(module)}
+    calls = {call for module in ADAPTERS.glob("kafka/*.py") for call in used(module)}
 
     assert CALLS.keys() - calls == {POLLERS}
 
@@ -110,11 +111,11 @@ def test_the_table_has_the_actions_that_iam_has_and_the_resources_they_take() ->
 def test_our_consumers_are_called_what_the_rights_say() -> None:
     found = {
         name
-        for module in ADAPTERS.glob("kafka_*.py")
-        for name in re.findall(r'"group\.id": "([^"]+)"', module.read_text())
+        for module in ADAPTERS.glob("kafka/*.py")
+        for name in re.findall(r'"group\.id": ([^,\n]+)', module.read_text())
     }
 
-    assert found == {LOOK_GROUP, GAPS_GROUP, JOB_GROUP}
+    assert found == {"LOOK_GROUP", "GAPS_GROUP", "JOB_GROUP"}
 
 
 # Both ways: what a function can call, and what its role may

@@ -13,9 +13,9 @@ from infra.constructs import flow_function
 from infra.constructs.forwarder import variables
 from infra.deployment import FlowDeployment, plan
 from infra.guard.stateful import Resource
-from infra.guard.template_settings import PARTIAL_RESPONSES
 from mirrorless.config import load
-from mirrorless.settings import VARIABLE, decode_settings
+from mirrorless.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE
+from mirrorless.settings import decode_settings
 from tests.support.assembly import EXAMPLES, Assembly
 from tests.support.changed_examples import written
 
@@ -60,7 +60,7 @@ def test_a_forwarder_stays_within_lambdas_limits(example: str, assembled: Callab
 @every_example
 def test_a_forwarder_reads_its_own_flow(example: str, assembled: Callable[[str], Assembly]) -> None:
     for flow, function in forwarders(assembled(example)):
-        assert decode_settings(function.properties["Environment"]["Variables"][VARIABLE]).flow == flow.name
+        assert decode_settings(function.properties["Environment"]["Variables"][FLOW_VARIABLE]).flow == flow.name
 
 
 @every_example
@@ -108,7 +108,7 @@ def test_a_function_names_failed_records_only_where_every_mapping_reads_them(
     reads = "FunctionResponseTypes" in flow.flow.mapping_request("payments")
 
     assert reads == ("FunctionResponseTypes" in flow.flow.mapping_template())
-    assert variables(flow)[PARTIAL_RESPONSES] == str(partial).lower()
+    assert variables(flow)[PARTIAL_RESPONSES_VARIABLE] == str(partial).lower()
     assert reads or not partial
 
 

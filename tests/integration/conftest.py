@@ -15,8 +15,9 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
+from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from tests.support import aws_recorder
 from tests.support.lane_stage import LaneStage
 
@@ -60,7 +61,7 @@ def wire(
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
-    monkeypatch.setenv(VARIABLE, msgspec.json.encode(flow_settings).decode())
+    monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(flow_settings).decode())
     wiring: Callable[[FlowSettings], Replicator] = importlib.import_module("forward").wire
     return wiring
 

@@ -21,9 +21,10 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.errors import Retriable
+from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.protocol.event import Batch
 from mirrorless.record import Record
-from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
+from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from tests.support.chains import MemoryChains
 
 pytestmark = pytest.mark.integration
@@ -76,7 +77,7 @@ def copy(
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
-    monkeypatch.setenv(VARIABLE, msgspec.json.encode(settings).decode())
+    monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(settings).decode())
     topic = f"audited-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": source.bootstrap, **QUIET})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)

@@ -29,10 +29,11 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.lane import Lane
+from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.settings import VARIABLE, ClusterSettings, FlowSettings, Tables
+from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 
@@ -150,7 +151,7 @@ def replicator(settings: FlowSettings, dynamodb: DynamoDbLocal, monkeypatch: pyt
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
-    monkeypatch.setenv(VARIABLE, msgspec.json.encode(settings).decode())
+    monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(settings).decode())
     wired: Replicator = importlib.import_module("forward").wire(settings)
     return wired
 

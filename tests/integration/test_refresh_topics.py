@@ -42,6 +42,7 @@ from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState
+from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.run import Reset
 from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
@@ -573,7 +574,7 @@ class Stack:
 @pytest.fixture
 def stack(stage: RefreshStage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     """The stack of the stage's flow."""
-    monkeypatch.setenv("MIRRORLESS_FLOW", msgspec.json.encode(stage.settings.flow).decode())
+    monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(stage.settings.flow).decode())
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     function = importlib.import_module("remove_mappings")
     monkeypatch.setattr("mirrorless.topics.mapping_removal.LOOK_EVERY_SECONDS", 0.2)

@@ -14,6 +14,7 @@ from mirrorless.config.cluster_section import Iam, Mtls, Plaintext, Scram
 from mirrorless.config.regions import partition_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
+from mirrorless.naming import TABLES, mapping_group, resource_name
 from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 LONGEST_GROUP = 200
 """Characters of a ConsumerGroupId at most, by the Lambda API."""
-
-TABLES = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
-"""The DynamoDB tables, by what they hold: `mirrorless.tables`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +108,8 @@ class Flow:
         return self.source.msk_arn is not None and there
 
     def resource_name(self, part: str) -> str:
-        """Return the name of something of this flow on AWS: no alias has an underscore, so no two flows share one."""
-        return f"mirrorless-{part.replace('_', '-')}-{self.name.source}_{self.name.target}"
+        """Return the name of one of this flow's functions, tables or roles on AWS."""
+        return resource_name(self.name, part)
 
     @property
     def tables(self) -> Mapping[str, str]:
@@ -147,7 +145,7 @@ class Flow:
 
     def group_name(self, topic: str) -> str:
         """Return the consumer group of a topic's mapping, however long it is."""
-        return f"mirrorless.{self.name.slug}.{topic}"
+        return mapping_group(self.name, topic)
 
     def mapping_request(self, topic: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the options of CreateEventSourceMapping for a topic, all but the function's name.

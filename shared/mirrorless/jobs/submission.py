@@ -12,9 +12,6 @@ import msgspec
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
 
-ONCE = "MIRRORLESS_ENDS_ONCE"
-"""Set for drivers that EMR Serverless may start again: one that finds its report has nothing left to do."""
-
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """The parameter's value. What a later version adds to it is passed over."""

@@ -21,11 +21,11 @@ from mirrorless.filters import NameFilter
 from mirrorless.groups.checkpoints import GroupOffset, Readiness, offsets_to_commit
 from mirrorless.groups.readiness import Rereads, assess
 from mirrorless.lane import Lane
+from mirrorless.naming import OWN_GROUPS
 from mirrorless.ports.groups import GroupIsActive, Groups, GroupState, OffsetAndMetadata
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap
-from mirrorless.scheduled.scope import OWN_GROUPS
 
 
 class ReturningLane(msgspec.Struct, frozen=True, kw_only=True):

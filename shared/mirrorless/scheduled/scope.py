@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from mirrorless.filters import NameFilter, should_replicate
 from mirrorless.lane import FlowName, Lane
+from mirrorless.naming import OWN_GROUPS
 from mirrorless.policy import ReplicationPolicy
 from mirrorless.ports.groups import OffsetAndMetadata
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.scheduled.settings import ControlSettings
-
-OWN_GROUPS: Final = "mirrorless."
-"""Groups of event source mappings: they read for us, and move nowhere."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Protocol
 
 from mirrorless.errors import MirrorlessError
 from mirrorless.lane import FlowName
+from mirrorless.naming import flow_prefix
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.settings import ControlSettings
 
@@ -222,7 +223,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 def topic_of(mapping: Request, flow: FlowName) -> str | None:
     """The topic of a mapping of this flow, by its consumer group; None for a mapping that is not the flow's."""
-    prefix = f"mirrorless.{flow.slug}."  # an alias holds no dot, so no other flow's prefix begins like it
+    prefix = flow_prefix(flow)
     group = group_of(mapping)
     return group.removeprefix(prefix) if group.startswith(prefix) else None
 

@@ -24,6 +24,7 @@ from lab.esm.mappings import EventSourceMappings
 from lab.functions.function import LambdaFunction
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
+from mirrorless.naming import FLOW_VARIABLE, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE
 
 READY = "ready"
 SESSION_TIMEOUT_S = 120.0
@@ -82,10 +83,10 @@ def forwarder(flow: Flow, request: Request, folder: Path) -> LambdaFunction:
     return LambdaFunction(
         name=function_name(flow),
         bundle=bundle.build("forward"),
-        handler="forward.handler",
+        handler=FORWARD_HANDLER,
         variables={
-            "MIRRORLESS_FLOW": flow.function_settings_json(),
-            "MIRRORLESS_PARTIAL_RESPONSES": str(flow.partial_responses).lower(),
+            FLOW_VARIABLE: flow.function_settings_json(),
+            PARTIAL_RESPONSES_VARIABLE: str(flow.partial_responses).lower(),
             "AWS_ENDPOINT_URL_DYNAMODB": request.dynamodb,
         },
         timeout_seconds=settings.timeout_seconds,

@@ -16,8 +16,8 @@ from lab.servers.server import Server
 from mirrorless.config.loading import load
 from mirrorless.jobs.files import REQUEST
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
+from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.settings import decode_settings
-from spark.lane_tasks import MASTER
 from tests.benchmarks.beside_mm2 import cpu
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.mirrorless_side import CONFIGURATION, REPOSITORY
@@ -90,7 +90,7 @@ class Backfill(Server):
         (self._folder / REQUEST).write_bytes(encode_request(request))
         variables = {
             "PYTHONPATH": os.pathsep.join(str(each) for each in (REPOSITORY / "shared", REPOSITORY)),
-            MASTER: f"local[{os.cpu_count()},4]",
+            SPARK_MASTER_VARIABLE: f"local[{os.cpu_count()},4]",
             "PYSPARK_PYTHON": sys.executable,
             "AWS_ENDPOINT_URL_DYNAMODB": self._ground.dynamodb.endpoint,
             "AWS_ACCESS_KEY_ID": "lab",

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lab.servers.dynamodb import DynamoDbLocal
-from spark.lane_tasks import MASTER, spark_session
+from mirrorless.naming import SPARK_MASTER_VARIABLE
+from spark.lane_tasks import spark_session
 from tests.support.aws_recorder import ROOT, WITHIN_JOBS
 
 
@@ -18,7 +19,7 @@ from tests.support.aws_recorder import ROOT, WITHIN_JOBS
 def spark(dynamodb: DynamoDbLocal) -> Iterator[SparkSession]:
     """The session. Workers take their environment from the moment of its start."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(MASTER, "local[2,4]")
+        patch.setenv(SPARK_MASTER_VARIABLE, "local[2,4]")
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (WITHIN_JOBS, ROOT / "shared", ROOT))))
         patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)

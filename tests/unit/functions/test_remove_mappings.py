@@ -15,6 +15,7 @@ import pytest
 
 from mirrorless.adapters.aws.cloudformation import LONGEST_REASON, TRIES, answer
 from mirrorless.errors import MirrorlessError, Retriable
+from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.topics.mapping_removal import Removal
 
 
@@ -86,7 +87,7 @@ def cloudformation() -> Iterator[CloudFormation]:
 def function(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The function, with its flow."""
     ends = {"source": {"alias": "us-east", "bootstrap": "s:1"}, "target": {"alias": "eu-west", "bootstrap": "t:1"}}
-    monkeypatch.setenv("MIRRORLESS_FLOW", json.dumps({"flow": "us-east->eu-west", **ends}))
+    monkeypatch.setenv(FLOW_VARIABLE, json.dumps({"flow": "us-east->eu-west", **ends}))
     return importlib.import_module("remove_mappings")
 
 
@@ -164,12 +165,12 @@ def test_whatever_goes_wrong_is_told_as_the_reason(
 def test_a_function_that_does_not_know_its_flow_answers_too(
     function: ModuleType, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("MIRRORLESS_FLOW")
+    monkeypatch.delenv(FLOW_VARIABLE)
 
     function.handler(cloudformation.request("Delete"), Context())
 
     assert cloudformation.answers[0]["Status"] == "FAILED"
-    assert "MIRRORLESS_FLOW" in cloudformation.answers[0]["Reason"]
+    assert FLOW_VARIABLE in cloudformation.answers[0]["Reason"]
 
 
 def test_an_answer_is_tried_again_and_a_long_reason_is_cut(cloudformation: CloudFormation) -> None:

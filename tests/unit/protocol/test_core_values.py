@@ -9,6 +9,7 @@ import pytest
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
 from mirrorless.lane_state import NEW_LANE, Head, Stop, head_of
+from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.ports.topics import ConfigEntry
 from mirrorless.protocol.admission import Waiting
 from mirrorless.protocol.event import Batch
@@ -16,7 +17,7 @@ from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, parti
 from mirrorless.protocol.profile import StageProfile
 from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.record import Record
-from mirrorless.settings import VARIABLE, decode_settings
+from mirrorless.settings import decode_settings
 from mirrorless.topics.configs import configs_to_copy
 from tests.support.chains import FLOW, reset, run
 
@@ -169,7 +170,7 @@ def test_bad_settings_are_refused_by_field(text: str | None, named: str) -> None
     with pytest.raises(ConfigurationError) as refused:
         decode_settings(text)
 
-    assert refused.value.where == VARIABLE
+    assert refused.value.where == FLOW_VARIABLE
     assert named in str(refused.value)
 
 

@@ -13,8 +13,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.request import JobKind
-from mirrorless.jobs.submission import ONCE, Submission, decode_submission, parameter_name
+from mirrorless.jobs.submission import Submission, decode_submission, parameter_name
 from mirrorless.lane import FlowName
+from mirrorless.naming import ENDS_ONCE_VARIABLE
 
 TIMEOUT_MINUTES = 10_080
 """Seven days, the longest that a batch job may run. By default it would be ended after twelve hours."""
@@ -70,7 +71,7 @@ class EmrServerless:
     def start(self, run_id: str, kind: JobKind, *, flow: str, most_executors: int | None) -> str:
         """Start a run whose request is in its folder, and return the service's id of it. Asked twice, it is one run."""
         submission = self.submission
-        confs = {**submission.confs, f"spark.emr-serverless.driverEnv.{ONCE}": "true"}
+        confs = {**submission.confs, f"spark.emr-serverless.driverEnv.{ENDS_ONCE_VARIABLE}": "true"}
         if most_executors is not None:
             confs["spark.dynamicAllocation.maxExecutors"] = str(most_executors)
         with _Translated("start the job", self._where):

@@ -15,6 +15,7 @@ from mirrorless.adapters.kafka.client import client_config, seconds_left, transl
 from mirrorless.adapters.kafka.records import KafkaRecords, LogEnds
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
+from mirrorless.naming import JOB_GROUP
 from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
@@ -31,7 +32,7 @@ SILENCE_SECONDS = 30.0
 _OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 -- the constants' names
 
 _FETCH = {
-    "group.id": "mirrorless-job",  # the client wants one; nothing is ever committed to it
+    "group.id": JOB_GROUP,
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "isolation.level": "read_committed",

@@ -20,6 +20,7 @@ from mirrorless.adapters.kafka.admin import LASTING, Ask, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of, event_bytes
+from mirrorless.naming import GAPS_GROUP
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
@@ -103,7 +104,7 @@ class KafkaSourceLog:
         if not readings:
             return {}
         config = client_config(self._cluster, f"{self._flow}|gaps") | {
-            "group.id": "mirrorless-gaps",  # the client wants one; nothing is ever committed to it
+            "group.id": GAPS_GROUP,
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "enable.partition.eof": True,

@@ -12,6 +12,7 @@ from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_conf
 from mirrorless.adapters.kafka.delivery_reports import Watch
 from mirrorless.adapters.kafka.writer import KafkaWriter
 from mirrorless.errors import Retriable
+from mirrorless.naming import LOOK_GROUP, transactional_id
 from mirrorless.ports.kafka import Deadline, LookResult
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
@@ -61,7 +62,7 @@ class KafkaTarget:
     def _id(self, suffix: str) -> str:
         if self._settings.delivery == "at_least_once":
             return ""
-        return f"mirrorless.{self._settings.name.slug}.{self._environment}{suffix}"
+        return transactional_id(self._settings.name, f"{self._environment}{suffix}")
 
     @staticmethod
     def _warm(writer: KafkaWriter | None, deadline: Deadline) -> KafkaWriter | None:
@@ -124,7 +125,7 @@ class KafkaTarget:
         consumer = Consumer(
             self._client_config("look")
             | {
-                "group.id": "mirrorless-look",  # the client wants one; nothing is ever committed to it
+                "group.id": LOOK_GROUP,
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,

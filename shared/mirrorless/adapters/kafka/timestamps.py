@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from mirrorless.adapters.kafka.client import client_config, translated
 from mirrorless.errors import Retriable
+from mirrorless.naming import LOOK_GROUP
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.settings import ClusterSettings
 
@@ -30,7 +31,7 @@ class KafkaPeek:
     def __init__(self, cluster: ClusterSettings, *, flow: str, seconds: float) -> None:
         """Args: flow: part of the name that brokers log. seconds: how long the look may take in all."""
         self._config = client_config(cluster, f"{flow}|operator") | {
-            "group.id": "mirrorless-look",  # the client wants one; nothing is ever committed to it
+            "group.id": LOOK_GROUP,
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "enable.partition.eof": True,

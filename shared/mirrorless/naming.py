@@ -1,0 +1,72 @@
+"""Names of everything that the replication owns: in environments, in Kafka, in DynamoDB and on Lambda.
+
+A cluster alias has neither a dot nor an underscore, so no two flows share a name.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mirrorless.lane import FlowName
+
+# Environment variables
+
+FLOW_VARIABLE: Final = "MIRRORLESS_FLOW"
+"""A flow's settings as JSON: `mirrorless.settings`."""
+PARTIAL_RESPONSES_VARIABLE: Final = "MIRRORLESS_PARTIAL_RESPONSES"
+"""`true` where a mapping has ReportBatchItemFailures, and the forwarder names the records that failed."""
+PROFILE_VARIABLE: Final = "MIRRORLESS_PROFILE"
+"""`true` prints a stage profile of each event."""
+ENDS_ONCE_VARIABLE: Final = "MIRRORLESS_ENDS_ONCE"
+"""Set where a job's driver ends its run in any case: `mirrorless.jobs.submission`."""
+SPARK_MASTER_VARIABLE: Final = "MIRRORLESS_SPARK_MASTER"
+"""Spark's master of a job on one machine; EMR Serverless sets its own."""
+
+# Kafka
+
+OWN_GROUPS: Final = "mirrorless."
+"""Prefix of the consumer groups of event source mappings, which read for the replication and are never followed."""
+LOOK_GROUP: Final = "mirrorless-look"
+GAPS_GROUP: Final = "mirrorless-gaps"
+JOB_GROUP: Final = "mirrorless-job"
+"""Group ids of the replication's own consumers. Clients require one; nothing joins these and nothing is committed."""
+
+
+def flow_prefix(flow: FlowName) -> str:
+    """Return the prefix of a flow's consumer groups and transactional ids: `mirrorless.us-east.eu-west.`."""
+    return f"{OWN_GROUPS}{flow.slug}."
+
+
+def mapping_group(flow: FlowName, topic: str) -> str:
+    """Return the consumer group of a topic's event source mapping."""
+    return f"{flow_prefix(flow)}{topic}"
+
+
+def transactional_id(flow: FlowName, writer: str) -> str:
+    """Return the transactional id of one writer of a flow, unique to its execution environment or task."""
+    return f"{flow_prefix(flow)}{writer}"
+
+
+# AWS
+
+FORWARD: Final = "forward"
+"""The forwarder's file in `functions/`, and its part of a function's name."""
+FORWARD_HANDLER: Final = f"{FORWARD}.handler"
+"""The handler of every forwarder."""
+TABLES: Final = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
+"""The DynamoDB tables of a flow, by what they hold: `mirrorless.tables`."""
+
+
+def flow_id(flow: FlowName) -> str:
+    """Return a flow as AWS resource names have it: `us-east_eu-west`."""
+    return f"{flow.source}_{flow.target}"
+
+
+def shared_name(part: str) -> str:
+    """Return the name of something that all flows share, as in the lab: `mirrorless-offset-map`."""
+    return f"mirrorless-{part.replace('_', '-')}"
+
+
+def resource_name(flow: FlowName, part: str) -> str:
+    """Return the name of a function, table or role of one flow: `mirrorless-offset-map-us-east_eu-west`."""
+    return f"{shared_name(part)}-{flow_id(flow)}"
