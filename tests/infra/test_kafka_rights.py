@@ -125,8 +125,8 @@ def test_our_consumers_are_called_what_the_rights_say() -> None:
 def imported(module: Path) -> frozenset[Path]:
     """The Kafka adapters that a file imports, and those that they do."""
     found: set[Path] = set()
-    for name in re.findall(r"from mirrorless\.adapters\.(kafka_\w+) import", module.read_text()):
-        path = ADAPTERS / f"{name}.py"
+    for name in re.findall(r"from mirrorless\.adapters\.kafka\.(\w+) import", module.read_text()):
+        path = ADAPTERS / "kafka" / f"{name}.py"
         found |= {path} | imported(path)
     return frozenset(found)
 
