@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from mirrorless.lane import FlowName
@@ -188,6 +188,29 @@ class IdentityPolicy(DefaultPolicy):
     def is_cycle(self, topic: str, flow: FlowName, *, strict: bool = True) -> bool:  # noqa: ARG002 -- the protocol's signature
         """See ReplicationPolicy. Every topic comes from the source here: only the target closes a cycle, as in MM2."""
         return DefaultPolicy.is_cycle(self, topic, flow, strict=False)
+
+
+def replication_policy(
+    name: Literal["prefixed", "identity"],
+    *,
+    source_alias: str,
+    separator: str = ".",
+    internal_topic_separator_enabled: bool = True,
+    aliases: frozenset[str] | None = None,
+) -> ReplicationPolicy:
+    """Return the policy of a flow from the cluster `source_alias`; the rest as in DefaultPolicy."""
+    if name == "identity":
+        return IdentityPolicy(
+            source_alias=source_alias,
+            separator=separator,
+            internal_topic_separator_enabled=internal_topic_separator_enabled,
+            aliases=aliases,
+        )
+    return DefaultPolicy(
+        separator=separator,
+        internal_topic_separator_enabled=internal_topic_separator_enabled,
+        aliases=aliases,
+    )
 
 
 def _has_text_beside(rest: str, separator: str) -> bool:

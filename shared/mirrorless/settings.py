@@ -14,7 +14,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE
 from mirrorless.lane import FlowName
 from mirrorless.naming import FLOW_VARIABLE, mapping_group, shared_name
-from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from mirrorless.policy import ReplicationPolicy, replication_policy
 
 
 class Authentication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,9 +82,7 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def _policy(self) -> ReplicationPolicy:
-        if self.policy == "identity":
-            return IdentityPolicy(source_alias=self.source.alias)
-        return DefaultPolicy(separator=self.separator)
+        return replication_policy(self.policy, source_alias=self.source.alias, separator=self.separator)
 
     def consumer_group(self, topic: str) -> str:
         """The consumer group of a topic's mapping."""

@@ -15,7 +15,7 @@ from mirrorless.config.regions import partition_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.naming import TABLES, mapping_group, resource_name
-from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from mirrorless.policy import ReplicationPolicy, replication_policy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,16 +74,13 @@ class Flow:
     @property
     def policy(self) -> ReplicationPolicy:
         """How remote topics are named."""
-        separator = self.settings.replication_policy_separator
-        internal = self.settings.replication_policy_internal_topic_separator_enabled
-        if self.settings.replication_policy == "identity":
-            return IdentityPolicy(
-                source_alias=self.name.source,
-                separator=separator,
-                internal_topic_separator_enabled=internal,
-                aliases=self.aliases,
-            )
-        return DefaultPolicy(separator=separator, internal_topic_separator_enabled=internal, aliases=self.aliases)
+        return replication_policy(
+            self.settings.replication_policy,
+            source_alias=self.name.source,
+            separator=self.settings.replication_policy_separator,
+            internal_topic_separator_enabled=self.settings.replication_policy_internal_topic_separator_enabled,
+            aliases=self.aliases,
+        )
 
     @property
     def home(self) -> Cluster:

@@ -14,7 +14,7 @@ import msgspec
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import GROUPS_EXCLUDE, TOPICS_EXCLUDE, NameFilter
 from mirrorless.lane import FlowName
-from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from mirrorless.policy import ReplicationPolicy, replication_policy
 from mirrorless.settings import FlowSettings
 
 
@@ -74,16 +74,13 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def policy(self) -> ReplicationPolicy:
         """How remote topics are named."""
-        separator, aliases = self.flow.separator, frozenset(self.aliases) or None
-        internal = self.internal_topic_separator_enabled
-        if self.flow.policy == "identity":
-            return IdentityPolicy(
-                source_alias=self.name.source,
-                separator=separator,
-                internal_topic_separator_enabled=internal,
-                aliases=aliases,
-            )
-        return DefaultPolicy(separator=separator, internal_topic_separator_enabled=internal, aliases=aliases)
+        return replication_policy(
+            self.flow.policy,
+            source_alias=self.name.source,
+            separator=self.flow.separator,
+            internal_topic_separator_enabled=self.internal_topic_separator_enabled,
+            aliases=frozenset(self.aliases) or None,
+        )
 
     def consumer_group(self, topic: str) -> str:
         """The consumer group of a topic's mapping."""

@@ -22,7 +22,7 @@ from mirrorless.config.flow import LONGEST_GROUP
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.lane import FlowName
-from mirrorless.scheduled.settings import control_settings
+from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.settings import decode_settings
 
 ROOT = Path(__file__).parents[3]
@@ -370,6 +370,28 @@ def test_the_schedules_tell_the_control_functions_everything_about_the_flow() ->
     assert (told.start, told.function_name, told.function_region) == ("latest", "forwarder", flow.function_region)
     assert told.sync_group_offsets_seconds == 2
     assert told.sync_group_offsets_reverse is False
+
+
+def test_the_schedules_leave_no_setting_of_the_control_functions_to_its_default() -> None:
+    """But for the length of a run, which no key of replication.yaml sets."""
+    flow = configuration("topics: [orders]").flow("a->b")
+
+    assert set(flow.control_settings("forwarder")) == set(ControlSettings.__struct_fields__) - {"window_seconds"}
+
+
+@pytest.mark.parametrize("policy", ["prefixed", "identity"])
+@pytest.mark.parametrize("separator", [".", "_"])
+def test_the_forwarder_and_the_control_functions_name_remote_topics_alike(policy: str, separator: str) -> None:
+    """Heartbeats have their prefix under `identity` too, so the separator matters there as well."""
+    flow = configuration(
+        f"topics: [orders], replication.policy: {policy}, replication.policy.separator: '{separator}'"
+    ).flow("a->b")
+    forwarder = decode_settings(flow.function_settings_json())
+    control = control_settings(flow.control_settings("forwarder"))
+
+    for topic in ("orders", "heartbeats", f"c{separator}heartbeats"):
+        assert forwarder.remote_topic(topic) == control.policy.remote_topic("a", topic) == flow.remote_topic(topic)
+    assert flow.remote_topic("heartbeats") == f"a{separator}heartbeats"
 
 
 def test_a_task_that_is_turned_off_has_no_interval() -> None:
