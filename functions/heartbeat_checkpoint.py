@@ -25,16 +25,16 @@ from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.adapters.kafka.topics import KafkaTopics
-from mirrorless.groups.group_move import GroupSide, Sides
-from mirrorless.groups.offset_translation import GroupOffsets
+from mirrorless.groups.clusters import GroupSide, Sides
+from mirrorless.groups.offset_translation import OffsetTranslator
 from mirrorless.groups.readiness import Rereads
 from mirrorless.groups.round import CheckpointRound
-from mirrorless.groups.state import CheckpointMemory
+from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.mm2.heartbeats import Heartbeats
-from mirrorless.mm2.internal_topics import Ensured
+from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap
@@ -58,7 +58,7 @@ class ControlWiring:
     """Everything that a flow's tasks touch; warm clients, and no memory of what was read."""
 
     settings: ControlSettings
-    followed: FlowScope = field(init=False)
+    scope: FlowScope = field(init=False)
     documents: DynamoDbDocuments = field(init=False)
     checkpoints: DynamoDbDocuments = field(init=False)
     chains: DynamoDbChains = field(init=False)
@@ -68,13 +68,13 @@ class ControlWiring:
     source_log: KafkaSourceLog = field(init=False)
     states: DynamoDbLaneStates = field(init=False)
     ledger: DynamoDbLossLedger = field(init=False)
-    ensured: Ensured = field(default_factory=Ensured)
+    ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
 
     def __post_init__(self) -> None:
         """Make the clients; none of them connects yet."""
         flow = self.settings.flow
         dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
-        self.followed = FlowScope.of(self.settings)
+        self.scope = FlowScope.of(self.settings)
         self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
         self.checkpoints = DynamoDbDocuments(dynamodb, flow.tables.checkpoints)
         self.chains = DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days)
@@ -95,7 +95,7 @@ class ControlWiring:
         """Partition counts of the target's remote topics of this flow, by source topic."""
         found = {}
         for remote, count in self.topics.partitions(deadline).items():
-            topic = self.followed.source_topic(remote)
+            topic = self.scope.source_topic(remote)
             if topic is not None:
                 found[topic] = count
         return found
@@ -124,15 +124,15 @@ class ControlWiring:
     def _checkpoints(self) -> CheckpointRound:
         every = self.settings.sync_group_offsets_seconds
         sides = Sides(source=self.source, target=self.target, clock=now)
-        memory = CheckpointMemory(flow=self.settings.name, documents=self.checkpoints, clock=now)
+        store = CheckpointStore(flow=self.settings.name, documents=self.checkpoints, clock=now)
         return CheckpointRound(
-            followed=self.followed,
+            scope=self.scope,
             sides=sides,
-            memory=memory,
-            offsets=GroupOffsets(
+            store=store,
+            translator=OffsetTranslator(
                 chains=self.chains,
-                place_on_source=self.followed.place_on_source,
-                place_on_target=self.followed.place_on_target,
+                source_partition=self.scope.source_partition,
+                remote_partition=self.scope.remote_partition,
                 source_ends=self.source.topics.ends,
                 target_ends=self.target.topics.ends,
                 source_log=self.source_log,
@@ -141,9 +141,9 @@ class ControlWiring:
             ),
             rereads=Rereads(offset_map=OffsetMap(self.chains)),
             sync=GroupSync(
-                followed=self.followed,
+                scope=self.scope,
                 sides=sides,
-                memory=memory,
+                store=store,
                 clock=now,
                 every_ms=None if every is None else int(every * 1000),
                 reverse=self.settings.sync_group_offsets_reverse,
@@ -156,7 +156,7 @@ class ControlWiring:
         flow = self.settings.flow
         return LaneCheck(
             flow=self.settings.name,
-            remote_topic=self.followed.remote_topic,
+            remote_topic=self.scope.remote_topic,
             topics=self.partitions,
             ends=self.target.topics,
             gaps=GapCheck(
@@ -173,7 +173,7 @@ class ControlWiring:
 
     def _offset_syncs(self) -> OffsetSyncs:
         return OffsetSyncs(
-            followed=self.followed,
+            scope=self.scope,
             partitions=self.partitions,
             target=self.target.topics,
             chains=self.chains,

@@ -13,11 +13,11 @@ import msgspec
 
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
-from mirrorless.groups.group_move import GroupSide, Sides
-from mirrorless.groups.offset_translation import GroupOffsets
+from mirrorless.groups.clusters import GroupSide, Sides
+from mirrorless.groups.offset_translation import OffsetTranslator
 from mirrorless.groups.readiness import Rereads
 from mirrorless.groups.round import CheckpointRound
-from mirrorless.groups.state import CheckpointMemory
+from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import GapRange, Look
@@ -181,22 +181,22 @@ class TwoClusters:
 
     def restart(self) -> None:
         """Another environment takes over: nothing is remembered but the documents."""
-        followed = FlowScope.of(self.settings)
+        scope = FlowScope.of(self.settings)
         every = self.settings.sync_group_offsets_seconds
         sides = Sides(
             source=GroupSide(alias=FLOW.source, groups=self.source, topics=self.source_topics),
             target=GroupSide(alias=FLOW.target, groups=self.target, topics=self.target_topics),
             clock=lambda: self.now,
         )
-        memory = CheckpointMemory(flow=FLOW, documents=self.documents, clock=lambda: self.now)
+        store = CheckpointStore(flow=FLOW, documents=self.documents, clock=lambda: self.now)
         self.round = CheckpointRound(
-            followed=followed,
+            scope=scope,
             sides=sides,
-            memory=memory,
-            offsets=GroupOffsets(
+            store=store,
+            translator=OffsetTranslator(
                 chains=self.chains,
-                place_on_source=followed.place_on_source,
-                place_on_target=followed.place_on_target,
+                source_partition=scope.source_partition,
+                remote_partition=scope.remote_partition,
                 source_ends=self.source_topics.ends,
                 target_ends=self.target_topics.ends,
                 source_log=self.source_topics,
@@ -205,9 +205,9 @@ class TwoClusters:
             ),
             rereads=Rereads(offset_map=OffsetMap(self.chains)),
             sync=GroupSync(
-                followed=followed,
+                scope=scope,
                 sides=sides,
-                memory=memory,
+                store=store,
                 clock=lambda: self.now,
                 every_ms=None if every is None else int(every * 1000),
                 reverse=self.settings.sync_group_offsets_reverse,

@@ -1,1 +1,1 @@
-"""Consumer groups, there and back: whose offsets go along, and where to."""
+"""Consumer groups in both directions: translated offsets, checkpoints, group offset sync, readiness."""

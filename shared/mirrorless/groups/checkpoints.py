@@ -1,22 +1,23 @@
-"""Where would each consumer group go on on the other side, and what follows from that? Values, and pure decisions.
+"""The values of a checkpoint round, and its pure decisions.
 
-Forward, a group reads the source and would go on on the target; reverse, it reads the target and would go back. `here`
-is the side where a group's commits were read, `there` is the other one:
+Forward, a group reads the source and may move to the target; reverse, it reads the target and may move back. `here` is
+the side where a group's offsets were read, `there` is the other side:
 
     forward   here = source, upstream offset     ->  there = target, downstream offset
     reverse   here = target, downstream offset   ->  there = source, upstream offset
 
-Three rules keep group offsets out of harm, whoever writes:
+Three rules protect group offsets, whoever writes them:
 
 1. Never backwards: an offset is written only where the group has none, or a lower one.
-2. Never under live members: a group is written only where it sleeps. Where it lives, it is only followed.
-3. A commit is carried over once. What one side has from the other is no news for the way back, so the two directions
-   do not answer each other; and when an operator rewinds a sleeping group, nothing undoes it.
+2. Never under live members: a group is written only on a side where it has no members.
+3. Each commit is carried over once. An offset that one side got from the other is not carried back, so the two
+   directions do not echo each other, and an operator's rewind of a group without members is not undone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -32,69 +33,72 @@ Readiness = Literal[
     "active_on_target", "active_on_source", "before_map", "ahead_of_replication", "behind", "ready", "excluded"
 ]
 """
-active_on_target      the group has members there already (forward)
-active_on_source      the same, of the way back (reverse)
-before_map            a place of it lies below what the map still knows: there is no exact place to go on
-ahead_of_replication  it has read records that are not on the other side yet; those would come again
-behind                its offsets there are older than its offsets here: `reread` records would come again
-ready                 it would go on exactly where it is
-excluded              the flow's filter refuses it; no document is kept
+active_on_target      the group already has members there (forward)
+active_on_source      the same, in reverse
+before_map            one of its offsets lies below the oldest run of the map: it has no exact translation
+ahead_of_replication  it has read records that are not on the other side yet; it would read them again
+behind                its offsets there are older than its offsets here: it would read `reread` records again
+ready                 it would resume exactly where it is
+excluded              the flow's filter excludes it; no document is kept
 """
 
 Numbers = dict[str, dict[int, int]]
 """A number by source topic and partition."""
 
+GroupPositions = Mapping[str, Mapping[Lane, OffsetAndMetadata]]
+"""Committed offsets by group and lane."""
+
 
 class GroupOffset(msgspec.Struct, frozen=True, array_like=True):
-    """One place of a group, on both sides; in JSON `[upstream, downstream, state, metadata]`."""
+    """One offset of a group on both sides; in JSON `[upstream, downstream, state, metadata]`."""
 
     upstream: int | None
-    """None when it cannot be told (reverse, without a map)."""
+    """None without a translation (reverse, without a map)."""
     downstream: int | None
-    """None when it cannot be told (forward, without a map)."""
+    """None without a translation (forward, without a map)."""
     state: TranslationState
     metadata: str = ""
 
     @property
     def usable(self) -> bool:
-        """Whether a consumer may go on there without missing a record. `before_map` has lost what lay between."""
-        told = self.upstream is not None and self.downstream is not None
-        return told and self.state in {"exact", "next_record", "ahead_of_replication"}
+        """Whether a consumer may resume there without missing a record. `before_map` would skip expired records."""
+        translated = self.upstream is not None and self.downstream is not None
+        return translated and self.state in {"exact", "next_record", "ahead_of_replication"}
 
     @property
     def final(self) -> bool:
-        """Whether nothing that is replicated later can improve it."""
+        """Whether later replication cannot change it."""
         return self.state in {"exact", "next_record"}
 
 
 class GroupCheckpoints(msgspec.Struct, frozen=True):
-    """What is known of one group in one direction; the document `forward/<group>` or `reverse/<group>`."""
+    """The result of a round for one group in one direction; the document `forward/<group>` or `reverse/<group>`."""
 
     group: str
     direction: Direction
     at: int
-    """When this was found, ms since the epoch; what has not changed is not written again."""
+    """When this was found, ms since the epoch; an unchanged document is not written again."""
     readiness: Readiness
     offsets: dict[str, dict[int, GroupOffset]]
     """By source topic, in both directions, and partition."""
     by: Literal["group", "checkpoint"] = "checkpoint"
-    """By what a consumer would find its place there: what the group has committed there, or the checkpoints."""
+    """Where a consumer would find its offsets there: in the group's own commits there, or in the checkpoints."""
     reread: int = 0
     """Records that a consumer would read again over there, exactly; not counting `ahead`."""
     ahead: int = 0
     """Upstream offsets that the group has read and that are not replicated yet."""
     carried: Numbers = {}
-    """The group's offset here that the group there has got, or did not need."""
-    told: bool = True
-    """Whether the readers of the checkpoints topic know all this; otherwise all of it is emitted once more."""
+    """The group's offset here that the group there has received, or did not need."""
+    emitted: bool = msgspec.field(default=True, name="told")
+    """Whether the checkpoints topic has all of this; otherwise all of it is emitted again."""
 
     @property
     def key(self) -> str:
-        """Of the document."""
+        """The key of the document."""
         return f"{self.direction}/{self.group}"
 
     def lanes(self, flow: FlowName) -> Iterator[tuple[Lane, GroupOffset]]:
-        """Every place of the group."""
+        """Every offset of the group, with its lane."""
         for topic, partitions in self.offsets.items():
             for partition, offset in partitions.items():
                 yield Lane(flow, topic, partition), offset
@@ -102,6 +106,75 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
     def carried_offset(self, lane: Lane) -> int | None:
         """The offset here that was carried over last; None for none."""
         return self.carried.get(lane.topic, {}).get(lane.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffsets:
+    """The offsets that the flow's groups have committed on both sides, as read at the start of a round."""
+
+    source: GroupPositions
+    """Those of the last successful read where the source does not answer."""
+    target: GroupPositions
+    source_answered: bool
+
+    def here(self, direction: Direction) -> GroupPositions:
+        """The offsets to translate."""
+        return self.source if direction == "forward" else self.target
+
+    def there(self, direction: Direction) -> GroupPositions:
+        """The offsets on the other side; empty where it does not answer."""
+        if direction == "forward":
+            return self.target
+        return self.source if self.source_answered else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranslatedGroup:
+    """One group in one direction, with its offsets translated."""
+
+    name: str
+    direction: Direction
+    previous: GroupCheckpoints | None
+    """The document of the round before."""
+    offsets: Mapping[Lane, GroupOffset]
+    ahead: int
+    """See `GroupCheckpoints.ahead`."""
+    there: Mapping[Lane, OffsetAndMetadata]
+    """Its commits on the other side."""
+    exists_there: bool
+    """Whether the other side lists the group at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncedGroup:
+    """A translated group, with its members and commits on the other side as this round's writes leave them."""
+
+    translated: TranslatedGroup
+    active_there: bool
+    """Whether it has members on the other side."""
+    there: Mapping[Lane, OffsetAndMetadata]
+    """Its commits on the other side."""
+    echoes: Mapping[Lane, int] = field(default_factory=dict)
+    """Offsets here that this round itself commits, coming from there: they are not carried back."""
+
+    def due(self) -> dict[Lane, OffsetAndMetadata]:
+        """The offsets to commit on the other side, if the group has no members there."""
+        group = self.translated
+        writes = offsets_to_commit(group.direction, group.offsets, group.previous, self.there)
+        return {lane: offset for lane, offset in writes.items() if lane not in self.echoes}
+
+    def carried(self) -> Numbers:
+        """See `GroupCheckpoints.carried`."""
+        group = self.translated
+        carried = carried_over(group.direction, group.offsets, group.previous, self.there)
+        for lane, offset in self.echoes.items():
+            carried.setdefault(lane.topic, {})[lane.partition] = offset
+        return carried
+
+
+def translated_by_name(direction: Direction, groups: Iterable[TranslatedGroup]) -> dict[str, TranslatedGroup]:
+    """The groups of one direction, by name."""
+    return {group.name: group for group in groups if group.direction == direction}
 
 
 def here_and_there(direction: Direction, offset: GroupOffset) -> tuple[int | None, int | None]:
@@ -112,26 +185,26 @@ def here_and_there(direction: Direction, offset: GroupOffset) -> tuple[int | Non
 def checkpoints_to_emit(
     direction: Direction, group: str, new: Mapping[Lane, GroupOffset], last: GroupCheckpoints | None
 ) -> dict[Lane, Checkpoint]:
-    """The checkpoints of a group that are news to the readers of the checkpoints topic, with the source's topic names.
+    """The checkpoints of a group that the checkpoints topic does not have yet, with the source's topic names.
 
-    Ours are exact, so the offset there goes down only when the group was rewound here: then that is news as well. A
-    place that cannot be used has no checkpoint, and the one before it stands (MM2: a translation of -1 is skipped).
-    In a checkpoint `upstream` is the offset here and `downstream` the one there, whichever way the flow runs.
+    They are exact, so the offset there goes down only when the group was rewound here; that is emitted too. An offset
+    that is not usable gets no checkpoint, and the one before it stands (MM2: a translation of -1 is skipped).
+    In a checkpoint `upstream` is the offset here and `downstream` the one there, in either direction.
 
     Args:
-        direction: which way.
-        group: whose.
-        new: what was found in this round.
-        last: what was found before.
+        direction: of the move.
+        group: its name.
+        new: its offsets in this round.
+        last: its document of the round before.
     """
-    told = last.offsets if last is not None and last.told else {}
+    emitted = last.offsets if last is not None and last.emitted else {}
     found = {}
     for lane, offset in new.items():
-        before = told.get(lane.topic, {}).get(lane.partition)
+        before = emitted.get(lane.topic, {}).get(lane.partition)
         here, there = here_and_there(direction, offset)
         if here is None or there is None or not offset.usable:
             continue
-        if before is None or not before.usable or not _same_place(before, offset):
+        if before is None or not before.usable or not _same_checkpoint(before, offset):
             found[lane] = Checkpoint(
                 group=group,
                 topic=lane.topic,
@@ -143,8 +216,8 @@ def checkpoints_to_emit(
     return found
 
 
-def _same_place(one: GroupOffset, other: GroupOffset) -> bool:
-    """Whether two offsets are one for a reader; how a place was found changes without the place."""
+def _same_checkpoint(one: GroupOffset, other: GroupOffset) -> bool:
+    """Whether two offsets make the same checkpoint; the state may differ."""
     return (one.upstream, one.downstream, one.metadata) == (other.upstream, other.downstream, other.metadata)
 
 
@@ -154,22 +227,22 @@ def offsets_to_commit(
     last: GroupCheckpoints | None,
     committed_there: Mapping[Lane, OffsetAndMetadata],
 ) -> dict[Lane, OffsetAndMetadata]:
-    """What a sleeping group should be given on the other side.
+    """The offsets to commit on the other side for a group without members there.
 
     Args:
-        direction: which way.
-        new: what was found in this round.
-        last: what was carried over before.
-        committed_there: what the group has there.
+        direction: of the move.
+        new: its offsets in this round.
+        last: its document of the round before, with what was carried over.
+        committed_there: its commits on the other side.
     """
     writes = {}
     for lane, offset in new.items():
         here, there = here_and_there(direction, offset)
         if there is None or not offset.usable:
             continue
-        known = committed_there.get(lane)
-        is_news = last is None or last.carried_offset(lane) != here
-        if known is None or (is_news and known.offset < there):
+        committed = committed_there.get(lane)
+        is_new = last is None or last.carried_offset(lane) != here
+        if committed is None or (is_new and committed.offset < there):
             writes[lane] = OffsetAndMetadata(there, offset.metadata)
     return writes
 
@@ -180,20 +253,21 @@ def carried_over(
     last: GroupCheckpoints | None,
     committed_there: Mapping[Lane, OffsetAndMetadata],
 ) -> Numbers:
-    """The offsets here that the group there has got, or stands beyond. Whatever may still improve is not among them.
+    """The offsets here that the group there has reached or passed, without those whose translation may still change.
 
     Args:
-        direction: which way.
-        new: what was found in this round.
-        last: what was carried over before.
-        committed_there: what the group has there, after this round's commits.
+        direction: of the move.
+        new: its offsets in this round.
+        last: its document of the round before, with what was carried over.
+        committed_there: its commits on the other side, after this round's.
     """
     carried: Numbers = {}
     for lane, offset in new.items():
         here, there = here_and_there(direction, offset)
-        known = committed_there.get(lane)
+        committed = committed_there.get(lane)
         number = last.carried_offset(lane) if last is not None else None
-        if offset.final and here is not None and there is not None and known is not None and known.offset >= there:
+        reached = committed is not None and there is not None and committed.offset >= there
+        if offset.final and here is not None and reached:
             number = here
         if number is not None:
             carried.setdefault(lane.topic, {})[lane.partition] = number
@@ -201,7 +275,7 @@ def carried_over(
 
 
 def by_topic(offsets: Mapping[Lane, GroupOffset]) -> dict[str, dict[int, GroupOffset]]:
-    """As a document keeps them."""
+    """Offsets in the form of a document: by topic and partition."""
     found: dict[str, dict[int, GroupOffset]] = {}
     for lane in sorted(offsets):
         found.setdefault(lane.topic, {})[lane.partition] = offsets[lane]

@@ -1,8 +1,8 @@
-"""Can this group move to the other side now, and what would it read again?
+"""The readiness of a group to move to the other side, and the records it would read again there.
 
-A consumer that starts over there goes on where its group has committed there, else, with MM2's client, where the
-checkpoints say. `reread` counts the records between that place and the exact one: records, not offsets, because a log
-has markers and gaps. What the group has read and nobody has replicated yet comes on top, as `ahead`.
+A consumer that starts over there resumes at its group's commit there, else, with MM2's client, at the checkpoint.
+`reread` counts the records between that offset and the exact one: records, not offsets, because a log has markers and
+gaps. Records that the group has read and that are not replicated yet are counted apart, as `ahead`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from mirrorless.protocol.translate import OffsetMap
 
 
 def assess(direction: Direction, offsets: Mapping[Lane, GroupOffset], *, active_there: bool, reread: int) -> Readiness:
-    """The state of a group, the gravest first.
+    """The readiness of a group; the most serious state wins.
 
     Args:
-        direction: which way the group would move.
-        offsets: its places on both sides.
+        direction: of the move.
+        offsets: its offsets on both sides.
         active_there: whether it has members where it would move to.
         reread: see `Rereads`.
     """
     states = {offset.state for offset in offsets.values()}
     if active_there:
         return "active_on_target" if direction == "forward" else "active_on_source"
-    # Without a map nothing has come over yet; on the way back, records without a map came by somebody else's hand.
+    # Forward, no map means that nothing is replicated yet; in reverse, that the records of the remote topic
+    # have another writer.
     if "before_map" in states or (direction == "reverse" and "no_map" in states):
         return "before_map"
     if states & {"ahead_of_replication", "no_map"}:
@@ -40,21 +41,21 @@ def assess(direction: Direction, offsets: Mapping[Lane, GroupOffset], *, active_
 def found_by(
     offsets: Mapping[Lane, GroupOffset], committed_there: Mapping[Lane, OffsetAndMetadata]
 ) -> Literal["group", "checkpoint"]:
-    """By what a consumer finds its place over there; `group` only if that tells of every place."""
+    """Where a consumer finds its offsets there; `group` only if the group has a commit for every usable offset."""
     usable = [lane for lane, offset in offsets.items() if offset.usable]
     return "group" if usable and all(lane in committed_there for lane in usable) else "checkpoint"
 
 
 @dataclass(slots=True, kw_only=True)
 class Rereads:
-    """Counts records between two places of a lane, and counts on from what it counted before."""
+    """Counts of the records between two offsets of a lane, continued from the count before."""
 
     offset_map: OffsetMap
     _counted: dict[tuple[Direction, str, Lane], tuple[int, int, int]] = field(default_factory=dict)
     """First offset, end, and the number of records between."""
 
     def forget(self) -> None:
-        """Count everything anew."""
+        """Drop the counts."""
         self._counted.clear()
 
     def count(
@@ -91,8 +92,8 @@ class Rereads:
         side: Literal["upstream", "downstream"] = "downstream" if direction == "forward" else "upstream"
         if before is not None:
             old_first, old_end, number = before
-            # A group that does not move while its source does, or that reads on where it was: count the difference.
+            # The group stood still while its source grew, or read on: count the difference only.
             if old_first <= first <= old_end <= end:
-                gone = self.offset_map.records_between(lane, old_first, first, side)
-                return number - gone + self.offset_map.records_between(lane, old_end, end, side)
+                passed = self.offset_map.records_between(lane, old_first, first, side)
+                return number - passed + self.offset_map.records_between(lane, old_end, end, side)
         return self.offset_map.records_between(lane, first, end, side)

@@ -1,22 +1,22 @@
-"""Give sleeping groups their offsets on the other side: never backwards, never under live members.
+"""The commits for groups without members on the other side: never backwards, never under live members.
 
-What was read at the beginning of a round may be overtaken. So a group that something is to be written for is looked at
-once more, and the decision is made anew; and that what we commit is no news for the way back is noted before.
+What was read at the start of a round may be outdated. So a group with offsets due is read once more, and the decision
+is made again on that; and before a commit, its offset is marked as not to be carried back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import msgspec
 
 from mirrorless.errors import Retriable
-from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
-from mirrorless.groups.group_move import GroupSide, Moving, Sides, along
-from mirrorless.groups.state import CheckpointMemory
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, SyncedGroup, TranslatedGroup
+from mirrorless.groups.clusters import DIRECTIONS, GroupSide, Sides
+from mirrorless.groups.state import CheckpointStore
 from mirrorless.lane import Lane
 from mirrorless.ports.groups import GroupIsActive, OffsetAndMetadata
 from mirrorless.ports.kafka import Deadline, TopicPartition
@@ -24,116 +24,158 @@ from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
 EARLY_MS: Final = 500
-"""A round that had less to do comes to its writes a little sooner after its start than the one before. It is not early:
+"""A round that had less to do reaches its writes a little sooner after its start than the one before. It is not early:
 without this, groups were seen to wait for twice the interval."""
 
+SyncedGroups = Mapping[tuple[Direction, str], SyncedGroup]
+"""By direction and name, in the round's order."""
+
 Writes = Mapping[str, Mapping[Lane, OffsetAndMetadata]]
-"""What each group is to be given."""
+"""The offsets to commit, by group."""
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupSync:
     """The writes of group offsets, on the target and on the source."""
 
-    followed: FlowScope
+    scope: FlowScope
     sides: Sides
-    memory: CheckpointMemory
+    store: CheckpointStore
     clock: Callable[[], int]
     """ms since the epoch."""
     every_ms: int | None
-    """How often groups get their offsets on the target; None for never."""
+    """The interval of the commits on the target; None for never."""
     reverse: bool
-    """Whether they get them on the source, too."""
+    """Whether offsets are committed on the source, too."""
     _done_at: int | None = None
 
-    def sync(self, moving: list[Moving], report: RoundReport, deadline: Deadline) -> int:
-        """Commit where that is switched on and due. A side that does not answer is told in the report.
+    def sync(
+        self,
+        groups: Sequence[TranslatedGroup],
+        active: Collection[tuple[Direction, str]],
+        report: RoundReport,
+        deadline: Deadline,
+    ) -> tuple[SyncedGroups, int]:
+        """Commit where that is switched on and due. A side that does not answer goes into the report.
+
+        Args:
+            groups: of both directions.
+            active: those with members on the other side.
+            report: gets what went wrong.
+            deadline: of the round.
 
         Returns:
-            how many offsets were committed.
+            the groups as they stand after the commits, and the number of offsets committed.
         """
+        synced: SyncedGroups = {
+            (group.direction, group.name): SyncedGroup(
+                translated=group, active_there=(group.direction, group.name) in active, there=group.there
+            )
+            for group in groups
+        }
         now = self.clock()
         if self._done_at is not None and self.every_ms is not None and now < self._done_at + self.every_ms - EARLY_MS:
-            return 0
+            return synced, 0
         self._done_at = now
-        ways: list[Direction] = [] if self.every_ms is None else ["forward"]
-        if self.reverse:
-            ways.append("reverse")
+        enabled = {"forward": self.every_ms is not None, "reverse": self.reverse}
         committed = 0
-        for direction in ways:
+        for direction in (each for each in DIRECTIONS if enabled[each]):
             cluster = self.sides.there(direction)
             try:
-                committed += self.sides.ask(cluster, partial(self._one_way, direction, moving, report), deadline)
+                synced, count = self.sides.call(cluster, partial(self._sync_one, direction, synced, report), deadline)
             except Retriable as exc:
                 report.troubles.append(f"group offsets wait on {cluster.alias}: {exc}")
-        return committed
+            else:
+                committed += count
+        return synced, committed
 
-    def _one_way(self, direction: Direction, moving: list[Moving], report: RoundReport, deadline: Deadline) -> int:
+    def _sync_one(
+        self, direction: Direction, groups: SyncedGroups, report: RoundReport, deadline: Deadline
+    ) -> tuple[SyncedGroups, int]:
+        """One direction of `sync`."""
         cluster = self.sides.there(direction)
-        asked = {
-            name: group for name, group in along(direction, moving).items() if not group.active_there and group.due()
+        candidates = {
+            name: group
+            for (each, name), group in groups.items()
+            if each == direction and not group.active_there and group.due()
         }
-        if not asked:
-            return 0
-        writes = self._look_again(direction, cluster, asked, deadline)
-        self._mark_echoes(direction, moving, writes)
-        count = 0
-        place = self.followed.place_on_target if direction == "forward" else self.followed.place_on_source
+        if not candidates:
+            return groups, 0
+
+        # 1. Read again. 2. Mark. 3. Commit.
+        fresh = self._read_again(direction, cluster, candidates, deadline)
+        writes = {name: due for name, group in fresh.items() if not group.active_there and (due := group.due())}
+        echoes = self._mark_echoes(direction, writes)
+        results, count = dict(groups), 0
+        for name, group in fresh.items():
+            results[direction, name] = group
+        for key, marked in echoes.items():
+            if key in results:
+                results[key] = replace(results[key], echoes=marked)
         for name, due in writes.items():
-            group = asked[name]
+            group = fresh[name]
             try:
-                cluster.groups.commit(name, {place(lane): offset for lane, offset in due.items()}, deadline)
+                cluster.groups.commit(
+                    name, {self._partition(direction, lane): offset for lane, offset in due.items()}, deadline
+                )
             except GroupIsActive:
-                group.active_there = True  # it has just woken up; from now on it is only followed
-                continue
+                # It got members after the second read: its own commits count from now on.
+                results[direction, name] = replace(group, active_there=True)
             except Retriable as exc:
                 report.troubles.append(f"{cluster.alias}: the offsets of group {name} wait: {exc}")
-                continue
-            group.there |= due
-            count += len(due)
-        return count
+            else:
+                results[direction, name] = replace(group, there={**group.there, **due})
+                count += len(due)
+        return results, count
 
-    def _look_again(
-        self, direction: Direction, cluster: GroupSide, asked: Mapping[str, Moving], deadline: Deadline
-    ) -> Writes:
-        """What is still due. A group that woke up, read on and fell asleep again must not be moved backwards."""
-        states = cluster.groups.states(asked, deadline)
-        fresh = cluster.groups.committed([name for name in asked if states.get(name) == "empty"], deadline)
-        writes = {}
-        for name, group in asked.items():
+    def _read_again(
+        self, direction: Direction, cluster: GroupSide, candidates: Mapping[str, SyncedGroup], deadline: Deadline
+    ) -> dict[str, SyncedGroup]:
+        """The groups as they are now: one that had members in the meantime must not be moved backwards.
+
+        A group whose commits cannot be read is left out, so that nothing is written over them.
+        """
+        states = cluster.groups.states(candidates, deadline)
+        empty = [name for name in candidates if states.get(name) == "empty"]
+        committed = cluster.groups.committed(empty, deadline)
+        fresh = {}
+        for name, group in candidates.items():
             state = states.get(name, "active")
             if state == "active":
-                group.active_there = True
-                continue
-            if state == "empty" and name not in fresh:
-                continue  # it does not tell what it has, so nothing may be written over it
-            group.there = self._by_lane(direction, fresh.get(name, {}))
-            if due := group.due():
-                writes[name] = due
-        return writes
+                fresh[name] = replace(group, active_there=True)
+            elif state == "absent" or name in committed:
+                fresh[name] = replace(group, there=self._by_lane(direction, committed.get(name, {})))
+        return fresh
+
+    def _partition(self, direction: Direction, lane: Lane) -> TopicPartition:
+        return self.scope.remote_partition(lane) if direction == "forward" else self.scope.source_partition(lane)
 
     def _by_lane(
-        self, direction: Direction, places: Mapping[TopicPartition, OffsetAndMetadata]
+        self, direction: Direction, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[Lane, OffsetAndMetadata]:
-        return self.followed.on_target(places) if direction == "forward" else self.followed.on_source(places)
+        return self.scope.on_target(offsets) if direction == "forward" else self.scope.on_source(offsets)
 
-    def _mark_echoes(self, direction: Direction, moving: list[Moving], writes: Writes) -> None:
-        """Note, before anything is committed, that these offsets are no news for the way back."""
+    def _mark_echoes(self, direction: Direction, writes: Writes) -> Mapping[tuple[Direction, str], Mapping[Lane, int]]:
+        """Store, before anything is committed, that these offsets are not to be carried back.
+
+        Returns:
+            the marked offsets of the other direction's groups.
+
+        Raises:
+            Retriable: the store does not answer.
+        """
         if not self.reverse or self.every_ms is None:
-            return
+            return {}
         back: Direction = "reverse" if direction == "forward" else "forward"
-        ways_back = along(back, moving)
-        marked = {}
+        documents = {}
         for name, due in writes.items():
-            known = self.memory.get(back, name) or GroupCheckpoints(
-                group=name, direction=back, at=self.clock(), readiness="ready", offsets={}, told=False
+            stored = self.store.get(back, name) or GroupCheckpoints(
+                group=name, direction=back, at=self.clock(), readiness="ready", offsets={}, emitted=False
             )
-            carried = {topic: dict(partitions) for topic, partitions in known.carried.items()}
+            carried = {topic: dict(partitions) for topic, partitions in stored.carried.items()}
             for lane, offset in due.items():
                 carried.setdefault(lane.topic, {})[lane.partition] = offset.offset
-            document = msgspec.structs.replace(known, carried=carried)
-            marked[document.key] = document
-            if name in ways_back:
-                ways_back[name].last = document
-                ways_back[name].echoes = {lane: offset.offset for lane, offset in due.items()}
-        self.memory.write(marked)
+            document = msgspec.structs.replace(stored, carried=carried)
+            documents[document.key] = document
+        self.store.write(documents)
+        return {(back, name): {lane: offset.offset for lane, offset in due.items()} for name, due in writes.items()}

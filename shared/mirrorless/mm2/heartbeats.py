@@ -1,8 +1,8 @@
-"""Is the flow alive, and how old is what arrives? A small record at its interval, on the target and on the source.
+"""Heartbeats: a small record at an interval, on the target and on the source, in MM2's format and topics.
 
-MM2's records in MM2's topics. The heartbeat on the target says who replicates here. The one on the source is what MM2's
-connector of the way back would write: this flow then replicates it to `<source>.heartbeats`, so its age there is the
-age of the whole path, and `MirrorClient.replicationHops` and `upstreamClusters` find the source by it.
+The heartbeat on the target names the flow that replicates there. The one on the source is what MM2's connector of the
+opposite flow would write: this flow then replicates it to `<source>.heartbeats`, so its age there is the age of the
+whole path, and `MirrorClient.replicationHops` and `upstreamClusters` find the source by it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 from mirrorless.mm2.internal_records import Heartbeat
-from mirrorless.mm2.internal_topics import Ensured, Patience
+from mirrorless.mm2.internal_topics import CircuitBreaker, EnsuredTopics
 from mirrorless.policy import HEARTBEATS_TOPIC
 from mirrorless.ports.kafka import Deadline, InternalTopics
 from mirrorless.scheduled.runner import RoundReport
@@ -30,16 +30,16 @@ class Heartbeats:
     replication_factor: int
     clock: Callable[[], int]
     """ms since the epoch."""
-    ensured: Ensured = field(default_factory=Ensured)
-    _patience: dict[str, Patience] = field(default_factory=dict)
+    ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
+    _breakers: dict[str, CircuitBreaker] = field(default_factory=dict)
 
     def act(self, report: RoundReport, deadline: Deadline) -> None:
-        """Emit one heartbeat on each side; what one side refuses does not stop the other.
+        """Emit one heartbeat on each side; a failure of one side does not stop the other.
 
         Raises:
-            Retriable: no side took one.
+            Retriable: both sides failed.
         """
-        # The target goes first: where the source is gone, somebody looks at the target.
+        # The target first: it matters most when the source is gone.
         beats = [
             (self.target, self.flow.target, Heartbeat(source=self.flow.source, target=self.flow.target, timestamp=0))
         ]
@@ -58,18 +58,18 @@ class Heartbeats:
         report.troubles += [f"no heartbeat: {failure}" for failure in failures]
 
     def _emit(self, topics: InternalTopics, alias: str, beat: Heartbeat, deadline: Deadline) -> None:
-        patience = self._patience.setdefault(alias, Patience(alias=alias, clock=self.clock))
+        breaker = self._breakers.setdefault(alias, CircuitBreaker(alias=alias, clock=self.clock))
 
-        def write(in_time: Deadline) -> None:
+        def write(limit: Deadline) -> None:
             self.ensured.ensure(
-                topics, alias, HEARTBEATS_TOPIC, replication_factor=self.replication_factor, deadline=in_time
+                topics, alias, HEARTBEATS_TOPIC, replication_factor=self.replication_factor, deadline=limit
             )
             now = self.clock()
             dated = Heartbeat(source=beat.source, target=beat.target, timestamp=now)
             try:
-                topics.write([(HEARTBEATS_TOPIC, dated.key(), dated.value(), now)], in_time)
+                topics.write([(HEARTBEATS_TOPIC, dated.key(), dated.value(), now)], limit)
             except Retriable:
                 self.ensured.forget(alias, HEARTBEATS_TOPIC)
                 raise
 
-        patience.ask(write, deadline)
+        breaker.call(write, deadline)

@@ -1,4 +1,4 @@
-"""What do MirrorMaker 2's internal records look like, byte for byte?
+"""MirrorMaker 2's internal records, byte for byte.
 
 Kafka's protocol types without tags or padding, big-endian: an INT16 has 2 bytes, an INT32 4, an INT64 8, and a STRING
 is an INT16 with its length in bytes before UTF-8. All of them go to partition 0 of a compacted topic, without headers.
@@ -16,7 +16,7 @@ VERSION: Final = 0
 """Of a checkpoint's and a heartbeat's value. An offset sync has none."""
 
 LONGEST_STRING: Final = 32_767
-"""Bytes of UTF-8: what an INT16 can say."""
+"""Bytes of UTF-8: the length is an INT16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class OffsetSync:
     """The record at offset `upstream` of the source was written at offset `downstream` of the target."""
 
     topic: str
-    """The source's name of it."""
+    """Its name on the source."""
     partition: int
     upstream: int
     downstream: int
@@ -63,11 +63,11 @@ class OffsetSync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A group that stands at offset `upstream` of the source may go on at offset `downstream` of the target."""
+    """A group that stands at offset `upstream` of the source may resume at offset `downstream` of the target."""
 
     group: str
     topic: str
-    """The target's name of it."""
+    """Its name on the target."""
     partition: int
     upstream: int
     downstream: int
@@ -96,7 +96,7 @@ class Checkpoint:
         """Read one back; what follows the last member is ignored.
 
         Raises:
-            ValueError: bytes are missing, or are no UTF-8, or the version is not ours.
+            ValueError: bytes are missing, or are no UTF-8, or the version is another.
         """
         keys, values = _Bytes(key, "checkpoint's key"), _Bytes(value, "checkpoint's value")
         values.version()
@@ -140,7 +140,7 @@ class Heartbeat:
         """Read one back; what follows the last member is ignored.
 
         Raises:
-            ValueError: bytes are missing, or are no UTF-8, or the version is not ours.
+            ValueError: bytes are missing, or are no UTF-8, or the version is another.
         """
         keys, values = _Bytes(key, "heartbeat's key"), _Bytes(value, "heartbeat's value")
         values.version()
@@ -166,7 +166,7 @@ def _string(text: str, member: str) -> bytes:
 
 
 class _Bytes:
-    """What is left to read of one record's key or value."""
+    """The unread part of one record's key or value."""
 
     __slots__ = ("_at", "_data", "_what")
 
@@ -174,10 +174,10 @@ class _Bytes:
         self._data, self._what, self._at = data, what, 0
 
     def version(self) -> None:
-        """Read the version, and refuse every other than ours: its members may be others too."""
+        """Read the version, and refuse any other: its members may differ too."""
         version = self.integer(">h", "version")
         if version != VERSION:
-            raise ValueError(f"the {self._what} has version {version}; only {VERSION} is known")
+            raise ValueError(f"the {self._what} has version {version}; only {VERSION} is supported")
 
     def integer(self, form: str, member: str) -> int:
         """Read one integer of a `struct` format."""

@@ -1,7 +1,6 @@
-"""What do the scheduled functions ask of a cluster's own small topics? Heartbeats, checkpoints, offset syncs.
+"""The topics of heartbeats, checkpoints and offset syncs, and the circuit breaker of their clusters.
 
-And how long is a cluster left alone that did not answer? A flow has two, and the one that is gone must not keep the
-work for the other waiting.
+A flow has two clusters, and one that does not answer must not delay the work on the other.
 """
 
 from __future__ import annotations
@@ -14,55 +13,55 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.ports.kafka import Deadline, InternalTopics
 
 COMPACTED: Final = {"cleanup.policy": "compact"}
-"""Their readers want the last record of each key, as in MM2."""
+"""As in MM2: their readers need the last record of each key."""
 
-ANSWER_SECONDS: Final = 5.0
-"""What one cluster may take of a round."""
+CALL_SECONDS: Final = 5.0
+"""The time limit of one call."""
 
-ALONE_MS: Final = 15_000
-"""How long a cluster that did not answer is not asked again, where others wait for the same round."""
+OPEN_MS: Final = 15_000
+"""How long a cluster that did not answer is not called again."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True, kw_only=True)
-class Patience:
-    """One cluster of a flow, asked in turns: after a silence it is left alone for a while."""
+class CircuitBreaker:
+    """The calls of one cluster: after one that fails, the cluster is not called for `OPEN_MS`."""
 
     alias: str
     clock: Callable[[], int]
     """ms since the epoch."""
-    _silent_until: int = 0
-    _why: str = ""
+    _open_until: int = 0
+    _error: str = ""
 
-    def ask(self, call: Callable[[Deadline], _T], deadline: Deadline) -> _T:
-        """Call, within what one cluster may take of a round.
+    def call(self, call: Callable[[Deadline], _T], deadline: Deadline) -> _T:
+        """Call, within `CALL_SECONDS`.
 
         Raises:
-            Retriable: the cluster does not answer, or did not a moment ago.
+            Retriable: the cluster does not answer, or the breaker is open.
         """
-        if self.clock() < self._silent_until:
-            raise Retriable(self._why, where=self.alias)
+        if self.clock() < self._open_until:
+            raise Retriable(self._error, where=self.alias)
         try:
-            return call(within(ANSWER_SECONDS, deadline))
+            return call(within(CALL_SECONDS, deadline))
         except (Retriable, ConfigurationError) as exc:
-            self._silent_until, self._why = self.clock() + ALONE_MS, exc.what
+            self._open_until, self._error = self.clock() + OPEN_MS, exc.what
             if isinstance(exc, Retriable):
                 raise
-            # A secret that lacks a member, for one: for the work on the other side it is a silence like any other.
+            # A secret that lacks a member, for one: it must not stop the work on the other cluster either.
             raise Retriable(exc.what, where=exc.where, hint=exc.hint) from exc
 
 
 @dataclass(slots=True)
-class Ensured:
-    """The topics that are known to be there, so that an environment asks for each once."""
+class EnsuredTopics:
+    """The topics that exist already, so that an environment creates each once."""
 
     _topics: set[tuple[str, str]] = field(default_factory=set)
 
     def ensure(
         self, topics: InternalTopics, alias: str, topic: str, *, replication_factor: int, deadline: Deadline
     ) -> None:
-        """Create a compacted topic of one partition on a cluster unless it is there.
+        """Create a compacted topic of one partition on a cluster unless it exists.
 
         Raises:
             Retriable: the cluster does not answer, or refuses.
@@ -72,7 +71,7 @@ class Ensured:
             self._topics.add((alias, topic))
 
     def forget(self, alias: str, topic: str) -> None:
-        """Ask again: what is written there fails, so perhaps somebody deleted it."""
+        """Check again next time: a write failed, so the topic may have been deleted."""
         self._topics.discard((alias, topic))
 
 

@@ -80,10 +80,10 @@ class FlowScope:
                 found[Lane(self.flow, topic, partition)] = offset
         return found
 
-    def place_on_source(self, lane: Lane) -> TopicPartition:
+    def source_partition(self, lane: Lane) -> TopicPartition:
         """Where a lane begins."""
         return lane.topic, lane.partition
 
-    def place_on_target(self, lane: Lane) -> TopicPartition:
+    def remote_partition(self, lane: Lane) -> TopicPartition:
         """Where a lane ends."""
         return self.remote_topic(lane.topic), lane.partition

@@ -49,7 +49,7 @@ def test_remote_topics_are_named_by_the_policy_and_cycles_are_never_checkpointed
     """MM2's testDownstreamTopicRenaming; a topic that came from the target is not replicated, so nothing is told."""
     topics = ("orders", "eu-west.orders", "ap-south.orders")
     world = TwoClusters(settings(topics=topics))
-    world.round.followed.policy = DefaultPolicy()
+    world.round.scope.policy = DefaultPolicy()
     for topic in topics:
         world.produce(world.lane(topic=topic), -3)
         world.replicate(world.lane(topic=topic))
@@ -592,7 +592,7 @@ def test_a_round_with_nothing_new_reads_no_chain_and_writes_nothing() -> None:
         world.act()
     writes, commits = world.documents.writes, len(world.target.commits)
     calls: list[str] = []
-    world.round.offsets.chains = _Counting(world.chains, calls)  # type: ignore[assignment]  # a proxy
+    world.round.translator.chains = _Counting(world.chains, calls)  # type: ignore[assignment]  # a proxy
 
     world.act()
 

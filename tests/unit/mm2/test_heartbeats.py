@@ -9,7 +9,7 @@ import pytest
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.mm2.heartbeats import Heartbeats
 from mirrorless.mm2.internal_records import Heartbeat
-from mirrorless.mm2.internal_topics import ALONE_MS, COMPACTED, Patience, within
+from mirrorless.mm2.internal_topics import COMPACTED, OPEN_MS, CircuitBreaker, within
 from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW
 from tests.support.group_cluster import MemoryTopics
@@ -51,7 +51,7 @@ def beats(topics: MemoryTopics) -> list[tuple[str, str, int, int]]:
     return found
 
 
-def test_each_side_hears_from_the_other() -> None:
+def test_each_side_gets_a_heartbeat_of_the_other() -> None:
     flow = Beating()
     for _ in range(2):
         assert flow.beat().figures == {"heartbeats-emitted": 2}
@@ -62,7 +62,7 @@ def test_each_side_hears_from_the_other() -> None:
     assert flow.target.created == flow.source.created == {"heartbeats": (1, 3, COMPACTED)}
 
 
-def test_the_source_is_left_alone_where_nothing_shall_be_written_to_it() -> None:
+def test_nothing_is_written_to_the_source_where_that_is_switched_off() -> None:
     flow = Beating(on_source=False)
 
     assert flow.beat().figures == {"heartbeats-emitted": 1}
@@ -82,7 +82,7 @@ def test_a_side_that_is_gone_does_not_stop_the_other(silent: str) -> None:
     assert len(there.written) == 2
 
     gone.silent = False
-    flow.now += ALONE_MS
+    flow.now += OPEN_MS
     assert flow.beat().troubles == []
 
 
@@ -101,13 +101,13 @@ def test_a_topic_that_was_deleted_is_made_again() -> None:
     flow.target.refuses = True
     flow.beat()
     flow.target.refuses = False
-    flow.now += ALONE_MS
+    flow.now += OPEN_MS
 
     assert flow.beat().troubles == []
     assert "heartbeats" in flow.target.created
 
 
-def test_a_silent_cluster_is_not_asked_again_for_a_while() -> None:
+def test_a_cluster_that_does_not_answer_is_not_called_for_a_while() -> None:
     """A time-out takes seconds; the work for the other side must not wait for it in every round."""
     calls: list[int] = []
     clock = [0]
@@ -116,24 +116,24 @@ def test_a_silent_cluster_is_not_asked_again_for_a_while() -> None:
         calls.append(clock[0])
         raise Retriable("the cluster does not answer")
 
-    patience = Patience(alias="us-east", clock=lambda: clock[0])
-    for moment in (0, 1, ALONE_MS - 1, ALONE_MS, ALONE_MS + 1):
+    breaker = CircuitBreaker(alias="us-east", clock=lambda: clock[0])
+    for moment in (0, 1, OPEN_MS - 1, OPEN_MS, OPEN_MS + 1):
         clock[0] = moment
         with pytest.raises(Retriable, match="the cluster does not answer"):
-            patience.ask(fail, lambda: 60.0)
+            breaker.call(fail, lambda: 60.0)
 
-    assert calls == [0, ALONE_MS]
+    assert calls == [0, OPEN_MS]
 
 
-def test_a_secret_that_cannot_be_used_is_a_silence_too() -> None:
+def test_a_secret_that_cannot_be_used_is_a_failed_call_too() -> None:
     def fail(_: object) -> None:
         raise ConfigurationError("the secret has no 'password'", where="arn")
 
     with pytest.raises(Retriable, match="arn: the secret has no 'password'"):
-        Patience(alias="us-east", clock=lambda: 0).ask(fail, lambda: 60.0)
+        CircuitBreaker(alias="us-east", clock=lambda: 0).call(fail, lambda: 60.0)
 
 
-def test_a_cut_deadline_runs_with_the_one_that_it_was_cut_from() -> None:
+def test_a_shortened_deadline_runs_with_the_original_one() -> None:
     left = 60.0
     cut = within(5.0, lambda: left)
     assert cut() == 5.0

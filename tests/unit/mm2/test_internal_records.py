@@ -79,7 +79,7 @@ def test_a_record_cut_short_anywhere_is_refused(record: Internal) -> None:
 
 @pytest.mark.parametrize("record", [CHECKPOINT, HEARTBEAT], ids=["checkpoint", "heartbeat"])
 def test_another_version_is_refused(record: Checkpoint | Heartbeat) -> None:
-    with pytest.raises(ValueError, match="has version 1; only 0 is known"):
+    with pytest.raises(ValueError, match="has version 1; only 0 is supported"):
         type(record).decode(record.key(), b"\0\1" + record.value()[2:])
 
 

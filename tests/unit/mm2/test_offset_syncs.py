@@ -29,7 +29,7 @@ class Syncing:
     def restart(self) -> None:
         """Another environment."""
         self.task = OffsetSyncs(
-            followed=FlowScope.of(self.world.settings),
+            scope=FlowScope.of(self.world.settings),
             partitions=lambda _deadline: self.partitions,
             target=self.world.target_topics,
             chains=self.world.chains,

@@ -47,16 +47,16 @@ def test_places_of_the_target_are_those_that_this_flow_has_made() -> None:
 
 
 def test_under_the_identity_policy_the_names_are_the_same_on_both_sides() -> None:
-    followed = FlowScope.of(identity())
+    scope = FlowScope.of(identity())
     committed = {("orders", 3): AT, ("unrelated", 0): AT}
 
-    assert followed.on_source(committed) == followed.on_target(committed) == {Lane(FLOW, "orders", 3): AT}
-    assert followed.place_on_target(Lane(FLOW, "orders", 3)) == ("orders", 3)
+    assert scope.on_source(committed) == scope.on_target(committed) == {Lane(FLOW, "orders", 3): AT}
+    assert scope.remote_partition(Lane(FLOW, "orders", 3)) == ("orders", 3)
 
 
-def test_groups_of_mappings_are_never_followed() -> None:
-    followed = FlowScope.of(settings())
+def test_groups_of_mappings_are_never_scope() -> None:
+    scope = FlowScope.of(settings())
 
-    assert followed.group("shop")
-    assert not followed.group("mirrorless.us-east.eu-west.orders")
-    assert not followed.group("console-consumer-17")
+    assert scope.group("shop")
+    assert not scope.group("mirrorless.us-east.eu-west.orders")
+    assert not scope.group("console-consumer-17")

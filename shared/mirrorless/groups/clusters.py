@@ -1,0 +1,128 @@
+"""The two clusters of a flow, and the reads of their consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+from mirrorless.errors import Retriable
+from mirrorless.groups.checkpoints import Direction, GroupPositions, TranslatedGroup, translated_by_name
+from mirrorless.mm2.internal_topics import CircuitBreaker
+from mirrorless.ports.groups import Groups, OffsetAndMetadata
+from mirrorless.ports.kafka import Deadline, InternalTopics, TopicPartition
+from mirrorless.scheduled.runner import RoundReport
+from mirrorless.scheduled.scope import FlowScope
+
+NAMED: Final = 3
+"""Groups that a sentence names; the others are counted."""
+
+DIRECTIONS: Final[tuple[Direction, ...]] = ("forward", "reverse")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSide:
+    """One cluster of the flow."""
+
+    alias: str
+    groups: Groups
+    topics: InternalTopics
+
+
+@dataclass(slots=True, kw_only=True)
+class Sides:
+    """Both clusters of the flow. Work on the target continues while the source does not answer."""
+
+    source: GroupSide
+    target: GroupSide
+    clock: Callable[[], int]
+    """ms since the epoch."""
+    _breaker: CircuitBreaker = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the breaker of the source."""
+        self._breaker = CircuitBreaker(alias=self.source.alias, clock=self.clock)
+
+    def here(self, direction: Direction) -> GroupSide:
+        """The side where the groups' commits are read."""
+        return self.source if direction == "forward" else self.target
+
+    def there(self, direction: Direction) -> GroupSide:
+        """The other side."""
+        return self.target if direction == "forward" else self.source
+
+    def call(self, cluster: GroupSide, call: Callable[[Deadline], _T], deadline: Deadline) -> _T:
+        """Call one side; the source through its circuit breaker.
+
+        Raises:
+            Retriable: it does not answer.
+        """
+        return self._breaker.call(call, deadline) if cluster is self.source else call(deadline)
+
+
+def read_committed(
+    sides: Sides, scope: FlowScope, report: RoundReport, deadline: Deadline
+) -> tuple[GroupPositions | None, GroupPositions]:
+    """The offsets that the groups have committed on the source (None when it does not answer) and on the target.
+
+    Raises:
+        Retriable: the target does not answer.
+    """
+    source, target = sides.source, sides.target
+    with ThreadPoolExecutor(1) as pool:
+        read = partial(_read_one, source, scope, report)
+        from_source = pool.submit(sides.call, source, read, deadline)
+        on_target = {
+            name: scope.on_target(offsets) for name, offsets in _read_one(target, scope, report, deadline).items()
+        }
+        try:
+            on_source = from_source.result()
+        except Retriable as exc:
+            report.troubles.append(f"the groups of {source.alias} cannot be read: {exc}")
+            return None, on_target
+    return {name: scope.on_source(offsets) for name, offsets in on_source.items()}, on_target
+
+
+def _read_one(
+    cluster: GroupSide, scope: FlowScope, report: RoundReport, deadline: Deadline
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+    names = [name for name in cluster.groups.names(deadline) if scope.group(name)]
+    found = cluster.groups.committed(names, deadline)
+    if unread := [name for name in names if name not in found]:
+        report.troubles.append(f"{cluster.alias}: the commits of {_named(unread)} cannot be read now")
+    return found
+
+
+def active_groups(
+    sides: Sides, groups: Sequence[TranslatedGroup], report: RoundReport, deadline: Deadline
+) -> frozenset[tuple[Direction, str]]:
+    """The groups, by direction and name, that have members on the other side. None where the source does not answer.
+
+    Raises:
+        Retriable: the target does not answer.
+    """
+    active: set[tuple[Direction, str]] = set()
+    for direction in DIRECTIONS:
+        cluster = sides.there(direction)
+        names = [name for name, group in translated_by_name(direction, groups).items() if group.exists_there]
+        if not names:
+            continue
+        try:
+            states = sides.call(cluster, partial(cluster.groups.states, names), deadline)
+        except Retriable as exc:
+            if cluster is sides.target:
+                raise
+            report.troubles.append(f"the active groups of {cluster.alias} cannot be read: {exc}")
+            continue
+        active |= {(direction, name) for name in names if states.get(name) == "active"}
+    return frozenset(active)
+
+
+def _named(groups: list[str]) -> str:
+    """A few groups by name, the others counted."""
+    more = f" and {len(groups) - NAMED} more" if len(groups) > NAMED else ""
+    return f"group{'s' if len(groups) > 1 else ''} {', '.join(groups[:NAMED])}{more}"
