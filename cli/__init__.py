@@ -1,1 +1,1 @@
-"""The operator's command."""
+"""The operator's command `mirrorless`."""

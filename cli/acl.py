@@ -1,41 +1,45 @@
-"""`mirrorless acl plan | apply FLOW`: which ACLs go to the target now, which at a failover, and which stay behind?
+"""`mirrorless acl plan | apply FLOW`: the ACLs that are due on the target, staged for a failover, or left out.
 
-The schedule applies what is due by itself; the operator looks, does it sooner, or creates at a failover what is staged.
+The schedule writes what is due. The operator can look, write it sooner, or create the staged ACLs at a failover.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
 
-from cli.acl_view import AclView, is_scheduled, view_of
-from cli.args import add_deployment, add_order
+from cli.args import add_deployment, add_flow, add_order
+from cli.clock import deadline, now
 from cli.deployment import DeployedFlows
+from cli.output import PLAN_ONLY, UNKNOWN, WIDE_PIPE_WIDTH, console, numbered, print_json, table
 from mirrorless.errors import Retriable
+from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
-from mirrorless.topics.acl_sync import AclFailover, AclOutcome, AclSync, Disabled, stored
+from mirrorless.topics.acl_sync import AclFailover, AclOutcome, AclPlan, AclSync, Disabled, stored
 from mirrorless.topics.acls import Acl
 
 if TYPE_CHECKING:
-    from mirrorless.ports.kafka import Deadline
+    from rich.table import Table
 
 LOOK_SECONDS = 10.0
-"""How long the operator waits for a cluster that may be gone."""
+"""Limit for a read of a cluster that may be down."""
 
 WRITE_SECONDS = 30.0
+"""Limit for the changes on the target."""
 
 LEASE, LEASE_MS = "lease/refresh_topics", 60_000
-"""The scheduled function's: while the command writes what is due, that function's rounds wait."""
+"""The scheduled function's lease: while the command writes what is due, rounds of that function wait."""
+
+ON_TARGET = {True: "yes", False: "no", None: UNKNOWN}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command `acl` with its two."""
+    """Add the commands `acl plan` and `acl apply`."""
     acl = subparsers.add_parser(
         "acl", help="show which ACLs go to the target, and create the staged ones at a failover"
     )
@@ -55,22 +59,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_order(apply)
     for parser, run in ((plan, run_plan), (apply, run_apply)):
-        parser.add_argument("flow", metavar="FLOW", help="'source->target', quoted")
+        add_flow(parser)
         add_deployment(parser)
         parser.set_defaults(run=run)
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
-    """Show everything. Exit code 1 where a cluster does not answer: then only the stored plan is known."""
+    """Show the plan. Exit code 1 where a cluster does not answer: then only the stored plan is known."""
     sync = _sync(DeployedFlows.of(arguments), arguments.flow)
     flow = sync.settings.name
     known, _ = stored(sync.documents, flow)
     try:
-        view = view_of(sync, sync.plan(_within(LOOK_SECONDS)))
+        view = view_of(sync, sync.plan(deadline(LOOK_SECONDS)))
     except Retriable as exc:
         staged = known.staged if known is not None else ()
         view = AclView(flow=flow, staged=dict.fromkeys(staged), scheduled=is_scheduled(sync), trouble=str(exc))
-    _tell(arguments, view)
+    _answer(arguments, view)
     return int(bool(view.trouble))
 
 
@@ -78,27 +82,26 @@ def run_apply(arguments: argparse.Namespace) -> int:
     """Carry out what is due, or what is staged. Exit code 1 where a part of it failed."""
     sync = _sync(DeployedFlows.of(arguments), arguments.flow)
     view = _fail_over(sync, execute=arguments.execute) if arguments.failover else _due(sync, execute=arguments.execute)
-    _tell(arguments, view)
+    _answer(arguments, view)
     return int(view.outcome is not None and bool(view.outcome.failed))
 
 
 def _due(sync: AclSync, *, execute: bool) -> AclView:
     if not execute:
-        return view_of(sync, sync.plan(_within(LOOK_SECONDS)))
-    flow, holder = sync.settings.name, f"operator/{uuid4().hex}"
-    now = time.time_ns() // 1_000_000
-    if not sync.documents.claim(flow, LEASE, holder=holder, now=now, until=now + LEASE_MS):
+        return view_of(sync, sync.plan(deadline(LOOK_SECONDS)))
+    flow, holder, at = sync.settings.name, f"operator/{uuid4().hex}", now()
+    if not sync.documents.claim(flow, LEASE, holder=holder, now=at, until=at + LEASE_MS):
         raise Retriable(
-            "refresh_topics is at work on this flow, and may be writing the same ACLs",
+            "refresh_topics is running for this flow, and may be writing the same ACLs",
             where=str(flow),
-            hint="give the order again in a minute",
+            hint="run the command again in a minute",
         )
     try:
-        plan = sync.plan(_within(LOOK_SECONDS))
+        plan = sync.plan(deadline(LOOK_SECONDS))
         view = view_of(sync, plan)
         if isinstance(plan, Disabled):
             return view
-        return replace(view, outcome=sync.carry_out(plan, _within(WRITE_SECONDS)))
+        return replace(view, outcome=sync.carry_out(plan, deadline(WRITE_SECONDS)))
     finally:
         sync.documents.release(flow, LEASE, holder=holder)
 
@@ -106,13 +109,13 @@ def _due(sync: AclSync, *, execute: bool) -> AclView:
 def _fail_over(sync: AclSync, *, execute: bool) -> AclView:
     flow = sync.settings.name
     failover = AclFailover(flow=flow, target=sync.target, documents=sync.documents)
-    missing = failover.plan(_within(LOOK_SECONDS))
+    missing = failover.plan(deadline(LOOK_SECONDS))
     view = AclView(flow=flow, scheduled=is_scheduled(sync))
     if isinstance(missing, Disabled):
         return replace(view, without_authorizer=flow.target)
     known, _ = stored(sync.documents, flow)
     staged = {acl: acl not in missing for acl in (known.staged if known is not None else ())}
-    outcome = failover.carry_out(missing, _within(WRITE_SECONDS)) if execute else None
+    outcome = failover.carry_out(missing, deadline(WRITE_SECONDS)) if execute else None
     return replace(view, create=missing, staged=staged, outcome=outcome)
 
 
@@ -132,22 +135,56 @@ def _sync(deployment: DeployedFlows, flow: str) -> AclSync:
     )
 
 
-def _within(seconds: float) -> Deadline:
-    end = time.monotonic() + seconds
-    return lambda: end - time.monotonic()
-
-
-def _tell(arguments: argparse.Namespace, view: AclView) -> None:
+def _answer(arguments: argparse.Namespace, view: AclView) -> None:
     if arguments.json:
-        print(json.dumps(as_json(view), indent=2))
-        return
-    from cli.acl_table import show  # noqa: PLC0415 -- programs need no tables
+        print_json(as_json(view))
+    else:
+        show(view, plan_only=arguments.run is run_plan)
 
-    show(view, plan_only=arguments.run is run_plan)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AclView:
+    """The ACLs of one flow."""
+
+    flow: FlowName
+    create: frozenset[Acl] = frozenset()
+    delete: frozenset[Acl] = frozenset()
+    staged: Mapping[Acl, bool | None] = field(default_factory=dict)
+    """Whether it is on the target already; None where that is not known."""
+    left: Mapping[Acl, str] = field(default_factory=dict)
+    without_authorizer: str = ""
+    """The alias of a cluster that has no authorizer: there is nothing to do then."""
+    scheduled: bool = True
+    """Whether a schedule writes what is due."""
+    trouble: str = ""
+    """Why what is due is not known."""
+    outcome: AclOutcome | None = None
+    """None: nothing was carried out."""
+
+
+def view_of(sync: AclSync, plan: AclPlan | Disabled) -> AclView:
+    """A plan of which nothing was carried out yet."""
+    flow, scheduled = sync.settings.name, is_scheduled(sync)
+    if isinstance(plan, Disabled):
+        alias = flow.source if plan.cluster == "source" else flow.target
+        return AclView(flow=flow, without_authorizer=alias, scheduled=scheduled)
+    return AclView(
+        flow=flow,
+        create=plan.changes.create,
+        delete=plan.changes.delete,
+        staged={acl: acl in plan.on_target for acl in sorted(plan.wanted.staged)},
+        left=plan.wanted.left,
+        scheduled=scheduled,
+    )
+
+
+def is_scheduled(sync: AclSync) -> bool:
+    """Whether a schedule writes what is due."""
+    return sync.settings.sync_topic_acls_seconds is not None
 
 
 def as_json(view: AclView) -> dict[str, Any]:
-    """The answer for programs. `on_target` is null where it is not known."""
+    """The ACLs for programs. `on_target` is null where it is not known."""
     outcome = view.outcome or AclOutcome()
     return {
         "flow": str(view.flow),
@@ -165,3 +202,47 @@ def as_json(view: AclView) -> dict[str, Any]:
 
 def _acl(acl: Acl) -> dict[str, Any]:
     return msgspec.structs.asdict(acl)
+
+
+def show(view: AclView, *, plan_only: bool) -> None:
+    """Print the ACLs. Args: plan_only: whether the command could carry nothing out."""
+    screen = console(WIDE_PIPE_WIDTH, markup=False)
+    if view.without_authorizer:
+        screen.print(f"{view.without_authorizer} has no authorizer, so there are no ACLs to copy for {view.flow}.")
+        return
+    changes = [("create", acl) for acl in sorted(view.create)] + [("delete", acl) for acl in sorted(view.delete)]
+    if changes:
+        rows = ((acl, change) for change, acl in changes)
+        screen.print(_table(f"{view.flow}: to do on {view.flow.target}", "change", rows))
+    elif not view.trouble:
+        screen.print(f"{view.flow}: nothing to do on {view.flow.target}.")
+    if view.staged:
+        rows = ((acl, ON_TARGET[there]) for acl, there in view.staged.items())
+        screen.print(_table("staged for a failover", f"on {view.flow.target}", rows))
+    if view.left:
+        screen.print(_table("left out", "why", view.left.items()))
+    for note in _notes(view, plan_only=plan_only):
+        screen.print(note)
+
+
+def _notes(view: AclView, *, plan_only: bool) -> Iterable[str]:
+    if view.trouble:
+        yield f"What is due is not known, and what is staged is from the last round: {view.trouble}"
+    if not view.scheduled:
+        yield "sync.topic.acls.enabled is false: no schedule does this, and nothing is staged anew."
+    if view.outcome is not None:
+        for acl, why in sorted(view.outcome.failed.items()):
+            yield f"! {acl}: {why}"
+        created, deleted = len(view.outcome.created), len(view.outcome.deleted)
+        yield f"Done: {numbered(created, 'ACL')} created, {numbered(deleted, 'ACL')} deleted."
+    elif not plan_only and (view.create or view.delete):
+        yield PLAN_ONLY
+
+
+def _table(title: str, last: str, rows: Iterable[tuple[Acl, str]]) -> Table:
+    made = table(title, spaced=True)
+    for heading in ("resource", "name", "pattern", "principal", "host", "permission", "operation", last):
+        made.add_column(heading)
+    for acl, word in rows:
+        made.add_row(acl.resource, acl.name, acl.pattern, acl.principal, acl.host, acl.permission, acl.operation, word)
+    return made

@@ -1,4 +1,4 @@
-"""Which arguments do the commands share? The deployment, the form of the answer, a lane, an offset, an order."""
+"""Arguments that several commands share: the deployment, the output format, a lane, an offset, an order."""
 
 from __future__ import annotations
 
@@ -17,22 +17,30 @@ def add_deployment(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
 
 
+def add_flow(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """Add FLOW. Args: optional: whether every flow is meant where it is left out."""
+    if optional:
+        parser.add_argument("flow", metavar="FLOW", nargs="?", help="'source->target', quoted (default: every flow)")
+    else:
+        parser.add_argument("flow", metavar="FLOW", help="'source->target', quoted")
+
+
 def add_lane(parser: argparse.ArgumentParser) -> None:
     """Add FLOW, TOPIC and PARTITION."""
-    parser.add_argument("flow", metavar="FLOW", help="'source->target', quoted")
+    add_flow(parser)
     parser.add_argument("topic", metavar="TOPIC", help="the topic's name on the source")
     parser.add_argument("partition", metavar="PARTITION", type=partition, help="its partition, the same on both sides")
 
 
 def add_lanes(parser: argparse.ArgumentParser) -> None:
-    """Add FLOW, and TOPIC and PARTITION for less than all of it."""
-    parser.add_argument("flow", metavar="FLOW", help="'source->target', quoted")
+    """Add FLOW, and optionally TOPIC and PARTITION."""
+    add_flow(parser)
     parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic's name on the source (default: every one)")
     parser.add_argument("partition", metavar="PARTITION", nargs="?", type=partition, help="default: every one")
 
 
 def add_order(parser: argparse.ArgumentParser) -> None:
-    """Add `--dry-run` and `--execute`: what changes state shows its plan first."""
+    """Add `--dry-run` and `--execute`. A command that changes state shows its plan first."""
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--dry-run", action="store_true", help="only show the plan; this is the default")
     how.add_argument("--execute", action="store_true", help="carry the plan out")
@@ -44,7 +52,7 @@ def offset(text: str) -> int:
 
 
 def partition(text: str) -> int:
-    """A partition's number."""
+    """A partition number."""
     return _whole(text, "a partition", LARGEST_PARTITION)
 
 

@@ -1,8 +1,8 @@
-"""Which deployment does the operator mean, and where are its stores?
+"""The deployment that a command is about, and the stores of its flows.
 
-Two answers: a running lab, told by its state file (`--lab STATE`); otherwise AWS by the usual credentials, told by
-replication.yaml (`--config FILE`). What is slow to import is imported when it is needed: a command that only
-translates needs neither YAML nor pydantic.
+It is a running lab, described by its state file (`--lab STATE`), or AWS with the usual credentials, described by
+replication.yaml (`--config FILE`). Slow imports stand where they are needed: `translate` in a lab needs neither YAML
+nor pydantic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.account import require_account
 from cli.errors import BadInput
 from cli.lab_state import LabMapping, LabState, read_lab_state
 from mirrorless.errors import ConfigurationError
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
 LAB_REGION = "us-east-1"
 """Any: in the lab, all regions see the same tables."""
 
-NOBODY = "127.0.0.1:1"
+NO_CLUSTER = "127.0.0.1:1"
 """The address of a cluster that the lab does not run, because no enabled flow needs it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
-    """What one flow keeps in DynamoDB, in its target's region."""
+    """The tables of one flow, in its target's region."""
 
     client: Any
     tables: Tables
@@ -46,13 +45,13 @@ class Stores:
     states: DynamoDbLaneOrders
     ledger: DynamoDbLossLedger
     documents: DynamoDbDocuments
-    """What the scheduled functions know."""
+    """The state of the scheduled functions."""
     checkpoints: DynamoDbDocuments
-    """Where consumer groups would go on on the other side."""
+    """The positions of consumer groups on the other side."""
 
 
 class DeployedFlows:
-    """The flows that the operator's command is about."""
+    """The flows of a deployment."""
 
     def __init__(self, *, config: Path, lab: LabState | None = None) -> None:
         """Args: config: replication.yaml. lab: the content of a lab's state file; None means AWS."""
@@ -73,7 +72,7 @@ class DeployedFlows:
 
     @cached_property
     def configuration(self) -> Configuration:
-        """replication.yaml; in a lab, with the clusters where the lab has them.
+        """replication.yaml; in a lab, with the lab's addresses of the clusters.
 
         Raises:
             ConfigurationError: it cannot be read, or is not valid.
@@ -85,21 +84,21 @@ class DeployedFlows:
             return configuration
         clusters = self._lab.clusters
         return configuration.with_clusters_at(
-            {alias: clusters[alias].bootstrap if alias in clusters else NOBODY for alias in configuration.clusters}
+            {alias: clusters[alias].bootstrap if alias in clusters else NO_CLUSTER for alias in configuration.clusters}
         )
 
     def flow_name(self, text: str) -> FlowName:
-        """Read a flow's name, and make sure that it is a flow of this deployment.
+        """Read a flow's name, and check that this deployment has the flow.
 
         Raises:
-            BadInput: it is no flow's name.
+            BadInput: it is not a flow's name.
             ConfigurationError: there is no such flow.
         """
         try:
             name = FlowName.parse(text)
         except ValueError as exc:
             raise BadInput(str(exc), where="FLOW", hint="quote it: the shell takes > for itself") from exc
-        # The state file knows most flows; only a doubt is worth reading the whole configuration.
+        # The state file names most flows. The configuration is read only for the others.
         if not any(mapping.flow == text for mapping in self._mappings):
             self.configuration.flow(name)
         return name
@@ -113,11 +112,11 @@ class DeployedFlows:
         return Lane(self.flow_name(flow), topic, partition)
 
     def flow(self, name: FlowName) -> Flow:
-        """Everything that the configuration says about a flow."""
+        """A flow's section of the configuration."""
         return self.configuration.flow(name)
 
     def settings(self, name: FlowName) -> FlowSettings:
-        """What the flow's function knows: addresses, proofs, tables."""
+        """The settings of the flow's function: addresses, credentials, tables."""
         from mirrorless.settings import decode_settings  # noqa: PLC0415 -- same
 
         return decode_settings(self.flow(name).function_settings_json())
@@ -128,14 +127,14 @@ class DeployedFlows:
         return self._lab is not None
 
     def job_settings(self, name: FlowName) -> FlowSettings:
-        """What a job knows about its flow. It runs where the tables are, so it needs no role to reach them."""
+        """The settings of a job. It runs in the account of the tables, so it needs no role to reach them."""
         from msgspec.structs import replace  # noqa: PLC0415 -- same
 
         settings = self.settings(name)
         return replace(settings, tables=self._lab_tables() if self.is_lab else settings.tables, tables_role=None)
 
     def job_variables(self) -> dict[str, str]:
-        """What a job on this machine has in its environment beside the command's own: the way to a lab's tables."""
+        """Environment variables of a job on this machine, beside the command's own: access to a lab's tables."""
         if self._lab is None:
             return {}
         return {
@@ -153,28 +152,27 @@ class DeployedFlows:
         }
 
     def control_settings(self, name: FlowName) -> ControlSettings:
-        """What the flow's scheduled functions know, but for the forwarder's name."""
+        """The settings of the flow's scheduled functions, without the forwarder's name."""
         from mirrorless.scheduled.settings import control_settings  # noqa: PLC0415 -- same
 
         return control_settings(self.flow(name).control_settings(""))
 
     def mapping(self, name: FlowName, topic: str) -> LabMapping | None:
-        """The event source mapping of a topic as the lab tells it; None where there is none, and on AWS."""
+        """The event source mapping of a topic in the lab's state file; None where there is none, and on AWS."""
         for mapping in self._mappings:
             if mapping.flow == str(name) and mapping.topic == topic:
                 return mapping
         return None
 
     def mapped_topics(self, name: FlowName) -> list[str]:
-        """The topics of a flow that the lab maps."""
+        """The topics of a flow that have a mapping in the lab."""
         return [mapping.topic for mapping in self._mappings if mapping.flow == str(name)]
 
     def stores(self, name: FlowName) -> Stores:
         """The flow's stores.
 
         Raises:
-            BadInput: there is no region to look in.
-            ConfigurationError: the credentials are of another account than the tables.
+            ConfigurationError: there is no region, or the credentials are of another account than the tables.
         """
         from mirrorless.adapters.dynamodb.chains import DynamoDbChains  # noqa: PLC0415 -- boto3 costs half a second
         from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders  # noqa: PLC0415 -- same
@@ -218,6 +216,31 @@ class DeployedFlows:
         return self._lab.mappings if self._lab is not None else []
 
 
+def require_account(account: str, name: FlowName) -> None:
+    """Check that the usual credentials are of the account that keeps a flow's tables.
+
+    Where the tables are in another account than the functions, a role reaches them that only the functions may assume.
+    An operator needs credentials of the tables' account, which then identifies the operator and grants the rights.
+
+    Raises:
+        ConfigurationError: they are of another account, or there are none.
+    """
+    import boto3  # noqa: PLC0415 -- costs half a second
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 -- same
+
+    hint = f"use a profile of account {account}: AWS_PROFILE=…"
+    try:
+        # STS of any region answers, and needs no permission.
+        identity = boto3.client("sts", region_name=boto3.Session().region_name or "us-east-1").get_caller_identity()
+    except (BotoCoreError, ClientError) as exc:
+        raise ConfigurationError(
+            f"the account of these credentials is not known: {exc}", where=str(name), hint=hint
+        ) from exc
+    if identity["Account"] != account:
+        what = f"its tables are in account {account}, and these credentials are of {identity['Account']}"
+        raise ConfigurationError(what, where=str(name), hint=hint)
+
+
 def _aws_client(region: str | None, name: FlowName) -> Any:
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415 -- same
 
@@ -227,14 +250,14 @@ def _aws_client(region: str | None, name: FlowName) -> Any:
         return dynamodb_client(region)
     except BotoCoreError as exc:
         raise ConfigurationError(
-            f"there is no way to its tables: {exc}",
+            f"its tables cannot be reached: {exc}",
             where=str(name),
             hint=f"write clusters.{name.target}.region, and check the profile and the credentials",
         ) from exc
 
 
 def _lab_client(endpoint: str) -> Any:
-    """A client that owes nothing to the operator's own AWS profile, and passes no proxy."""
+    """A client that uses neither the operator's AWS profile nor a proxy."""
     import botocore.session  # noqa: PLC0415 -- same
     from botocore.config import Config  # noqa: PLC0415 -- same
 
@@ -245,6 +268,6 @@ def _lab_client(endpoint: str) -> Any:
         endpoint_url=endpoint,
         region_name=LAB_REGION,
         aws_access_key_id="lab",
-        aws_secret_access_key="lab",  # noqa: S106 -- DynamoDB Local asks for some credentials and checks none
+        aws_secret_access_key="lab",  # noqa: S106 -- DynamoDB Local requires credentials and does not check them
         config=Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 3}, proxies={}),
     )

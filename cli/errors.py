@@ -1,4 +1,4 @@
-"""What does the command answer to words that cannot work? The same words will not work later either."""
+"""The error for a command line that cannot work."""
 
 from __future__ import annotations
 
@@ -6,4 +6,7 @@ from mirrorless.errors import MirrorlessError
 
 
 class BadInput(MirrorlessError):
-    """The command line asks for something that is not there or makes no sense. Nothing was changed."""
+    """The command line names something that does not exist or makes no sense. Nothing was changed.
+
+    The same words will not work later either.
+    """

@@ -1,17 +1,38 @@
-"""`mirrorless groups FLOW [--group G] [--reverse]`: which consumer group can move to the other side, and from where?"""
+"""`mirrorless groups FLOW [--group G] [--reverse]`: the consumer groups of a flow, and where they go on when moved.
+
+They are read from the checkpoint table. The clusters add what it does not have; either may be down.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from cli.args import add_deployment
+import msgspec
+
+from cli.args import add_deployment, add_flow
+from cli.clock import deadline, now
 from cli.deployment import DeployedFlows
-from cli.groups_look import look_at
-from cli.groups_view import GroupsView, need_operator
-from mirrorless.groups.checkpoints import Direction
+from cli.errors import BadInput
+from cli.output import ago, console, numbered, print_json, table
+from mirrorless.errors import MirrorlessError
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
+from mirrorless.lane import FlowName, Lane
+from mirrorless.naming import OWN_GROUPS
+from mirrorless.ports.stores import StateStore
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mirrorless.settings import ClusterSettings
+
+ANSWER_SECONDS = 5.0
+"""Limit for a cluster that may be down."""
+
+SHOWN_METADATA = 40
+"""Characters of a commit's metadata that are shown; `--json` has all of it."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -22,7 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="List the flow's consumer groups with their readiness; with --group, one group by partition.",
         epilog="Example: mirrorless groups 'us-east->eu-west' --group shop",
     )
-    parser.add_argument("flow", metavar="FLOW", help="'source->target', quoted")
+    add_flow(parser)
     parser.add_argument("--group", metavar="GROUP", help="one group, by topic and partition")
     parser.add_argument("--reverse", action="store_true", help="the way back: groups that read on the target")
     add_deployment(parser)
@@ -30,26 +51,174 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer from the checkpoint table. Exit code 1 where a group has no place to go on: it stands before the map."""
+    """Show the checkpoint table's groups. Exit code 1 where `need_operator` has one."""
     deployment = DeployedFlows.of(arguments)
     flow = deployment.flow_name(arguments.flow)
     direction: Direction = "reverse" if arguments.reverse else "forward"
-    answer = look_at(deployment, flow, direction, group=arguments.group)
+    view = read_groups(deployment, flow, direction, group=arguments.group)
     if arguments.json:
-        print(json.dumps(as_json(answer), indent=2))
+        print_json(as_json(view))
     else:
-        from cli.groups_table import show  # noqa: PLC0415 -- programs need no tables
-
-        show(answer, one=arguments.group is not None, now=time.time_ns() // 1_000_000)
-    return int(any(need_operator(answer.groups)))
+        show(view, one=arguments.group is not None, now=now())
+    return int(any(need_operator(view.groups)))
 
 
-def as_json(answer: GroupsView) -> dict[str, Any]:
-    """The answer for programs; `committed_there` is told only where one group was asked for."""
-    committed = {place.lane: place.committed for place in answer.places}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPartition:
+    """One partition of a group, on both sides."""
+
+    lane: Lane
+    offset: GroupOffset
+    committed: int | None
+    """The group's commit on the side where it would go on; None for nothing, or not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsView:
+    """The groups of one flow in one direction."""
+
+    flow: FlowName
+    direction: Direction
+    groups: Sequence[GroupCheckpoints]
+    excluded: Sequence[str] = ()
+    """Groups on the side where the direction begins that the flow's filter refuses."""
+    partitions: Sequence[GroupPartition] = field(default_factory=tuple)
+    """Of the one group that `--group` names."""
+    trouble: str = ""
+    """Why a cluster does not answer. The rest is known without it."""
+
+    @property
+    def begins_on(self) -> str:
+        """The cluster whose commits are followed."""
+        return self.flow.target if self.direction == "reverse" else self.flow.source
+
+    @property
+    def ends_on(self) -> str:
+        """The cluster where a group would go on."""
+        return self.flow.source if self.direction == "reverse" else self.flow.target
+
+
+def need_operator(groups: Iterable[GroupCheckpoints]) -> list[str]:
+    """The groups that no further round makes ready: their position has expired from the offset map."""
+    return [group.group for group in groups if group.readiness == "before_map"]
+
+
+def read_groups(deployment: DeployedFlows, flow: FlowName, direction: Direction, *, group: str | None) -> GroupsView:
+    """Read a flow's groups, or one of them by partition.
+
+    Raises:
+        BadInput: no checkpoint of the one group is kept.
+        Retriable: the store does not answer.
+    """
+    groups = groups_of(deployment.stores(flow).checkpoints, flow, direction)
+    if group is None:
+        return _all(deployment, flow, direction, groups)
+    return _one(deployment, flow, direction, groups, group)
+
+
+def groups_of(checkpoints: StateStore, flow: FlowName, direction: Direction) -> list[GroupCheckpoints]:
+    """Every group of a flow with a checkpoint, in order.
+
+    Raises:
+        Retriable: the store does not answer.
+    """
+    stored = checkpoints.read(flow, f"{direction}/").values()
+    return [msgspec.json.decode(text, type=GroupCheckpoints) for text in stored]
+
+
+def _all(
+    deployment: DeployedFlows, flow: FlowName, direction: Direction, groups: Sequence[GroupCheckpoints]
+) -> GroupsView:
+    names, trouble = _group_names(deployment, flow, direction)
+    accepts = deployment.flow(flow).groups.accepts
+    excluded = [name for name in names if not name.startswith(OWN_GROUPS) and not accepts(name)]
+    return GroupsView(flow=flow, direction=direction, groups=groups, excluded=excluded, trouble=trouble)
+
+
+def _one(
+    deployment: DeployedFlows, flow: FlowName, direction: Direction, groups: Sequence[GroupCheckpoints], name: str
+) -> GroupsView:
+    found = [group for group in groups if group.group == name]
+    if not found:
+        raise BadInput(
+            f"no checkpoint of group {name} is kept: {_why_not(deployment, flow, name)}",
+            where=f"{flow} {direction}",
+            hint="`mirrorless groups` lists the groups with a checkpoint; with --reverse those that read on the target",
+        )
+    committed, trouble = _committed(deployment, flow, direction, name)
+    partitions = [
+        GroupPartition(lane=lane, offset=offset, committed=committed.get(lane))
+        for lane, offset in sorted(found[0].lanes(flow), key=lambda each: each[0])
+    ]
+    return GroupsView(flow=flow, direction=direction, groups=found, partitions=partitions, trouble=trouble)
+
+
+def _why_not(deployment: DeployedFlows, flow: FlowName, name: str) -> str:
+    if name.startswith(OWN_GROUPS):
+        return "it belongs to an event source mapping"
+    if not deployment.flow(flow).groups.accepts(name):
+        return "the flow's `groups` and `groups.exclude` refuse it"
+    return "it has committed nothing on a topic of this flow, or no checkpoint round has run since"
+
+
+def _group_names(deployment: DeployedFlows, flow: FlowName, direction: Direction) -> tuple[list[str], str]:
+    """The groups of the cluster where the direction begins; or none, and why they are not known."""
+    try:
+        from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
+
+        cluster = _cluster(deployment, flow, target=direction == "reverse")
+        _assert_answers(cluster, flow)
+        return KafkaGroups(cluster, flow=str(flow)).names(deadline(ANSWER_SECONDS)), ""
+    except (MirrorlessError, ImportError) as exc:
+        return [], str(exc)
+
+
+def _committed(
+    deployment: DeployedFlows, flow: FlowName, direction: Direction, name: str
+) -> tuple[dict[Lane, int], str]:
+    """A group's commits on the cluster where the direction ends, by lane; or none, and why they are not known."""
+    configured, reverse = deployment.flow(flow), direction == "reverse"
+    try:
+        from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- same
+
+        cluster = _cluster(deployment, flow, target=not reverse)
+        _assert_answers(cluster, flow)
+        found = KafkaGroups(cluster, flow=str(flow)).committed([name], deadline(ANSWER_SECONDS))
+    except (MirrorlessError, ImportError) as exc:
+        return {}, str(exc)
+    if name not in found:
+        return {}, f"the commits of group {name} on {cluster.alias} are not visible: check the rights on the group"
+    committed = {}
+    for (topic, partition), each in found[name].items():
+        source_topic = topic if reverse else configured.policy.upstream_topic(topic)
+        # A group may read other topics too, of its own cluster or of other flows.
+        if source_topic is not None and (reverse or configured.remote_topic(source_topic) == topic):
+            committed[Lane(flow, source_topic, partition)] = each.offset
+    return committed, ""
+
+
+def _cluster(deployment: DeployedFlows, flow: FlowName, *, target: bool) -> ClusterSettings:
+    settings = deployment.settings(flow)
+    return settings.target if target else settings.source
+
+
+def _assert_answers(cluster: ClusterSettings, flow: FlowName) -> None:
+    """Check by the one client that does not log a silent cluster: the functions' clients do.
+
+    Raises:
+        Retriable: it does not answer.
+    """
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- same
+
+    KafkaOffsets(cluster, flow=str(flow)).partitions()
+
+
+def as_json(view: GroupsView) -> dict[str, Any]:
+    """The groups for programs; `committed_there` only with `--group`."""
+    committed = {partition.lane: partition.committed for partition in view.partitions}
     return {
-        "flow": str(answer.flow),
-        "direction": answer.direction,
+        "flow": str(view.flow),
+        "direction": view.direction,
         "groups": [
             {
                 "group": group.group,
@@ -68,11 +237,104 @@ def as_json(answer: GroupsView) -> dict[str, Any]:
                         "metadata": offset.metadata,
                     }
                     | ({"committed_there": committed[lane]} if lane in committed else {})
-                    for lane, offset in sorted(group.lanes(answer.flow), key=lambda each: each[0])
+                    for lane, offset in sorted(group.lanes(view.flow), key=lambda each: each[0])
                 ],
             }
-            for group in answer.groups
+            for group in view.groups
         ],
-        "excluded": list(answer.excluded),
-        "trouble": answer.trouble,
+        "excluded": list(view.excluded),
+        "trouble": view.trouble,
     }
+
+
+def show(view: GroupsView, *, one: bool, now: int) -> None:
+    """Print the groups. `now` in ms since the epoch."""
+    screen = console()
+    if one:
+        screen.print(_partitions(view))
+        for group in view.groups:
+            screen.print(f"  {sentence(group, view)}", markup=False)
+    elif view.groups or view.excluded:
+        screen.print(_groups(view, now))
+    else:
+        screen.print(f"No group on {view.begins_on} has a checkpoint on a topic of {view.flow}.", markup=False)
+    for name in [] if one else need_operator(view.groups):
+        screen.print(f"  ! {name} stands before the map: see --group {name}", markup=False)
+    if view.trouble:
+        screen.print(f"  Incomplete: {view.trouble}", markup=False)
+
+
+def sentence(group: GroupCheckpoints, view: GroupsView) -> str:
+    """The meaning of a group's readiness for whoever moves it."""
+    where = f"on {view.ends_on} it goes on by {_BY[group.by]}"
+    match group.readiness:
+        case "ready":
+            return f"Ready: {where}, exactly where it is."
+        case "behind":
+            return f"Behind: {where}, and reads {numbered(group.reread, 'record')} again."
+        case "ahead_of_replication":
+            offsets = numbered(group.ahead, "upstream offset")
+            return f"Ahead: {where}; {offsets} that it has read are not there yet, and come again."
+        case "before_map":
+            return "! A position of it has expired from the offset map: nothing is committed there. Set it yourself."
+        case "active_on_target" | "active_on_source":
+            return f"It has members on {view.ends_on}: its offsets there are its own, and are not overwritten."
+        case _:
+            return f"{group.readiness}."
+
+
+_BY = {"group": "its own committed offsets", "checkpoint": "the checkpoints"}
+
+
+def _groups(view: GroupsView, now: int) -> Table:
+    from rich.text import Text  # noqa: PLC0415 -- programs need no tables
+
+    made = table(f"{view.flow} {view.direction}")
+    made.add_column("group", no_wrap=True)
+    for heading in ("state", "by"):
+        made.add_column(heading)
+    for heading in ("reads again", "ahead", "partitions", "last change"):
+        made.add_column(heading, justify="right")
+    for group in view.groups:
+        partitions = sum(len(offsets) for offsets in group.offsets.values())
+        made.add_row(
+            Text(group.group),  # a group name may look like markup
+            group.readiness,
+            group.by,
+            f"{group.reread:,}",
+            f"{group.ahead:,}",
+            str(partitions),
+            ago(group.at, now=now),
+        )
+    for name in view.excluded:
+        made.add_row(Text(name), "excluded", "", "", "", "", "")
+    return made
+
+
+def _partitions(view: GroupsView) -> Table:
+    from rich.markup import escape  # noqa: PLC0415 -- programs need no tables
+    from rich.text import Text  # noqa: PLC0415 -- same
+
+    (group,) = view.groups
+    made = table(f"{view.flow} {view.direction}: {escape(group.group)}, {group.readiness}")
+    made.add_column("topic", no_wrap=True)
+    for heading in ("partition", "upstream", "downstream", f"committed on {view.ends_on}"):
+        made.add_column(heading, justify="right")
+    made.add_column("translation")
+    made.add_column("metadata")
+    for partition in view.partitions:
+        offset = partition.offset
+        made.add_row(
+            partition.lane.topic,
+            str(partition.lane.partition),
+            _or_dash(offset.upstream),
+            _or_dash(offset.downstream),
+            _or_dash(partition.committed),
+            offset.state,
+            Text(offset.metadata[:SHOWN_METADATA]),
+        )
+    return made
+
+
+def _or_dash(offset: int | None) -> str:
+    return "-" if offset is None else str(offset)

@@ -1,4 +1,4 @@
-"""What does a running lab's state file say? What the commands need of it; whatever else stands there is left alone."""
+"""The state file of a running lab, as far as the commands need it. Other keys are ignored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LabDynamoDb(msgspec.Struct, frozen=True):
 
 
 class LabTables(msgspec.Struct, frozen=True):
-    """Names of its tables."""
+    """Names of the lab's tables."""
 
     offset_map: str
     lanes: str

@@ -1,29 +1,35 @@
-"""`mirrorless lanes stopped | resume | quarantine | reset | hold | release`: which lanes wait, and how do they go on?
+"""`mirrorless lanes stopped | resume | quarantine | reset | hold | release`: stopped lanes, and orders for lanes.
 
-Whatever changes state shows its plan first, and only `--execute` carries it out.
+`hold`, `resume` and `release` are for one lane, a topic's, or all of a flow. `quarantine` and `reset` are for one lane,
+see `lane_orders`. A command that changes state shows its plan first, and carries it out with `--execute`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from cli.args import add_deployment, add_lane, add_lanes, add_order, offset
+from cli.args import add_deployment, add_flow, add_lane, add_lanes, add_order, offset
+from cli.clock import now
+from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
 from cli.errors import BadInput
-from cli.format import moment
-from cli.lanes_held import run_hold, run_release, run_resume
-from cli.lanes_order import lane_as_json, lane_of, tell
-from cli.lanes_reset import destination, run_reset
+from cli.lane_orders import destination, run_quarantine, run_reset
+from cli.output import PLAN_ONLY, lane_as_json, moment, numbered, print_json
 from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import Stop
-from mirrorless.lanes.operator_actions import NotAllowed, advice, check_quarantine
+from mirrorless.lane_state import NEW_LANE, RUNNING, LaneState, Stop
+from mirrorless.lanes.operator_actions import NotAllowed, advice, plan_hold, resumption
+from mirrorless.ports.stores import Chains
+from mirrorless.protocol.positions import STATES_MS
+
+BLOCK = 16
+"""Partitions that are tried at a time where their number is not known."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command `lanes` with its six."""
+    """Add the six commands of `lanes`."""
     lanes = subparsers.add_parser(
         "lanes", help="list stopped lanes, bring them back, hold them, end a dead job's lease"
     )
@@ -34,11 +40,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="list the lanes that wait for you, why, and what to do",
         epilog="Example: mirrorless lanes stopped 'us-east->eu-west'",
     )
-    stopped.add_argument("flow", metavar="FLOW", nargs="?", help="'source->target', quoted (default: every flow)")
+    add_flow(stopped, optional=True)
     add_deployment(stopped)
     stopped.set_defaults(run=run_stopped)
 
-    _add_orders_for_many(commands)
+    _add_orders_for_several(commands)
 
     quarantine = commands.add_parser(
         "quarantine",
@@ -65,7 +71,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         parser.set_defaults(run=run)
 
 
-def _add_orders_for_many(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_orders_for_several(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     hold = commands.add_parser(
         "hold",
         help="stop lanes where they stand, as before a reconciliation: nothing more is written until they are resumed",
@@ -97,7 +103,7 @@ def run_stopped(arguments: argparse.Namespace) -> int:
     for flow in deployment.flow_names(arguments.flow):
         found |= stops_of(deployment.stores(flow), flow)
     if arguments.json:
-        print(json.dumps({"stopped": [stop_as_json(lane, stop) for lane, stop in found.items()]}, indent=2))
+        print_json({"stopped": [stop_as_json(lane, stop) for lane, stop in found.items()]})
     elif not found:
         print("No lane is stopped.")
     else:
@@ -125,18 +131,179 @@ def stop_as_json(lane: Lane, stop: Stop) -> dict[str, Any]:
     }
 
 
-def run_quarantine(arguments: argparse.Namespace) -> int:
-    """Order to leave out one record, and drop the stop."""
-    _, stores, lane, state = lane_of(arguments)
-    try:
-        check_quarantine(lane, state, arguments.offset)
-    except NotAllowed as exc:
-        raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
-    why = state.stop.detail if state.stop is not None else ""
-    plan = [
-        f"The target refused the record at upstream offset {arguments.offset}: {why}",
-        "Leave out exactly this record, note it in the loss ledger when the lane passes it, and drop the stop.",
-    ]
-    if arguments.execute:
-        stores.states.quarantine(lane, arguments.offset)
-    return tell(arguments, lane, plan, changes=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LaneOrder:
+    """An order for one lane."""
+
+    lane: Lane
+    plan: str
+    carry_out: Callable[[], object] | None
+    """None where there is nothing to do."""
+    upstream_offset: int | None = None
+
+
+def run_hold(arguments: argparse.Namespace) -> int:
+    """Stop lanes at their position. A warm function reads the states of lanes once a minute."""
+    deployment, stores = _flow_stores(arguments)
+    lanes, doubt = _named_lanes(arguments, deployment, stores)
+    heads, states = stores.chains.heads(lanes), stores.states.read(lanes)
+    at = now()
+
+    def order(lane: Lane) -> _LaneOrder:
+        state = states.get(lane, RUNNING)
+        stop = plan_hold(heads[lane], state, reason=arguments.reason, now=at)
+        if stop is None:
+            why = state.stop.reason if state.stop is not None else ""
+            return _LaneOrder(lane=lane, plan=f"It is stopped already ({why}): nothing to do.", carry_out=None)
+        return _LaneOrder(
+            lane=lane,
+            plan=f"Stop it at upstream offset {stop.upstream_offset}: {stop.detail}{_after_job(state, at)}",
+            carry_out=lambda: stores.states.stop(lane, stop),
+            upstream_offset=stop.upstream_offset,
+        )
+
+    notes = [f"Warm functions follow within {STATES_MS // 1000} s. `lanes resume` ends the hold.", *doubt]
+    return _answer(arguments, [order(lane) for lane in lanes], notes)
+
+
+def run_resume(arguments: argparse.Namespace) -> int:
+    """Drop the stop of one lane, or of all that are held."""
+    deployment, stores = _flow_stores(arguments)
+    if arguments.partition is not None:
+        lanes = [deployment.lane(arguments.flow, arguments.topic, arguments.partition)]
+        states = stores.states.read(lanes)
+    else:
+        noted = stores.states.noted(deployment.flow_name(arguments.flow))
+        states = {lane: state for lane, state in noted.items() if state.stop and state.stop.reason == "held"}
+        lanes = sorted(lane for lane in states if arguments.topic in {None, lane.topic})
+    heads, at = stores.chains.heads(lanes), now()
+
+    def order(lane: Lane) -> _LaneOrder:
+        state = states.get(lane, RUNNING)
+        try:
+            plan = resumption(lane, heads[lane], state, now=at)
+        except NotAllowed as exc:
+            raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
+        if plan is None:
+            return _LaneOrder(lane=lane, plan="The lane is not stopped: nothing to do.", carry_out=None)
+        stop = state.stop
+        why = (
+            f"It is stopped at upstream offset {stop.upstream_offset} ({stop.reason}): {stop.detail} "
+            if stop is not None
+            else ""
+        )
+        return _LaneOrder(lane=lane, plan=why + plan, carry_out=lambda: stores.states.resume(lane))
+
+    return _answer(arguments, [order(lane) for lane in lanes], [])
+
+
+def run_release(arguments: argparse.Namespace) -> int:
+    """End the leases of dead jobs."""
+    deployment, stores = _flow_stores(arguments)
+    noted = stores.states.noted(deployment.flow_name(arguments.flow))
+    lanes = sorted(
+        lane
+        for lane, state in noted.items()
+        if state.lease is not None
+        and arguments.topic in {None, lane.topic}
+        and arguments.partition in {None, lane.partition}
+    )
+    at = now()
+
+    def order(lane: Lane) -> _LaneOrder:
+        lease = noted[lane].lease
+        assert lease is not None  # noqa: S101 -- that is how they were chosen
+        ends = "ends" if at < lease.until else "ended"
+        return _LaneOrder(
+            lane=lane,
+            plan=f"End the lease of job run {lease.holder}, which {ends} at {moment(lease.until)} by itself.",
+            carry_out=lambda: stores.states.let_go(lane, lease.holder),
+        )
+
+    notes = ["A job that still runs fails on these lanes. Nothing is lost, but cancel it first."]
+    return _answer(arguments, [order(lane) for lane in lanes], notes)
+
+
+def _flow_stores(arguments: argparse.Namespace) -> tuple[DeployedFlows, Stores]:
+    deployment = DeployedFlows.of(arguments)
+    return deployment, deployment.stores(deployment.flow_name(arguments.flow))
+
+
+def _named_lanes(
+    arguments: argparse.Namespace, deployment: DeployedFlows, stores: Stores
+) -> tuple[list[Lane], Sequence[str]]:
+    """The lanes that are named, and a note where the source does not answer and some may be missing."""
+    flow = deployment.flow_name(arguments.flow)
+    if arguments.partition is not None:
+        return [Lane(flow, arguments.topic, arguments.partition)], ()
+    source = SourceView.of(deployment, flow)
+    there, seen = source.partitions() or {}, partitions_seen(stores, flow)
+    topics = {arguments.topic} if arguments.topic else {*deployment.flow(flow).literal_topics, *seen}
+    counts = {
+        topic: max(there.get(topic, 0), seen.get(topic, 0), lanes_with_a_chain(stores.chains, flow, topic))
+        for topic in sorted(topics)
+    }
+    doubt = [f"The source does not answer, so its new partitions are not held: {source.trouble}"]
+    lanes = [Lane(flow, topic, partition) for topic, count in counts.items() for partition in range(count)]
+    return lanes, doubt if source.trouble else ()
+
+
+def _after_job(state: LaneState, at: int) -> str:
+    lease = state.lease
+    return f" (when job run {lease.holder} has released it)" if lease is not None and at < lease.until else ""
+
+
+def _answer(arguments: argparse.Namespace, orders: Sequence[_LaneOrder], notes: Sequence[str]) -> int:
+    """Show the plan of each lane, and carry it out with `--execute`."""
+    executed = arguments.execute and any(order.carry_out for order in orders)
+    if executed:
+        for order in orders:
+            if order.carry_out is not None:
+                order.carry_out()
+    if arguments.json and arguments.partition is not None and orders:
+        print_json(_as_json(orders[0]) | {"executed": executed})
+    elif arguments.json:
+        print_json({"lanes": [_as_json(order) for order in orders], "notes": notes, "executed": executed})
+    elif not orders:
+        print("No lane fits: nothing to do.")
+    else:
+        _show(orders, notes, executed=executed)
+    return 0
+
+
+def _show(orders: Sequence[_LaneOrder], notes: Sequence[str], *, executed: bool) -> None:
+    for order in orders:
+        print(f"{order.lane}:")
+        print(f"  - {order.plan}")
+    changes = sum(order.carry_out is not None for order in orders)
+    if changes:
+        for note in notes:
+            print(note)
+        print(f"Done: {numbered(changes, 'lane')}." if executed else PLAN_ONLY)
+
+
+def _as_json(order: _LaneOrder) -> dict[str, Any]:
+    return lane_as_json(order.lane) | {
+        "plan": [order.plan],
+        "changes": order.carry_out is not None,
+        "upstream_offset": order.upstream_offset,
+    }
+
+
+def lanes_with_a_chain(chains: Chains, flow: FlowName, topic: str) -> int:
+    """One more than the highest partition with a chain. Blocks are read until a whole block has none."""
+    found = block = 0
+    while True:
+        lanes = [Lane(flow, topic, partition) for partition in range(block, block + BLOCK)]
+        heads = chains.heads(lanes)
+        replicated = [lane.partition for lane in lanes if heads[lane] != NEW_LANE]
+        if not replicated:
+            return found
+        found, block = replicated[-1] + 1, block + BLOCK
+
+
+def partitions_seen(stores: Stores, flow: FlowName) -> dict[str, int]:
+    """The topics of earlier refreshes, each with its partitions."""
+    from mirrorless.topics.topic_state import Memory  # noqa: PLC0415 -- commands about one lane start sooner
+
+    return {topic: seen.partitions for topic, seen in Memory.of(stores.documents.read(flow, "topic")).topics.items()}

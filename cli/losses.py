@@ -1,13 +1,12 @@
-"""`mirrorless losses [FLOW] [TOPIC]`: what did not arrive, and why? And which gaps are harmless?"""
+"""`mirrorless losses [FLOW] [TOPIC]`: the loss ledger, and the counts of harmless gaps."""
 
 from __future__ import annotations
 
 import argparse
-import json
 
-from cli.args import add_deployment
+from cli.args import add_deployment, add_flow
 from cli.deployment import DeployedFlows
-from cli.format import moment, numbered
+from cli.output import lane_as_json, moment, numbered, print_json
 from mirrorless.losses import GapSummary, Loss
 
 
@@ -18,14 +17,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="list the loss ledger: upstream offsets the target does not have, and why; and harmless gaps",
         epilog="Example: mirrorless losses 'us-east->eu-west' orders",
     )
-    parser.add_argument("flow", metavar="FLOW", nargs="?", help="'source->target', quoted (default: every flow)")
+    add_flow(parser, optional=True)
     parser.add_argument("topic", metavar="TOPIC", nargs="?", help="the topic's name on the source (default: all)")
     add_deployment(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List the ledger. Exit code 0 also where there are losses: they were explained when they were noted."""
+    """List the ledger. Exit code 0 also where there are losses: their cause was noted with them."""
     from mirrorless.adapters.dynamodb.lane_index import lanes_in  # noqa: PLC0415 -- boto3 costs half a second
 
     deployment = DeployedFlows.of(arguments)
@@ -39,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
                 summaries += stores.ledger.summaries(lane)
     if arguments.json:
         explained = [summary_as_json(summary) for summary in summaries]
-        print(json.dumps({"losses": [as_json(loss) for loss in losses], "explained": explained}, indent=2))
+        print_json({"losses": [as_json(loss) for loss in losses], "explained": explained})
         return 0
     if not losses:
         print("The loss ledger is empty: nothing is known to be missing on the target.")
@@ -55,10 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def as_json(loss: Loss) -> dict[str, object]:
     """A loss for programs: upstream offsets [first, next), `at` in ms since the epoch."""
-    return {
-        "flow": str(loss.lane.flow),
-        "topic": loss.lane.topic,
-        "partition": loss.lane.partition,
+    return lane_as_json(loss.lane) | {
         "generation": loss.generation,
         "first": loss.first,
         "next": loss.next,
@@ -77,10 +73,7 @@ def as_line(loss: Loss) -> str:
 
 def summary_as_json(summary: GapSummary) -> dict[str, object]:
     """A summary for programs: every gap below upstream offset `until` is explained; `offsets` counts the harmless."""
-    return {
-        "flow": str(summary.lane.flow),
-        "topic": summary.lane.topic,
-        "partition": summary.lane.partition,
+    return lane_as_json(summary.lane) | {
         "generation": summary.generation,
         "until": summary.until,
         "offsets": dict(summary.offsets),

@@ -1,28 +1,28 @@
-"""The operator's command: `mirrorless COMMAND …`. Which command is meant, and how does it end?
+"""The operator's command: `mirrorless COMMAND …`, its dispatch and its exit codes.
 
     0  fine
     1  something needs the operator, or did not answer
     2  bad input: nothing was changed, and the same words will not work later either
     3  a job ended, and found something to look at
 
-Every command is a file with `add_parser(subparsers)` and `run(args) -> int`. Only the file of the command that was
-asked for is imported, because start-up is part of the product.
+A command is a file with `add_parser(subparsers)` and `run(arguments) -> int`. Only the file of the command that is run
+is imported, because start-up is part of the product.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from cli.errors import BadInput
+from cli.output import print_json
 from mirrorless.errors import ConfigurationError, MirrorlessError
 
 COMMANDS = {
-    "config": "cli.config_check",
+    "config": "cli.config",
     "status": "cli.status",
     "translate": "cli.translate",
     "lanes": "cli.lanes",
@@ -34,13 +34,13 @@ COMMANDS = {
     "verify": "cli.jobs.verify",
     "reconcile": "cli.jobs.reconcile",
 }
-"""Where each command is written."""
+"""The module of each command."""
 
 NEEDS_OPERATOR, BAD_INPUT = 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; errors of ours become one clear line, never a traceback."""
+    """Run one command. A `MirrorlessError` becomes one line or one JSON object, not a traceback."""
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = build_parser(words[:1]).parse_args(words)
     try:
@@ -50,14 +50,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _report(exc, as_json=arguments.json)
         return BAD_INPUT if isinstance(exc, BadInput | ConfigurationError) else NEEDS_OPERATOR
     except BrokenPipeError:
-        # `mirrorless losses | head`: whoever reads has enough. Python's own flush at exit must not complain either.
+        # `mirrorless losses | head`: the reader has closed the pipe. Python's flush at exit must not fail either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return code
 
 
 def build_parser(first_words: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """The parser, with the command that `first_words` name or, where they name none, with all of them."""
+    """The parser, with the command that `first_words` name or, where they name none, with all commands."""
     parser = argparse.ArgumentParser(
         prog="mirrorless",
         description="Look at replication flows, translate offsets, bring lanes back, and run jobs.",
@@ -74,14 +74,14 @@ def _report(error: MirrorlessError, *, as_json: bool) -> None:
     if not as_json:
         print(f"mirrorless: {error}", file=sys.stderr)
         return
-    told = {
+    described = {
         "type": type(error).__name__,
         "what": error.what,
         "where": error.where,
         "hint": error.hint,
         "retriable": error.retriable,
     }
-    print(json.dumps({"error": told}))
+    print_json({"error": described}, indent=None)
 
 
 if __name__ == "__main__":

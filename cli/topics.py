@@ -1,15 +1,36 @@
-"""`mirrorless topics FLOW`: which topics does the flow take, how do both sides have them, and which does it refuse?"""
+"""`mirrorless topics FLOW`: the topics of a flow on both clusters, and those that it refuses.
+
+A cluster may be down: what it alone has is then None.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
-from cli.args import add_deployment
+from cli.args import add_deployment, add_flow
+from cli.clock import deadline
+from cli.clusters import ClusterReads
 from cli.deployment import DeployedFlows
-from cli.topics_look import look_at
-from cli.topics_view import TopicsView
+from cli.output import UNKNOWN, console, numbered, print_json, table
+from cli.tasks import tasks_of
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.topics.discovery import Discovery, discover
+from mirrorless.topics.topic_configs import drift
+from mirrorless.topics.topic_state import Memory, SeenTopic
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets
+    from mirrorless.adapters.kafka.topics import KafkaTopics
+    from mirrorless.ports.topics import ConfigEntry
+    from mirrorless.settings import ClusterSettings
+
+ANSWER_SECONDS = 10.0
+"""Limit for the configs of a flow's topics on one cluster."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,28 +40,195 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="list the flow's topics on both sides: partitions, mappings, config drift, and what is refused",
         epilog="Example: mirrorless topics 'us-east->eu-west'",
     )
-    parser.add_argument("flow", metavar="FLOW", help="'source->target', quoted")
+    add_flow(parser)
     add_deployment(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look at both clusters and at what the refresh knows. Exit code 1 where a topic waits for the operator."""
-    answer = look_at(DeployedFlows.of(arguments), arguments.flow)
+    """Show both clusters and the state of the refresh. Exit code 1 where a topic needs the operator."""
+    view = read_topics(DeployedFlows.of(arguments), arguments.flow)
     if arguments.json:
-        print(json.dumps(as_json(answer), indent=2))
+        print_json(as_json(view))
     else:
-        from cli.topics_table import show  # noqa: PLC0415 -- programs need no tables
-
-        show(answer)
-    return int(answer.needs_operator)
+        show(view)
+    return int(view.needs_operator)
 
 
-def as_json(answer: TopicsView) -> dict[str, Any]:
-    """The answer for programs; null for what is not known."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRow:
+    """One topic of the flow. None means not known."""
+
+    topic: str
+    remote_topic: str
+    source_partitions: int | None
+    """0 where the source has no such topic."""
+    target_partitions: int | None
+    """0 where it has not been created yet."""
+    owner: Literal["deployment", "schedule"]
+    """What creates its mapping: the deployment, for a topic named literally; the schedule, when it finds the topic."""
+    mapping: str | None
+    """The mapping's state, in a lab; None on AWS, and where there is none."""
+    drift: tuple[str, ...] | None
+    """Names of configs that the next sync will set or delete on the remote topic."""
+    topic_id: str
+    """Of the replicated source topic; empty before the first refresh."""
+    late: bool
+    """Whether it was created after the flow's first refresh."""
+    trouble: str
+    """What is wrong with it, in a few words; empty for nothing."""
+    needs_operator: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsView:
+    """The topics of one flow."""
+
+    flow: str
+    topics: Sequence[TopicRow]
+    refused: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Topics that the flow's list matches and the flow cannot replicate, by cause."""
+    troubles: Sequence[str] = ()
+    """Reports of the newest refresh, and clusters that do not answer."""
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether a topic does."""
+        return any(row.needs_operator for row in self.topics)
+
+
+def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
+    """Read a flow's topics."""
+    flow = deployment.flow_name(flow_text)
+    settings, stores = deployment.control_settings(flow), deployment.stores(flow)
+    memory = Memory.of(stores.documents.read(flow, "topic"))
+    troubles = [
+        trouble
+        for task in tasks_of(stores.documents, settings)
+        if task.task in {"topics", "configs"} and task.last is not None
+        for trouble in (*task.last.troubles, *([task.last.error] if task.last.error else []))
+    ]
+    source, target = _TopicReads(settings.flow.source, str(flow)), _TopicReads(settings.flow.target, str(flow))
+
+    # Where the source does not answer: topics named literally, and topics of earlier refreshes.
+    on_source = source.partitions()
+    known = on_source if on_source is not None else dict.fromkeys({*settings.topic_filter.literals, *memory.topics}, 0)
+    found = discover(known, settings)
+    on_target = target.partitions()
+
+    gone = [topic for topic, seen in memory.topics.items() if seen.gone_at is not None]
+    topics = sorted({*found.taken, *found.missing, *gone})
+    remote = {topic: settings.policy.remote_topic(flow.source, topic) for topic in topics}
+    both = {topic: remote[topic] for topic in found.taken if remote[topic] in (on_target or ())}
+    drifted = _drift(both, source, target, settings)
+
+    def row(topic: str) -> TopicRow:
+        mapping, seen = deployment.mapping(flow, topic), memory.topics.get(topic)
+        here = None if on_source is None else on_source.get(topic, 0)
+        there = None if on_target is None else on_target.get(remote[topic], 0)
+        return TopicRow(
+            topic=topic,
+            remote_topic=remote[topic],
+            source_partitions=here,
+            target_partitions=there,
+            owner="deployment" if topic in found.literals else "schedule",
+            mapping=mapping.state if mapping is not None else None,
+            drift=drifted.get(topic),
+            topic_id=seen.topic_id if seen is not None else "",
+            late=seen.late if seen is not None else False,
+            trouble=trouble_of(seen, here=here, there=there),
+            needs_operator=seen is not None and seen.recreated is not None,
+        )
+
+    return TopicsView(
+        flow=str(flow),
+        topics=[row(topic) for topic in topics],
+        refused=_refused(found) if on_source is not None else {},
+        troubles=[*troubles, *(side.trouble for side in (source, target) if side.trouble)],
+    )
+
+
+def trouble_of(seen: SeenTopic | None, *, here: int | None, there: int | None) -> str:
+    """What is wrong with a topic, in a few words; empty for nothing.
+
+    Args:
+        seen: its state in the refresh.
+        here: its partitions on the source.
+        there: the remote topic's partitions.
+    """
+    if seen is not None and seen.recreated is not None:
+        return f"re-created: `lanes reset` is due for {numbered(len(seen.recreated.waiting), 'lane')}"
+    if here == 0:
+        return "not on the source" if seen is None else "gone from the source"
+    if there == 0:
+        return "no remote topic yet"
+    if here is not None and there is not None and there < here:
+        return "the remote topic has fewer partitions"
+    return ""
+
+
+def _refused(found: Discovery) -> dict[str, Sequence[str]]:
+    return {str(cause): names for cause, names in found.refused.items()}
+
+
+def _drift(
+    both: Mapping[str, str], source: _TopicReads, target: _TopicReads, settings: ControlSettings
+) -> dict[str, tuple[str, ...]]:
+    """The drifted configs of each topic that both clusters describe. `both`: remote topic by source topic."""
+    if not both:
+        return {}
+    here, there = source.configs(both), target.configs(both.values())
+    found = {}
+    for topic, remote_topic in both.items():
+        if topic not in here or remote_topic not in there:
+            continue
+        change = drift(
+            here[topic],
+            there[remote_topic],
+            exclude=settings.flow.config_properties_exclude,
+            protect=settings.config_properties_protect,
+            defaults_from=settings.use_defaults_from,
+        ).change
+        found[topic] = tuple(sorted({*change.set, *change.delete}))
+    return found
+
+
+class _TopicReads(ClusterReads):
+    """One cluster's topics."""
+
+    def __init__(self, cluster: ClusterSettings, flow: str) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._flow = flow
+
+    def partitions(self) -> dict[str, int] | None:
+        """Every topic with its number of partitions; None when the cluster does not answer."""
+        # By the one client that does not log a silent cluster: the functions' clients do.
+        return self.read(lambda: _offsets(self._cluster, self._flow).partitions())
+
+    def configs(self, names: Iterable[str]) -> dict[str, list[ConfigEntry]]:
+        """Every config of the topics that the cluster describes."""
+        left, wanted = deadline(ANSWER_SECONDS), list(names)
+        return self.read(lambda: _topics(self._cluster, self._flow).configs(wanted, left)[0]) or {}
+
+
+def _offsets(cluster: ClusterSettings, flow: str) -> KafkaOffsets:
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
+
+    return KafkaOffsets(cluster, flow=flow)
+
+
+def _topics(cluster: ClusterSettings, flow: str) -> KafkaTopics:
+    from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- same
+
+    return KafkaTopics(cluster, flow=flow, role="operator")
+
+
+def as_json(view: TopicsView) -> dict[str, Any]:
+    """The topics for programs; null for what is not known."""
     return {
-        "flow": answer.flow,
-        "needs_operator": answer.needs_operator,
+        "flow": view.flow,
+        "needs_operator": view.needs_operator,
         "topics": [
             {
                 "topic": row.topic,
@@ -54,8 +242,50 @@ def as_json(answer: TopicsView) -> dict[str, Any]:
                 "found_late": row.late,
                 "trouble": row.trouble,
             }
-            for row in answer.topics
+            for row in view.topics
         ],
-        "refused": {cause: list(names) for cause, names in answer.refused.items()},
-        "troubles": list(answer.troubles),
+        "refused": {cause: list(names) for cause, names in view.refused.items()},
+        "troubles": list(view.troubles),
     }
+
+
+def show(view: TopicsView) -> None:
+    """Print the topics."""
+    screen = console()
+    screen.print(_table(view))
+    for row in view.topics:
+        if row.drift:
+            screen.print(f"  {row.topic}: {', '.join(row.drift)} differ; the next sync sets them as on the source.")
+    for cause, names in view.refused.items():
+        screen.print(f"  refused ({cause}): {', '.join(names)}", markup=False)
+    for trouble in view.troubles:
+        screen.print(f"  {trouble}", markup=False)
+
+
+def _table(view: TopicsView) -> Table:
+    made = table(view.flow)
+    for heading in ("topic", "remote topic"):
+        made.add_column(heading, no_wrap=True)
+    made.add_column("partitions", justify="right")
+    made.add_column("mapping by")
+    made.add_column("drift", justify="right")
+    made.add_column("topic id", no_wrap=True)
+    made.add_column("late")
+    made.add_column("trouble")
+    for row in view.topics:
+        made.add_row(
+            row.topic,
+            row.remote_topic,
+            _partitions(row),
+            row.owner if row.mapping is None else f"{row.owner}: {row.mapping}",
+            UNKNOWN if row.drift is None else str(len(row.drift)),
+            row.topic_id or "-",
+            "late" if row.late else "",
+            f"! {row.trouble}" if row.needs_operator else row.trouble,
+        )
+    return made
+
+
+def _partitions(row: TopicRow) -> str:
+    here, there = (UNKNOWN if count is None else str(count) for count in (row.source_partitions, row.target_partitions))
+    return here if here == there else f"{here} -> {there}"

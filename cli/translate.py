@@ -1,13 +1,13 @@
-"""`mirrorless translate FLOW TOPIC PARTITION OFFSET [--reverse]`: where does this offset stand on the other side?"""
+"""`mirrorless translate FLOW TOPIC PARTITION OFFSET [--reverse]`: an offset's counterpart on the other cluster."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from cli.args import add_deployment, add_lane, offset
 from cli.deployment import DeployedFlows, Stores
+from cli.output import print_json
 from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE, Head
 from mirrorless.protocol.translate import OffsetMap, Translation
@@ -29,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer with an offset and what it means. Exit code 0 whatever the map says: it is the answer."""
+    """Print the translated offset and its state. Exit code 0 for every state of the translation."""
     deployment = DeployedFlows.of(arguments)
     lane = deployment.lane(arguments.flow, arguments.topic, arguments.partition)
     stores = deployment.stores(lane.flow)
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
         answer: dict[str, Any] = {"offset": found.offset, "state": found.state, "generation": head.generation}
         if lane.topic != arguments.topic:
             answer["source_topic"] = lane.topic
-        print(json.dumps(answer))
+        print_json(answer, indent=None)
     else:
         if lane.topic != arguments.topic:
             print(f"{arguments.topic} is the remote topic of {lane.topic}.")
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _with_head(lane: Lane, deployment: DeployedFlows, stores: Stores) -> tuple[Lane, Head]:
-    """The lane that is meant: where no such source topic was replicated, the name may be the remote topic's."""
+    """The lane and its head. Where no such source topic was replicated, the name may be the remote topic's."""
     head = stores.chains.heads([lane])[lane]
     if head != NEW_LANE:
         return lane, head
@@ -64,20 +64,20 @@ def _with_head(lane: Lane, deployment: DeployedFlows, stores: Stores) -> tuple[L
     return (lane, head) if other_head == NEW_LANE else (other, other_head)
 
 
-def _sentence(lane: Lane, asked: int, found: Translation, *, reverse: bool) -> str:
+def _sentence(lane: Lane, given: int, found: Translation, *, reverse: bool) -> str:
     here, there = ("downstream", "upstream") if reverse else ("upstream", "downstream")
     end_of = "the remote topic" if reverse else "the lane"
     match found.state:
         case "exact":
-            return f"{lane}: {here} {asked} is {there} {found.offset}."
+            return f"{lane}: {here} {given} is {there} {found.offset}."
         case "next_record":
-            return f"{lane}: no replicated record stands at {here} {asked}; the next one is at {there} {found.offset}."
+            return f"{lane}: no replicated record stands at {here} {given}; the next one is at {there} {found.offset}."
         case "ahead_of_replication":
             return (
-                f"{lane}: {here} {asked} is ahead of replication; what is replicated of {end_of} ends before "
+                f"{lane}: {here} {given} is ahead of replication; what is replicated of {end_of} ends before "
                 f"{there} {found.offset}."
             )
         case "before_map":
-            return f"{lane}: {here} {asked} is before the map; its oldest record is at {there} {found.offset}."
+            return f"{lane}: {here} {given} is before the map; its oldest record is at {there} {found.offset}."
         case "no_map":
             return f"{lane}: nothing of this lane has been replicated, so there is no offset to go to."

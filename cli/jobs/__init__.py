@@ -1,1 +1,1 @@
-"""The commands `backfill`, `verify` and `reconcile`, and where their runs take place."""
+"""The commands `backfill`, `verify` and `reconcile`, and the platforms that run their jobs."""

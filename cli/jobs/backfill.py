@@ -1,4 +1,4 @@
-"""`mirrorless backfill`: how does a topic's history get to the target, through the flow's own chain?"""
+"""`mirrorless backfill`: the copy of a topic's history to the target, through the flow's own chain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def options(arguments: argparse.Namespace) -> BackfillOptions:
-    """What was asked."""
+    """The options of a backfill."""
     return BackfillOptions(
         start=arguments.start or Bound("earliest"),
         end=arguments.end or Bound("latest"),

@@ -1,4 +1,4 @@
-"""Which place in a topic's history does the operator mean? `earliest`, `latest`, `offset:4711`, a time."""
+"""Bounds in a topic's history on the command line: `earliest`, `latest`, `offset:4711`, a time."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import argparse
 from datetime import UTC, datetime
 
 from cli.args import offset
-from cli.format import moment
+from cli.output import moment
 from mirrorless.jobs.request import Bound
 
 FORMS = "earliest, latest, offset:N, a time such as 2026-11-21T20:30:00Z, or milliseconds since 1970"
 
 LEAST_MS = 100_000_000_000
-"""A plain number below it would be a time before March 1973: an offset was meant."""
+"""A plain number below it would be a time before March 1973, and is taken for an offset by mistake."""
 
 LARGEST_MS = 253_402_300_799_999
 """The end of the year 9999."""
@@ -45,7 +45,7 @@ def written(each: Bound) -> str:
 
 
 def is_empty(start: Bound, end: Bound) -> bool:
-    """Whether nothing can lie between two bounds, as far as they tell without a cluster."""
+    """Whether nothing can lie between two bounds, as far as that is known without a cluster."""
     if start.kind == end.kind and start.kind in {"offset", "timestamp"}:
         return start.value >= end.value
     return start.kind == "latest" or end.kind == "earliest"
@@ -67,7 +67,7 @@ def _time(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no place in a topic's history: write {FORMS}") from None
     if found.tzinfo is None:
         whole = text if "T" in text or " " in text else f"{text}T00:00:00"
-        raise argparse.ArgumentTypeError(f"{text} does not say whose clock it is of: write {whole}Z for UTC, or +01:00")
+        raise argparse.ArgumentTypeError(f"{text} has no time zone: write {whole}Z for UTC, or +01:00")
     if found < datetime(1970, 1, 1, tzinfo=UTC):
-        raise argparse.ArgumentTypeError(f"{text} is before 1970, where no record's time can be")
+        raise argparse.ArgumentTypeError(f"{text} is before 1970, and no record is as old")
     return int(found.timestamp() * 1000)

@@ -1,13 +1,12 @@
-"""`mirrorless backfill | verify | reconcile start | follow | cancel | list`: how are jobs started, watched and ended?
+"""`mirrorless backfill | verify | reconcile start | follow | cancel | list`: the commands that all kinds of jobs share.
 
-Each kind has a file of its own, with what only it is asked; what they share is here. Where a job runs is one question
-with two answers: EMR Serverless, or this machine (`--local`, and always with `--lab`).
+Each kind has a file with its own options. A job runs on EMR Serverless or on this machine (`--local`, and always with
+`--lab`).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.args import add_deployment, partition
+from cli.args import add_deployment, add_flow, partition
+from cli.clock import now
 from cli.deployment import DeployedFlows
 from cli.jobs.bounds import FORMS, bound
-from cli.jobs.request import job_request, now
+from cli.jobs.request import job_request
 from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json
+from cli.output import WIDE_PIPE_WIDTH, console, print_json
 from mirrorless.jobs.cost import EXECUTOR
 from mirrorless.jobs.request import JobKind, Options
 from mirrorless.lane import FlowName
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCAL_SECONDS, REMOTE_SECONDS = 1.0, 4.0
-"""Between two looks at a run here, and at one on EMR Serverless, whose API counts calls."""
+"""Between two reads of a run on this machine, and of one on EMR Serverless, whose API limits calls."""
 
 USUAL_SIZE = 31
-"""Executors that a deployment's maximum has room for unless it says otherwise."""
+"""Executors that fit into the default maximum of a deployment."""
 
 INTERRUPTED = 130
-"""What a shell takes for Ctrl-C."""
+"""Exit code for Ctrl-C, as shells have it."""
 
-AskMore = Callable[[argparse.ArgumentParser], None]
+AddOptions = Callable[[argparse.ArgumentParser], None]
 OptionsOf = Callable[[argparse.Namespace], Options]
 
 
@@ -46,7 +47,7 @@ def add_kind(
     *,
     summary: str,
     example: str,
-    more: AskMore,
+    more: AddOptions,
     options: OptionsOf,
 ) -> None:
     """Add a kind of job with its four commands.
@@ -54,15 +55,15 @@ def add_kind(
     Args:
         subparsers: of the command.
         kind: the job's name.
-        summary: what it is for, in a line.
+        summary: its purpose, in a line.
         example: of `start`, without the command's name.
-        more: adds what only this kind is asked.
-        options: what was asked, read from the arguments.
+        more: adds the options of this kind.
+        options: reads them from the arguments.
     """
     commands = subparsers.add_parser(kind, help=summary).add_subparsers(required=True, metavar="COMMAND")
 
     start = commands.add_parser("start", help=summary, epilog=f"Example: mirrorless {kind} start {example}")
-    start.add_argument("flow", metavar="FLOW", help="'source->target', quoted")
+    add_flow(start)
     start.add_argument("topics", metavar="TOPIC", nargs="*", help="topics on the source (default: all of the flow)")
     start.add_argument(
         "--partition", metavar="N", type=partition, action="append", help="only this partition; may be repeated"
@@ -107,11 +108,11 @@ def add_bounds(parser: argparse.ArgumentParser) -> None:
 
 
 def run_start(arguments: argparse.Namespace) -> int:
-    """Start a run, and watch it. Nothing is made before everything was checked."""
+    """Start a run, and watch it. Everything is checked before anything is created."""
     deployment = DeployedFlows.of(arguments)
     request = job_request(deployment, arguments, arguments.options(arguments))
     if arguments.dry_run:
-        from cli.jobs.plan import is_refused, plan_of, show_plan  # noqa: PLC0415 -- it asks the clusters
+        from cli.jobs.plan import is_refused, plan_of, show_plan  # noqa: PLC0415 -- it reads the clusters
 
         local = arguments.local or deployment.is_lab
         cores = (arguments.size or os.cpu_count() or 1) if local else (arguments.size or USUAL_SIZE) * EXECUTOR.cores
@@ -122,7 +123,7 @@ def run_start(arguments: argparse.Namespace) -> int:
     runs = runs_of(deployment, arguments, [request.flow.name])
     view = runs.start(request, size=arguments.size)
     if arguments.detach:
-        return _tell(view, arguments, [f"{view.run_id} was started: its files are in {view.place}"])
+        return _answer(view, arguments, f"{view.run_id} was started: its files are in {view.place}")
     if not arguments.json:
         print(f"{view.run_id} was started: its files are in {view.place}", flush=True)
     return _watch(runs, view.run_id, arguments)
@@ -137,8 +138,8 @@ def run_cancel(arguments: argparse.Namespace) -> int:
     """End a run; one that is over already is left as it is."""
     view = _runs(arguments).cancel(arguments.run_id)
     if view.over:
-        return _tell(view, arguments, [f"{view.run_id} is over already: {view.state}"])
-    return _tell(view, arguments, [f"{view.run_id} is being ended: its lanes are let go within a minute."])
+        return _answer(view, arguments, f"{view.run_id} is over already: {view.state}")
+    return _answer(view, arguments, f"{view.run_id} is being cancelled: its lanes are released within a minute.")
 
 
 def run_list(arguments: argparse.Namespace) -> int:
@@ -147,22 +148,20 @@ def run_list(arguments: argparse.Namespace) -> int:
     flows = deployment.flow_names(arguments.flow)
     found = runs_of(deployment, arguments, flows).every(arguments.kind, flows)
     if arguments.json:
-        print(json.dumps({"runs": [as_json(view) for view in found]}, indent=2))
+        print_json({"runs": [as_json(view) for view in found]})
     elif not found:
         print(f"No {arguments.kind} is known.")
     else:
-        from rich.console import Console  # noqa: PLC0415 -- programs need no tables
+        from cli.jobs.table import runs_table  # noqa: PLC0415 -- programs need no tables
 
-        from cli.jobs.table import runs_table  # noqa: PLC0415 -- same
-
-        Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(runs_table(found, now=now()))
+        console(WIDE_PIPE_WIDTH, soft_wrap=False).print(runs_table(found, now=now()))
     return CLEAN
 
 
 def runs_of(deployment: DeployedFlows, arguments: argparse.Namespace, flows: Sequence[FlowName]) -> Runs:
-    """Where the runs are that the arguments speak of."""
+    """The platform that the arguments name."""
     if arguments.local or deployment.is_lab:
-        from cli.jobs.local import FOLDER, LocalRuns  # noqa: PLC0415 -- a run is in one place
+        from cli.jobs.local import FOLDER, LocalRuns  # noqa: PLC0415 -- one platform is enough
 
         return LocalRuns(Path(arguments.folder or FOLDER), variables=deployment.job_variables())
     from cli.jobs.emr import EmrRuns  # noqa: PLC0415 -- boto3 costs half a second
@@ -183,7 +182,7 @@ def _runs(arguments: argparse.Namespace) -> Runs:
 
 
 def _watch(runs: Runs, run_id: str, arguments: argparse.Namespace) -> int:
-    from cli.jobs.follow import follow  # noqa: PLC0415 -- who detaches does not watch
+    from cli.jobs.follow import follow  # noqa: PLC0415 -- not needed with --detach
 
     local = arguments.local or arguments.lab is not None
     try:
@@ -197,14 +196,17 @@ def _watch(runs: Runs, run_id: str, arguments: argparse.Namespace) -> int:
         return INTERRUPTED
 
 
-def _tell(view: RunView, arguments: argparse.Namespace, told: Sequence[str]) -> int:
-    print(json.dumps(as_json(view), indent=2) if arguments.json else "\n".join(told))
+def _answer(view: RunView, arguments: argparse.Namespace, sentence: str) -> int:
+    if arguments.json:
+        print_json(as_json(view))
+    else:
+        print(sentence)
     return CLEAN
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """What a job's process is told by its environment, for a look from this one."""
+    """Set the environment variables of a job, for a plan in this process."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
@@ -219,5 +221,5 @@ LARGEST_COUNT = 10_000
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= LARGEST_COUNT:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of them: write a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count: write a whole number from 1")
     return int(text)

@@ -1,7 +1,7 @@
-"""How do jobs run on EMR Serverless? As the flow's parameter says; their folders are in the deployment's bucket.
+"""Runs of jobs on EMR Serverless. The flow's parameter says how; their folders are in the deployment's bucket.
 
-A run is known by its id: the name of its job run there, and of its folder. What it is asked stands in the folder before
-it is started, so whoever finds the one finds the other.
+A run's id is the name of its job run there, and of its folder. Its request is written to the folder before it is
+started, so each can be found from the other.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from mirrorless.jobs.submission import Submission
 from mirrorless.lane import FlowName
 
 THERE = "emr.json"
-"""What the service calls a run; where it is not, the run is looked for by its name."""
+"""The file with the service's id of a run. Where it is missing, the run is searched by its name."""
 
 LISTED_DAYS = 30
-"""How far back `list` goes."""
+"""Age of the oldest runs that `list` shows."""
 
 
-class _There(msgspec.Struct, frozen=True):
+class _JobRunId(msgspec.Struct, frozen=True):
     job_run_id: str
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _RunKey(msgspec.Struct, frozen=True):
     run_id: str
     kind: str
     flow: str
@@ -47,7 +47,7 @@ class EmrRuns:
     """Implements `Runs` on EMR Serverless."""
 
     def __init__(self, deployment: DeployedFlows, flows: Sequence[FlowName]) -> None:
-        """Args: flows: where a run is looked for, each in its target's region."""
+        """Args: flows: whose runs are searched, each in its target's region."""
         self._deployment, self._flows = deployment, flows
         self._service = cache(self._open)
 
@@ -64,7 +64,7 @@ class EmrRuns:
         files = service.files(request.run_id)
         files.write(REQUEST, encode_request(request))
         started = service.start(request.run_id, request.kind, flow=request.flow.flow, most_executors=size)
-        files.write(THERE, msgspec.json.encode(_There(started)))
+        files.write(THERE, msgspec.json.encode(_JobRunId(started)))
         return self.look(request.run_id)
 
     def look(self, run_id: str) -> RunView:
@@ -72,7 +72,7 @@ class EmrRuns:
         service, request = self._found(run_id)
         there = self._there(service, run_id)
         files = service.files(run_id)
-        return _view(_Asked(run_id, request.kind, request.flow.flow), files, there, service.submission)
+        return _view(_RunKey(run_id, request.kind, request.flow.flow), files, there, service.submission)
 
     def cancel(self, run_id: str) -> RunView:
         """See `Runs.cancel`."""
@@ -91,7 +91,7 @@ class EmrRuns:
             for there in service.runs(since=since):
                 if there.name.startswith(f"{kind}-"):
                     files = service.files(there.name)
-                    found.append(_view(_Asked(there.name, kind, str(flow)), files, there, service.submission))
+                    found.append(_view(_RunKey(there.name, kind, str(flow)), files, there, service.submission))
         return sorted(found, key=lambda view: view.run_id, reverse=True)
 
     def _open(self, flow: FlowName) -> EmrServerless:
@@ -118,14 +118,14 @@ class EmrRuns:
     def _there(self, service: EmrServerless, run_id: str) -> JobRunThere | None:
         known = service.files(run_id).read(THERE)
         if known is not None:
-            return service.run(msgspec.json.decode(known, type=_There).job_run_id)
-        asked = datetime.fromtimestamp(started_at(run_id) / 1000, UTC)
-        since_then = service.runs(since=asked - timedelta(hours=1))  # whatever the clocks say
+            return service.run(msgspec.json.decode(known, type=_JobRunId).job_run_id)
+        requested = datetime.fromtimestamp(started_at(run_id) / 1000, UTC)
+        since_then = service.runs(since=requested - timedelta(hours=1))  # clocks may differ
         found = next((each for each in since_then if each.name == run_id), None)
         return None if found is None else service.run(found.job_run_id)
 
 
-def _view(request: _Asked, files: S3JobFiles, there: JobRunThere | None, submission: Submission) -> RunView:
+def _view(request: _RunKey, files: S3JobFiles, there: JobRunThere | None, submission: Submission) -> RunView:
     progress = read_progress(files)
     state, error = state_of(there, progress)
     clean, verdict = read_ending(files) if state == "succeeded" else (None, "")
@@ -155,15 +155,15 @@ def _more(there: JobRunThere | None, submission: Submission) -> Iterator[tuple[s
 
 
 def state_of(there: JobRunThere | None, progress: JobProgress | None) -> tuple[JobState, str]:
-    """The state of a run, and why it is no good one."""
+    """The state of a run, and why it did not succeed."""
     if there is None:
-        return "failed", "it was asked for, and EMR Serverless knows nothing of it: start another"
-    said = None if progress is None else progress.state
-    if there.state == "SUCCESS" or (there.state == "FAILED" and said == "succeeded"):
-        return "succeeded", ""  # a driver that found something to look at ends as if it had failed
+        return "failed", "it was requested, and EMR Serverless has no such job run: start another"
+    by_driver = None if progress is None else progress.state
+    if there.state == "SUCCESS" or (there.state == "FAILED" and by_driver == "succeeded"):
+        return "succeeded", ""  # a driver that found something exits with an error code
     if there.state == "FAILED":
         return "failed", (progress.error if progress is not None else "") or there.details
     if there.state == "CANCELLED":
         return "cancelled", "ended by the operator"
-    # What an attempt said at its end may be followed by another attempt.
+    # The driver's last state may be of an attempt that another one follows.
     return ("running" if there.state in {"RUNNING", "CANCELLING"} else "starting"), ""

@@ -1,6 +1,6 @@
-"""How do jobs run on the operator's machine? Each as a process of its own, with Spark in it, that outlives the command.
+"""Runs of jobs on this machine: each is a process with Spark in it, which outlives the command.
 
-Its folder is on disk, and its process is known by what it was started with: a number alone may be anybody's by now.
+A run's folder is on disk. Its process is identified by its command line, because the system reuses process ids.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from mirrorless.naming import SPARK_MASTER_VARIABLE
 SCRIPTS = Path(__file__).resolve().parents[2] / "spark"
 
 FOLDER = ".lab/jobs"
-"""Where runs are kept, below the current folder."""
+"""The folder of runs, below the current folder."""
 
 LOG = "driver.log"
 PROCESS = "process.json"
 
 ATTEMPTS = 4
-"""Of each task: a lane goes on where it was."""
+"""Attempts of each Spark task: a lane resumes at its position."""
 
 
 _STARTED: dict[str, subprocess.Popen[bytes]] = {}
-"""Our own children, by run. They are asked first: of a process that has just begun, the system may not tell yet what it
-was started with."""
+"""Child processes of this one, by run. They are polled first: the system may not have the command line yet of a process
+that has just begun."""
 
 
 class _Process(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class LocalRuns:
     """Implements `Runs` on this machine."""
 
     def __init__(self, folder: Path, *, variables: Mapping[str, str]) -> None:
-        """Args: folder: of all runs. variables: what a job's environment has beside the command's own."""
+        """Args: folder: of all runs. variables: a job's environment variables, beside the command's own."""
         self._folder = folder.absolute()
         self._variables = variables
 
@@ -79,9 +79,9 @@ class LocalRuns:
                 where=files.place,
                 hint="`list` has the runs of this folder; those of another one are found by --folder",
             )
-        lives = self._living(run_id) is not None  # first: what ended since then is read below
+        alive = self._pid(run_id) is not None  # first, so that the files of a run that ends meanwhile are complete
         progress = read_progress(files)
-        state, error = _state(progress, lives=lives, log=f"{files.place}/{LOG}")
+        state, error = _state(progress, alive=alive, log=f"{files.place}/{LOG}")
         clean, verdict = read_ending(files) if state == "succeeded" else (None, "")
         return RunView(
             run_id=run_id,
@@ -99,7 +99,7 @@ class LocalRuns:
     def cancel(self, run_id: str) -> RunView:
         """See `Runs.cancel`."""
         view = self.look(run_id)
-        pid = self._living(run_id)
+        pid = self._pid(run_id)
         if pid is not None and not view.over:
             os.kill(pid, signal.SIGTERM)
         return view
@@ -120,7 +120,7 @@ class LocalRuns:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C ends the watching, and not what is watched
+            start_new_session=True,  # Ctrl-C ends the command, not the run
             env={
                 **os.environ,
                 SPARK_MASTER_VARIABLE: f"local[{cores},{ATTEMPTS}]",
@@ -130,8 +130,8 @@ class LocalRuns:
             },
         )
 
-    def _living(self, run_id: str) -> int | None:
-        """The pid of the run's driver, if it lives and is the one that was started."""
+    def _pid(self, run_id: str) -> int | None:
+        """The pid of the run's driver; None where it has ended."""
         if (started := _STARTED.get(run_id)) is not None:
             return started.pid if started.poll() is None else None
         files = self._files(run_id)
@@ -139,20 +139,20 @@ class LocalRuns:
         if known is None:
             return None
         pid = msgspec.json.decode(known, type=_Process).pid
-        return pid if files.place in _command(pid) else None
+        return pid if files.place in _command_line(pid) else None
 
 
-def _state(progress: JobProgress | None, *, lives: bool, log: str) -> tuple[JobState, str]:
-    """The state of a run, and why it is no good one."""
+def _state(progress: JobProgress | None, *, alive: bool, log: str) -> tuple[JobState, str]:
+    """The state of a run, and why it did not succeed."""
     if progress is not None and progress.state in {"succeeded", "failed", "cancelled"}:
         return progress.state, progress.error
-    if lives:
+    if alive:
         return ("starting" if progress is None else progress.state), ""
-    return "failed", f"its driver is gone without a word: look at {log}"
+    return "failed", f"its driver ended without a result: see {log}"
 
 
-def _command(pid: int) -> str:
-    """What a process was started with; empty where it is gone."""
+def _command_line(pid: int) -> str:
+    """The command line of a process; empty where it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except FileNotFoundError:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.format import duration, numbered, size
+from cli.output import duration, numbered, size
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets

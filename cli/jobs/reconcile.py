@@ -1,4 +1,4 @@
-"""`mirrorless reconcile`: after an outage, what is new on the target, what never got there, and what becomes of it?"""
+"""`mirrorless reconcile`: the way back after an outage, with the records that one of the clusters does not have."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def options(arguments: argparse.Namespace) -> ReconcileOptions:
-    """What was asked; policies by topic beside the one for all others."""
-    said: list[tuple[str, Policy]] = arguments.policy or []
-    general = [policy for topic, policy in said if not topic]
+    """The options of a reconciliation: policies by topic, beside the one for all others."""
+    given: list[tuple[str, Policy]] = arguments.policy or []
+    general = [policy for topic, policy in given if not topic]
     return ReconcileOptions(
         policy=general[-1] if general else "report",
-        policies={topic: policy for topic, policy in said if topic},
+        policies={topic: policy for topic, policy in given if topic},
         look_only=arguments.look_only,
     )
 

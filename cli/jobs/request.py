@@ -1,19 +1,18 @@
-"""What is a job asked to do? Everything that its driver will know, put together and checked before anything is made."""
+"""The request of a job, from the command line: checked before anything is created."""
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
 import msgspec
 
+from cli.clusters import SourceView
 from cli.deployment import DeployedFlows
 from cli.errors import BadInput
 from cli.jobs.bounds import is_empty, written
-from cli.source import SourceView
 from mirrorless.errors import Retriable
 from mirrorless.jobs.request import BackfillOptions, JobKind, JobRequest, Options, ReconcileOptions, VerifyOptions
 from mirrorless.lane import FlowName
@@ -26,7 +25,7 @@ def new_run_id(kind: JobKind) -> str:
 
 
 def started_at(run_id: str) -> int:
-    """When a run was asked for, by its id, in ms since the epoch; 0 where the id is not of ours."""
+    """When a run was requested, by its id, in ms since the epoch; 0 where the id has another form."""
     try:
         return int(datetime.strptime(run_id.split("-")[1] + "+0000", "%Y%m%dT%H%M%S%z").timestamp() * 1000)
     except (IndexError, ValueError):
@@ -34,7 +33,7 @@ def started_at(run_id: str) -> int:
 
 
 def job_request(deployment: DeployedFlows, arguments: argparse.Namespace, options: Options) -> JobRequest:
-    """The request that the command line asks for.
+    """The request that the command line describes.
 
     Raises:
         BadInput: something in it cannot be done.
@@ -59,15 +58,15 @@ def job_request(deployment: DeployedFlows, arguments: argparse.Namespace, option
 def topics_of(
     deployment: DeployedFlows, flow: FlowName, named: Sequence[str], *, by_source: bool
 ) -> tuple[tuple[str, ...], dict[str, int]]:
-    """The flow's topics that are meant, and how many partitions each has on the source.
+    """The topics of a job, and the number of partitions of each on the source.
 
     Args:
-        deployment: whose flow.
+        deployment: of the flow.
         flow: its name.
-        named: topics, one by one; none means every topic of the flow.
-        by_source: whether nothing can be done while the source is silent.
+        named: topics; none means every topic of the flow.
+        by_source: whether the job needs the source.
     """
-    # Heartbeats are of the present: nobody copies, proves or brings back those of last week.
+    # Old heartbeats are of no use: they are neither copied, verified nor reconciled.
     settings = msgspec.structs.replace(deployment.control_settings(flow), heartbeats_replication=False)
     source = SourceView.of(deployment, flow)
     counts = source.partitions()
@@ -75,7 +74,7 @@ def topics_of(
         literals = settings.topic_filter.literals
         if by_source or (settings.topic_filter.patterns and not named):
             raise Retriable(
-                f"{flow.source} does not answer, and it alone knows its topics: {source.trouble}",
+                f"{flow.source} does not answer, so its topics are not known: {source.trouble}",
                 where=str(flow),
                 hint="start the job when it is back" + ("" if by_source else ", or name the topics"),
             )
@@ -144,8 +143,3 @@ def _kind(options: Options) -> JobKind:
             return "verify"
         case ReconcileOptions():
             return "reconcile"
-
-
-def now() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000

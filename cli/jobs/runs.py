@@ -1,4 +1,4 @@
-"""What is known of a job's run, wherever it runs, and what can be done with it?
+"""Runs of jobs, on this machine or on EMR Serverless, and their exit codes.
 
 0  it ended, and is clean
 3  it ended, and found something that the operator has to look at
@@ -27,7 +27,7 @@ OVER: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunView:
-    """A run as it is now."""
+    """The state of a run."""
 
     run_id: str
     kind: str
@@ -42,7 +42,7 @@ class RunView:
     """None until it has ended with a report."""
     verdict: str = ""
     more: dict[str, Any] = field(default_factory=dict)
-    """What only where it runs knows: plain values."""
+    """Values that only one of the implementations has, as they are in JSON."""
 
     @property
     def over(self) -> bool:
@@ -51,36 +51,36 @@ class RunView:
 
     @property
     def exit_code(self) -> int:
-        """What the command ends with once the run is over."""
+        """The exit code of the command once the run is over."""
         if self.state != "succeeded" or self.clean is None:
             return FAILED
         return CLEAN if self.clean else LOOK
 
     @property
     def started_at(self) -> int:
-        """When it was asked for, ms since the epoch."""
+        """When it was requested, ms since the epoch."""
         return started_at(self.run_id)
 
     @property
     def page(self) -> str:
-        """Where its page is."""
+        """URI or path of its page."""
         return f"{self.place}/{PAGE}"
 
 
 class Runs(Protocol):
-    """Where jobs run. Every method raises Retriable when that place does not answer."""
+    """The runs of jobs on one platform. Every method raises Retriable when the platform does not answer."""
 
     def start(self, request: JobRequest, *, size: int | None) -> RunView:
-        """Start a run, and answer at once.
+        """Start a run, and return at once.
 
         Args:
-            request: what it is asked.
-            size: executors at most, or cores on this machine; None for what is usual there.
+            request: the job.
+            size: executors at most, or cores on this machine; None for the default.
         """
         ...
 
     def look(self, run_id: str) -> RunView:
-        """How it is now.
+        """The state of a run.
 
         Raises:
             BadInput: there is no such run.
@@ -88,11 +88,11 @@ class Runs(Protocol):
         ...
 
     def cancel(self, run_id: str) -> RunView:
-        """End it, and answer at once: it lets its lanes go first. Raises as `look`."""
+        """Begin to end a run, and return at once: it releases its lanes first. Raises as `look`."""
         ...
 
     def every(self, kind: JobKind, flows: Sequence[FlowName]) -> list[RunView]:
-        """The runs of a kind that are known, the newest first."""
+        """The known runs of a kind, the newest first."""
         ...
 
 
@@ -106,19 +106,19 @@ class _Verdict(msgspec.Struct, frozen=True):
 
 
 def read_request(files: JobFiles) -> JobRequest | None:
-    """What a folder's run was asked; None where the folder is none of a run."""
+    """The request in a run's folder; None where the folder is not a run's."""
     text = files.read(REQUEST)
     return None if text is None else decode_request(text)
 
 
 def read_progress(files: JobFiles) -> JobProgress | None:
-    """How far its driver says it is."""
+    """The progress in a run's folder, as its driver wrote it."""
     text = files.read(PROGRESS)
     return None if text is None else msgspec.json.decode(text, type=JobProgress)
 
 
 def read_ending(files: JobFiles) -> tuple[bool | None, str]:
-    """Whether it was clean, and its verdict; None and nothing where there is no report."""
+    """Whether the run was clean, and its verdict; None and an empty text where there is no report."""
     text = files.read(REPORT)
     if text is None:
         return None, ""

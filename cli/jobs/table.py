@@ -11,8 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from cli.format import ago, duration, numbered, size
 from cli.jobs.runs import RunView
+from cli.output import ago, duration, numbered, size
 from mirrorless.jobs.progress import JobProgress, LaneProgress
 
 MOST_LANES = 12

@@ -1,4 +1,4 @@
-"""`mirrorless verify`: is every record that the map claims on the target, and is it the very record?"""
+"""`mirrorless verify`: the proof that every record of the offset map is on the target, unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def options(arguments: argparse.Namespace) -> VerifyOptions:
-    """What was asked."""
+    """The options of a verification."""
     return VerifyOptions(
         start=arguments.start or Bound("earliest"),
         end=arguments.end or Bound("latest"),

@@ -27,7 +27,7 @@ from botocore.endpoint import Endpoint
 from botocore.model import OperationModel
 from botocore.session import get_session
 
-from cli.account import require_account
+from cli.deployment import require_account
 from mirrorless.adapters.archive.files import ArchiveFile, S3ArchiveFiles
 from mirrorless.adapters.aws.assumed_role import session_as, sts_client
 from mirrorless.adapters.aws.emr_serverless import EmrServerless

@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cli.jobs.emr import _more
-from cli.jobs.plan import Plan
 from cli.main import main
 from mirrorless.adapters.aws.emr_serverless import JobRunThere
+from mirrorless.jobs.plan import JobPlan
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.jobs.submission import Submission
 from tests.frozen.key_tree import tree
@@ -57,7 +57,7 @@ RUN: Sequence[tuple[str, Any]] = [("progress", JobProgress | None), ("clean", bo
 """What a run says or does not say, depending on how soon it is looked at."""
 
 TYPES: Mapping[str, Sequence[tuple[str, Any]]] = {
-    "job-dry-run": [("", Plan)],
+    "job-dry-run": [("", JobPlan)],
     "job-start": RUN,
     "job-list": [(f"runs[].{path}", type_) for path, type_ in RUN],
     "job-follow": RUN,

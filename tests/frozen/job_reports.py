@@ -16,9 +16,9 @@ import pytest
 
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
-from mirrorless.backfill.plan import BackfillPlan
 from mirrorless.jobs.copy_task import CopyResult
 from mirrorless.jobs.files import PROGRESS, REPORT, REQUEST
+from mirrorless.jobs.plan import JobPlan
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.jobs.request import (
     BackfillOptions,
@@ -43,7 +43,7 @@ from tests.frozen.key_tree import tree
 from tests.support.chains import MemoryChains
 
 FLOW = FlowName("us-east", "eu-west")
-PLAN = BackfillPlan(
+PLAN = JobPlan(
     run_id="backfill-1",
     flow=str(FLOW),
     lanes=(),
@@ -62,7 +62,7 @@ def texts() -> dict[str, str]:
     """The key tree of each kind's report, by the golden file's name."""
     types: dict[str, list[tuple[str, Any]]] = {
         "backfill": [
-            ("plan", BackfillPlan),
+            ("plan", JobPlan),
             ("lanes", list[CopyResult]),
             ("totals.cpu_seconds_per_million", float | None),  # null where nothing was written
         ],

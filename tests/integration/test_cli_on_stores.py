@@ -523,7 +523,7 @@ def test_groups_are_known_while_the_source_is_down(bench: Bench, capsys: pytest.
 
     shown = capsys.readouterr().out
     assert "ahead_of_replication" in shown
-    assert "Not all is known" in shown
+    assert "Incomplete" in shown
 
 
 def test_a_group_that_is_not_followed_is_bad_input_with_the_reason(

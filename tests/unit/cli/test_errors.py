@@ -1,4 +1,4 @@
-"""How the operator's command ends: an exit code, one clear line or one JSON object, and never a traceback."""
+"""Errors of the command: an exit code, and one line or one JSON object, never a traceback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cli.main import main
 
 
 @pytest.mark.parametrize("offset", ["x", "-1", "1.5", "", "٣", "1_000", "9223372036854775808"])
-def test_an_offset_that_is_none_is_bad_input(offset: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_an_offset_is_bad_input(offset: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["translate", "us-east->eu-west", "orders", "0", "--", offset])
 
@@ -19,7 +19,7 @@ def test_an_offset_that_is_none_is_bad_input(offset: str, capsys: pytest.Capture
     assert "OFFSET" in capsys.readouterr().err
 
 
-def test_an_unknown_command_is_answered_with_those_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_for_an_unknown_command_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["translat"])
 
@@ -49,9 +49,9 @@ def test_a_missing_file_is_bad_input_for_every_command(
     missing = tmp_path / "nowhere"
 
     assert main([*words, place, str(missing)]) == 2
-    told = capsys.readouterr()
-    assert str(missing) in told.err
-    assert told.err.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert str(missing) in errors
+    assert errors.count("\n") == 1
 
     assert main([*words, place, str(missing), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
@@ -61,10 +61,10 @@ def test_a_missing_file_is_bad_input_for_every_command(
 
 
 @pytest.mark.parametrize("content", ["", "[]", "null", "{}", '{"clusters": {}}', '{"clusters": '])
-def test_a_file_that_is_no_labs_state_is_bad_input(
+def test_a_file_that_is_not_a_labs_state_is_bad_input(
     content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A state file is given by hand; a wrong one must not end in a traceback."""
+    """The operator names the state file; a wrong one must not end in a traceback."""
     state = tmp_path / "state.json"
     state.write_text(content)
 
@@ -72,7 +72,7 @@ def test_a_file_that_is_no_labs_state_is_bad_input(
     assert str(state) in capsys.readouterr().err
 
 
-def test_a_reset_destination_that_is_none_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_a_reset_destination_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["lanes", "reset", "us-east->eu-west", "orders", "0", "--to", "yesterday", "--reason", "because"])
 

@@ -1,4 +1,4 @@
-"""What the operator is told of consumer groups."""
+"""The command `groups`: readiness in words, tables and JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.groups import as_json
-from cli.groups_table import sentence, show
-from cli.groups_view import GroupPlace, GroupsView, need_operator
+from cli.groups import GroupPartition, GroupsView, as_json, need_operator, sentence, show
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
 
@@ -21,7 +19,7 @@ def shop(readiness: Any = "ready", **more: Any) -> GroupCheckpoints:
     return GroupCheckpoints(group="shop", direction="forward", at=NOW, readiness=readiness, offsets=offsets, **more)
 
 
-def answer(*groups: GroupCheckpoints, **more: Any) -> GroupsView:
+def view(*groups: GroupCheckpoints, **more: Any) -> GroupsView:
     return GroupsView(flow=FLOW, direction="forward", groups=groups, **more)
 
 
@@ -32,12 +30,12 @@ def answer(*groups: GroupCheckpoints, **more: Any) -> GroupsView:
         (shop(), "by the checkpoints"),
         (shop("behind", reread=1), "reads 1 record again"),
         (shop("ahead_of_replication", ahead=2_000), "2,000 upstream offsets"),
-        (shop("before_map"), "! The map has forgotten"),
+        (shop("before_map"), "! A position of it has expired"),
         (shop("active_on_target"), "has members on eu-west"),
     ],
 )
-def test_a_readiness_is_told_in_words(group: GroupCheckpoints, says: str) -> None:
-    assert says in sentence(group, answer(group))
+def test_a_readiness_is_shown_as_a_sentence(group: GroupCheckpoints, says: str) -> None:
+    assert says in sentence(group, view(group))
 
 
 def test_only_a_group_before_the_map_needs_the_operator() -> None:
@@ -47,21 +45,21 @@ def test_only_a_group_before_the_map_needs_the_operator() -> None:
     assert need_operator([*others, shop("before_map")]) == ["shop"]
 
 
-def test_one_group_is_told_by_partition_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_group_is_shown_by_partition_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     group = shop()
-    places = [
-        GroupPlace(lane=lane, offset=offset, committed=5678 if lane.partition else None)
+    partitions = [
+        GroupPartition(lane=lane, offset=offset, committed=5678 if lane.partition else None)
         for lane, offset in sorted(group.lanes(FLOW))
     ]
 
-    show(answer(group, places=places), one=True, now=NOW)
+    show(view(group, partitions=partitions), one=True, now=NOW)
 
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("orders")]
     assert rows == [["orders", "0", "7", "-", "-", "no_map"], ["orders", "3", "1234", "5678", "5678", "exact", "[red]"]]
 
 
 def test_all_groups_are_listed_and_the_excluded_ones_as_such(capsys: pytest.CaptureFixture[str]) -> None:
-    show(answer(shop("behind", reread=12_345), excluded=["console-[red]"]), one=False, now=NOW + 5_000)
+    show(view(shop("behind", reread=12_345), excluded=["console-[red]"]), one=False, now=NOW + 5_000)
 
     shown = capsys.readouterr().out
     assert "12,345" in shown
@@ -69,12 +67,12 @@ def test_all_groups_are_listed_and_the_excluded_ones_as_such(capsys: pytest.Capt
     assert [line.split() for line in shown.splitlines() if "console" in line] == [["console-[red]", "excluded"]]
 
 
-def test_programs_are_told_everything() -> None:
+def test_json_has_everything() -> None:
     group = shop(by="group", reread=2)
     lane = Lane(FLOW, "orders", 3)
-    places = [GroupPlace(lane=lane, offset=group.offsets["orders"][3], committed=5670)]
+    partitions = [GroupPartition(lane=lane, offset=group.offsets["orders"][3], committed=5670)]
 
-    assert as_json(answer(group, places=places, excluded=["x"], trouble="silent")) == {
+    assert as_json(view(group, partitions=partitions, excluded=["x"], trouble="silent")) == {
         "flow": "us-east->eu-west",
         "direction": "forward",
         "groups": [

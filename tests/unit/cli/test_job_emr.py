@@ -1,4 +1,4 @@
-"""A run on EMR Serverless is started once, as the deployment says, and found again by its id."""
+"""Runs on EMR Serverless: started once, as the deployment says, and found again by their ids."""
 
 from __future__ import annotations
 
@@ -73,43 +73,43 @@ def deployment(folder: Path, text: str = CONFIGURATION) -> DeployedFlows:
 
 @pytest.fixture
 def runs(aws: str, tmp_path: Path) -> EmrRuns:
-    """The operator's view of what is deployed."""
+    """The runs of the deployed flow."""
     assert aws
     return EmrRuns(deployment(tmp_path), [FLOW])
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> JobRequest:
+def requested(tmp_path: Path) -> JobRequest:
     """A request for a verification."""
     flow = deployment(tmp_path).job_settings(FLOW)
     return JobRequest(run_id=new_run_id("verify"), flow=flow, topics=("orders",), options=VerifyOptions())
 
 
 def there(application: str) -> Any:
-    """The only job run, as the service keeps it."""
+    """The only job run, in the service."""
     (found,) = emrserverless_backends[ACCOUNT][REGION].job_runs[application]
     return found
 
 
-def files(asked: JobRequest) -> S3JobFiles:
-    return S3JobFiles(BUCKET, f"flows/us-east_eu-west/jobs/{asked.run_id}", client=boto3.client("s3"))
+def files(requested: JobRequest) -> S3JobFiles:
+    return S3JobFiles(BUCKET, f"flows/us-east_eu-west/jobs/{requested.run_id}", client=boto3.client("s3"))
 
 
-def says(asked: JobRequest, state: JobState, *, clean: bool | None = None, error: str = "") -> None:
-    """What the driver leaves in the run's folder."""
-    progress = JobProgress(run_id=asked.run_id, kind="verify", flow=str(FLOW), state=state, error=error)
-    files(asked).write(PROGRESS, msgspec.json.encode(progress))
+def write_progress(requested: JobRequest, state: JobState, *, clean: bool | None = None, error: str = "") -> None:
+    """Write what the driver leaves in the run's folder."""
+    progress = JobProgress(run_id=requested.run_id, kind="verify", flow=str(FLOW), state=state, error=error)
+    files(requested).write(PROGRESS, msgspec.json.encode(progress))
     if clean is not None:
-        files(asked).write(REPORT, json.dumps({"clean": clean, "report": {"verdict": "it is so"}}).encode())
+        files(requested).write(REPORT, json.dumps({"clean": clean, "report": {"verdict": "it is so"}}).encode())
 
 
-def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, asked: JobRequest) -> None:
-    view = runs.start(asked, size=4)
+def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, requested: JobRequest) -> None:
+    view = runs.start(requested, size=4)
 
     made = there(aws)
     made.state = "SUBMITTED"
     spark = made.job_driver["sparkSubmit"]
-    assert (made.name, made.client_token, made.execution_role_arn) == (asked.run_id, asked.run_id, ROLE)
+    assert (made.name, made.client_token, made.execution_role_arn) == (requested.run_id, requested.run_id, ROLE)
     assert spark["entryPoint"] == "s3://assets/verify.py"
     assert spark["entryPointArguments"] == [view.place]
     assert spark["sparkSubmitParameters"].split(" --conf ") == [
@@ -119,15 +119,15 @@ def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, aske
         "spark.dynamicAllocation.maxExecutors=4",
     ]
     assert made.tags == {"mirrorless:flow": "us-east->eu-west", "mirrorless:job": "verify"}
-    assert decode_request(files(asked).read("request.json") or b"") == asked
-    assert runs.look(asked.run_id).state == "starting"
+    assert decode_request(files(requested).read("request.json") or b"") == requested
+    assert runs.look(requested.run_id).state == "starting"
     assert view.more["log_group"] == "/aws/emr-serverless/mirrorless-eu-west"
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        # the service, the driver; what that comes to
+        # state of the service, of the driver, of the run
         ("SUBMITTED", None, "starting"),
         ("QUEUED", None, "starting"),
         ("RUNNING", "running", "running"),
@@ -135,109 +135,113 @@ def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, aske
         ("CANCELLING", "running", "running"),
         ("CANCELLED", "cancelled", "cancelled"),
         ("SUCCESS", "succeeded", "succeeded"),
-        ("FAILED", "succeeded", "succeeded"),  # it found something, and said so by its exit code
+        ("FAILED", "succeeded", "succeeded"),  # it found something, and exited with an error code
         ("FAILED", "failed", "failed"),
         ("FAILED", "running", "failed"),  # killed
         ("FAILED", None, "failed"),
     ],
 )
-def test_what_the_service_and_the_driver_say_is_one_state(case: Any) -> None:
+def test_a_runs_state_follows_from_the_services_and_the_drivers(case: Any) -> None:
     emr, driver, expected = case
     error = "the target is gone" if driver == "failed" else ""
-    said = JobProgress(run_id="r", kind="verify", flow="f", state=driver, error=error) if driver else None
+    progress = JobProgress(run_id="r", kind="verify", flow="f", state=driver, error=error) if driver else None
 
-    state, why = state_of(JobRunThere(job_run_id="1", name="r", state=emr, details="out of memory"), said)
+    state, why = state_of(JobRunThere(job_run_id="1", name="r", state=emr, details="out of memory"), progress)
 
     assert state == expected
     if state == "failed":
         assert why == (error or "out of memory")
 
 
-def test_a_driver_that_found_something_ends_the_command_with_three(aws: str, runs: EmrRuns, asked: JobRequest) -> None:
-    runs.start(asked, size=None)
+def test_a_driver_that_found_something_ends_the_command_with_three(
+    aws: str, runs: EmrRuns, requested: JobRequest
+) -> None:
+    runs.start(requested, size=None)
     there(aws).state = "FAILED"
-    says(asked, "succeeded", clean=False)
+    write_progress(requested, "succeeded", clean=False)
 
-    view = runs.look(asked.run_id)
+    view = runs.look(requested.run_id)
 
     assert (view.state, view.exit_code, view.verdict) == ("succeeded", 3, "it is so")
 
 
-def test_a_run_is_cancelled_once(aws: str, runs: EmrRuns, asked: JobRequest) -> None:
-    runs.start(asked, size=None)
+def test_a_run_is_cancelled_once(aws: str, runs: EmrRuns, requested: JobRequest) -> None:
+    runs.start(requested, size=None)
     there(aws).state = "RUNNING"
 
-    assert runs.cancel(asked.run_id).state == "cancelled"
+    assert runs.cancel(requested.run_id).state == "cancelled"
     there(aws).state = "SUCCESS"
-    runs.cancel(asked.run_id)
+    runs.cancel(requested.run_id)
 
     assert there(aws).state == "SUCCESS"
 
 
-def test_a_run_whose_id_there_was_not_noted_is_found_by_its_name(aws: str, runs: EmrRuns, asked: JobRequest) -> None:
-    """The command may have been killed between the two."""
-    runs.start(asked, size=None)
+def test_a_run_without_the_file_of_the_services_id_is_found_by_its_name(
+    aws: str, runs: EmrRuns, requested: JobRequest
+) -> None:
+    """The command may have been killed before it wrote the file."""
+    runs.start(requested, size=None)
     there(aws).created_at = datetime.now(UTC).replace(tzinfo=None)
-    boto3.client("s3").delete_object(Bucket=BUCKET, Key=f"flows/us-east_eu-west/jobs/{asked.run_id}/{THERE}")
+    boto3.client("s3").delete_object(Bucket=BUCKET, Key=f"flows/us-east_eu-west/jobs/{requested.run_id}/{THERE}")
 
-    assert runs.look(asked.run_id).more["job_run_id"]
+    assert runs.look(requested.run_id).more["job_run_id"]
 
 
-def test_a_request_that_was_never_submitted_says_so(runs: EmrRuns, asked: JobRequest) -> None:
-    runs.start(asked, size=None)
-    other = msgspec.structs.replace(asked, run_id=new_run_id("verify"))
+def test_a_request_that_was_never_submitted_is_a_failed_run(runs: EmrRuns, requested: JobRequest) -> None:
+    runs.start(requested, size=None)
+    other = msgspec.structs.replace(requested, run_id=new_run_id("verify"))
     files(other).write("request.json", msgspec.json.encode(other))
 
     view = runs.look(other.run_id)
 
     assert view.state == "failed"
-    assert "knows nothing of it" in view.error
+    assert "no such job run" in view.error
 
 
-def test_the_runs_of_a_kind_are_listed(runs: EmrRuns, asked: JobRequest) -> None:
-    runs.start(asked, size=None)
-    says(asked, "running")
+def test_the_runs_of_a_kind_are_listed(runs: EmrRuns, requested: JobRequest) -> None:
+    runs.start(requested, size=None)
+    write_progress(requested, "running")
 
     (view,) = runs.every("verify", [FLOW])
 
-    assert view.run_id == asked.run_id
+    assert view.run_id == requested.run_id
     assert view.progress is not None
     assert runs.every("backfill", [FLOW]) == []
 
 
-def test_more_executors_than_there_is_room_for_are_refused_before_anything_is_made(
-    aws: str, runs: EmrRuns, asked: JobRequest
+def test_more_executors_than_the_maximum_are_refused_before_anything_is_created(
+    aws: str, runs: EmrRuns, requested: JobRequest
 ) -> None:
     with pytest.raises(BadInput, match="room for 31"):
-        runs.start(asked, size=32)
+        runs.start(requested, size=32)
 
-    assert files(asked).names() == []
+    assert files(requested).names() == []
     assert aws not in emrserverless_backends[ACCOUNT][REGION].job_runs
 
 
-def test_a_flow_without_deployed_jobs_says_what_to_deploy(aws: str, tmp_path: Path, asked: JobRequest) -> None:
+def test_a_flow_without_deployed_jobs_is_a_configuration_error(aws: str, tmp_path: Path, requested: JobRequest) -> None:
     assert aws
     boto3.client("ssm").delete_parameter(Name=parameter_name(FLOW))
 
     with pytest.raises(ConfigurationError, match="no parameter /mirrorless/us-east_eu-west/jobs"):
-        EmrRuns(deployment(tmp_path), [FLOW]).start(asked, size=None)
+        EmrRuns(deployment(tmp_path), [FLOW]).start(requested, size=None)
 
 
-def test_a_deployment_without_spark_says_so(aws: str, tmp_path: Path, asked: JobRequest) -> None:
+def test_a_deployment_without_spark_is_a_configuration_error(aws: str, tmp_path: Path, requested: JobRequest) -> None:
     assert aws
     without = deployment(tmp_path, CONFIGURATION + "deployment: {spark: {enabled: false}}\n")
 
     with pytest.raises(ConfigurationError, match="not enabled"):
-        EmrRuns(without, [FLOW]).start(asked, size=None)
+        EmrRuns(without, [FLOW]).start(requested, size=None)
 
 
-def test_a_run_that_nobody_asked_for_is_none(runs: EmrRuns) -> None:
+def test_an_unknown_run_is_bad_input(runs: EmrRuns) -> None:
     with pytest.raises(BadInput, match="no such run"):
         runs.look("verify-20261121T203355-1f3a")
 
 
-def test_a_file_that_is_missing_is_none_also_where_s3_refuses_to_say_so() -> None:
-    """Whoever may list a prefix only is told `AccessDenied` of an object that is not there."""
+def test_a_missing_file_is_none_also_where_s3_answers_access_denied() -> None:
+    """S3 answers `AccessDenied` for a missing object where the caller may list a prefix only."""
     client = boto3.client("s3", region_name=REGION, aws_access_key_id="k", aws_secret_access_key="s")  # noqa: S106
     prefix = "flows/us-east_eu-west/jobs/r"
     with Stubber(client) as s3:

@@ -1,4 +1,4 @@
-"""A run on this machine is a process of its own: it is watched, ended, and never taken for another one."""
+"""Runs on this machine: separate processes that are watched, ended, and not confused with others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ while True:
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalRuns]:
-    """Runs whose driver goes on until it is told to end."""
+    """Runs whose driver ends on SIGTERM only."""
     scripts = tmp_path / "spark"
     scripts.mkdir()
     (scripts / "verify.py").write_text(DRIVER)
@@ -79,9 +79,9 @@ def await_(runs: LocalRuns, run_id: str, wanted: Callable[[RunView], bool]) -> R
 
 
 def running(runs: LocalRuns) -> RunView:
-    asked = request()
-    runs.start(asked, size=3)
-    return await_(runs, asked.run_id, lambda view: view.state == "running")
+    requested = request()
+    runs.start(requested, size=3)
+    return await_(runs, requested.run_id, lambda view: view.state == "running")
 
 
 def pid_of(view: RunView) -> int:
@@ -98,8 +98,8 @@ def test_a_run_is_started_watched_and_cancelled(runs: LocalRuns) -> None:
     assert (Path(view.place) / "driver.log").read_text() == "local[3,4] in the lab\n"
 
 
-def test_a_driver_that_was_killed_is_found_out(runs: LocalRuns) -> None:
-    """It leaves its last word behind: `running`."""
+def test_a_killed_driver_is_a_failed_run(runs: LocalRuns) -> None:
+    """The last state that it wrote is `running`."""
     view = running(runs)
 
     os.kill(pid_of(view), signal.SIGKILL)
@@ -109,10 +109,10 @@ def test_a_driver_that_was_killed_is_found_out(runs: LocalRuns) -> None:
     assert "driver.log" in ended.error
 
 
-def test_another_command_finds_the_run_too(runs: LocalRuns, tmp_path: Path) -> None:
+def test_another_process_of_the_command_finds_the_run_too(runs: LocalRuns, tmp_path: Path) -> None:
     view = running(runs)
     mine = dict(_STARTED)
-    _STARTED.clear()  # it is none of its children
+    _STARTED.clear()  # the run is not a child of the other process
     others = LocalRuns(tmp_path / "jobs", variables={})
 
     assert others.look(view.run_id).state == "running"
@@ -124,7 +124,7 @@ def test_another_command_finds_the_run_too(runs: LocalRuns, tmp_path: Path) -> N
     _STARTED.update(mine)
 
 
-def test_a_process_that_has_only_the_number_of_the_driver_is_left_alone(runs: LocalRuns, tmp_path: Path) -> None:
+def test_a_process_with_the_pid_of_an_ended_driver_is_not_killed(runs: LocalRuns, tmp_path: Path) -> None:
     view = running(runs)
     os.kill(pid_of(view), signal.SIGKILL)
     await_(runs, view.run_id, lambda view: view.over)
@@ -142,6 +142,6 @@ def test_a_process_that_has_only_the_number_of_the_driver_is_left_alone(runs: Lo
         stranger.wait()
 
 
-def test_a_run_that_nobody_asked_for_is_none(runs: LocalRuns) -> None:
+def test_an_unknown_run_is_bad_input(runs: LocalRuns) -> None:
     with pytest.raises(BadInput, match="no such run"):
         runs.look("verify-20261121T203355-1f3a")

@@ -1,4 +1,4 @@
-"""What the operator asks of jobs, and what is refused before anything is made."""
+"""The commands of jobs: requests, refusals before anything is created, and watching."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from cli.clusters import SourceView
 from cli.deployment import DeployedFlows
 from cli.jobs.bounds import bound, is_empty
 from cli.jobs.request import new_run_id, started_at
 from cli.main import main
-from cli.source import SourceView
 from mirrorless.jobs.request import Bound, ReconcileOptions, decode_request
 
 CONFIGURATION = """
@@ -37,7 +37,7 @@ progress = add_up([], run_id=folder.name, kind="verify", flow="us-east->eu-west"
 (folder / "report.json").write_text('{"clean": CLEAN, "report": {"verdict": "all is proved"}}')
 (folder / "progress.json").write_bytes(msgspec.json.encode(progress))
 """
-"""A driver that has nothing to do."""
+"""A driver that succeeds at once."""
 
 
 class Topics:
@@ -46,7 +46,7 @@ class Topics:
     trouble = ""
 
     def partitions(self) -> dict[str, int]:
-        """What it has."""
+        """Its topics."""
         return {"orders": 3, "paid-online": 2, "paid-by-hand": 1, "eu-west.orders": 3, "heartbeats": 1}
 
 
@@ -77,7 +77,7 @@ def request(place: Path) -> Any:
     return decode_request(found.read_bytes())
 
 
-# Places in a topic's history
+# Bounds in a topic's history
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def request(place: Path) -> Any:
         ("2026-11-21T21:30:00+01:00", Bound("timestamp", 1_795_293_000_000)),
     ],
 )
-def test_a_place_in_history_is_written_in_five_ways(text: str, expected: Bound) -> None:
+def test_a_bound_has_five_forms(text: str, expected: Bound) -> None:
     assert bound(text) == expected
 
 
@@ -103,24 +103,24 @@ def test_a_place_in_history_is_written_in_five_ways(text: str, expected: Bound) 
         ("offset:", "not an offset"),
         ("yesterday", "no place in a topic's history"),
         ("2026-11-21", "write 2026-11-21T00:00:00Z"),
-        ("2026-11-21T20:30:00", "whose clock"),
+        ("2026-11-21T20:30:00", "no time zone"),
         ("1969-01-01T00:00:00Z", "before 1970"),
         ("9" * 20, "no time in milliseconds"),
     ],
 )
-def test_a_place_that_cannot_be_meant_is_refused_with_what_to_write(text: str, says: str) -> None:
+def test_a_bound_of_no_form_is_refused_with_what_to_write(text: str, says: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=says):
         bound(text)
 
 
-def test_two_places_with_nothing_between_them_are_noticed() -> None:
+def test_bounds_with_nothing_between_them_are_empty() -> None:
     assert is_empty(Bound("offset", 5), Bound("offset", 5))
     assert is_empty(Bound("latest"), Bound("latest"))
     assert not is_empty(Bound("offset", 5), Bound("timestamp", 1))
     assert not is_empty(Bound("earliest"), Bound("latest"))
 
 
-def test_a_runs_id_says_when_it_was_asked_for() -> None:
+def test_a_runs_id_has_the_time_of_its_request() -> None:
     first = new_run_id("verify")
 
     assert first.startswith("verify-2")
@@ -132,26 +132,26 @@ def test_a_runs_id_says_when_it_was_asked_for() -> None:
 # Requests
 
 
-def test_without_topics_all_of_the_flow_are_meant_but_for_heartbeats(place: Path) -> None:
+def test_without_topics_a_job_has_all_of_the_flow_but_heartbeats(place: Path) -> None:
     assert start("verify") == 0
 
-    asked = request(place)
-    assert asked.topics == ("orders", "paid-online")
-    assert asked.flow.flow == FLOW
-    assert asked.flow.tables.offset_map == "mirrorless-offset-map-us-east_eu-west"
-    assert asked.flow.tables_role is None
-    assert asked.aliases == ("eu-west", "us-east")
+    requested = request(place)
+    assert requested.topics == ("orders", "paid-online")
+    assert requested.flow.flow == FLOW
+    assert requested.flow.tables.offset_map == "mirrorless-offset-map-us-east_eu-west"
+    assert requested.flow.tables_role is None
+    assert requested.aliases == ("eu-west", "us-east")
 
 
-def test_everything_that_a_backfill_is_asked_reaches_its_driver(place: Path) -> None:
+def test_all_options_of_a_backfill_are_in_its_request(place: Path) -> None:
     words = "orders --partition 2 --partition 0 --from offset:7 --to 2026-11-21T20:30:00Z --archive s3://a/b --into old"
     caps = "--max-mb-per-second 1.5 --free-gb 10 --force"
 
     assert start("backfill", *words.split(), *caps.split()) == 0
 
-    asked = request(place)
-    assert asked.partitions == {"orders": (0, 2)}
-    options = msgspec.to_builtins(asked.options)
+    requested = request(place)
+    assert requested.partitions == {"orders": (0, 2)}
+    options = msgspec.to_builtins(requested.options)
     assert options.pop("start") == {"kind": "offset", "value": 7}
     assert options.pop("end") == {"kind": "timestamp", "value": 1_795_293_000_000}
     assert options == {
@@ -189,7 +189,7 @@ def test_a_policy_is_for_all_topics_or_for_one(place: Path) -> None:
         (["verify", "cancel", "verify-20261121T203355-1f3a"], "no such run"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_made(
+def test_a_job_that_cannot_work_is_refused_before_anything_is_created(
     words: list[str], says: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words, "--local"]) == 2
@@ -207,7 +207,7 @@ def test_what_cannot_work_is_refused_before_anything_is_made(
         (["verify", "start", FLOW, "--size", "0"], "whole number from 1"),
     ],
 )
-def test_words_that_mean_nothing_are_refused_by_the_parser(
+def test_invalid_options_are_refused_by_the_parser(
     words: list[str], says: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_:
@@ -218,10 +218,10 @@ def test_words_that_mean_nothing_are_refused_by_the_parser(
     assert not (place / ".lab").exists()
 
 
-def test_a_silent_source_keeps_a_verification_of_named_topics_from_nothing(
+def test_a_verification_of_named_topics_does_not_need_the_source(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The source may be the very thing that is down; the digests are enough."""
+    """The source may be down; the digests are enough."""
     monkeypatch.setattr(SourceView, "of", lambda *_: SourceView(None, "it is down"))
 
     assert start("verify", "orders") == 0
@@ -231,7 +231,7 @@ def test_a_silent_source_keeps_a_verification_of_named_topics_from_nothing(
     assert "it is down" in capsys.readouterr().out
 
 
-def test_in_a_lab_a_job_is_told_the_labs_clusters_and_tables(place: Path) -> None:
+def test_in_a_lab_a_job_has_the_labs_clusters_and_tables(place: Path) -> None:
     tables = {name: f"lab-{name}" for name in ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")}
     state = {
         "config": str(place / "replication.yaml"),
@@ -243,9 +243,9 @@ def test_in_a_lab_a_job_is_told_the_labs_clusters_and_tables(place: Path) -> Non
 
     assert main(["verify", "start", FLOW, "--lab", "lab.json", "--json"]) == 0
 
-    asked = request(place)
-    assert (asked.flow.source.bootstrap, asked.flow.target.bootstrap) == ("127.0.0.1:7", "127.0.0.1:8")
-    assert msgspec.to_builtins(asked.flow.tables) == tables
+    requested = request(place)
+    assert (requested.flow.source.bootstrap, requested.flow.target.bootstrap) == ("127.0.0.1:7", "127.0.0.1:8")
+    assert msgspec.to_builtins(requested.flow.tables) == tables
     lab = DeployedFlows.of(argparse.Namespace(lab="lab.json", config=""))
     assert lab.job_variables()["AWS_ENDPOINT_URL_DYNAMODB"] == "http://127.0.0.1:9"
 
@@ -268,16 +268,16 @@ def test_a_run_that_found_something_ends_the_command_with_three(
     assert Path(lines[-1]["report"]).exists()
 
 
-def test_whoever_detaches_follows_later(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_detached_run_can_be_followed_later(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "start", FLOW, "--local", "--detach"]) == 0
     run_id = request(place).run_id
     assert run_id in capsys.readouterr().out
 
     assert main(["verify", "follow", run_id, "--local"]) == 0
 
-    told = capsys.readouterr().out
-    assert "all is proved" in told
-    assert f"{run_id}/report.html" in told
+    shown = capsys.readouterr().out
+    assert "all is proved" in shown
+    assert f"{run_id}/report.html" in shown
 
 
 @pytest.mark.usefixtures("place")

@@ -1,4 +1,4 @@
-"""What `mirrorless losses` says of gaps that are no losses."""
+"""The command `losses`: losses and harmless gaps as lines and JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_summary_says_how_far_gaps_are_explained_and_by_what() -> None:
     )
 
 
-def test_a_program_gets_every_count() -> None:
+def test_json_has_every_count() -> None:
     assert summary_as_json(SUMMARY) == {
         "flow": "us-east->eu-west",
         "topic": "orders",

@@ -1,4 +1,4 @@
-"""Every command has help, `--json` and an example in the operator's manual."""
+"""The help, `--json` and the example of every command, and the operator's manual."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def commands(
 COMMANDS = {parser.prog: (parser, summary) for parser, summary in commands(build_parser())}
 
 
-def test_no_command_has_gone_missing() -> None:
+def test_the_commands_are_these() -> None:
     assert set(COMMANDS) == {
         "mirrorless config check",
         "mirrorless status",
@@ -54,12 +54,12 @@ def test_no_command_has_gone_missing() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_says_what_it_is_for(name: str) -> None:
+def test_a_command_has_a_summary(name: str) -> None:
     assert COMMANDS[name][1]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_answers_programs_in_json(name: str) -> None:
+def test_a_command_has_json_output(name: str) -> None:
     assert "--json" in COMMANDS[name][0]._option_string_actions
 
 

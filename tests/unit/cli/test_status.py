@@ -1,4 +1,4 @@
-"""What the operator's status makes of chains and of what the source says."""
+"""The command `status`: lag, gaps, what needs the operator, and the sentences below the table."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pytest
 from msgspec.structs import replace as replace_struct
 
-from cli.format import ago, duration, moment
-from cli.lanes_found import lanes_with_a_chain
-from cli.scheduled import TaskStatus, expected_tasks
-from cli.source import SourceView, group_advice
-from cli.status_json import as_json
-from cli.status_look import gaps_in_newest_runs
-from cli.status_table import notes, summary
-from cli.status_view import FlowStatus, LaneStatus, TopicStatus
+from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, gaps_in_newest_runs
+from cli.lanes import lanes_with_a_chain
+from cli.status import as_json, notes, summary
+from cli.tasks import TaskStatus, expected_tasks
 from mirrorless.adapters.kafka.offsets import Extent
-from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, Head, Lease, Stop, head_of
@@ -134,21 +128,21 @@ def test_gaps_are_counted_in_the_newest_runs_only() -> None:
 
 
 def test_what_lies_before_a_lanes_first_record_is_no_gap() -> None:
-    """A lane is born at 0, wherever its first record stands; that nothing was there before is not worth an alarm."""
+    """A lane begins at 0, wherever its first record is; that nothing was there before is not worth an alarm."""
     chains = Links({LANE: [run(0, 1_000_010, Span(1_000_000, 0, 10))]})
 
     assert gaps_in_newest_runs(chains, chains.heads([LANE])[LANE], runs=5) == 0
 
 
-def test_partitions_are_found_by_the_map_where_the_source_is_silent() -> None:
-    """Lanes without a chain may lie between: a partition without records has none."""
+def test_without_the_source_partitions_are_found_by_their_chains() -> None:
+    """Partitions without records have no chain, and may lie between."""
     chains = Links({Lane(FLOW, "orders", 14): [run(0, 1)], Lane(FLOW, "orders", 17): [run(0, 1)]})
 
     assert lanes_with_a_chain(chains, FLOW, "orders") == 18
     assert lanes_with_a_chain(chains, FLOW, "payments") == 0
 
 
-def test_latency_is_of_the_newest_run_and_a_clock_that_is_behind_makes_none_negative() -> None:
+def test_latency_is_of_the_newest_run_and_never_negative() -> None:
     late = replace(run(0, 10, Span(0, 0, 10)), newest_timestamp=1_000, settled_at=1_250)
 
     assert lane_status(late).latency_ms == 250
@@ -178,7 +172,7 @@ def group(name: str, readiness: Any, **more: Any) -> GroupCheckpoints:
 
 
 def test_a_task_is_overdue_after_three_intervals_and_two_minutes() -> None:
-    """A schedule starts once a minute, and a run that died is replaced: that much is nothing to wake anybody for."""
+    """A schedule starts once a minute, and a run that died is replaced: so short a delay needs no operator."""
     assert not task(ok_at=NOW - 129_000).overdue(NOW)
     assert task(ok_at=NOW - 129_001).overdue(NOW)
     assert not task(ok_at=NOW - 1_900_000, every=600).overdue(NOW)
@@ -196,7 +190,7 @@ def test_tasks_that_are_switched_off_are_not_expected() -> None:
     assert "offset-syncs" in expected_tasks(replace_struct(settings, offset_syncs=True))
 
 
-def test_what_waiting_will_not_cure_needs_the_operator() -> None:
+def test_what_waiting_does_not_cure_needs_the_operator() -> None:
     assert not flow().needs_operator
     assert not flow(tasks=[task(ok_at=NOW - 1_000, error="a hiccup")]).needs_operator
     assert flow(tasks=[task(ok_at=NOW - 999_000)]).needs_operator
@@ -218,7 +212,7 @@ def test_groups_are_counted_and_those_that_are_not_ready_are_named() -> None:
 
     assert "1 before the map, 1 behind, 1 ready" in " ".join(summary(several))
     assert [note.split(" ", 3)[:3] for note in notes(several)] == [
-        ["!", "group", "lost"],  # what needs somebody comes first
+        ["!", "group", "lost"],  # what needs the operator comes first
         ["group", "keen", "is"],
         ["group", "slow", "would"],
     ]
@@ -231,100 +225,13 @@ def test_many_groups_and_troubles_do_not_fill_the_screen() -> None:
         tasks=[task(ok_at=NOW, troubles=tuple(f"topic {number} is odd" for number in range(1_000)))],
     )
 
-    told = list(notes(crowd))
+    found = list(notes(crowd))
 
-    assert len(told) == 22
-    assert sum("990" in line for line in told) == 2
-
-
-# the mapping's group
+    assert len(found) == 22
+    assert sum("990" in line for line in found) == 2
 
 
-@pytest.mark.parametrize(
-    ("committed", "to", "extent", "says"),
-    [
-        (10, 10, Extent(0, 20), "from 10 on by itself"),
-        (0, 10, Extent(10, 20), "from 10 on by itself"),
-        (15, 10, Extent(0, 20), "may not deliver what lies between"),
-        (5, 10, Extent(0, 20), "and stop again"),
-        (5, 10, None, "and stop again"),
-        (None, 10, Extent(0, 20), "If that is below 10"),
-        (None, 0, Extent(0, 20), "begins where `start` says."),
-    ],
-)
-def test_a_reset_says_whether_its_group_stands_right(
-    committed: int | None, to: int, extent: Extent | None, says: str
-) -> None:
-    told = " ".join(group_advice(LANE, "mirrorless.us-east.eu-west.orders", committed, to, extent))
-
-    assert says in told
-    assert ("--reset-offsets" in told) == ("between" in says or "again" in says)
-
-
-class SilentCluster:
-    """A cluster that never answers, and counts how often it was asked."""
-
-    asked = 0
-
-    def partitions(self) -> dict[str, int]:
-        """See KafkaOffsets."""
-        self.asked += 1
-        raise Retriable("the cluster did not list its topics", where="us-east")
-
-    def extents(self, partitions: Any) -> dict[tuple[str, int], Extent]:
-        """See KafkaOffsets."""
-        raise AssertionError(f"asked again, for {partitions}")
-
-    def committed(self, group: str, topic: str, partition: int) -> int | None:
-        """See KafkaOffsets."""
-        raise AssertionError(f"asked again, for {group} {topic}-{partition}")
-
-
-def test_a_source_that_is_silent_once_is_not_waited_for_twice() -> None:
-    cluster = SilentCluster()
-    source = SourceView(cluster)  # type: ignore[arg-type]  # the small fake of what is asked here
-
-    assert source.partitions() is None
-    assert source.extents([LANE]) == {}
-    assert source.committed("group", LANE) is None
-    assert "us-east" in source.trouble
-    assert cluster.asked == 1
-
-
-# words
-
-
-def test_moments_are_told_in_utc_and_by_their_age() -> None:
-    now = 1_763_700_000_000
-
-    assert moment(now) == "2025-11-21 04:40:00Z"
-    assert [ago(now - ms, now=now) for ms in (-9, 1_500, 119_000, 120_000, 7_200_000, 200_000_000)] == [
-        "0 s ago",
-        "1 s ago",
-        "119 s ago",
-        "2 min ago",
-        "2 h ago",
-        "2 d ago",
-    ]
-
-
-def test_a_duration_takes_six_characters_at_most() -> None:
-    spans = (0, 1, 340, 9_949, 42_000, 119_999, 120_000, 7_200_000, 200_000_000)
-
-    assert [duration(ms) for ms in spans] == [
-        "0 s",
-        "0.0 s",
-        "0.3 s",
-        "9.9 s",
-        "42 s",
-        "120 s",
-        "2 min",
-        "2 h",
-        "2 d",
-    ]
-
-
-# Lanes that jobs have
+# leased lanes
 
 
 def with_lanes(*lanes: LaneStatus) -> FlowStatus:
@@ -332,27 +239,27 @@ def with_lanes(*lanes: LaneStatus) -> FlowStatus:
     return replace(flow(), topics=[topic])
 
 
-def test_a_lane_that_a_job_has_is_told_and_needs_nobody() -> None:
+def test_a_leased_lane_is_noted_and_does_not_need_the_operator() -> None:
     lease = Lease(holder="backfill-7", until=NOW + 1)
     leased = with_lanes(
         replace(status(100, Extent(0, 130)), lease=lease, waiting=120), replace(status(50, Extent(0, 130)), lease=lease)
     )
 
     assert not leased.needs_operator
-    (told,) = notes(leased)
-    assert "2 lanes leased by job run backfill-7" in told
-    assert "batches wait for 1 of them" in told
+    (note,) = notes(leased)
+    assert "2 lanes leased by job run backfill-7" in note
+    assert "batches wait for 1 of them" in note
     assert as_json(leased)["topics"][0]["partitions"][0]["lease"] == {"holder": "backfill-7", "until": NOW + 1}
 
 
-def test_a_lane_that_waits_for_a_job_that_nobody_has_started_needs_the_operator() -> None:
+def test_a_lane_that_waits_for_a_job_that_does_not_run_needs_the_operator() -> None:
     dead = Lease(holder="backfill-7", until=NOW)
     waits = with_lanes(replace(status(0, Extent(0, 130)), waiting=120, lease=dead))
 
     assert waits.needs_operator
-    (told,) = notes(waits)
-    assert told.startswith("! orders: 1 lane waiting for a job")
-    assert "0 @ 120" in told
+    (note,) = notes(waits)
+    assert note.startswith("! orders: 1 lane waiting for a job")
+    assert "0 @ 120" in note
     assert as_json(waits)["topics"][0]["partitions"][0]["waits_for_a_job_from"] == 120
-    # Once a job has come so far, the next delivery goes on.
+    # Once a job has copied so far, the next delivery is taken.
     assert not with_lanes(replace(status(120, Extent(0, 130)), waiting=120)).needs_operator

@@ -1,4 +1,4 @@
-"""What the operator is told of topics."""
+"""The command `topics`: troubles, table and JSON."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.topics import as_json
-from cli.topics_look import trouble_of
-from cli.topics_table import show
-from cli.topics_view import TopicRow, TopicsView
+from cli.topics import TopicRow, TopicsView, as_json, show, trouble_of
 from mirrorless.topics.topic_state import Recreated, SeenTopic
 
 SEEN = SeenTopic(topic="orders", topic_id="id-1", partitions=3, first_seen=1)
@@ -46,13 +43,13 @@ def row(**more: Any) -> TopicRow:
         (SEEN, None, 0, "no remote topic yet"),
     ],
 )
-def test_a_topics_trouble_is_told_in_a_few_words(
+def test_a_topics_trouble_is_a_few_words(
     seen: SeenTopic | None, here: int | None, there: int | None, says: str
 ) -> None:
     assert trouble_of(seen, here=here, there=there) == says
 
 
-def test_a_topic_that_was_created_anew_tells_how_many_lanes_wait() -> None:
+def test_the_trouble_of_a_recreated_topic_has_the_number_of_its_waiting_lanes() -> None:
     anew = SeenTopic(
         topic="orders",
         topic_id="id-1",
@@ -64,7 +61,7 @@ def test_a_topic_that_was_created_anew_tells_how_many_lanes_wait() -> None:
     assert trouble_of(anew, here=3, there=3) == "re-created: `lanes reset` is due for 2 lanes"
 
 
-def test_topics_are_shown_with_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topics_are_shown_with_both_clusters(capsys: pytest.CaptureFixture[str]) -> None:
     topics = [
         row(),
         row(topic="audit", owner="schedule", mapping=None, target_partitions=None, drift=None, late=True),
@@ -85,10 +82,10 @@ def test_topics_are_shown_with_both_sides(capsys: pytest.CaptureFixture[str]) ->
     assert "[silent]" in shown
 
 
-def test_programs_are_told_everything() -> None:
-    told = as_json(TopicsView(flow="us-east->eu-west", topics=[row(drift=None)], refused={"cycle": ("x",)}))
+def test_json_has_everything() -> None:
+    answer = as_json(TopicsView(flow="us-east->eu-west", topics=[row(drift=None)], refused={"cycle": ("x",)}))
 
-    assert told == {
+    assert answer == {
         "flow": "us-east->eu-west",
         "needs_operator": False,
         "topics": [

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli import config_check
+from cli import config as config_command
 from mirrorless.config import Configuration, load
 from mirrorless.config.__main__ import PAGES
 from mirrorless.config.__main__ import main as generate
@@ -311,7 +311,7 @@ def test_an_unknown_flow_is_answered_with_those_that_exist() -> None:
 
 def check(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    config_check.add_parser(parser.add_subparsers())
+    config_command.add_parser(parser.add_subparsers())
     args = parser.parse_args(["config", "check", *arguments])
     return int(args.run(args))
 

@@ -1,4 +1,4 @@
-"""Whose tables does the operator's command reach? Before moto's accounts."""
+"""The credentials that a flow's tables need, with moto's accounts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WITHIN = FlowName.parse("us-east->us-west")
 
 @pytest.fixture(autouse=True)
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An account of this test alone, which is none of an example's."""
+    """An account of this test alone, which no example has."""
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
@@ -38,10 +38,10 @@ def become(monkeypatch: pytest.MonkeyPatch, account: str) -> None:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
 
 
-def test_tables_of_another_account_than_the_functions_ask_for_credentials_of_that_account(
+def test_tables_in_another_account_than_the_functions_need_credentials_of_that_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    become(monkeypatch, "111122223333")  # where the functions are: the same names may be there by mistake
+    become(monkeypatch, "111122223333")  # of the functions: tables of the same names may be there by mistake
 
     with pytest.raises(
         ConfigurationError, match=r"tables are in account 444455556666.* are of 111122223333.*AWS_PROFILE"
@@ -49,7 +49,9 @@ def test_tables_of_another_account_than_the_functions_ask_for_credentials_of_tha
         DeployedFlows(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)
 
 
-def test_an_operator_of_the_tables_account_reaches_them_as_who_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_of_the_tables_account_reaches_them_with_the_usual_credentials(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     become(monkeypatch, "444455556666")
 
     stores = DeployedFlows(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)
@@ -60,20 +62,20 @@ def test_an_operator_of_the_tables_account_reaches_them_as_who_they_are(monkeypa
     assert used.access_key == credentials.access_key
 
 
-def test_where_there_is_one_account_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cli.deployment.require_account", lambda *_: pytest.fail("asked whose credentials these are"))
+def test_with_a_single_account_the_credentials_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.deployment.require_account", lambda *_: pytest.fail("the account was read"))
 
     stores = DeployedFlows(config=EXAMPLES / "active-passive.yaml").stores(WITHIN)
 
     assert stores.client.meta.region_name == "us-west-2"
 
 
-def test_without_credentials_the_error_says_whose_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_the_error_names_the_account_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
 
-    with pytest.raises(ConfigurationError, match=r"cannot be told.*a profile of account 444455556666"):
+    with pytest.raises(ConfigurationError, match=r"is not known.*a profile of account 444455556666"):
         DeployedFlows(config=EXAMPLES / "cross-account.yaml").stores(ACROSS)

@@ -1,4 +1,4 @@
-"""How do a flow's scheduled tasks go, and which of them needs the operator?"""
+"""The scheduled tasks of a flow, with their last reports."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 
 LANES_SECONDS = 60.0
-"""How often lanes are checked; no setting changes it."""
+"""Interval of the task `lanes`; no setting changes it."""
 
 MISSED_ROUNDS, GRACE_MS = 3, 120_000
-"""A task that was not done for so many of its intervals and this long needs somebody: a schedule starts once a minute,
-and a run that died is replaced within seconds."""
+"""A task is overdue when so many of its intervals and this time have passed since it was done. A schedule starts once a
+minute, and a run that died is replaced within seconds."""
 
 STUCK = "stuck-partitions"
-"""The figure of the task `lanes` that counts target partitions whose end stays hidden."""
+"""The figure of the task `lanes` that counts target partitions with a transaction that does not end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
-    """One task that the flow's settings ask for."""
+    """One task that the flow's settings switch on."""
 
     task: str
     every_seconds: float
@@ -40,12 +40,12 @@ class TaskStatus:
 
     @property
     def stuck_partitions(self) -> int:
-        """Target partitions whose readers wait behind a transaction that nobody will end."""
+        """Target partitions whose readers wait behind a transaction that does not end."""
         return self.last.figures.get(STUCK, 0) if self.last is not None else 0
 
 
 def tasks_of(documents: StateStore, settings: ControlSettings) -> list[TaskStatus]:
-    """Every task of a flow that is switched on, with its last report.
+    """Every task of a flow that its settings switch on, with its last report.
 
     Raises:
         Retriable: the store does not answer.
@@ -73,7 +73,7 @@ def expected_tasks(settings: ControlSettings) -> dict[str, float]:
 
 
 def tasks_as_json(tasks: Sequence[TaskStatus], now: int) -> list[dict[str, Any]]:
-    """Every task for programs; moments in ms since the epoch, null for a task that was never done."""
+    """Tasks for programs; moments in ms since the epoch, null for a task that was never done."""
     return [
         {
             "task": task.task,

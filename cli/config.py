@@ -1,12 +1,12 @@
-"""`mirrorless config check FILE`: what would be made of this configuration, or everything that is wrong with it."""
+"""`mirrorless config check FILE`: what a configuration would deploy, or every problem in it."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from cli.output import print_json
 from mirrorless.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -30,20 +30,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     check.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Check one file. Exit code 0: it can be deployed; 2: it cannot, and every problem is printed."""
+def run(arguments: argparse.Namespace) -> int:
+    """Check one file. Exit code 0: it can be deployed. Exit code 2: it cannot, and every problem is printed."""
     from mirrorless.config import load  # noqa: PLC0415 -- pydantic would slow every other command down
 
     try:
-        configuration = load(args.file)
+        configuration = load(arguments.file)
     except ConfigurationError as exc:
-        if args.json:
-            print(json.dumps({"valid": False, "problems": _problems(exc)}, indent=2))
+        if arguments.json:
+            print_json({"valid": False, "problems": _problems(exc)})
         else:
             print(exc, file=sys.stderr)
         return FAILED
-    answer = {"valid": True, "flows": [_flow(flow) for flow in configuration.flows.values()]}
-    print(json.dumps(answer, indent=2) if args.json else _text(configuration))
+    if arguments.json:
+        print_json({"valid": True, "flows": [_flow(flow) for flow in configuration.flows.values()]})
+    else:
+        print(_text(configuration))
     return 0
 
 
@@ -84,8 +86,8 @@ def _text(configuration: Configuration) -> str:
 def _paragraph(flow: Flow) -> str:
     settings, mapping, function = flow.settings, flow.settings.mapping, flow.settings.function
     if not flow.enabled:
-        return f"\n{flow.name}: disabled, nothing is made"
-    region = flow.function_region or "a region that is not written"
+        return f"\n{flow.name}: disabled, nothing is deployed"
+    region = flow.function_region or "an unspecified region"
     pollers = (
         f", {mapping.minimum_pollers} to {mapping.maximum_pollers} pollers" if mapping.mode == "provisioned" else ""
     )

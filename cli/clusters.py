@@ -1,0 +1,167 @@
+"""Reads of a flow's source and target cluster, either of which may be down.
+
+A cluster that does not answer makes no command fail: what it alone has is None or left out, and `trouble` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cli.deployment import DeployedFlows
+from mirrorless.errors import MirrorlessError
+from mirrorless.lane import FlowName, Lane
+from mirrorless.mm2.internal_records import Heartbeat
+from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.scheduled.settings import ControlSettings
+
+if TYPE_CHECKING:
+    from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
+
+_T = TypeVar("_T")
+
+
+class ClusterReads:
+    """Reads of one cluster. After the first that fails, no other is tried, so that a silent cluster costs one wait.
+
+    Attributes:
+        trouble: why the cluster does not answer; empty while it does.
+    """
+
+    def __init__(self, trouble: str = "") -> None:
+        self.trouble = trouble
+
+    def read(self, request: Callable[[], _T]) -> _T | None:
+        """The result of a request; None where the cluster does not answer."""
+        if self.trouble:
+            return None
+        try:
+            return request()
+        except (MirrorlessError, ImportError) as exc:
+            self.trouble = str(exc)
+            return None
+
+
+class SourceView(ClusterReads):
+    """One flow's source cluster, by lanes."""
+
+    def __init__(self, offsets: KafkaOffsets | None, trouble: str = "") -> None:
+        super().__init__(trouble)
+        self._offsets = offsets
+
+    @classmethod
+    def of(cls, deployment: DeployedFlows, flow: FlowName) -> SourceView:
+        """The source of a flow. The cluster is not contacted yet, but a secret may be read."""
+        from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
+
+        try:
+            return cls(KafkaOffsets(deployment.settings(flow).source, flow=str(flow)))
+        except (MirrorlessError, ImportError) as exc:
+            return cls(None, str(exc))
+
+    def partitions(self) -> dict[str, int] | None:
+        """Every topic with its number of partitions."""
+        offsets = self._offsets
+        return None if offsets is None else self.read(offsets.partitions)
+
+    def extents(self, lanes: Iterable[Lane]) -> dict[Lane, Extent]:
+        """The extent of each lane on the source; lanes that are not there or not known are left out."""
+        offsets, wanted = self._offsets, {(lane.topic, lane.partition): lane for lane in lanes}
+        found = None if offsets is None else self.read(lambda: offsets.extents(wanted))
+        return {wanted[key]: extent for key, extent in (found or {}).items()}
+
+    def extent(self, lane: Lane) -> Extent | None:
+        """The extent of one lane on the source."""
+        return self.extents([lane]).get(lane)
+
+    def oldest_waiting(self, positions: Mapping[Lane, int]) -> dict[Lane, int | None]:
+        """The timestamp of the oldest record at or after each lane's position, in ms since the epoch.
+
+        None where no record waits: only markers and aborted records follow. Lanes that are not known are left out.
+        """
+        offsets, wanted = self._offsets, {(lane.topic, lane.partition): lane for lane in positions}
+        if offsets is None or not wanted:
+            return {}
+        found = self.read(lambda: offsets.oldest_waiting({key: positions[lane] for key, lane in wanted.items()}))
+        return {wanted[key]: timestamp for key, timestamp in (found or {}).items()}
+
+    def committed(self, group: str, lane: Lane) -> int | None:
+        """The offset that the lane's mapping has committed."""
+        offsets = self._offsets
+        return None if offsets is None else self.read(lambda: offsets.committed(group, lane.topic, lane.partition))
+
+    def reset_advice(self, lane: Lane, group: str, to: int) -> list[str]:
+        """Sentences about the mapping's consumer group, for an operator who resets a lane to upstream offset `to`."""
+        committed, extent = self.committed(group, lane), self.extent(lane)
+        if self.trouble:
+            return [f"The source does not answer, so compare group {group} with {to} yourself: {self.trouble}"]
+        advice = []
+        if extent is not None:
+            advice.append(f"The source holds upstream offsets {extent.start} to {extent.end} (exclusive).")
+        return advice + group_advice(lane, group, committed, to, extent)
+
+
+def group_advice(lane: Lane, group: str, committed: int | None, to: int, extent: Extent | None) -> list[str]:
+    """Whether the mapping will deliver from exactly `to` on, and what to do if it will not.
+
+    Above it, records would be missed. Below it, the new generation has no run to compare redelivered records with, so
+    the lane would stop again.
+    """
+    if committed is None:
+        below = (
+            "" if extent is not None and extent.start >= to else f" If that is below {to}, move the group there first."
+        )
+        return [f"Group {group} has committed nothing here: its mapping begins where `start` says.{below}"]
+    if committed == to or (extent is not None and committed < to <= extent.start):
+        return [f"Group {group} has committed {committed}: its mapping will deliver from {to} on by itself."]
+    if committed > to:
+        wrong = f"above {to}: its mapping may not deliver what lies between"
+    else:
+        wrong = f"below {to}: its mapping will deliver records that are not in the new generation, and stop again"
+    kafka = f"--group {group} --topic {lane.topic}:{lane.partition} --reset-offsets --to-offset {to} --execute"
+    return [
+        f"Group {group} has committed {committed}, {wrong}.",
+        f"So disable the mapping, move the group (kafka-consumer-groups.sh {kafka}), and enable the mapping again.",
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatTimes:
+    """When the newest heartbeats of a flow were written, ms since the epoch; None where there is none."""
+
+    emitted: int | None = None
+    """By the flow's own schedule, on the target: the schedule runs, and the target takes records."""
+    replicated: int | None = None
+    """On the source, and seen on the target: the flow carries records from end to end."""
+    enabled: bool = True
+    trouble: str = ""
+    """Why the target does not answer; then nothing is known."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "enabled": self.enabled,
+            "emitted_at": self.emitted,
+            "replicated_at": self.replicated,
+            "target_trouble": self.trouble,
+        }
+
+
+def heartbeats_of(settings: ControlSettings) -> HeartbeatTimes:
+    """Read the newest records of the heartbeats topics on a flow's target."""
+    if settings.heartbeats_seconds is None:
+        return HeartbeatTimes(enabled=False)
+    flow = settings.name
+    try:
+        from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
+
+        target = KafkaOffsets(settings.flow.target, flow=str(flow))
+        own = Heartbeat(source=flow.source, target=flow.target, timestamp=0)
+        return HeartbeatTimes(
+            emitted=target.newest(HEARTBEATS_TOPIC, key=own.key()),
+            # Whichever flow wrote it on the source, this flow has replicated it.
+            replicated=target.newest(settings.policy.remote_topic(flow.source, HEARTBEATS_TOPIC)),
+        )
+    except (MirrorlessError, ImportError) as exc:
+        return HeartbeatTimes(trouble=str(exc))

@@ -1,0 +1,271 @@
+"""The state of a flow, of its topics and lanes, and how it is read from the stores and the clusters.
+
+A cluster may be down: what it alone has is then None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from cli.clock import now
+from cli.clusters import HeartbeatTimes, SourceView, heartbeats_of
+from cli.deployment import DeployedFlows, Stores
+from cli.groups import groups_of, need_operator
+from cli.lab_state import LabMapping
+from cli.lanes import lanes_with_a_chain
+from cli.tasks import TaskStatus, tasks_of
+from mirrorless.filters import should_replicate
+from mirrorless.groups.checkpoints import GroupCheckpoints
+from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop
+from mirrorless.ports.stores import Chains
+from mirrorless.run import Run
+
+if TYPE_CHECKING:
+    from mirrorless.adapters.kafka.offsets import Extent
+    from mirrorless.config import Flow
+
+NEWEST_RUNS = 5
+"""Runs of each lane that are searched for gaps; each is one read."""
+
+READERS = 8
+"""Lanes that are read in parallel; fewer than the connections of a DynamoDB client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStatus:
+    """One lane. None means not known, or nothing yet."""
+
+    lane: Lane
+    head: Head
+    source: Extent | None
+    stop: Stop | None
+    lost: int
+    """Upstream offsets in the loss ledger."""
+    gaps: int
+    """Upstream offsets in no span of the newest runs."""
+    lease: Lease | None = None
+    """A job's, ended or not."""
+    waiting: int | None = None
+    """The upstream offset of the batch that waits for a job."""
+    lag_ms: int | None = None
+    """Age of the oldest record that still waits; 0 when none does."""
+
+    @property
+    def lag(self) -> int | None:
+        """Records that still wait, at most: transaction markers and aborted records count too."""
+        if self.source is None:
+            return None
+        return max(0, self.source.end - max(self.head.position, self.source.start))
+
+    @property
+    def overtaken(self) -> int:
+        """Upstream offsets that the source's retention has removed before they were replicated."""
+        if self.source is None or self.head == NEW_LANE:
+            return 0
+        return max(0, self.source.start - self.head.position)
+
+    @property
+    def shrunk(self) -> bool:
+        """Whether the source ends below the position: it was re-created or truncated, and no event has shown it yet."""
+        return self.source is not None and self.source.end < self.head.position
+
+    @property
+    def last_run_at(self) -> int | None:
+        """When the newest run was settled, ms since the epoch."""
+        return self.head.run.settled_at if self.head.run is not None else None
+
+    @property
+    def latency_ms(self) -> int | None:
+        """From the writing of the newest record to its replication, in the newest run."""
+        run = self.head.run
+        if run is None or run.newest_timestamp < 0:
+            return None
+        return max(0, run.settled_at - run.newest_timestamp)
+
+    def leased(self, at: int) -> Lease | None:
+        """The lease that excludes the lane's mapping at a moment, in ms since the epoch."""
+        return self.lease if self.lease is not None and at < self.lease.until else None
+
+    def waits_without_a_job(self, at: int) -> bool:
+        """Whether a batch waits for a job at a moment, in ms since the epoch, and no job has leased the lane."""
+        return self.waiting is not None and self.waiting > self.head.position and self.leased(at) is None
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether waiting will not help, with or without a lease."""
+        return self.stop is not None or self.overtaken > 0 or self.shrunk
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStatus:
+    """One topic of a flow, with its lanes by partition."""
+
+    topic: str
+    remote_topic: str
+    mapping: LabMapping | None
+    """The lab's event source mapping; None on AWS."""
+    lanes: Sequence[LaneStatus]
+
+    @property
+    def mapping_is_off(self) -> bool:
+        """Whether the mapping exists and does not poll."""
+        return self.mapping is not None and self.mapping.state in {"Disabled", "Disabling", "Deleted"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowStatus:
+    """One flow."""
+
+    flow: FlowName
+    at: int
+    """When it was read, ms since the epoch."""
+    trouble: str
+    """Why the source does not answer; empty when it does."""
+    unlisted: Sequence[str]
+    """Patterns whose topics could not be listed."""
+    topics: Sequence[TopicStatus]
+    heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
+    groups: Sequence[GroupCheckpoints] = ()
+    tasks: Sequence[TaskStatus] = ()
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether any lane, mapping, task, group or target partition does."""
+        return (
+            any(topic.mapping_is_off for topic in self.topics)
+            or any(
+                lane.needs_operator or lane.waits_without_a_job(self.at)
+                for topic in self.topics
+                for lane in topic.lanes
+            )
+            or any(task.overdue(self.at) or task.stuck_partitions for task in self.tasks)
+            or bool(need_operator(self.groups))
+        )
+
+
+def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
+    """Read the state of one flow."""
+    settings = deployment.control_settings(flow)
+    # The target is read meanwhile, so that two silent clusters cost one wait.
+    with ThreadPoolExecutor(1) as target:
+        heartbeats = target.submit(heartbeats_of, settings)
+        stores, source = deployment.stores(flow), SourceView.of(deployment, flow)
+        topics, unlisted = _topics(deployment, flow, stores, source)
+        return FlowStatus(
+            flow=flow,
+            at=now(),
+            trouble=source.trouble,
+            unlisted=unlisted,
+            topics=topics,
+            heartbeats=heartbeats.result(),
+            groups=groups_of(stores.checkpoints, flow, "forward"),
+            tasks=tasks_of(stores.documents, settings),
+        )
+
+
+def _topics(
+    deployment: DeployedFlows, flow: FlowName, stores: Stores, source: SourceView
+) -> tuple[list[TopicStatus], tuple[str, ...]]:
+    """Every topic with its lanes, and the patterns whose topics could not be listed."""
+    configured = deployment.flow(flow)
+    states = stores.states.noted(flow)
+    stops = [lane for lane, state in states.items() if state.stop is not None]
+    there = source.partitions()
+
+    # Topics: named literally, mapped, with a stopped lane, or on the source and matched by a pattern.
+    topics = {*configured.literal_topics, *deployment.mapped_topics(flow), *(lane.topic for lane in stops)}
+    topics |= {topic for topic in there or () if _matches_pattern(configured, topic)}
+
+    # Lanes: one for each partition of the source; where it does not answer, up to the highest with a chain or a stop.
+    def count(topic: str) -> int:
+        known = max((lane.partition + 1 for lane in stops if lane.topic == topic), default=0)
+        if there is not None:
+            return max(known, there.get(topic, 0))
+        return max(known, lanes_with_a_chain(stores.chains, flow, topic))
+
+    lanes = {topic: [Lane(flow, topic, partition) for partition in range(count(topic))] for topic in sorted(topics)}
+    extents = source.extents(lane for each in lanes.values() for lane in each)
+
+    def read(lane: Lane) -> LaneStatus:
+        return _lane_status(lane, stores, extents.get(lane), states.get(lane, RUNNING))
+
+    every = _in_parallel(read, [lane for each in lanes.values() for lane in each])
+    by_lane = {status.lane: status for status in _with_age_of_waiting(every, source)}
+    found = [
+        TopicStatus(
+            topic=topic,
+            remote_topic=configured.remote_topic(topic),
+            mapping=deployment.mapping(flow, topic),
+            lanes=[by_lane[lane] for lane in each],
+        )
+        for topic, each in lanes.items()
+    ]
+    return found, configured.topic_patterns if there is None else ()
+
+
+def _with_age_of_waiting(every: Iterable[LaneStatus], source: SourceView) -> list[LaneStatus]:
+    """The same lanes, with the age of the oldest record that still waits. One consumer reads for all that lag."""
+    every = list(every)
+    positions = {
+        status.lane: max(status.head.position, status.source.start)
+        for status in every
+        if status.source is not None and status.lag
+    }
+    oldest, at = source.oldest_waiting(positions), now()
+
+    def age(status: LaneStatus) -> int | None:
+        if status.lag == 0:
+            return 0
+        if status.lane not in oldest:
+            return None
+        written = oldest[status.lane]
+        return 0 if written is None else max(0, at - written)
+
+    return [replace(status, lag_ms=age(status)) for status in every]
+
+
+def gaps_in_newest_runs(chains: Chains, head: Head, *, runs: int) -> int:
+    """Count the upstream offsets that are in no span of the lane's newest runs.
+
+    Offsets before the first record of a lane's first run are not gaps: there was nothing to replicate, or the flow's
+    `start` left it out.
+    """
+    gaps, link = 0, head.run
+    for _ in range(runs):
+        if link is None:
+            break
+        gaps += sum(after - first for first, after in link.gaps() if first > 0)
+        if link.position == 0:
+            break
+        before = chains.at_or_before(link.lane, link.generation, link.position - 1)
+        link = before if isinstance(before, Run) else None
+    return gaps
+
+
+def _matches_pattern(flow: Flow, topic: str) -> bool:
+    return bool(flow.topic_patterns) and should_replicate(
+        topic, flow=flow.name, topics=flow.topics, policy=flow.policy, heartbeats=False
+    )
+
+
+def _lane_status(lane: Lane, stores: Stores, extent: Extent | None, state: LaneState) -> LaneStatus:
+    head = stores.chains.heads([lane])[lane]
+    return LaneStatus(
+        lane=lane,
+        head=head,
+        source=extent,
+        stop=state.stop,
+        lease=state.lease,
+        waiting=state.waiting,
+        lost=sum(loss.next - loss.first for loss in stores.ledger.read(lane)),
+        gaps=gaps_in_newest_runs(stores.chains, head, runs=NEWEST_RUNS),
+    )
+
+
+def _in_parallel(read: Callable[[Lane], LaneStatus], lanes: Sequence[Lane]) -> list[LaneStatus]:
+    with ThreadPoolExecutor(READERS) as readers:
+        return list(readers.map(read, lanes))

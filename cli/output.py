@@ -1,0 +1,104 @@
+"""Output of all commands: JSON for programs, and tables, moments, numbers and sizes for people.
+
+rich is imported when a table is made, so that JSON comes sooner.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from mirrorless.lane import Lane
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+UNKNOWN = "?"
+"""What a table has for a value that is not known."""
+
+PIPE_WIDTH = 120
+"""Columns of a table in a pipe or a log, which have no width of their own."""
+
+WIDE_PIPE_WIDTH = 160
+"""The same, for a table with long names."""
+
+PLAN_ONLY = "Nothing was changed: this was the plan. Add --execute to carry it out."
+
+
+def print_json(answer: object, *, indent: int | None = 2) -> None:
+    """Print an answer for programs. Args: indent: None for a single line."""
+    print(json.dumps(answer, indent=indent))
+
+
+def lane_as_json(lane: Lane) -> dict[str, Any]:
+    """A lane for programs."""
+    return {"flow": str(lane.flow), "topic": lane.topic, "partition": lane.partition}
+
+
+def console(width: int = PIPE_WIDTH, *, markup: bool = True, soft_wrap: bool = True) -> Console:
+    """The standard output for tables.
+
+    Args:
+        width: columns in a pipe.
+        markup: whether text in brackets is rich's markup.
+        soft_wrap: whether long lines are left to the terminal.
+    """
+    from rich.console import Console  # noqa: PLC0415 -- programs need no tables
+
+    return Console(highlight=False, markup=markup, soft_wrap=soft_wrap, width=None if sys.stdout.isatty() else width)
+
+
+def table(title: str | None = None, *, spaced: bool = False) -> Table:
+    """An empty table. Args: spaced: whether empty lines set it apart, where an answer has several tables."""
+    from rich import box  # noqa: PLC0415 -- programs need no tables
+    from rich.table import Table  # noqa: PLC0415 -- same
+
+    if spaced:
+        return Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE)
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+    )
+
+
+def moment(ms: int) -> str:
+    """A moment in UTC, to the second. `ms` since the epoch."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def ago(ms: int, *, now: int) -> str:
+    """The time since a moment, roughly. Both in ms since the epoch; a moment in the future counts as now."""
+    seconds = max(0, now - ms) // 1000
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"
+
+
+def duration(ms: int) -> str:
+    """A length of time in at most six characters: `0 s`, `0.3 s`, `42 s`, `3 min`, `5 h`, `2 d`."""
+    seconds = ms / 1000
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 -- below it, tenths matter
+
+
+def numbered(count: int, noun: str) -> str:
+    """A count with its noun: `1 lane`, `2,000 lanes`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def size(count: float) -> str:
+    """A number of bytes: `512 B`, `1.2 GB`."""
+    for each, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= each:
+            return f"{count / each:.1f} {unit}"
+    return f"{count:.0f} B"
