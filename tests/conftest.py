@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import infra  # noqa: F401 -- it chooses the Node that jsii starts on, before anybody imports aws_cdk
 from lab.servers.artifacts import DEFAULT_KAFKA
@@ -18,6 +19,10 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.settings import Tables
 from mirrorless.tables import definitions
+
+# Both limits are in seconds of the clock, and would fail a test for a machine that is busy.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 
 @pytest.fixture(scope="session")

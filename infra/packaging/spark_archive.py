@@ -36,6 +36,9 @@ SERVICES = wheels.SERVICES | {"s3"}
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The first moment that a zip file can name."""
 
+_COMPRESSION = 6
+"""The highest, 9, takes two and a half times as long, 14 s, to save half a percent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
@@ -70,7 +73,7 @@ def environment(
     def fill(empty: Path) -> None:
         with (
             (empty / name).open("wb") as file,
-            gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
+            gzip.GzipFile(filename="", mode="wb", compresslevel=_COMPRESSION, fileobj=file, mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
         ):
             for path in wheels.files(folder):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from aws_cdk import FileSystem
 
 from infra.packaging import bundle, wheels
-from infra.packaging.assets import LOCAL
-from tests.support.assembly import EXAMPLES, Assembly, assemble
+from tests.support.assembly import Assembly
 
 PLATFORMS: dict[str, wheels.Platform] = {"arm64": "manylinux arm64", "x86_64": "manylinux x86_64"}
 
@@ -48,8 +46,8 @@ def test_every_asset_that_a_template_asks_for_is_published_before_it(assembled: 
         assert (assembly.folder / source["path"] / f"{function.properties['Handler'].split('.')[0]}.py").is_file()
 
 
-def test_a_template_for_this_machine_deploys_the_folder_that_the_lab_runs(tmp_path: Path) -> None:
-    found = deployed(assemble(EXAMPLES["active-passive"], tmp_path, **{LOCAL: True}))
+def test_a_template_for_this_machine_deploys_the_folder_that_the_lab_runs(assembled_here: Assembly) -> None:
+    found = deployed(assembled_here)
 
     assert found
     for name, (key, _) in found.items():

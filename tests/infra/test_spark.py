@@ -258,10 +258,10 @@ def test_an_application_without_a_network_is_made_with_a_warning(tmp_path: Path)
     assert "write `vpc` under clusters.eu-west" in notes
 
 
-def test_a_local_assembly_has_an_archive_for_this_machine(assembled: Assembled, tmp_path: Path) -> None:
-    here = assemble(EXAMPLES["cross-account"], tmp_path / "here", **{"mirrorless:local": True})
+def test_a_local_assembly_has_an_archive_for_this_machine(assembled: Assembled, assembled_here: Assembly) -> None:
     archives = [
-        submission(each, "production_vault")["confs"]["spark.archives"] for each in (assembled("cross-account"), here)
+        submission(each, "production_vault")["confs"]["spark.archives"]
+        for each in (assembled("cross-account"), assembled_here)
     ]
 
     assert archives[0] != archives[1]

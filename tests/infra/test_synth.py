@@ -14,7 +14,7 @@ import pytest
 
 from infra import cdk, synth
 from infra.packaging import wheels
-from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly, assemble
+from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 
 
 def test_make_synth_without_a_configuration_takes_every_example() -> None:
@@ -41,13 +41,15 @@ def test_a_property_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path
         synth.lint([template], ["eu-west-1"])
 
 
-def test_the_command_line_takes_what_was_synthesized_before(tmp_path: Path) -> None:
+def test_the_command_line_takes_what_was_synthesized_before(
+    tmp_path: Path, assembled: Callable[[str], Assembly]
+) -> None:
     """So that what was reviewed is what is deployed: the CDK takes one `--app` and no more."""
-    assemble(EXAMPLES["self-managed-to-msk"], tmp_path / "out")
+    built = assembled("self-managed-to-msk")
     cdk.install()
 
     told = subprocess.run(
-        cdk.argv("list", "--app", str(tmp_path / "out")),
+        cdk.argv("list", "--app", str(built.folder)),
         env=cdk.environment(),
         capture_output=True,
         text=True,
