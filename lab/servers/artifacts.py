@@ -1,17 +1,21 @@
-"""Where do the servers' jars come from? Maven Central, through plain `mvn`, once, into a cache folder.
+"""The servers' jars, which plain `mvn` fetches from Maven Central once, and classes compiled against them, in a cache.
 
 A folder appears in the cache whole or not at all: it is filled under another name and then renamed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 
@@ -31,7 +35,7 @@ class MissingTool(MirrorlessError):
 
 
 class ArtifactsUnavailable(MirrorlessError):
-    """Maven could not resolve the jars; its own words are in the text."""
+    """Maven could not resolve the jars, or Java not compile against them; their own words are in the text."""
 
     retriable = True
 
@@ -70,6 +74,43 @@ def dynamodb_jars() -> Path:
     return resolve(f"dynamodb-local-{DYNAMODB_LOCAL}", "dynamodb-pom.xml", DYNAMODB_LOCAL)
 
 
+def compiled(source: Path, jars: Path) -> Path:
+    """The folder of a Java program's classes, compiled once; `java` compiles a source file at each start, for 1.5 s.
+
+    Raises:
+        MissingTool: this Java is a runtime without a compiler.
+        ArtifactsUnavailable: the program does not compile.
+    """
+    if not compiles(java_command()):
+        raise MissingTool(
+            f"this Java is a runtime without a compiler, and cannot compile {source.name}",
+            where=java_command(),
+            hint="install a JDK (Debian: apt-get install openjdk-17-jdk-headless).",
+        )
+    text = "\n".join((source.read_text(), java_version(), classpath(jars)))
+    folder = cache_folder() / f"{source.stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    if not folder.is_dir():
+        with filling_cache():
+            if not folder.is_dir():
+                _compile(source, jars, folder)
+    return folder
+
+
+def _compile(source: Path, jars: Path, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as unfinished:
+        classes = Path(unfinished) / "classes"
+        compiler = [java_command(), "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+        done = subprocess.run(
+            [*compiler, "-cp", classpath(jars), "-d", str(classes), str(source)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ArtifactsUnavailable(f"it does not compile:\n{done.stdout}{done.stderr}", where=str(source))
+        classes.rename(folder)
+
+
 def classpath(jars: Path) -> str:
     """Every jar by name, in one order on every machine: a wildcard's order is the file system's."""
     return os.pathsep.join(str(jar) for jar in sorted(jars.glob("*.jar")))
@@ -87,13 +128,24 @@ def java_command() -> str:
     hint = "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless)."
     if java is None:
         raise MissingTool("java is not on this machine", where=f"JAVA_HOME={home}" if home else "PATH", hint=hint)
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    answer = _version_of(java)
     found = re.search(r'version "(\d+)', answer)
     if found is None or int(found[1]) < OLDEST_JAVA:
         raise MissingTool(f"java is too old: {answer.splitlines()[:1]}", where=java, hint=hint)
     return java
 
 
+def java_version() -> str:
+    """What `java -version` says of the Java to run."""
+    return _version_of(java_command())
+
+
+@functools.cache
+def _version_of(java: str) -> str:
+    return subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+
+
+@functools.cache
 def compiles(java: str) -> bool:
     """Whether this Java runs a source file, as a JDK does and a mere runtime does not."""
     return (
@@ -104,15 +156,33 @@ def compiles(java: str) -> bool:
 def resolve(name: str, template: str, version: str) -> Path:
     """The cache's folder `name`; filled by Maven from the pom template if it is not there yet."""
     folder = cache_folder() / name
-    if folder.is_dir():
-        return folder
+    if not folder.is_dir():
+        with filling_cache():
+            if not folder.is_dir():
+                _fetch(folder, template, version)
+    return folder
+
+
+@contextmanager
+def filling_cache() -> Iterator[None]:
+    """Let one process at a time add to the cache; the others then find what they need."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    folder = os.open(cache_folder(), os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # ends when the folder is closed, or the process is gone
+        yield
+    finally:
+        os.close(folder)
+
+
+def _fetch(folder: Path, template: str, version: str) -> None:
+    name = folder.name
     maven = shutil.which("mvn")
     if maven is None:
         raise MissingTool(
             "mvn is not on this machine", where="PATH", hint="install Maven (Debian: apt-get install maven)"
         )
     print(f"lab: fetching {name} with Maven into {folder} (once; about 15 s) ...", file=sys.stderr, flush=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as unfinished:
         pom = Path(unfinished) / "pom.xml"
         pom.write_text(Template((TEMPLATES / template).read_text()).substitute(version=version))
@@ -131,9 +201,4 @@ def resolve(name: str, template: str, version: str) -> Path:
                 where=name,
                 hint="check the version, and that `mvn` on its own can reach its repositories (~/.m2/settings.xml).",
             )
-        try:
-            jars.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # otherwise another process was faster, and its folder is as good as ours
-                raise
-    return folder
+        jars.rename(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
@@ -9,7 +10,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import create_loader
 
-from lab.servers.artifacts import TEMPLATES, classpath, compiles, dynamodb_jars, java_command
+from lab.servers.artifacts import TEMPLATES, classpath, compiled, compiles, dynamodb_jars, java_command
 from lab.servers.process import free_port
 from lab.servers.server import Server
 
@@ -63,9 +64,7 @@ class DynamoDbLocal(Server):
             "-XX:TieredStopAtLevel=1",
             # Tables live in SQLite, through a native library that lies among the jars.
             f"-Djava.library.path={jars}",
-            "-cp",
-            classpath(jars),
-            str(TEMPLATES / "LoopbackDynamoDb.java") if compiles(java_command()) else SERVER,
+            *self._program(jars),
             "-port",
             str(self._port),
             *self._storage(),
@@ -74,6 +73,13 @@ class DynamoDbLocal(Server):
             # The lab talks to nobody outside this machine.
             "-disableTelemetry",
         ]
+
+    def _program(self, jars: Path) -> list[str]:
+        """The class path, and the class to run."""
+        if not compiles(java_command()):
+            return ["-cp", classpath(jars), SERVER]
+        source = TEMPLATES / "LoopbackDynamoDb.java"
+        return ["-cp", os.pathsep.join((str(compiled(source, jars)), classpath(jars))), source.stem]
 
     def _storage(self) -> list[str]:
         if self._in_memory:

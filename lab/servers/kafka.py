@@ -6,8 +6,10 @@ The cluster keeps its address and its data over kill -9 and restart, as a manage
 from __future__ import annotations
 
 import shlex
+import tempfile
 import uuid
 from base64 import urlsafe_b64encode
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -15,12 +17,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, java_command, kafka_jars
+from lab.servers.class_archive import class_archive_options
 from lab.servers.process import free_port
 from lab.servers.server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 FIXED: Mapping[str, str] = {
     # One node is everything: broker and controller in one process, as Kafka's own quick start has it.
@@ -69,6 +71,9 @@ DEFAULTS: Mapping[str, str] = {
 }
 """What suits a lab; the caller's properties win over these."""
 
+ARCHIVED_WITHIN_S = 120.0
+"""Some 5 s on an idle machine."""
+
 
 class KafkaCluster(Server):
     """One Kafka cluster of one node, known to flows by its alias.
@@ -100,7 +105,8 @@ class KafkaCluster(Server):
 
     def _command(self) -> list[str]:
         settings = self._write_settings()
-        run = [java_command(), *self._java_options(), "-cp", classpath(kafka_jars(self.version))]
+        jars = kafka_jars(self.version)
+        run = [java_command(), *self._java_options(), *self._class_archive(jars), "-cp", classpath(jars)]
         steps = "exec " + shlex.join([*run, "kafka.Kafka", settings])
         if not (self._folder / "data" / "meta.properties").exists():
             cluster_id = new_cluster_id()
@@ -138,6 +144,18 @@ class KafkaCluster(Server):
             f"-Dlog4j.configuration=file:{TEMPLATES / 'log4j.properties'}",
         ]
 
+    def _class_archive(self, jars: Path) -> list[str]:
+        return class_archive_options(f"kafka-{self.version}", jars, self._archive_classes)
+
+    def _archive_classes(self, archive: Path) -> None:
+        """Start a cluster of this version, and stop it: its JVM leaves the archive when it ends."""
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = _Archiving(alias="archiving", folder=Path(folder), version=self.version, archive=archive)
+            try:
+                cluster.start()
+            finally:
+                cluster.stop(ARCHIVED_WITHIN_S)
+
     def _probe(self) -> Callable[[], str]:
         client = AdminClient(
             {
@@ -156,6 +174,17 @@ class KafkaCluster(Server):
                 return str(exc.args[0])
 
         return obstacle
+
+
+class _Archiving(KafkaCluster):
+    """A cluster whose JVM archives its classes when it ends."""
+
+    def __init__(self, *, alias: str, folder: Path, version: str, archive: Path) -> None:
+        super().__init__(alias=alias, folder=folder, version=version)
+        self._archive = archive
+
+    def _class_archive(self, jars: Path) -> list[str]:  # noqa: ARG002 -- what it overrides
+        return [f"-XX:ArchiveClassesAtExit={self._archive}"]
 
 
 def new_cluster_id() -> str:

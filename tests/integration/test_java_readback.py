@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.esm.event import EventDraft, EventSource, encode_record
-from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, MissingTool, classpath, java_command, kafka_jars
+from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, compiled, java_command, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -97,20 +97,15 @@ class Read:
 
 @pytest.fixture(scope="module")
 def java() -> list[str]:
-    """The command that runs a Java source file; it needs a JDK, not only a JRE."""
-    command = java_command()
-    modules = subprocess.run([command, "--list-modules"], capture_output=True, text=True, check=True).stdout
-    if "jdk.compiler@" not in modules:
-        raise MissingTool(
-            "this Java cannot run a source file: it is a runtime without a compiler",
-            where=command,
-            hint="install a JDK (Debian: apt-get install openjdk-17-jdk-headless).",
-        )
+    """The command that runs the reader; it needs a JDK, not only a JRE."""
+    jars = kafka_jars(VERSION)
+    path = os.pathsep.join((str(compiled(PROGRAM, jars)), classpath(jars)))
     logging = [
         f"-Dlog4j2.configurationFile={TEMPLATES / 'log4j2.properties'}",
         f"-Dlog4j.configuration=file:{TEMPLATES / 'log4j.properties'}",
     ]
-    return [command, "-Xmx512m", "-XX:TieredStopAtLevel=1", *logging, "-cp", classpath(kafka_jars(VERSION))]
+    options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *logging]
+    return [java_command(), *options, "-cp", path, PROGRAM.stem]
 
 
 @pytest.fixture
@@ -119,9 +114,7 @@ def read_back(java: list[str], tmp_path: Path) -> Callable[[str, str], dict[int,
 
     def read(bootstrap: str, topic: str) -> dict[int, list[Read]]:
         output = tmp_path / f"{topic}.jsonl"
-        done = subprocess.run(
-            [*java, str(PROGRAM), bootstrap, topic, str(output)], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([*java, bootstrap, topic, str(output)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         found: dict[int, list[Read]] = {}
         with output.open() as lines:

@@ -7,6 +7,7 @@ is found by reading the records on both sides; nothing here asks our map.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lab.servers.artifacts import classpath, compiles, java_command, resolve
+from lab.servers.artifacts import classpath, compiled, java_command, resolve
 from tests.support.mm2_stage import Pair, Place, Side, await_mirrored, eventually, fresh, servers
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
@@ -51,13 +52,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 @pytest.fixture(scope="module")
 def ask() -> Ask:
     """Asks MM2's clients on a cluster about another cluster's alias, and perhaps about a group."""
-    assert compiles(java_command()), "a JDK is needed, not only a runtime (Debian: openjdk-17-jdk-headless)"
     jars = resolve(f"mirror-client-{CLIENT}", str(JAVA / "mirror-client-pom.xml"), CLIENT)
-    command = [java_command(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath(jars)]
+    program = JAVA / "MirrorClientView.java"
+    path = os.pathsep.join((str(compiled(program, jars)), classpath(jars)))
+    command = [java_command(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path, program.stem]
 
     def asked(side: Side, alias: str, *group: str) -> dict[str, Any]:
-        program = [*command, str(JAVA / "MirrorClientView.java"), side.bootstrap, alias, *group]
-        done = subprocess.run(program, capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, side.bootstrap, alias, *group], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
