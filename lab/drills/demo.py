@@ -69,6 +69,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("demo", help="two clusters, active-active, two faults, a moving group, and an audit")
     parser.add_argument("--config", type=Path, default=REPOSITORY / "replication.example.yaml", metavar="FILE")
     parser.add_argument("--records", type=int, default=RECORDS, help="produced on each side")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="over which they are spread")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kafka", default=os.environ.get("KAFKA") or DEFAULT_KAFKA, metavar="VERSION")
     parser.add_argument("--report", type=Path, default=REPOSITORY / "demo-report.json", metavar="FILE")
@@ -94,7 +95,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     clean = False
     try:
-        rows, group = Demonstration(lab, console, records=arguments.records, seed=arguments.seed).run()
+        rows, group = Demonstration(
+            lab, console, records=arguments.records, seconds=arguments.seconds, seed=arguments.seed
+        ).run()
         found = totals(rows)
         report = {
             "seconds": round(time.monotonic() - began, 1),
@@ -138,6 +141,7 @@ class Demonstration:
     lab: Lab
     console: Console
     records: int
+    seconds: float
     seed: int
     _workloads: dict[str, Workload] = field(init=False, default_factory=dict)
     _over: threading.Event = field(init=False, default_factory=threading.Event)
@@ -157,7 +161,7 @@ class Demonstration:
         lab.start_servers()
         for number, alias in enumerate(sorted({flow.name.source for flow in flows})):
             workload = Workload(
-                lab.clusters[alias].bootstrap, records=self.records, seed=self.seed + number, seconds=SECONDS
+                lab.clusters[alias].bootstrap, records=self.records, seed=self.seed + number, seconds=self.seconds
             )
             workload.create_topics()
             self._workloads[alias] = workload

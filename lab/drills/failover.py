@@ -47,6 +47,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--kafka", default=os.environ.get("KAFKA") or DEFAULT_KAFKA, metavar="VERSION")
     parser.add_argument("--report", type=Path, default=REPOSITORY / "failover-report.json", metavar="FILE")
     parser.add_argument("--page", type=Path, default=REPOSITORY / "failover-report.html", metavar="FILE")
+    parser.add_argument(
+        "--quick", action="store_true", help="work shorter, replace warm functions: not a minute's wait"
+    )
     parser.set_defaults(run=run)
 
 
@@ -66,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     clean = False
     try:
-        drill = Drill(lab, records=arguments.records, seed=arguments.seed)
+        drill = Drill(lab, records=arguments.records, seed=arguments.seed, quick=arguments.quick)
         try:
             report = drill.run()
         finally:

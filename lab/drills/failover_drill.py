@@ -17,7 +17,7 @@ from typing import Any
 from lab.audit.audit import wait_until_replicated
 from lab.audit.failover import FINDINGS, TopicFindings, audit_failover, read_whole
 from lab.audit.topic_reader import stable_ends
-from lab.cloud import Lab
+from lab.cloud import Lab, function_name
 from lab.drills.application import Application
 from lab.drills.group_move import ClusterSide, MovingGroup, judge
 from lab.drills.job_process import JobProcess
@@ -35,6 +35,8 @@ from mirrorless.verify.comparison import RecordAt
 POLICIES: Mapping[str, Policy] = {"orders": "replay", "payments": "quarantine"}
 """Of the orphans of each topic that the demonstration writes to."""
 LIVE_SECONDS, AWAY_SECONDS, BACK_SECONDS = 10.0, 10.0, 5.0
+QUICKER = 3
+"""By which the parts are shorter in a quick drill."""
 GROUP = "shop"
 PATIENCE_SECONDS = 240.0
 RECONCILED_WITHIN_SECONDS = 600.0
@@ -48,6 +50,8 @@ class Drill:
     lab: Lab
     records: int
     seed: int
+    quick: bool = False
+    """Whether to work for a fraction of the time, and to throw warm functions away instead of waiting for them."""
     page: Path | None = None
     _over: threading.Event = field(init=False, default_factory=threading.Event)
 
@@ -64,19 +68,19 @@ class Drill:
         lab.start_flows()
         group = self._group()
 
-        self._together(self._workload("source", self.records, LIVE_SECONDS), group, "source", 0.7)
+        self._together(self._workload("source", self.records, self._seconds(LIVE_SECONDS)), group, "source", 0.7)
         self._replicated()
         lab.say(
             f"[bold]group {GROUP}[/]: it leaves {self.flow.name.source}; its offsets are on {self.flow.name.target} "
             f"after {group.await_offsets('target', seconds=PATIENCE_SECONDS):.1f} s"
         )
         orphans = self._lose_the_source()
-        held_at = self._hold()
-        self._together(self._workload("target", self.records // 3, AWAY_SECONDS), group, "target", 0.8)
+        seen_at = self._hold()
+        self._together(self._workload("target", self.records // 3, self._seconds(AWAY_SECONDS)), group, "target", 0.8)
         lab.say(f"[bold]{self.flow.name.target}[/]: producers and the group have worked here; both stop")
-        self._bring_back(held_at)
+        self._bring_back(seen_at)
         found = self._reconcile()
-        self._together(self._workload("source", self.records // 5, BACK_SECONDS), group, "source", 0.0)
+        self._together(self._workload("source", self.records // 5, self._seconds(BACK_SECONDS)), group, "source", 0.0)
         self._replicated()
         lab.say("replicated; reading both clusters whole")
         return self._account(group, orphans, found)
@@ -106,9 +110,11 @@ class Drill:
         return orphans
 
     def _hold(self) -> float:
-        """What `mirrorless lanes hold` does; when it was done."""
+        """What `mirrorless lanes hold` does; by when every function sees it."""
         orders = DynamoDbLaneOrders(self.lab.dynamodb.client(), self.lab.tables.lanes)
         now = time.time_ns() // 1_000_000
+        if self.quick:
+            now -= STATES_MS  # the job has the same minute in mind
         for topic in POLICIES:
             for partition in range(SHAPES[topic].partitions):
                 stop = Stop(reason="held", upstream_offset=0, detail="failover", at=now)
@@ -116,11 +122,13 @@ class Drill:
         self.lab.say(
             f"the lanes of {self.flow.name} are held; producers and the group go on on {self.flow.name.target}"
         )
-        return time.monotonic()
+        if self.quick:
+            self.lab.functions[function_name(self.flow)].recycle()  # those that start now see it
+            return time.monotonic()
+        return time.monotonic() + STATES_MS / 1000
 
-    def _bring_back(self, held_at: float) -> None:
+    def _bring_back(self, seen_at: float) -> None:
         """The source is back, with all that it had acknowledged."""
-        seen_at = held_at + STATES_MS / 1000
         if time.monotonic() < seen_at:
             self.lab.say("waiting until the minute is over in which a warm function may not know that it is held")
             self._over.wait(seen_at - time.monotonic())
@@ -186,6 +194,9 @@ class Drill:
         }
 
     # Who works
+
+    def _seconds(self, usual: float) -> float:
+        return usual / QUICKER if self.quick else usual
 
     def _workload(self, side: ClusterSide, records: int, seconds: float) -> Workload:
         self.seed += 1

@@ -17,10 +17,11 @@ from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.jobs.request import JobRequest, encode_request
-from mirrorless.naming import SPARK_MASTER_VARIABLE
 
 REPOSITORY = Path(__file__).parents[2]
 LOOK_EVERY_SECONDS = 0.2
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""As for the brokers: a job of the lab is over before the second compiler pays off. It takes half of the CPU so."""
 
 
 class JobFailed(MirrorlessError):
@@ -85,7 +86,8 @@ class JobProcess:
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
-            SPARK_MASTER_VARIABLE: "local[2,4]",
+            "MIRRORLESS_SPARK_MASTER": "local[2,4]",
+            "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join((str(REPOSITORY / "shared"), str(REPOSITORY))),
             **self._variables,

@@ -136,8 +136,9 @@ def java_command() -> str:
 
 
 def java_version() -> str:
-    """What `java -version` says of the Java to run."""
-    return _version_of(java_command())
+    """What `java -version` says of the Java to run, without the options that it notes to have found."""
+    lines = _version_of(java_command()).splitlines()
+    return "\n".join(line for line in lines if not line.startswith(("NOTE: ", "Picked up ")))
 
 
 @functools.cache

@@ -9,9 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import App
-
-from infra.app import build
 from infra.deployment import Deployment, Location, plan
 from infra.guard.stateful import Resource
 from mirrorless.config import load
@@ -58,6 +55,10 @@ def assemble(config: Path, folder: Path, **context: Any) -> Assembly:
     Raises:
         RuntimeError: a rule is broken that is not excused; what and where stands in `<folder>/validation-report.json`.
     """
+    from aws_cdk import App  # noqa: PLC0415 -- starts Node: only for who synthesizes, not for all who collect tests
+
+    from infra.app import build  # noqa: PLC0415 -- same
+
     deployment = plan(load(config))
     build(App(outdir=str(folder), context={**CONTEXT, **context}), deployment).synth()
     return Assembly(folder, deployment)

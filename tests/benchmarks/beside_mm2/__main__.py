@@ -49,7 +49,10 @@ def main(arguments: list[str] | None = None) -> int:
     results.say(f"{profile.name}: {profile.about}")
     interrupted = False
     try:
-        with tempfile.TemporaryDirectory(prefix="beside-mm2-") as folder, Ground(Path(folder)).running() as ground:
+        with (
+            tempfile.TemporaryDirectory(prefix="beside-mm2-") as folder,
+            Ground(Path(folder), quick_start=profile.quick_start).running() as ground,
+        ):
             for name in chosen.only or PARTS:
                 with results.attempting(name):
                     PARTS[name](ground, results, profile)

@@ -39,12 +39,15 @@ NOT_YET = {
 """What a broker says of a partition that was created, or that it got back, a moment ago."""
 
 
+QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""How a lab's Java starts quickly. In production it is compiled twice, and collected by several threads."""
+
+
 class BenchKafka(KafkaCluster):
-    """A broker that is compiled and collected as in production: a lab's is tuned for a quick start."""
+    """A broker that is compiled and collected as in production."""
 
     def _java_options(self) -> list[str]:
-        lab = super()._java_options()
-        return [option for option in lab if option not in {"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"}]
+        return [option for option in super()._java_options() if option not in QUICK_START]
 
 
 @dataclass(slots=True)
@@ -52,6 +55,8 @@ class Ground:
     """What all sides stand on. DynamoDB Local is there for Mirrorless alone."""
 
     folder: Path
+    quick_start: bool = False
+    """Whether Java is to start quickly instead of becoming fast."""
     source: KafkaCluster = field(init=False)
     target: KafkaCluster = field(init=False)
     dynamodb: DynamoDbLocal = field(init=False)
@@ -60,8 +65,9 @@ class Ground:
 
     def __post_init__(self) -> None:
         """Choose addresses; nothing starts yet."""
+        kind = KafkaCluster if self.quick_start else BenchKafka
         self.source, self.target = (
-            BenchKafka(alias=alias, folder=self.folder / alias, properties=PROPERTIES, heap_mb=HEAP_MB)
+            kind(alias=alias, folder=self.folder / alias, properties=PROPERTIES, heap_mb=HEAP_MB)
             for alias in ("source", "target")
         )
         self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb", in_memory=True)

@@ -33,6 +33,8 @@ class Profile:
     """Rounds of each fault."""
     pipe: int = 0
     """Rounds."""
+    quick_start: bool = False
+    """Whether Java is to start quickly instead of becoming fast: nobody looks at the figures."""
     translation: int = 0
     """Records of the partition on which groups lag; 0 for none."""
 
@@ -82,7 +84,8 @@ def _smoke() -> Profile:
     return Profile(
         name="smoke",
         about="one tiny measurement: for the test of this harness",
-        throughput=(Plan(mode=EXACTLY_ONCE_TUNED, rounds={shape(100, 6, 6_000): 1}, warm_up=0.02),),
+        throughput=(Plan(mode=EXACTLY_ONCE_TUNED, rounds={shape(100, 6, 6_000): 1}, warm_up=0.005),),
+        quick_start=True,
     )
 
 
