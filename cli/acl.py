@@ -14,9 +14,10 @@ from uuid import uuid4
 import msgspec
 
 from cli.args import add_deployment, add_flow, add_order
-from cli.clock import deadline, now
+from cli.clock import deadline
 from cli.deployment import DeployedFlows
 from cli.output import PLAN_ONLY, UNKNOWN, WIDE_PIPE_WIDTH, console, numbered, print_json, table
+from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
@@ -89,7 +90,7 @@ def run_apply(arguments: argparse.Namespace) -> int:
 def _due(sync: AclSync, *, execute: bool) -> AclView:
     if not execute:
         return view_of(sync, sync.plan(deadline(LOOK_SECONDS)))
-    flow, holder, at = sync.settings.name, f"operator/{uuid4().hex}", now()
+    flow, holder, at = sync.settings.name, f"operator/{uuid4().hex}", now_ms()
     if not sync.documents.claim(flow, LEASE, holder=holder, now=at, until=at + LEASE_MS):
         raise Retriable(
             "refresh_topics is running for this flow, and may be writing the same ACLs",

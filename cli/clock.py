@@ -9,11 +9,6 @@ if TYPE_CHECKING:
     from mirrorless.ports.kafka import Deadline
 
 
-def now() -> int:
-    """The present moment, in ms since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def deadline(seconds: float) -> Deadline:
     """A function that returns the seconds that are left, from now on."""
     end = time.monotonic() + seconds

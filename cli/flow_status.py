@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from cli.clock import now
 from cli.clusters import HeartbeatTimes, SourceView, heartbeats_of
 from cli.deployment import DeployedFlows, Stores
 from cli.groups import groups_of, need_operator
 from cli.lab_state import LabMapping
 from cli.lanes import lanes_with_a_chain
 from cli.tasks import TaskStatus, tasks_of
+from mirrorless.clock import now_ms
 from mirrorless.filters import should_replicate
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
@@ -157,7 +157,7 @@ def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
         topics, unlisted = _topics(deployment, flow, stores, source)
         return FlowStatus(
             flow=flow,
-            at=now(),
+            at=now_ms(),
             trouble=source.trouble,
             unlisted=unlisted,
             topics=topics,
@@ -215,7 +215,7 @@ def _with_age_of_waiting(every: Iterable[LaneStatus], source: SourceView) -> lis
         for status in every
         if status.source is not None and status.lag
     }
-    oldest, at = source.oldest_waiting(positions), now()
+    oldest, at = source.oldest_waiting(positions), now_ms()
 
     def age(status: LaneStatus) -> int | None:
         if status.lag == 0:

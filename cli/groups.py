@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.args import add_deployment, add_flow
-from cli.clock import deadline, now
+from cli.clock import deadline
 from cli.deployment import DeployedFlows
 from cli.errors import BadInput
 from cli.output import ago, console, numbered, print_json, table
+from mirrorless.clock import now_ms
 from mirrorless.errors import MirrorlessError
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(as_json(view))
     else:
-        show(view, one=arguments.group is not None, now=now())
+        show(view, one=arguments.group is not None, now=now_ms())
     return int(any(need_operator(view.groups)))
 
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from cli.args import offset
-from cli.clock import now
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
 from cli.errors import BadInput
 from cli.output import PLAN_ONLY, lane_as_json, numbered, print_json
+from mirrorless.clock import now_ms
 from mirrorless.errors import LostRace
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, Head, LaneState
@@ -46,7 +46,7 @@ def run_reset(arguments: argparse.Namespace) -> int:
     to = _resolved(arguments.to, lane, source)
     head = stores.chains.heads([lane])[lane]
     try:
-        plan = plan_reset(lane, head, state, to, reason=arguments.reason, now=now())
+        plan = plan_reset(lane, head, state, to, reason=arguments.reason, now=now_ms())
     except NotAllowed as exc:
         raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
     group = deployment.flow(lane.flow).group_name(lane.topic)

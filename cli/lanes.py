@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from cli.args import add_deployment, add_flow, add_lane, add_lanes, add_order, offset
-from cli.clock import now
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
 from cli.errors import BadInput
 from cli.lane_orders import destination, run_quarantine, run_reset
 from cli.output import PLAN_ONLY, lane_as_json, moment, numbered, print_json
+from mirrorless.clock import now_ms
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, RUNNING, LaneState, Stop
 from mirrorless.lanes.operator_actions import NotAllowed, advice, plan_hold, resumption
@@ -147,7 +147,7 @@ def run_hold(arguments: argparse.Namespace) -> int:
     deployment, stores = _flow_stores(arguments)
     lanes, doubt = _named_lanes(arguments, deployment, stores)
     heads, states = stores.chains.heads(lanes), stores.states.read(lanes)
-    at = now()
+    at = now_ms()
 
     def order(lane: Lane) -> _LaneOrder:
         state = states.get(lane, RUNNING)
@@ -176,7 +176,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
         noted = stores.states.noted(deployment.flow_name(arguments.flow))
         states = {lane: state for lane, state in noted.items() if state.stop and state.stop.reason == "held"}
         lanes = sorted(lane for lane in states if arguments.topic in {None, lane.topic})
-    heads, at = stores.chains.heads(lanes), now()
+    heads, at = stores.chains.heads(lanes), now_ms()
 
     def order(lane: Lane) -> _LaneOrder:
         state = states.get(lane, RUNNING)
@@ -208,7 +208,7 @@ def run_release(arguments: argparse.Namespace) -> int:
         and arguments.topic in {None, lane.topic}
         and arguments.partition in {None, lane.partition}
     )
-    at = now()
+    at = now_ms()
 
     def order(lane: Lane) -> _LaneOrder:
         lease = noted[lane].lease

@@ -9,11 +9,9 @@ from typing import Any
 import msgspec
 
 from mirrorless.ports.stores import StateStore
+from mirrorless.scheduled.functions import task_intervals
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
-
-LANES_SECONDS = 60.0
-"""Interval of the task `lanes`; no setting changes it."""
 
 MISSED_ROUNDS, GRACE_MS = 3, 120_000
 """A task is overdue when so many of its intervals and this time have passed since it was done. A schedule starts once a
@@ -54,22 +52,8 @@ def tasks_of(documents: StateStore, settings: ControlSettings) -> list[TaskStatu
     last = {report.task: report for report in (msgspec.json.decode(text, type=TaskReport) for text in stored)}
     return [
         TaskStatus(task=task, every_seconds=seconds, last=last.get(task))
-        for task, seconds in expected_tasks(settings).items()
+        for task, seconds in task_intervals(settings).items()
     ]
-
-
-def expected_tasks(settings: ControlSettings) -> dict[str, float]:
-    """The interval in seconds of each task that the settings switch on."""
-    intervals = {
-        "heartbeats": settings.heartbeats_seconds,
-        "checkpoints": settings.checkpoints_seconds,
-        "offset-syncs": settings.checkpoints_seconds if settings.offset_syncs else None,
-        "lanes": LANES_SECONDS,
-        "topics": settings.refresh_topics_seconds,
-        "configs": settings.sync_topic_configs_seconds,
-        "acls": settings.sync_topic_acls_seconds,
-    }
-    return {task: seconds for task, seconds in intervals.items() if seconds is not None}
 
 
 def tasks_as_json(tasks: Sequence[TaskStatus], now: int) -> list[dict[str, Any]]:

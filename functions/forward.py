@@ -12,7 +12,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import time
 from typing import Any
 from uuid import uuid4
 
@@ -24,6 +23,7 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.clock import now_ms
 from mirrorless.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE, PROFILE_VARIABLE
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
@@ -40,11 +40,6 @@ LEFT_OVER_OBJECTS = 10_000
 """Container objects that outlived their events before the collector looks at them."""
 
 
-def now() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def wire(settings: FlowSettings) -> Replicator:
     """The replicator of a flow, with everything that it touches."""
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role, direct=True)
@@ -57,11 +52,11 @@ def wire(settings: FlowSettings) -> Replicator:
         delivery=settings.delivery,
         remote_topic=settings.remote_topic,
         chains=chains,
-        positions=Positions(chains=chains, states=states, target=target, clock=now),
+        positions=Positions(chains=chains, states=states, target=target, clock=now_ms),
         ledger=DynamoDbLossLedger(dynamodb, tables.loss_ledger),
         target=target,
         source=KafkaSource(settings),
-        clock=now,
+        clock=now_ms,
         new_id=lambda: uuid4().hex,
         history_first=settings.begins_with_history,
     )
@@ -89,7 +84,7 @@ def handler(event: Any, context: Any) -> dict[str, Any] | None:
         event: the event's bytes, or what a runtime without our hook made of them.
         context: Lambda's context: the request id and the time that is left.
     """
-    received_at = now()
+    received_at = now_ms()
     if gc.get_count()[0] > LEFT_OVER_OBJECTS:
         gc.collect()
     if profile is not None:
@@ -100,7 +95,7 @@ def handler(event: Any, context: Any) -> dict[str, Any] | None:
     outcome = replicator.replicate(
         batch, request=context.aws_request_id, deadline=lambda: context.get_remaining_time_in_millis() / 1000
     )
-    emit(settings.name, batch, outcome, received_at=received_at, now=now())
+    emit(settings.name, batch, outcome, received_at=received_at, now=now_ms())
     if profile is not None:
         profile("reported")
         took = {"profile_ms": profile.milliseconds(), "cpu_ms": profile.cpu_milliseconds()}

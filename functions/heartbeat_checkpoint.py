@@ -1,7 +1,7 @@
-"""Heartbeats and checkpoints: a schedule starts it once a minute, and inside the minute it goes on in rounds.
+"""The scheduled function of heartbeats, checkpoints, offset syncs and the lane check.
 
-Wire once per input, run once, answer. The schedule's input is the whole configuration, see
-mirrorless.scheduled.settings.
+A schedule starts it once a minute; inside the minute its tasks run in rounds. The schedule's input is the whole
+configuration, see mirrorless.scheduled.settings.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -25,6 +25,7 @@ from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.clock import now_ms
 from mirrorless.groups.clusters import GroupSide, Sides
 from mirrorless.groups.offset_translation import OffsetTranslator
 from mirrorless.groups.readiness import Rereads
@@ -38,24 +39,15 @@ from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap
+from mirrorless.scheduled.functions import HEARTBEAT_CHECKPOINT, task_intervals
 from mirrorless.scheduled.runner import Rounds, Task
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, control_settings
 
-FUNCTION: Final = "heartbeat_checkpoint"
-
-LANES_SECONDS: Final = 60.0
-"""Between two checks of the lanes."""
-
-
-def now() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
 
 @dataclass(slots=True)
 class ControlWiring:
-    """Everything that a flow's tasks touch; warm clients, and no memory of what was read."""
+    """The warm clients of a flow's tasks. They cache nothing that was read."""
 
     settings: ControlSettings
     scope: FlowScope = field(init=False)
@@ -71,7 +63,7 @@ class ControlWiring:
     ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
 
     def __post_init__(self) -> None:
-        """Make the clients; none of them connects yet."""
+        """Make the clients; none of them connects here."""
         flow = self.settings.flow
         dynamodb = dynamodb_client(flow.target.region, flow.tables_role)
         self.scope = FlowScope.of(self.settings)
@@ -101,15 +93,17 @@ class ControlWiring:
         return found
 
     def tasks(self) -> list[Task]:
-        """The tasks that the settings ask for, for one run: each begins without a memory."""
-        settings = self.settings
-        wanted: list[tuple[str, float | None, Callable[[], Any]]] = [
-            ("heartbeats", settings.heartbeats_seconds, self._heartbeats),
-            ("checkpoints", settings.checkpoints_seconds, self._checkpoints),
-            ("offset-syncs", settings.checkpoints_seconds if settings.offset_syncs else None, self._offset_syncs),
-            ("lanes", LANES_SECONDS, self._lanes),
+        """The tasks that the settings switch on, for one run: each starts with empty caches."""
+        intervals = task_intervals(self.settings)
+        tasks: list[tuple[str, Callable[[], Any]]] = [
+            ("heartbeats", self._heartbeats),
+            ("checkpoints", self._checkpoints),
+            ("offset-syncs", self._offset_syncs),
+            ("lanes", self._lanes),
         ]
-        return [Task(name=name, every_seconds=every, act=make().act) for name, every, make in wanted if every]
+        return [
+            Task(name=name, every_seconds=intervals[name], act=make().act) for name, make in tasks if name in intervals
+        ]
 
     def _heartbeats(self) -> Heartbeats:
         return Heartbeats(
@@ -117,14 +111,14 @@ class ControlWiring:
             source=self.source.topics if self.settings.heartbeats_on_source else None,
             target=self.target.topics,
             replication_factor=self.settings.heartbeats_replication_factor,
-            clock=now,
+            clock=now_ms,
             ensured=self.ensured,
         )
 
     def _checkpoints(self) -> CheckpointRound:
         every = self.settings.sync_group_offsets_seconds
-        sides = Sides(source=self.source, target=self.target, clock=now)
-        store = CheckpointStore(flow=self.settings.name, documents=self.checkpoints, clock=now)
+        sides = Sides(source=self.source, target=self.target, clock=now_ms)
+        store = CheckpointStore(flow=self.settings.name, documents=self.checkpoints, clock=now_ms)
         return CheckpointRound(
             scope=self.scope,
             sides=sides,
@@ -144,7 +138,7 @@ class ControlWiring:
                 scope=self.scope,
                 sides=sides,
                 store=store,
-                clock=now,
+                clock=now_ms,
                 every_ms=None if every is None else int(every * 1000),
                 reverse=self.settings.sync_group_offsets_reverse,
             ),
@@ -160,13 +154,13 @@ class ControlWiring:
             topics=self.partitions,
             ends=self.target.topics,
             gaps=GapCheck(
-                source=KafkaSourceLog(flow.source, flow=flow.flow), ledger=self.ledger, states=self.states, clock=now
+                source=KafkaSourceLog(flow.source, flow=flow.flow), ledger=self.ledger, states=self.states, clock=now_ms
             ),
             chains=self.chains,
             states=self.states,
             target=KafkaTarget(flow, environment=f"lanes.{uuid4().hex}"),
             documents=self.documents,
-            clock=now,
+            clock=now_ms,
             transaction_timeout_ms=flow.transaction_timeout_ms,
             map_retention_days=flow.map_retention_days,
         )
@@ -179,7 +173,7 @@ class ControlWiring:
             chains=self.chains,
             documents=self.documents,
             replication_factor=self.settings.offset_syncs_replication_factor,
-            clock=now,
+            clock=now_ms,
             ensured=self.ensured,
         )
 
@@ -189,7 +183,7 @@ _wired: dict[bytes, ControlWiring] = {}
 
 
 def wire(settings: ControlSettings) -> ControlWiring:
-    """The wiring of these settings, warm where the environment has seen them."""
+    """The wiring of these settings, made once per environment."""
     key = msgspec.json.encode(settings, order="sorted")
     if key not in _wired:
         _wired[key] = ControlWiring(settings)
@@ -204,15 +198,15 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         context: Lambda's context: the time that is left.
 
     Returns:
-        the last report of each task; empty when another run of the flow is at work.
+        the last report of each task; empty when another run of the flow is active.
     """
     settings = control_settings(event)
     wiring = wire(settings)
     rounds = Rounds(
         flow=settings.name,
-        function=FUNCTION,
+        function=HEARTBEAT_CHECKPOINT.name,
         documents=wiring.documents,
-        clock=now,
+        clock=now_ms,
         sleep=time.sleep,
         holder=uuid4().hex,
         on_report=lambda report: emit_report(settings.name, report),

@@ -1,7 +1,7 @@
-"""The refresh of topics: a schedule starts it every minute, and each of its tasks is done when it is due.
+"""The scheduled function of the tasks `topics`, `configs` and `acls`.
 
-Tasks: `topics`, `configs` and `acls`. The schedule's input is all that it knows, see
-mirrorless.scheduled.settings.
+A schedule starts it once a minute, and each task runs when it is due. The schedule's input is the whole configuration,
+see mirrorless.scheduled.settings.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.clock import now_ms
+from mirrorless.scheduled.functions import REFRESH_TOPICS, task_intervals
 from mirrorless.scheduled.rate_limit import RateLimit
 from mirrorless.scheduled.runner import Rounds, Task
 from mirrorless.scheduled.settings import ControlSettings, control_settings
@@ -34,85 +36,77 @@ from mirrorless.topics.remote_topics import RemoteShapes
 LEASE_MS = 60_000
 """A round may take most of a minute: a thousand topics are mapped at ten calls a second."""
 
-# Warm from one run to the next; clients of Kafka are made anew, since a minute in the freezer breaks what they hold.
+# Kept from one run to the next. Kafka clients are made for each run: a frozen environment breaks their connections.
 dynamodb = cache(dynamodb_client)
 aws_lambda = cache(lambda_client)
 
 
-def now() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def documents(settings: ControlSettings) -> DynamoDbDocuments:
-    """What the scheduled functions know from one run to the next."""
+    """The documents that the scheduled functions keep between runs."""
     flow = settings.flow
     return DynamoDbDocuments(dynamodb(flow.target.region, flow.tables_role), flow.tables.control)
 
 
 def wire(settings: ControlSettings) -> list[Task]:
-    """What this function does; an interval of None switches a task off."""
+    """The tasks that the settings switch on."""
     flow, tables = settings.flow, settings.flow.tables
     store = dynamodb(flow.target.region, flow.tables_role)
-    known = documents(settings)
+    control = documents(settings)
     source = KafkaTopics(flow.source, flow=flow.flow, role="refresh-source")
     target = KafkaTopics(flow.target, flow=flow.flow, role="refresh-target")
     shapes = RemoteShapes(settings=settings, source=source, target=target)
     lookout = Lookout(
         settings=settings,
         source=source,
-        documents=known,
+        documents=control,
         chains=DynamoDbChains(store, tables.offset_map),
         states=DynamoDbLaneStates(store, tables.lanes),
-        clock=now,
+        clock=now_ms,
     )
     refresh = TopicRefresh(
-        settings=settings, source=source, lookout=lookout, shapes=shapes, mappings=mapping_sync(settings, known)
+        settings=settings, source=source, lookout=lookout, shapes=shapes, mappings=mapping_sync(settings, control)
     )
     acls = AclSync(
         settings=settings,
         source=KafkaAcls(flow.source, flow=flow.flow),
         target=KafkaAcls(flow.target, flow=flow.flow),
         topics=source.partitions,
-        documents=known,
+        documents=control,
     )
-    duties = (
-        ("topics", settings.refresh_topics_seconds, refresh.act),
-        ("configs", settings.sync_topic_configs_seconds, shapes.sync_configs),
-        ("acls", settings.sync_topic_acls_seconds, acls.act),
-    )
-    return [Task(name=name, every_seconds=every, act=act) for name, every, act in duties if every is not None]
+    intervals = task_intervals(settings)
+    tasks = (("topics", refresh.act), ("configs", shapes.sync_configs), ("acls", acls.act))
+    return [Task(name=name, every_seconds=intervals[name], act=act) for name, act in tasks if name in intervals]
 
 
-def mapping_sync(settings: ControlSettings, known: DynamoDbDocuments) -> MappingSync | None:
-    """The sync of event source mappings, if they are ours to manage."""
+def mapping_sync(settings: ControlSettings, control: DynamoDbDocuments) -> MappingSync | None:
+    """The sync of event source mappings; None where the flow does not manage them."""
     if not settings.function_name or not settings.mapping:
         return None
-    throttle = RateLimit(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
+    rate_limit = RateLimit(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
     return MappingSync(
         settings=settings,
-        mappings=LambdaMappings(aws_lambda(settings.function_region), settings.function_name, throttle),
+        mappings=LambdaMappings(aws_lambda(settings.function_region), settings.function_name, rate_limit),
         source_groups=KafkaGroups(settings.flow.source, flow=settings.flow.flow),
-        documents=known,
+        documents=control,
     )
 
 
 def handler(event: Any, context: Any) -> dict[str, Any]:
-    """Do what is due.
+    """Do one run.
 
     Args:
         event: the schedule's input.
         context: Lambda's context: the request id and the time that is left.
 
     Returns:
-        the last report of each task; empty when another run of the flow is at work.
+        the last report of each task; empty when another run of the flow is active.
     """
     settings = control_settings(event)
     rounds = Rounds(
         flow=settings.name,
-        function="refresh_topics",
+        function=REFRESH_TOPICS.name,
         documents=documents(settings),
-        clock=now,
+        clock=now_ms,
         sleep=time.sleep,
         holder=f"{context.aws_request_id}/{uuid4().hex}",
         lease_ms=LEASE_MS,

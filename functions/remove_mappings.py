@@ -1,7 +1,6 @@
-"""The end of found topics: CloudFormation asks for it when a flow goes, and every mapping that was found is deleted.
+"""The custom resource that deletes the mappings of discovered topics when CloudFormation deletes a flow.
 
-The request is a custom resource's. Create and Update have nothing to do; Delete does it. Whatever happens,
-CloudFormation is answered before it loses its patience.
+Create and Update do nothing. Every request gets its response before CloudFormation's timeout, whatever fails.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from mirrorless.adapters.aws.cloudformation import answer
 from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.clock import now_ms
 from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.rate_limit import RateLimit
@@ -23,49 +23,44 @@ from mirrorless.settings import FlowSettings, decode_settings
 from mirrorless.topics.mapping_removal import MappingRemoval, Removal
 
 ANSWER_SECONDS: Final = 60.0
-"""What is kept of Lambda's deadline to answer CloudFormation, whose address may need some tries."""
+"""Reserved of Lambda's deadline for the response to CloudFormation, which may need retries."""
 
 dynamodb = cache(dynamodb_client)
 aws_lambda = cache(lambda_client)
 
 
-def now() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def remove(settings: FlowSettings, deadline: Deadline) -> Removal:
-    """Delete the mappings of found topics.
+    """Delete the mappings of discovered topics.
 
     Raises:
         MirrorlessError: some may be left.
     """
-    throttle = RateLimit(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
+    rate_limit = RateLimit(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
     return MappingRemoval(
         flow=settings.name,
-        mappings=LambdaMappings(aws_lambda(), "", throttle),
+        mappings=LambdaMappings(aws_lambda(), "", rate_limit),
         documents=DynamoDbDocuments(dynamodb(settings.target.region, settings.tables_role), settings.tables.control),
-        clock=now,
+        clock=now_ms,
         sleep=time.sleep,
     ).act(deadline)
 
 
 def handler(event: Any, context: Any) -> None:
-    """Do what CloudFormation asks for, and answer it.
+    """Handle a request of CloudFormation, and send the response.
 
     Args:
         event: a custom resource's request.
         context: Lambda's context: the time that is left.
     """
-    failure, told, name = "", "nothing to do", ""
+    failure, result, name = "", "nothing to do", ""
     try:
         settings = decode_settings(os.environ.get(FLOW_VARIABLE))
         name = settings.name.slug
         if event["RequestType"] == "Delete":
             removal = remove(settings, lambda: context.get_remaining_time_in_millis() / 1000 - ANSWER_SECONDS)
-            told = f"{removal.deleted} mappings deleted, none left. {removal.warning}".strip()
-    except Exception as exc:  # noqa: BLE001 -- an error that is not answered lets CloudFormation wait in vain
+            result = f"{removal.deleted} mappings deleted, none left. {removal.warning}".strip()
+    except Exception as exc:  # noqa: BLE001 -- without a response CloudFormation waits for its timeout
         failure = str(exc) or repr(exc)
     level = "ERROR" if failure else "INFO"
-    print(json.dumps({"level": level, "flow": name, "request": event["RequestType"], "told": failure or told}))
+    print(json.dumps({"level": level, "flow": name, "request": event["RequestType"], "told": failure or result}))
     answer(event, physical_id=f"found-mappings-{name}", failure=failure)

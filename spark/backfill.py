@@ -15,6 +15,7 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.backfill.checks import BACKFILLED, worst
 from mirrorless.backfill.handover import MappingHandover
 from mirrorless.backfill.outcome import report_of, totals_of
+from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.files import PLAN
@@ -27,7 +28,7 @@ from mirrorless.lane_state import RUNNING, LaneState, Stop
 from spark.archive_survey import surveyor
 from spark.backfill_plan import plan_backfill
 from spark.driver import JobOutcome, JobRun, drive
-from spark.lane_tasks import TaskAttempt, finished, lanes_at_a_time, now, run_lanes, wire_copy
+from spark.lane_tasks import TaskAttempt, finished, lanes_at_a_time, run_lanes, wire_copy
 from spark.leases import KeptLeases
 
 ANSWER_SECONDS = 15.0
@@ -80,7 +81,7 @@ def backfill(run: JobRun) -> JobOutcome:
             "plan": msgspec.to_builtins(plan),
             "lanes": msgspec.to_builtins(results),
         },
-        report=report_of(plan, results, totals, run.samples, made_at=now()),
+        report=report_of(plan, results, totals, run.samples, made_at=now_ms()),
     )
 
 
@@ -98,7 +99,7 @@ def _joining(task: CopyTask) -> MappingHandover:
     return MappingHandover(
         groups=KafkaGroups(settings.source, flow=settings.flow),
         states=DynamoDbLaneStates(dynamodb, settings.tables.lanes),
-        clock=now,
+        clock=now_ms,
     )
 
 
@@ -136,7 +137,7 @@ def _note_waiting(run: JobRun, lane: PlannedLane, task: CopyTask) -> None:
     """So that the sum over the lanes is right before every task has begun."""
     total = lane.range.next - lane.range.first
     done = min(total, max(0, lane.position - lane.range.first))
-    progress = LaneProgress(lane=str(task.lane), done=done, total=total, position=lane.position, at=now())
+    progress = LaneProgress(lane=str(task.lane), done=done, total=total, position=lane.position, at=now_ms())
     write_progress(run.files, task.lane_topic, task.partition, progress)
 
 
@@ -205,7 +206,7 @@ class _BackfilledLanes:
         if mapping is not None and position >= mapping:
             return
         detail = f"backfill {self._holder} ended before this lane had come to its mapping"
-        self._states.stop(lane, Stop(reason=BACKFILLED, upstream_offset=position, detail=detail, at=now()))
+        self._states.stop(lane, Stop(reason=BACKFILLED, upstream_offset=position, detail=detail, at=now_ms()))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts, check_all
 from mirrorless.backfill.plan import make_plan
 from mirrorless.backfill.ranges import Asked, resolve
+from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.archive import LaneSurvey, Survey
 from mirrorless.jobs.copy_task import LaneLog, OffsetRange
@@ -29,7 +30,7 @@ from mirrorless.lane_state import RUNNING
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates
 from spark.archive_survey import survey_lane
-from spark.lane_tasks import now, warm_archive, warm_log
+from spark.lane_tasks import warm_archive, warm_log
 
 LANES_AT_A_TIME = 2
 """Where nobody says how many: the cores of the smallest worker."""
@@ -69,7 +70,7 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Surv
         options,
         replication_factor=flow.replication_factor,
         holder=request.run_id,
-        now=now(),
+        now=now_ms(),
     )
     hands_over = options.end.kind == "latest" and options.into is None and options.archive is None
     return make_plan(

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws import job_metrics
 from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import EVERY_MS, JobState, LaneProgress, add_up
@@ -29,7 +30,7 @@ from mirrorless.naming import ENDS_ONCE_VARIABLE
 from mirrorless.ports.stores import JobFiles
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
-from spark.lane_tasks import now, spark_session
+from spark.lane_tasks import spark_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class JobRun:
                 state=self.state,
                 phase=self.phase,
                 started_at=self.started_at,
-                at=now(),
+                at=now_ms(),
                 pid=os.getpid(),
                 error=self.error,
             )
@@ -132,7 +133,7 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
     text = files.read(REQUEST)
     if text is None:
         raise ConfigurationError("there is no request", where=f"{files.place}/{REQUEST}")
-    run = JobRun(decode_request(text), files, now())
+    run = JobRun(decode_request(text), files, now_ms())
     if os.environ.get(ENDS_ONCE_VARIABLE) and (ended := _ended_before(files)) is not None:
         return ended
 

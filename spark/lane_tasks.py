@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +28,7 @@ from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.clock import now_ms
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.copy_task import CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy
@@ -130,11 +130,6 @@ LEFT_OVER_OBJECTS = 10_000
 """Container objects that outlived their chunks before the collector looks at them."""
 
 
-def now() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:
     """Do one `CopyTask`, from JSON to the JSON of its `CopyResult`. This is the work that `run_lanes` sends.
 
@@ -171,11 +166,11 @@ def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTas
             delivery="exactly_once",
             remote_topic=lambda _: task.write_topic,
             chains=chains,
-            positions=Positions(chains=chains, states=states, target=target, clock=now),
+            positions=Positions(chains=chains, states=states, target=target, clock=now_ms),
             ledger=DynamoDbLossLedger(dynamodb, tables.loss_ledger),
             target=target,
             source=_Described(KafkaSource(settings), task.read_topic),
-            clock=now,
+            clock=now_ms,
             new_id=lambda: uuid4().hex,
             holder=task.holder,
             examined=True,
@@ -185,7 +180,7 @@ def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTas
         files=open_job_files(task.files) if task.files else None,
         ending=ending(task) if ending is not None else None,
         attempt=attempt.number,
-        clock=now,
+        clock=now_ms,
     )
 
 

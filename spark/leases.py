@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld, MirrorlessError
 from mirrorless.lane import Lane
 from mirrorless.lane_state import LaneState, Lease, Stop
 from mirrorless.ports.stores import Leases
 from mirrorless.reconcile.inspect import HELD
-from spark.lane_tasks import now
 
 RENEWALS = 3
 """In one term."""
@@ -77,7 +77,7 @@ class KeptLeases:
             LeaseHeld: another job has it.
             Retriable: the store does not answer.
         """
-        state = self._leases.take(lane, self._lease(), now=now())
+        state = self._leases.take(lane, self._lease(), now=now_ms())
         self._lanes.append(lane)
         return state
 
@@ -96,7 +96,7 @@ class KeptLeases:
         self._leases.let_go(lane, self._holder)
 
     def _lease(self) -> Lease:
-        return Lease(holder=self._holder, until=now() + self._term_ms)
+        return Lease(holder=self._holder, until=now_ms() + self._term_ms)
 
     def _renew(self) -> None:
         while not self._over.wait(self._term_ms / 1000 / RENEWALS):
@@ -105,7 +105,7 @@ class KeptLeases:
                     return
                 try:
                     if not self._leases.keep(lane, self._lease()) and self._retake:
-                        self._leases.take(lane, self._lease(), now=now())
+                        self._leases.take(lane, self._lease(), now=now_ms())
                 except LeaseHeld as exc:
                     self._lost = exc
                     return
@@ -133,10 +133,10 @@ class HeldLanes:
         loose = [lane for lane in lanes if lane not in stops]
         for lane in loose:
             detail = f"held by job run {self.run_id}"
-            self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=now()))
-        newest = now() if loose else max((stop.at for stop in stops.values() if stop.reason == HELD), default=0)
+            self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=now_ms()))
+        newest = now_ms() if loose else max((stop.at for stop in stops.values() if stop.reason == HELD), default=0)
         # An environment cannot be queried, but none keeps a lane's state for longer than this.
-        time.sleep(max(0, newest + self.settle_ms - now()) / 1000)
+        time.sleep(max(0, newest + self.settle_ms - now_ms()) / 1000)
         if not loose:
             return ""
         return (

@@ -20,6 +20,7 @@ from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.request import ReconcileOptions
@@ -32,7 +33,7 @@ from mirrorless.reconcile.orphans import lane_of, to_do
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from mirrorless.settings import FlowSettings
 from spark.driver import JobOutcome, JobRun, drive
-from spark.lane_tasks import copy_lane, now, run_lanes
+from spark.lane_tasks import copy_lane, run_lanes
 from spark.leases import HeldLanes, KeptLeases
 from spark.reconcile_summary import LaneUnderWay, told
 from spark.reconcile_tasks import ReconciledTopics, find_orphans, look_at_lane
@@ -172,7 +173,7 @@ class Reconciliation:
 
     def _join(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "join"
-        joining = BackLaneJoin(chains=self._chains, ledger=self._ledger, clock=now, request=self._run_id)
+        joining = BackLaneJoin(chains=self._chains, ledger=self._ledger, clock=now_ms, request=self._run_id)
         for each in lanes:
             if not each.going:
                 continue

@@ -8,6 +8,7 @@ from typing import cast
 
 import msgspec
 
+from mirrorless.clock import now_ms
 from mirrorless.jobs.request import Policy, ReconcileOptions
 from mirrorless.ports.stores import Chains, JobFiles
 from mirrorless.reconcile.copy_tasks import ReconciledLane
@@ -17,7 +18,6 @@ from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, Tally, is_clea
 from mirrorless.reconcile.report import report_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from spark.driver import JobOutcome, JobRun
-from spark.lane_tasks import now
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ def told(
         totals=totals,
         look_only=look_only,
         clean=clean,
-        made_at=now(),
+        made_at=now_ms(),
     )
     return JobOutcome(
         clean=clean,

@@ -14,6 +14,7 @@ import msgspec
 
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
+from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.files import PLAN
 from mirrorless.jobs.lane_copy import deadline_in
@@ -26,7 +27,7 @@ from mirrorless.verify.summary import is_clean, report_of, totals_of
 from mirrorless.verify.task import VerifyTask
 from spark.compacted_keys import compare_latest
 from spark.driver import JobOutcome, JobRun, drive
-from spark.lane_tasks import now, run_lanes
+from spark.lane_tasks import run_lanes
 from spark.verify_tasks import verify_lane
 
 ANSWER_SECONDS = 20.0
@@ -46,7 +47,7 @@ def verify(run: JobRun) -> JobOutcome:
     tasks = _tasks(run, target, source)
     run.files.write(PLAN, msgspec.json.encode({"lanes": [str(task.lane) for task in tasks]}))
     for task in tasks:
-        write_progress(run.files, task.topic, task.partition, LaneProgress(lane=str(task.lane), at=now()))
+        write_progress(run.files, task.topic, task.partition, LaneProgress(lane=str(task.lane), at=now_ms()))
 
     run.phase = "read"
     answers = run_lanes(run.spark, verify_lane, [msgspec.json.encode(task) for task in tasks])
@@ -60,7 +61,7 @@ def verify(run: JobRun) -> JobOutcome:
     return JobOutcome(
         clean=is_clean(verdicts),
         found={"totals": totals_of(verdicts, seconds=seconds), "lanes": msgspec.to_builtins(verdicts)},
-        report=report_of(verdicts, flow=request.flow.flow, seconds=seconds, made_at=now()),
+        report=report_of(verdicts, flow=request.flow.flow, seconds=seconds, made_at=now_ms()),
     )
 
 

@@ -10,13 +10,14 @@ from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.clock import now_ms
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName, write_progress
 from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
-from spark.lane_tasks import TaskAttempt, calm_the_collector, now, warm_log
+from spark.lane_tasks import TaskAttempt, calm_the_collector, warm_log
 
 
 def verify_lane(task: bytes, attempt: TaskAttempt) -> bytes:
@@ -71,11 +72,11 @@ class _Notes:
         self._last = msgspec.structs.replace(
             self._last, phase=phase, done=done, total=total, records=records, bytes=bytes
         )
-        if now() - at >= EVERY_MS:
+        if now_ms() - at >= EVERY_MS:
             self.write("running")
 
     def write(self, state: LaneStateName, text: str = "") -> None:
         """Say it now."""
-        self._last = msgspec.structs.replace(self._last, state=state, note=text, at=now())
+        self._last = msgspec.structs.replace(self._last, state=state, note=text, at=now_ms())
         if self._files is not None:
             write_progress(self._files, self._task.topic, self._task.partition, self._last)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.args import add_deployment, add_flow, partition
-from cli.clock import now
 from cli.deployment import DeployedFlows
 from cli.jobs.bounds import FORMS, bound
 from cli.jobs.request import job_request
 from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json
 from cli.output import WIDE_PIPE_WIDTH, console, print_json
+from mirrorless.clock import now_ms
 from mirrorless.jobs.cost import EXECUTOR
 from mirrorless.jobs.request import JobKind, Options
 from mirrorless.lane import FlowName
@@ -154,7 +154,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     else:
         from cli.jobs.table import runs_table  # noqa: PLC0415 -- programs need no tables
 
-        console(WIDE_PIPE_WIDTH, soft_wrap=False).print(runs_table(found, now=now()))
+        console(WIDE_PIPE_WIDTH, soft_wrap=False).print(runs_table(found, now=now_ms()))
     return CLEAN
 
 

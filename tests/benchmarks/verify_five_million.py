@@ -27,6 +27,7 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.clock import now_ms
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import JobRequest, VerifyOptions
@@ -36,7 +37,7 @@ from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
 from mirrorless.verify.findings import KINDS
 from spark.driver import JobOutcome, JobRun
-from spark.lane_tasks import TaskAttempt, copy_lane, finished, now, run_lanes, spark_session, wire_copy
+from spark.lane_tasks import TaskAttempt, copy_lane, finished, run_lanes, spark_session, wire_copy
 from spark.verify import verify
 from tests.support.tampering import changed, tampered_with
 
@@ -87,7 +88,7 @@ def verified(settings: FlowSettings, spark: SparkSession, folder: Path, *, again
     """One run of the job."""
     options = VerifyOptions(against_source=against_source)
     request = JobRequest(run_id=folder.name, flow=settings, topics=(TOPIC,), options=options)
-    run = JobRun(request, open_job_files(str(folder)), now())
+    run = JobRun(request, open_job_files(str(folder)), now_ms())
     run._spark = spark
     outcome = verify(run)
     (folder / "report.html").write_text(render(outcome.report), encoding="utf-8")

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.clock import now_ms
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Stop
 from mirrorless.run import Run
 from mirrorless.settings import FlowSettings
 from spark.driver import JobOutcome, JobRun
-from spark.lane_tasks import now
 from spark.reconcile import ReconcileStep, Reconciliation
 from tests.support.chains import every_run
 from tests.support.lane_stage import LaneStage
@@ -97,7 +97,7 @@ class FailoverStage:
             options=replace(ReconcileOptions(policy=policy), **options),
             lease_seconds=30,
         )
-        job = JobRun(request, open_job_files(str(self.folder / run_id)), now())
+        job = JobRun(request, open_job_files(str(self.folder / run_id)), now_ms())
         job._spark = self.spark
         return Reconciliation(job, on_step=on_step, settle_ms=self.settle_ms).act()
 

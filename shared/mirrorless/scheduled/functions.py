@@ -1,7 +1,7 @@
-"""Which functions run on a schedule, and with what? One place for the deployment and for the lab.
+"""The scheduled functions and their tasks, for the deployment, the lab and the command line.
 
-A run may take longer than the minute after which the next one starts: there is one run at a time, by a lease
-(`mirrorless.scheduled.runner`), and the next one waits for it.
+A run may take longer than the minute after which the next one starts: a lease (`mirrorless.scheduled.runner`) allows
+one run at a time, and the next one waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ LONGEST_INPUT: Final = 256 * 1024
 """Bytes of a schedule's input at most (https://docs.aws.amazon.com/scheduler/latest/UserGuide/encryption-rest.html)."""
 
 ScheduledName = Literal["heartbeat_checkpoint", "refresh_topics"]
-"""By their files in `functions/`."""
+"""A file in `functions/`, without `.py`."""
+
+LANES_SECONDS: Final = 60.0
+"""Between two checks of the lanes; no setting changes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,18 +33,18 @@ class ScheduledFunction:
         description: what it does, for the console.
         memory_mb: memory.
         timeout_seconds: of one run.
-        intervals: the settings that switch its tasks on; empty where one of its tasks is never off.
+        tasks: the names of its tasks, see `task_intervals`.
     """
 
     name: ScheduledName
     description: str
     memory_mb: int
     timeout_seconds: int
-    intervals: tuple[str, ...] = ()
+    tasks: tuple[str, ...]
 
     def has_work(self, settings: ControlSettings) -> bool:
-        """Whether any of its tasks is on: without one, a schedule would start it for nothing."""
-        return not self.intervals or any(getattr(settings, each) is not None for each in self.intervals)
+        """Whether any of its tasks is on: without one, the function needs no schedule."""
+        return not task_intervals(settings).keys().isdisjoint(self.tasks)
 
 
 HEARTBEAT_CHECKPOINT: Final = ScheduledFunction(
@@ -49,15 +52,32 @@ HEARTBEAT_CHECKPOINT: Final = ScheduledFunction(
     description="heartbeats, checkpoints and group offsets, and the check of the lanes",
     memory_mb=256,
     timeout_seconds=90,
+    tasks=("heartbeats", "checkpoints", "offset-syncs", "lanes"),
 )
-"""The check of the lanes is never off: it settles what a crash left in doubt, and renews the heads of the map."""
 
 REFRESH_TOPICS: Final = ScheduledFunction(
     name="refresh_topics",
     description="finds topics, and keeps remote topics, their configs, their ACLs and the mappings in step",
     memory_mb=256,
     timeout_seconds=120,
-    intervals=("refresh_topics_seconds", "sync_topic_configs_seconds", "sync_topic_acls_seconds"),
+    tasks=("topics", "configs", "acls"),
 )
 
 SCHEDULED: Final = (HEARTBEAT_CHECKPOINT, REFRESH_TOPICS)
+
+
+def task_intervals(settings: ControlSettings) -> dict[str, float]:
+    """The interval in seconds of each task that the settings switch on.
+
+    The check of the lanes is always on: it settles runs that a crash left in doubt, and renews the heads of the map.
+    """
+    intervals = {
+        "heartbeats": settings.heartbeats_seconds,
+        "checkpoints": settings.checkpoints_seconds,
+        "offset-syncs": settings.checkpoints_seconds if settings.offset_syncs else None,
+        "lanes": LANES_SECONDS,
+        "topics": settings.refresh_topics_seconds,
+        "configs": settings.sync_topic_configs_seconds,
+        "acls": settings.sync_topic_acls_seconds,
+    }
+    return {task: seconds for task, seconds in intervals.items() if seconds is not None}

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from mirrorless.adapters.archive.lane_log import open_archive
 from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.clock import now_ms
 from mirrorless.errors import ArchiveBroken, ConfigurationError
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
@@ -23,7 +24,7 @@ from mirrorless.reports.page import render
 from spark.archive_survey import survey_archive
 from spark.backfill import backfill
 from spark.driver import JobOutcome, JobRun
-from spark.lane_tasks import copy_lane, now, run_lanes
+from spark.lane_tasks import copy_lane, run_lanes
 from tests.support.archives import archive_topic, rows_of, write_archive, write_file
 from tests.support.lane_stage import LaneStage
 from tests.support.readback import assert_mirrored, links, read_topic
@@ -54,7 +55,7 @@ def run_backfill(stage: LaneStage, folder: Path, run: str, **options: Any) -> Jo
     request = JobRequest(
         run_id=run, flow=stage.settings, topics=(stage.topic,), options=BackfillOptions(handover_seconds=2, **options)
     )
-    return backfill(JobRun(request, open_job_files(str(folder / run)), now()))
+    return backfill(JobRun(request, open_job_files(str(folder / run)), now_ms()))
 
 
 @pytest.mark.usefixtures("spark")

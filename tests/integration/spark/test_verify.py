@@ -13,13 +13,13 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.clock import now_ms
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.reports.page import render
 from mirrorless.verify.findings import KINDS
 from spark.driver import JobOutcome, JobRun
-from spark.lane_tasks import now
 from spark.verify import verify
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
 from tests.support.tampering import Tamper, changed, duplicated, missing, swapped, tampered_with, thinned_out
@@ -67,7 +67,7 @@ def verified(stage: LaneStage, spark: SparkSession, folder: Path, **options: Any
     request = JobRequest(
         run_id="verify-test", flow=stage.settings, topics=(stage.topic,), options=VerifyOptions(**options)
     )
-    run = JobRun(request, open_job_files(str(folder)), now())
+    run = JobRun(request, open_job_files(str(folder)), now_ms())
     run._spark = spark
     outcome = verify(run)
     run.end("succeeded")

@@ -11,12 +11,13 @@ from msgspec.structs import replace as replace_struct
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, gaps_in_newest_runs
 from cli.lanes import lanes_with_a_chain
 from cli.status import as_json, notes, summary
-from cli.tasks import TaskStatus, expected_tasks
+from cli.tasks import TaskStatus
 from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, Head, Lease, Stop, head_of
 from mirrorless.run import Link, Reset, Run, Span
+from mirrorless.scheduled.functions import task_intervals
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
@@ -184,10 +185,10 @@ def test_tasks_that_are_switched_off_are_not_expected() -> None:
     cluster = ClusterSettings(alias="a", bootstrap="b:9092")
     settings = ControlSettings(flow=FlowSettings(flow="us-east->eu-west", source=cluster, target=cluster))
 
-    assert "heartbeats" in expected_tasks(settings)
-    assert "heartbeats" not in expected_tasks(replace_struct(settings, heartbeats_seconds=None))
-    assert "offset-syncs" not in expected_tasks(settings)
-    assert "offset-syncs" in expected_tasks(replace_struct(settings, offset_syncs=True))
+    assert "heartbeats" in task_intervals(settings)
+    assert "heartbeats" not in task_intervals(replace_struct(settings, heartbeats_seconds=None))
+    assert "offset-syncs" not in task_intervals(settings)
+    assert "offset-syncs" in task_intervals(replace_struct(settings, offset_syncs=True))
 
 
 def test_what_waiting_does_not_cure_needs_the_operator() -> None:
