@@ -1,6 +1,6 @@
-"""What does an archive have of each lane, and what is missing? Its offsets, counted before anything is copied.
+"""The survey of an archive: the offsets that it has of each lane, and the missing ones, before anything is copied.
 
-Only offsets and timestamps are read, lane by lane, each lane as a task of Spark's.
+Only offsets and timestamps are read. Each lane is a Spark task.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from spark.lane_tasks import TaskAttempt, run_lanes
 Offsets = npt.NDArray[np.int64]
 
 
-class _Question(msgspec.Struct, frozen=True):
+class _SurveyTask(msgspec.Struct, frozen=True):
     archive: str
     topic: str
     partition: int
     wanted: OffsetRange
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _SurveyResult(msgspec.Struct, frozen=True):
     survey: LaneSurvey | None = None
     error: str = ""
     where: str = ""
@@ -39,14 +39,14 @@ class _Answer(msgspec.Struct, frozen=True):
 def survey_archive(
     spark: SparkSession, archive: str, wanted: Mapping[tuple[str, int], OffsetRange]
 ) -> dict[tuple[str, int], LaneSurvey]:
-    """What an archive has of ranges of lanes.
+    """Survey ranges of lanes.
 
     Raises:
-        ArchiveBroken: a file is not what an archive consists of.
-        Retriable: the store did not answer, in any of Spark's tries.
+        ArchiveBroken: a file is no file of an archive.
+        Retriable: the store did not answer in any attempt of Spark.
     """
-    tasks = [msgspec.json.encode(_Question(archive, *lane, offsets)) for lane, offsets in wanted.items()]
-    answers = [msgspec.json.decode(each, type=_Answer) for each in run_lanes(spark, survey_work, tasks)]
+    tasks = [msgspec.json.encode(_SurveyTask(archive, *lane, offsets)) for lane, offsets in wanted.items()]
+    answers = [msgspec.json.decode(each, type=_SurveyResult) for each in run_lanes(spark, survey_work, tasks)]
     found = {}
     for lane, answer in zip(wanted, answers, strict=True):
         if answer.survey is None:
@@ -57,7 +57,7 @@ def survey_archive(
 
 
 def surveyor(spark: SparkSession, archive: str) -> Survey:
-    """Counts by Spark, and what it was asked already not again: a job plans twice."""
+    """A survey by Spark that counts each range once: a job plans twice."""
     known: dict[tuple[tuple[str, int], OffsetRange], LaneSurvey] = {}
 
     def survey(wanted: Mapping[tuple[str, int], OffsetRange]) -> Mapping[tuple[str, int], LaneSurvey]:
@@ -70,14 +70,14 @@ def surveyor(spark: SparkSession, archive: str) -> Survey:
 
 
 def survey_work(task: bytes, attempt: TaskAttempt) -> bytes:
-    """One lane's survey, from JSON to JSON: the work that `run_lanes` sends."""
-    asked = msgspec.json.decode(task, type=_Question)
+    """Survey one lane, from JSON to JSON: the work that `run_lanes` sends."""
+    wanted = msgspec.json.decode(task, type=_SurveyTask)
     try:
-        answer = _Answer(survey_lane(open_archive(asked.archive), asked.topic, asked.partition, asked.wanted))
+        answer = _SurveyResult(survey_lane(open_archive(wanted.archive), wanted.topic, wanted.partition, wanted.wanted))
     except (ArchiveBroken, Retriable) as exc:
         if exc.retriable and not attempt.last:
             raise
-        answer = _Answer(error=exc.what, where=exc.where, hint=exc.hint, retriable=exc.retriable)
+        answer = _SurveyResult(error=exc.what, where=exc.where, hint=exc.hint, retriable=exc.retriable)
     return msgspec.json.encode(answer)
 
 
@@ -85,7 +85,7 @@ def survey_lane(archive: ParquetArchive, topic: str, partition: int, wanted: Off
     """Count a lane's offsets in a range, piece after piece; in memory are those of the pieces that overlap here.
 
     Raises:
-        ArchiveBroken: a file is not what an archive consists of.
+        ArchiveBroken: a file is no file of an archive.
         Retriable: the store does not answer.
     """
     extent = archive.bounds(topic, partition)
@@ -131,7 +131,7 @@ def survey_lane(archive: ParquetArchive, topic: str, partition: int, wanted: Off
 def _read(
     archive: ParquetArchive, piece: ArchivePiece, lane: tuple[str, int], wanted: OffsetRange
 ) -> tuple[Offsets, Offsets]:
-    """Offsets, and the timestamps that records have."""
+    """The offsets, and the timestamps of records that have one."""
     table = archive.rows(piece, *lane, ("timestamp_ms",))
     offsets: Offsets = table["offset"].to_numpy().astype(np.int64)
     asked = (offsets >= wanted.first) & (offsets < wanted.next)
@@ -140,7 +140,7 @@ def _read(
 
 
 class _Count:
-    """Distinct offsets, told in growing slices, and the holes between them."""
+    """Distinct offsets, added in growing slices, and the holes between them."""
 
     def __init__(self, first: int) -> None:
         self.rows = self.records = self.hole_count = 0
@@ -160,7 +160,7 @@ class _Count:
         self._next = int(offsets[-1]) + 1
 
     def end(self, following: int) -> None:
-        """Count what is missing behind the last one."""
+        """Count the hole behind the last one."""
         if self._next < following:
             self.hole_count += 1
             self.holes = [*self.holes, OffsetRange(self._next, following)][:HOLES]

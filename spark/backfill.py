@@ -1,4 +1,4 @@
-"""The backfill job, wired: plan, take the lanes, copy them on Spark, report."""
+"""The backfill job: plan, take the lanes, copy them on Spark, report."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ ANSWER_SECONDS = 15.0
 
 
 def backfill(run: JobRun) -> JobOutcome:
-    """Run it.
+    """Run the job.
 
     Raises:
-        ConfigurationError: a check refuses, or warns and nobody said `force`. Nothing was changed.
+        ConfigurationError: a check refuses, or warns without `force`. Nothing was changed.
     """
     options = run.request.options
     if not isinstance(options, BackfillOptions):
@@ -53,7 +53,7 @@ def backfill(run: JobRun) -> JobOutcome:
     held = _BackfilledLanes(run, plan)
     try:
         held.take()
-        # What a mapping wrote until the lanes were ours is seen now.
+        # A mapping may have written until the lanes were taken: the second plan has it.
         plan = plan_backfill(run.request, lanes_at_a_time=at_a_time, survey=survey)
         run.files.write(PLAN, msgspec.json.encode(plan))
         _refuse(plan, options)
@@ -86,7 +86,7 @@ def backfill(run: JobRun) -> JobOutcome:
 
 
 def backfill_lane(task: bytes, attempt: TaskAttempt) -> bytes:
-    """What a worker does for one lane: `copy_lane`, and the lane joined to its mapping."""
+    """Copy one lane as `copy_lane` does, and join it to its mapping."""
     decoded = msgspec.json.decode(task, type=CopyTask)
     ending: Callable[[CopyTask], Ending] | None = _joining if decoded.group else None
     result: CopyResult = finished(wire_copy(decoded, attempt, ending=ending), attempt)
@@ -108,7 +108,7 @@ def _refuse(plan: JobPlan, options: BackfillOptions) -> None:
         raise ConfigurationError(
             worst(against),
             where=plan.flow,
-            hint="settle that and start again" if plan.refusals else "settle that, or start again with `force`",
+            hint="resolve that and start again" if plan.refusals else "resolve that, or start again with `force`",
         )
 
 
@@ -134,7 +134,7 @@ def _task(run: JobRun, plan: JobPlan, options: BackfillOptions, lane: PlannedLan
 
 
 def _note_waiting(run: JobRun, lane: PlannedLane, task: CopyTask) -> None:
-    """So that the sum over the lanes is right before every task has begun."""
+    """Write the progress of a lane that waits, so that the sum over the lanes is right from the beginning."""
     total = lane.range.next - lane.range.first
     done = min(total, max(0, lane.position - lane.range.first))
     progress = LaneProgress(lane=str(task.lane), done=done, total=total, position=lane.position, at=now_ms())
@@ -210,7 +210,7 @@ class _BackfilledLanes:
 
 
 if __name__ == "__main__":
-    # By the module's own name: workers import what they are sent, and `__main__` is another module there.
+    # By the module's own name: workers import functions by name, and `__main__` is another module there.
     from spark.backfill import backfill as job
 
     sys.exit(drive(job))

@@ -1,4 +1,7 @@
-"""What would a backfill do? Its plan from a request: for `--dry-run`, and the first thing that the job itself makes."""
+"""The plan of a backfill from its request: facts of both clusters, the offset map and the lane states; no writes.
+
+`--dry-run` shows it, and the job makes it before anything else.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +36,19 @@ from spark.archive_survey import survey_lane
 from spark.lane_tasks import warm_archive, warm_log
 
 LANES_AT_A_TIME = 2
-"""Where nobody says how many: the cores of the smallest worker."""
+"""By default: the cores of the smallest worker."""
 
 
 def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Survey | None = None) -> JobPlan:
-    """Look at everything and write nothing. Needs no Spark.
+    """Read the facts, check them and make the plan. Needs no Spark session.
 
     Args:
-        request: what is asked for.
-        lanes_at_a_time: 0 where nobody knows yet.
-        survey: counts what an archive has, lanes side by side; without it they are counted here, one after the other.
+        request: of the job.
+        lanes_at_a_time: 0 where that is not known yet.
+        survey: of an archive, lanes side by side; without it they are counted here, one after the other.
 
     Raises:
-        ConfigurationError: this is no backfill's request, or a topic is not there.
+        ConfigurationError: this is no request for a backfill, or a topic is not there.
         Retriable: a cluster or a store does not answer.
     """
     options = request.options
@@ -99,7 +102,7 @@ def _planned(facts: BackfillFacts, lane: LaneFacts) -> PlannedLane:
     )
 
 
-ASK_SECONDS = 60.0
+ANSWER_SECONDS = 60.0
 
 
 SAMPLE = 500
@@ -108,25 +111,25 @@ SAMPLE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackfillFacts:
-    """Reads everything that a plan rests on. Every method raises Retriable when a store or cluster does not answer."""
+    """The facts that a plan rests on. Every method raises Retriable when a store or cluster does not answer."""
 
     request: JobRequest
     options: BackfillOptions
     log: LaneLog
-    """Where the records are read: the source, or an archive."""
+    """The source, or an archive."""
     chains: Chains
     states: LaneStates
     archive: ParquetArchive | None = None
-    """The archive, where the records come from one; `log` is the same one."""
+    """The archive that `log` is, where the records come from one."""
     survey: Survey | None = None
-    """Counts what the archive has; by itself the driver does it, lane after lane."""
+    """Of the archive, by Spark; without it the driver counts, lane after lane."""
 
     def lane_topic(self, topic: str) -> str:
-        """The lanes' own name: with a topic of its own, history has lanes of its own."""
+        """The topic of the lanes: history that goes into a topic of its own has lanes of its own."""
         return f"{topic}#history" if self.options.into is not None else topic
 
     def write_topic(self, topic: str) -> str:
-        """Where the records go."""
+        """The topic that is written."""
         return self.options.into or self.request.flow.remote_topic(topic)
 
     def topics(self) -> list[TopicFacts]:
@@ -135,7 +138,7 @@ class BackfillFacts:
         source = _configs(KafkaTopics(flow.source, flow=flow.flow, role="job"), self.request.topics)
         remote = [self.write_topic(topic) for topic in self.request.topics]
         target_topics = KafkaTopics(flow.target, flow=flow.flow, role="job")
-        there = target_topics.partitions(deadline_in(ASK_SECONDS))
+        there = target_topics.partitions(deadline_in(ANSWER_SECONDS))
         target = _configs(target_topics, [name for name in remote if name in there])
         remotes = {flow.remote_topic(topic) for topic in self.request.topics}
         return [
@@ -195,7 +198,7 @@ class BackfillFacts:
 
     def _places(self) -> list[TopicPartition]:
         flow = self.request.flow
-        counts = KafkaTopics(flow.source, flow=flow.flow, role="job").partitions(deadline_in(ASK_SECONDS))
+        counts = KafkaTopics(flow.source, flow=flow.flow, role="job").partitions(deadline_in(ANSWER_SECONDS))
         places: list[TopicPartition] = []
         for topic in self.request.topics:
             wanted = self.request.partitions.get(topic)
@@ -212,9 +215,11 @@ class BackfillFacts:
 
     def _extents(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         if self.archive is not None:
-            return {place: self.log.bounds(*place, deadline_in(ASK_SECONDS)) for place in places}
+            return {place: self.log.bounds(*place, deadline_in(ANSWER_SECONDS)) for place in places}
         flow = self.request.flow
-        ends = KafkaRecords(flow.source, flow=flow.flow, client_role="job-admin").ends(places, deadline_in(ASK_SECONDS))
+        ends = KafkaRecords(flow.source, flow=flow.flow, client_role="job-admin").ends(
+            places, deadline_in(ANSWER_SECONDS)
+        )
         unknown = [place for place in places if place not in ends]
         if unknown:
             raise ConfigurationError(
@@ -228,11 +233,11 @@ class BackfillFacts:
         if bound.kind != "timestamp":
             return {}
         if self.archive is not None:
-            told = {place: self.archive.offset_at(*place, bound.value) for place in places}
-            return {place: offset for place, offset in told.items() if offset is not None}
+            found = {place: self.archive.offset_at(*place, bound.value) for place in places}
+            return {place: offset for place, offset in found.items() if offset is not None}
         flow = self.request.flow
         topics = KafkaTopics(flow.source, flow=flow.flow, role="job")
-        return topics.offsets_at(places, bound.value, deadline_in(ASK_SECONDS))
+        return topics.offsets_at(places, bound.value, deadline_in(ANSWER_SECONDS))
 
     def _until_live(self, place: TopicPartition, asked: Asked) -> Asked:
         """History beside a live lane ends where that lane begins."""
@@ -243,7 +248,7 @@ class BackfillFacts:
         return Asked(first=asked.first, range=OffsetRange(asked.range.first, following))
 
     def _surveys(self, asked: Mapping[TopicPartition, Asked]) -> Mapping[TopicPartition, LaneSurvey]:
-        """What the archive has of each range; nothing where a log is read."""
+        """The survey of each range; empty where a log is read."""
         if self.archive is None:
             return {}
         ranges = {place: each.range for place, each in asked.items()}
@@ -254,15 +259,15 @@ class BackfillFacts:
     def _oldest(
         self, asked: Mapping[TopicPartition, Asked], surveys: Mapping[TopicPartition, LaneSurvey]
     ) -> Mapping[TopicPartition, int | None]:
-        """When the first record of each range was written, ms since the epoch; of an archive's, the oldest one."""
+        """The timestamp of the first record of each range, ms since the epoch; of an archive, the oldest one."""
         if self.archive is not None:
             return {place: survey.oldest for place, survey in surveys.items() if survey.oldest >= 0}
         places = {place: each.range.first for place, each in asked.items() if each.range.first < each.range.next}
         flow = self.request.flow
-        return KafkaPeek(flow.source, flow=flow.flow, seconds=ASK_SECONDS).first_timestamps(places)
+        return KafkaPeek(flow.source, flow=flow.flow, seconds=ANSWER_SECONDS).first_timestamps(places)
 
     def _sizes(self, asked: Mapping[TopicPartition, Asked]) -> dict[str, float]:
-        """Bytes of keys and values per offset, by topic, from the longest of its ranges."""
+        """The bytes of keys and values per offset, by topic, from the longest of its ranges."""
         sizes = {}
         for topic in self.request.topics:
             of_topic = [(place, each.range) for place, each in asked.items() if place[0] == topic]
@@ -271,14 +276,14 @@ class BackfillFacts:
         return sizes
 
     def _sample(self, place: TopicPartition, wanted: OffsetRange) -> float:
-        """Bytes per offset at the beginning of a range."""
+        """The bytes per offset at the beginning of a range."""
         some = OffsetRange(wanted.first, min(wanted.next, wanted.first + SAMPLE))
-        for chunk in self.log.read(*place, some, deadline_in(ASK_SECONDS)):
+        for chunk in self.log.read(*place, some, deadline_in(ANSWER_SECONDS)):
             size = sum(len(each.key or b"") + len(each.value or b"") for each in chunk.records)
             return size / max(1, chunk.covered - some.first)
         return 0.0
 
 
 def _configs(topics: KafkaTopics, names: Iterable[str]) -> dict[str, Configs]:
-    found, _ = topics.configs(names, deadline_in(ASK_SECONDS))
+    found, _ = topics.configs(names, deadline_in(ANSWER_SECONDS))
     return {name: {entry.name: entry.value for entry in entries} for name, entries in found.items()}

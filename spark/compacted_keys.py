@@ -36,28 +36,28 @@ class KeyPair:
     """A key of one lane whose latest records are not equal, or not judged yet."""
 
     lane: int
-    """Which of the tasks."""
+    """The number of its task."""
     source: Latest | None
     target: Latest | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestKeys:
-    """What came of comparing. Lanes are numbers of tasks."""
+    """The result of a comparison. Lanes are numbers of tasks."""
 
     keys: Mapping[int, int]
-    """How many each lane has."""
+    """The number of keys of each lane."""
     behind: frozenset[int]
     """Lanes that had records to replicate when they were read."""
     differing: Iterator[KeyPair]
-    """Those that are not plainly equal; to be read once."""
+    """The keys that are not plainly equal; to be iterated once."""
 
 
 def compare_latest(spark: SparkSession, tasks: Sequence[VerifyTask]) -> LatestKeys:
     """Read both sides of each lane, and compare the latest record of each key.
 
     Raises:
-        Exception: Spark's, when a cluster did not answer in several tries.
+        Exception: of Spark, when a cluster did not answer in several attempts.
     """
     given = [msgspec.json.encode(task) for task in tasks]
 
@@ -78,11 +78,11 @@ def compare_latest(spark: SparkSession, tasks: Sequence[VerifyTask]) -> LatestKe
         .cache()
     )
     named = sql.col("key").isNotNull()
-    told = keys.groupBy("lane").agg(
+    sums = keys.groupBy("lane").agg(
         sql.sum(named.cast("long")).alias("keys"),
         sql.max(sql.when(~named, sql.col("upstream.pending"))).alias("behind"),
     )
-    lanes = told.collect()
+    lanes = sums.collect()
     equal = (sql.col("upstream.content") == sql.col("downstream.content")) & ~sql.col("upstream.pending")
     differing = keys.filter(named & ~sql.coalesce(equal, sql.lit(False))).coalesce(1).toLocalIterator()  # noqa: FBT003 -- a column's value
 
@@ -105,7 +105,7 @@ def _latest(row: Any) -> Latest | None:
 def _rows(lane: int, task: VerifyTask) -> Iterator[pa.RecordBatch]:
     """Every record of one lane: first of the target, then of the source, so that nothing can seem to be ahead.
 
-    The last row has no key, and tells whether the lane was behind.
+    The last row has no key: its `pending` is whether the lane was behind.
     """
     settings = task.settings
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
@@ -130,7 +130,7 @@ def _rows(lane: int, task: VerifyTask) -> Iterator[pa.RecordBatch]:
     for chunk in source.read(log):
         behind = behind or any(position <= record.offset < end for record in chunk.records)
         yield _batch(lane, chunk.records, position)
-    # What took the place of a key's older record while that was being read is below the end as it is by now.
+    # A newer record may have replaced a key's record during the reading: it is below the end as it is by now.
     for chunk in source.read(OffsetRange(log.next, source.bounds().next)):
         yield _batch(lane, chunk.records, position)
     last = Record(offset=position if behind else -1, timestamp=-1, headers=[])
@@ -141,7 +141,7 @@ def _batch(lane: int, every: Sequence[Record], position: int | None, *, nameless
     """Args: position: the lane's, for records of the source; None for the target's. nameless: whether keys are null."""
     import pyarrow as pa  # noqa: PLC0415 -- in the worker
 
-    # Compacted topics take no record without a key; what was there before they were compacted goes away by itself.
+    # Compacted topics take no record without a key; older records without one are removed by compaction.
     records = [record for record in every if (record.key is None) == nameless]
     count = len(records)
     keys = [None if each.key is None else sha256(each.key).digest()[:CONTENT_BYTES] for each in records]

@@ -1,8 +1,8 @@
-"""What does every job's driver do? Read its request, keep its progress and its metrics, run the job, leave the report.
+"""The driver of every job: reads the request, writes progress and metrics, runs the job, writes the report.
 
     python spark/backfill.py s3://bucket/flows/us-east_eu-west/jobs/<run id>
 
-SIGTERM (EMR Serverless cancels so, and Ctrl-C on an operator's machine) ends Spark's jobs, and with them the lanes.
+SIGTERM (a cancelled run on EMR Serverless) and SIGINT (Ctrl-C) end the Spark jobs, and with them the lanes.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from spark.lane_tasks import spark_session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What a job came to."""
+    """The outcome of a job."""
 
     clean: bool
-    """Whether the operator has nothing to do about it; the run's exit code says the same."""
+    """Whether the operator has nothing to do; the exit code is 0 then, else 3."""
     found: dict[str, Any]
-    """For `report.json`, beside `report`: plain values, `totals` among them."""
+    """Of `report.json`, beside `report`: plain values, `totals` among them."""
     report: Report
 
 
 @dataclass(slots=True)
 class JobRun:
-    """A job run, as its driver sees it."""
+    """The state of a job run in its driver."""
 
     request: JobRequest
     files: JobFiles
@@ -71,13 +71,13 @@ class JobRun:
         return self._spark
 
     def lanes(self) -> list[LaneProgress]:
-        """What every lane's task says."""
+        """The progress of every lane, as its task wrote it."""
         found = (self.files.read(name) for name in self.files.names("lanes/"))
         return [msgspec.json.decode(each, type=LaneProgress) for each in found if each]
 
     def write_progress(self) -> None:
-        """Add up, and write it where `follow` looks."""
-        with self._writing:  # so that what the watcher has added up never replaces the end
+        """Add up the lanes, and write the sum for `follow`."""
+        with self._writing:  # so that an older sum of the thread never replaces the end
             progress = add_up(
                 self.lanes(),
                 run_id=self.request.run_id,
@@ -97,7 +97,7 @@ class JobRun:
                 self._measured_at = progress.at
 
     def watch(self) -> threading.Thread:
-        """Keep the progress fresh until `end`."""
+        """Write the progress every few seconds, in a thread, until `end`."""
         thread = threading.Thread(target=self._watch, name="progress", daemon=True)
         thread.start()
         return thread
@@ -113,18 +113,18 @@ class JobRun:
             try:
                 self.write_progress()
             except MirrorlessError as exc:
-                print(f"progress is not written: {exc}", file=sys.stderr)  # the job itself goes on
+                print(f"progress is not written: {exc}", file=sys.stderr)  # the job continues
 
 
 Job = Callable[[JobRun], JobOutcome]
 
 
 class Cancelled(BaseException):
-    """Somebody ended the run."""
+    """A signal ended the run."""
 
 
 def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
-    """Run a job from its folder; 0 when it is clean, 3 when the operator has to look, 1 when it failed."""
+    """Run a job from its folder; 0 when it is clean, 3 when it needs the operator, 1 when it failed."""
     places = list(sys.argv[1:] if arguments is None else arguments)
     if len(places) != 1:
         print("usage: the URI or path of the run's folder, with its request.json", file=sys.stderr)
@@ -167,6 +167,6 @@ def drive(job: Job, arguments: Iterable[str] | None = None) -> int:
 
 
 def _ended_before(files: JobFiles) -> int | None:
-    """What an earlier attempt of this run ended with; None where it left no report."""
+    """The exit code of an earlier attempt of this run; None where it left no report."""
     text = files.read(REPORT)
     return None if text is None else 0 if json.loads(text)["clean"] else 3

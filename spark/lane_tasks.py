@@ -1,8 +1,10 @@
-"""How does Spark run lanes? One task each; it plans, schedules and retries, and the task itself speaks to Kafka.
+"""Spark tasks of lanes: one task for each lane, and the replicator that copies the lane in it.
 
-A task gets one piece of work as bytes and gives one result as bytes: both small, for records never pass through Spark.
-A lane that fails is tried again like any task. At its last attempt it answers with its failure instead of raising it:
-otherwise Spark would give up all other lanes with it.
+A task gets one piece of work as bytes and returns one result as bytes: both small, because records never pass through
+Spark. A lane that fails is tried again like any task. At its last attempt it returns its failure instead of raising it:
+otherwise Spark would end all other lanes with it.
+
+Spark uses its Python processes again, task after task: clients of the same clusters stay connected in between.
 """
 
 from __future__ import annotations
@@ -54,23 +56,23 @@ _LOCAL: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
-    """Which try of a task this is."""
+    """The attempt of a task."""
 
     number: int
     """From 0."""
     last: bool
-    """Whether Spark would give up the whole job if this one failed."""
+    """Whether Spark would end the whole job if this one failed."""
 
 
 _MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
-"""Executors come and go: how many there are when a job begins says nothing."""
+"""Executors are allocated dynamically: their number at the beginning of a job is no measure."""
 
 Work = Callable[[bytes, TaskAttempt], bytes]
-"""A function of a module: it is sent to workers by its name."""
+"""A function of a module: workers import it by its name."""
 
 
 def spark_session(name: str) -> SparkSession:
-    """The session of this process: EMR's, or a local one where `MIRRORLESS_SPARK_MASTER` says so."""
+    """The session of this process: EMR's, or a local one where `MIRRORLESS_SPARK_MASTER` is set."""
     builder = SparkSession.builder.appName(name)
     if master := os.environ.get(SPARK_MASTER_VARIABLE):
         builder = builder.master(master)
@@ -83,7 +85,7 @@ def run_lanes(spark: SparkSession, work: Work, tasks: Sequence[bytes]) -> list[b
     """Do every piece of work, as many at a time as there are cores, and return the results in their order.
 
     Raises:
-        Exception: Spark's, when a worker died at a task's last attempt.
+        Exception: of Spark, when a worker died at a task's last attempt.
     """
     if not tasks:
         return []
@@ -102,14 +104,14 @@ def run_lanes(spark: SparkSession, work: Work, tasks: Sequence[bytes]) -> list[b
                     {"index": pa.array([index], pa.int64()), "result": pa.array([result], pa.binary())}
                 )
 
-    # One partition for each piece: that is what makes it a task of its own.
+    # One partition for each piece makes it a task of its own.
     frame = spark.range(0, count, 1, count).mapInArrow(do, "index long, result binary")
     results = {row["index"]: bytes(row["result"]) for row in frame.collect()}
     return [results[index] for index in range(count)]
 
 
 def lanes_at_a_time(spark: SparkSession) -> int:
-    """How many lanes may run at once, at most: all cores of all executors that there may ever be."""
+    """The most lanes that may run at once: all cores of all executors that there may be."""
     context = spark.sparkContext
     executors, cores = (context.getConf().get(key) for key in (_MOST_EXECUTORS, "spark.executor.cores"))
     if (context.master or "").startswith("local") or not (executors and cores):
@@ -118,7 +120,7 @@ def lanes_at_a_time(spark: SparkSession) -> int:
 
 
 def _most_attempts(spark: SparkSession) -> int:
-    """How often Spark tries a task: in local mode the master says so, and says 1 where it says nothing."""
+    """The most attempts of a task: in local mode by the master's second number, 1 by default."""
     master = spark.sparkContext.master or ""
     if master.startswith("local["):
         _, _, failures = master.removeprefix("local[").removesuffix("]").partition(",")
@@ -127,21 +129,21 @@ def _most_attempts(spark: SparkSession) -> int:
 
 
 LEFT_OVER_OBJECTS = 10_000
-"""Container objects that outlived their chunks before the collector looks at them."""
+"""Container objects that outlived their chunks before the garbage collector runs."""
 
 
 def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `CopyTask`, from JSON to the JSON of its `CopyResult`. This is the work that `run_lanes` sends.
+    """Do one `CopyTask`, from its JSON to that of its `CopyResult`: the work that `run_lanes` sends.
 
     Raises:
-        Retriable: and Spark tries again; at the last attempt the result is `failed` instead.
+        Retriable: Spark tries again; at the last attempt the result is `failed` instead.
     """
     return msgspec.json.encode(finished(wire_copy(msgspec.json.decode(task, type=CopyTask), attempt), attempt))
 
 
 def finished(copy: LaneCopy, attempt: TaskAttempt) -> Any:
-    """Run a wired copy; its failure is a result where no retry helps, or none is left."""
-    calm_the_collector()
+    """Run a wired copy; its failure is a result where no attempt would help, or none is left."""
+    limit_garbage_collection()
     try:
         return copy.run()
     except MirrorlessError as exc:
@@ -152,7 +154,7 @@ def finished(copy: LaneCopy, attempt: TaskAttempt) -> Any:
 
 
 def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None) -> LaneCopy:
-    """A task with everything that it touches."""
+    """A task with its replicator, stores and clients."""
     settings = msgspec.structs.replace(task.settings, delivery="exactly_once")
     dynamodb = dynamodb_client(task.tables_region or settings.target.region, settings.tables_role)
     tables = settings.tables
@@ -185,7 +187,7 @@ def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTas
 
 
 def lane_log(task: CopyTask) -> LaneLog:
-    """Where a task reads."""
+    """The log that a task reads."""
     if task.archive is not None:
         return warm_archive(task.archive)
     return warm_log(msgspec.json.encode(task.settings.source), task.settings.flow)
@@ -210,7 +212,7 @@ def warm_target(settings: bytes) -> KafkaTarget:
 
 
 class _Described:
-    """Implements `mirrorless.ports.kafka.Source`: a lane beside the flow's is named as no topic is."""
+    """Implements `mirrorless.ports.kafka.Source`: the lane of a job may have a name that no topic has."""
 
     def __init__(self, source: Source, topic: str) -> None:
         self._source, self._topic = source, topic
@@ -220,8 +222,8 @@ class _Described:
         return self._source.describe(self._topic, deadline)
 
 
-def calm_the_collector() -> None:
-    """Records hold no cycles; the collector would walk twenty thousand of them again and again."""
+def limit_garbage_collection() -> None:
+    """Turn the garbage collector off: records hold no cycles, and it would walk thousands of them again and again."""
     if gc.isenabled():
         gc.freeze()
         gc.disable()

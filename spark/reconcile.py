@@ -1,7 +1,7 @@
-"""The reconcile job, wired: look, copy back, find orphans, join, carry out their policy, bring groups back, let go.
+"""The reconcile job: inspect, copy back, find orphans, join, carry out their policy, bring groups back, release.
 
-Each step can die and be done again: what was copied is in the back lanes' chains, what was joined in the forward ones,
-what is to become of orphans in the loss ledger.
+Each step can be repeated after a crash: copies are in the chains of the back lanes, joined links in the forward chains,
+orphans in the loss ledger.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from mirrorless.settings import FlowSettings
 from spark.driver import JobOutcome, JobRun, drive
 from spark.lane_tasks import copy_lane, run_lanes
 from spark.leases import HeldLanes, KeptLeases
-from spark.reconcile_summary import LaneUnderWay, told
+from spark.reconcile_summary import LaneUnderWay, outcome_of
 from spark.reconcile_tasks import ReconciledTopics, find_orphans, look_at_lane
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
-"""What a run has behind it."""
+"""The last step of a run."""
 
 ANSWER_SECONDS: Final = 60.0
-"""For one question of the driver's to a cluster."""
+"""For one request of the driver to a cluster."""
 
 
 def reconcile(run: JobRun) -> JobOutcome:
-    """Run it."""
+    """Run the job."""
     return Reconciliation(run).act()
 
 
@@ -56,9 +56,9 @@ class Reconciliation:
 
     run: JobRun
     on_step: Callable[[ReconcileStep], None] = lambda _: None
-    """Told after each step's effect."""
+    """Called after each step's effect."""
     settle_ms: int = STATES_MS
-    """For how long a warm forwarder may not have seen that its lane is held."""
+    """How long a warm forwarder may replicate without having read that its lane is held."""
     troubles: list[str] = field(default_factory=list)
     _states: DynamoDbLaneStates = field(init=False)
     _chains: DynamoDbChains = field(init=False)
@@ -76,11 +76,11 @@ class Reconciliation:
 
     @property
     def options(self) -> ReconcileOptions:
-        """What becomes of the difference."""
+        """The options of the request."""
         return cast("ReconcileOptions", self.run.request.options)
 
     def act(self) -> JobOutcome:
-        """Do everything.
+        """Do every step.
 
         Raises:
             LeaseHeld: another job has one of the lanes.
@@ -114,7 +114,7 @@ class Reconciliation:
                 groups = self._groups(lanes)
                 self.on_step("groups")
                 held.release(each.lane.forward for each in lanes if each.going and not each.waits)
-        return told(
+        return outcome_of(
             self.run,
             lanes,
             groups,
@@ -219,7 +219,7 @@ class Reconciliation:
         self.troubles += troubles
         return groups
 
-    # What it is about
+    # The request
 
     def _lane(self, look: LaneLook) -> LaneUnderWay:
         policy = self.options.policies.get(look.topic, self.options.policy)
@@ -239,7 +239,7 @@ class Reconciliation:
 
 
 if __name__ == "__main__":
-    # By the module's own name: workers import what they are sent, and `__main__` is another module there.
+    # By the module's own name: workers import functions by name, and `__main__` is another module there.
     from spark.reconcile import reconcile as job
 
     sys.exit(drive(job))

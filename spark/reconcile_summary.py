@@ -1,4 +1,4 @@
-"""What came of a reconcile? Its lanes, as the job leaves them, with what the chains say of all its attempts."""
+"""The outcome of a reconcile: its lanes as the job leaves them, with the sums of all attempts from the chains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spark.driver import JobOutcome, JobRun
 
 @dataclass(slots=True)
 class LaneUnderWay:
-    """One lane on its way through the job."""
+    """One lane during the job."""
 
     look: LaneLook
     lane: ReconciledLane
@@ -35,11 +35,11 @@ class LaneUnderWay:
 
     @property
     def going(self) -> bool:
-        """Whether anything more is to be done with it."""
+        """Whether more is to be done with it."""
         return not self.look.differs and not self.error
 
     def remember(self, files: JobFiles) -> None:
-        """Keep its orphans for the report of a run that takes over after the join."""
+        """Keep its orphans for the report of an attempt that continues after the join."""
         merged = {stretch.first: stretch for stretch in (*self.remembered(files), *self.orphans)}
         files.write(self._file, msgspec.json.encode(tuple(merged[first] for first in sorted(merged))))
 
@@ -53,7 +53,7 @@ class LaneUnderWay:
         return f"orphans/{self.look.topic}-{self.look.partition}.json"
 
 
-def told(
+def outcome_of(
     run: JobRun,
     lanes: Sequence[LaneUnderWay],
     groups: Sequence[ReturningGroup],
@@ -97,7 +97,7 @@ def told(
 
 
 def _outcome(each: LaneUnderWay, tally: Tally | None, files: JobFiles) -> LaneOutcome:
-    """One lane; without a tally only what was seen."""
+    """The outcome of one lane; without a tally only what this attempt found."""
     look = each.look
     plain = LaneOutcome(
         topic=look.topic,

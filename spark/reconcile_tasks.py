@@ -1,4 +1,4 @@
-"""What does a Spark task of the reconcile job do? It looks at one lane, or finds its orphans, and says what it saw."""
+"""Spark tasks of the reconcile job, which inspect a lane or find its orphans; and the topics that they are made for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def look_at_lane(task: bytes, attempt: TaskAttempt) -> bytes:
     """Do one `LookTask`: from its JSON to that of a `LaneLook`.
 
     Raises:
-        Retriable: and Spark tries again; at the last attempt the lane is left alone instead.
+        Retriable: Spark tries again; at the last attempt the lane is left alone instead.
     """
     wanted = msgspec.json.decode(task, type=LookTask)
     try:
@@ -47,7 +47,7 @@ def find_orphans(task: bytes, attempt: TaskAttempt) -> bytes:
     """Do one `OrphanTask`: from its JSON to that of an `OrphanLook`.
 
     Raises:
-        Retriable: and Spark tries again; at the last attempt the error is the answer.
+        Retriable: Spark tries again; at the last attempt the result has the error.
     """
     wanted = msgspec.json.decode(task, type=OrphanTask)
     try:
@@ -60,7 +60,7 @@ def find_orphans(task: bytes, attempt: TaskAttempt) -> bytes:
 
 
 def lane_view(settings: FlowSettings) -> LaneView:
-    """Everything that shows a flow's lanes, wired."""
+    """The view of a flow's lanes, wired."""
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
     return LaneView(
         chains=DynamoDbChains(dynamodb, settings.tables.offset_map, retention_days=settings.map_retention_days),
@@ -94,7 +94,7 @@ ANSWER_SECONDS: Final = 30.0
 
 
 class ReconciledTopics:
-    """The topics of one request, on both sides."""
+    """The topics of one request on both sides: every partition of either side is a lane."""
 
     def __init__(self, request: JobRequest) -> None:
         self._request = request
@@ -102,7 +102,7 @@ class ReconciledTopics:
         self._target = KafkaTopics(request.flow.target, flow=request.flow.flow, role="reconcile")
 
     def tasks(self, *, count: bool) -> tuple[list[LookTask], list[LaneLook]]:
-        """What is to be looked at, and lanes that cannot be reconciled, with the reason.
+        """The tasks, and the lanes that cannot be reconciled, with the reason.
 
         Args:
             count: see `LookTask.count`.
@@ -122,11 +122,11 @@ class ReconciledTopics:
                 raise ConfigurationError(
                     f"neither {flow.source.alias} has a topic {topic} nor {flow.target.alias} a topic {remote}",
                     where=f"{flow.flow} {topic}",
-                    hint="name topics as they are called on the source",
+                    hint="name topics as on the source",
                 )
-            told = {entry.name: entry.value for entry in configs.get(topic, [])}
+            config = {entry.name: entry.value for entry in configs.get(topic, [])}
             for partition in request.partitions.get(topic, tuple(range(partitions))):
-                if told.get("message.timestamp.type") == "LogAppendTime":
+                if config.get("message.timestamp.type") == "LogAppendTime":
                     left_alone.append(LaneLook(topic=topic, partition=partition, remote_topic=remote, differs=_STAMPS))
                     continue
                 tasks.append(
@@ -135,22 +135,22 @@ class ReconciledTopics:
                         topic=topic,
                         partition=partition,
                         remote_topic=remote,
-                        compacts=cleanup_of(told).compacts,
+                        compacts=cleanup_of(config).compacts,
                         count=count,
                     )
                 )
         return tasks, left_alone
 
     def grew(self, look: LaneLook) -> bool:
-        """Whether the target's partition has got longer since it was looked at."""
+        """Whether the target's partition has grown since it was inspected."""
         place = (look.remote_topic, look.partition)
         return self._target.ends([place], _soon()).get(place, 0) > look.target.next
 
     def local(self, held_at: int | None) -> list[LocalTopic]:
-        """The target's own topics with the names of the wanted ones; none under `identity`.
+        """The target's own topics with the names of the requested ones; none under `identity`.
 
         Args:
-            held_at: ms since the epoch; None where nobody held the lanes.
+            held_at: ms since the epoch; None where the lanes were not held.
         """
         flow = self._request.flow
         there = self._target.partitions(_soon())

@@ -1,4 +1,4 @@
-"""The verify job, wired: one task for each lane, then the latest values of compacted topics, then the report.
+"""The verify job: one task for each lane, then the latest values of compacted topics, then the report.
 
 It reads, and changes nothing: neither clusters nor tables.
 """
@@ -31,11 +31,11 @@ from spark.lane_tasks import run_lanes
 from spark.verify_tasks import verify_lane
 
 ANSWER_SECONDS = 20.0
-"""For what the driver asks a cluster."""
+"""For one request of the driver to a cluster."""
 
 
 def verify(run: JobRun) -> JobOutcome:
-    """Run it.
+    """Run the job.
 
     Raises:
         ConfigurationError: the range is empty by its kind, or a topic has no remote topic.
@@ -66,17 +66,17 @@ def verify(run: JobRun) -> JobOutcome:
 
 
 def _cleanups(request: JobRequest) -> tuple[Mapping[str, Cleanup], Mapping[str, Cleanup]]:
-    """What removes records of each topic, by its name on the source: on the target, and on the source."""
+    """The cleanup of each topic, by its name on the source: on the target, and on the source."""
     flow, topics = request.flow, request.topics
     remote = {flow.remote_topic(topic): topic for topic in topics}
-    told = KafkaSourceLog(flow.target, flow=flow.flow).cleanup(list(remote), deadline_in(ANSWER_SECONDS))
-    target = {remote[name]: cleanup for name, cleanup in told.items()}
+    cleanups = KafkaSourceLog(flow.target, flow=flow.flow).cleanup(list(remote), deadline_in(ANSWER_SECONDS))
+    target = {remote[name]: cleanup for name, cleanup in cleanups.items()}
     if hidden := sorted(topic for topic in topics if topic not in target):
         raise ConfigurationError(
             f"the target does not describe {', '.join(map(flow.remote_topic, hidden))}",
             where=flow.flow,
-            hint="check the topics' names on the source, and that the job may DescribeConfigs of the remote ones: what "
-            "compaction has removed would be called missing otherwise",
+            hint="check the topics' names on the source, and that the job may DescribeConfigs of the remote ones: "
+            "records that compaction has removed would be reported as missing otherwise",
         )
     try:
         source = KafkaSourceLog(flow.source, flow=flow.flow).cleanup(topics, deadline_in(ANSWER_SECONDS))
@@ -159,7 +159,7 @@ def _options(request: JobRequest) -> VerifyOptions:
 
 
 if __name__ == "__main__":
-    # By the module's own name: workers import what they are sent, and `__main__` is another module there.
+    # By the module's own name: workers import functions by name, and `__main__` is another module there.
     from spark.verify import verify as job
 
     sys.exit(drive(job))

@@ -1,4 +1,4 @@
-"""What does a Spark worker do to verify one lane? It wires logs and stores, verifies, and says what it found."""
+"""The Spark task that verifies one lane, wired."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
-from spark.lane_tasks import TaskAttempt, calm_the_collector, warm_log
+from spark.lane_tasks import TaskAttempt, limit_garbage_collection, warm_log
 
 
 def verify_lane(task: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `VerifyTask`, from JSON to the JSON of its `LaneVerdict`. This is the work that `run_lanes` sends.
+    """Do one `VerifyTask`, from its JSON to that of its `LaneVerdict`: the work that `run_lanes` sends.
 
     Raises:
-        Retriable: and Spark tries again; at the last attempt the verdict is `failed` instead.
+        Retriable: Spark tries again; at the last attempt the verdict is `failed` instead.
     """
     return msgspec.json.encode(_verified(msgspec.json.decode(task, type=VerifyTask), attempt))
 
 
 def _verified(task: VerifyTask, attempt: TaskAttempt) -> LaneVerdict:
-    calm_the_collector()
+    limit_garbage_collection()
     settings = task.settings
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
     notes = _Notes(task)

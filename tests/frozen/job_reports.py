@@ -38,7 +38,7 @@ from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.verify.findings import LaneVerdict
 from spark import backfill, verify
 from spark.driver import JobOutcome, JobRun, drive
-from spark.reconcile_summary import LaneUnderWay, told
+from spark.reconcile_summary import LaneUnderWay, outcome_of
 from tests.frozen.key_tree import tree
 from tests.support.chains import MemoryChains
 
@@ -88,7 +88,7 @@ def reconciled() -> Any:
 
     def job(run: JobRun) -> JobOutcome:
         lanes = [LaneUnderWay(look, look.names.of(FLOW), "replay")]
-        return told(run, lanes, [], chains=MemoryChains(), local=[], troubles=[])
+        return outcome_of(run, lanes, [], chains=MemoryChains(), local=[], troubles=[])
 
     return _report(job, ReconcileOptions())
 

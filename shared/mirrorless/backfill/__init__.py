@@ -1,1 +1,1 @@
-"""Backfill: a topic's history, brought to the target as the forwarder would have, and handed over to it."""
+"""Backfill: the copy of a topic's history to the target, and the handover of its lanes to the forwarder."""

@@ -1,7 +1,7 @@
-"""What would make a backfill pointless or harmful? Looked for before anything is written.
+"""The checks before a backfill: findings that make it pointless or harmful.
 
-Pure: facts about lanes and topics come in, findings come out. `force` passes over warnings; what would lose records or
-put them out of order is refused, whatever is ordered.
+Pure: facts about lanes and topics come in, findings come out. `force` passes over warnings; a job that would lose
+records or put them out of order is refused in any case.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class LaneFacts:
     begins: int | None = None
     """The first upstream offset that the chain has a record of; None where it has none."""
     before: bool = False
-    """Whether a record that was asked for stands below `begins`."""
+    """Whether a requested record stands below `begins`."""
     generation: int = 0
     stop: Stop | None = None
     lease: Lease | None = None
     oldest: int | None = None
-    """The timestamp of the first record that was asked for, ms since the epoch."""
+    """The timestamp of the first requested record, ms since the epoch."""
     bytes: int = 0
     """Left to copy."""
     survey: LaneSurvey | None = None
@@ -48,7 +48,7 @@ class LaneFacts:
 
     @property
     def where(self) -> str:
-        """As an operator would say it."""
+        """The lane for the operator: `orders-3`."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -60,7 +60,7 @@ class TopicFacts:
     write_topic: str
     source: Configs
     target: Configs | None
-    """None where it is not there yet: then it gets what the source sets."""
+    """None where it is not there yet: then it gets the configuration of the source."""
     is_remote: bool = False
     """Whether `write_topic` is the remote topic of some topic of this flow."""
 
@@ -113,7 +113,7 @@ def _options(topics: Sequence[TopicFacts], options: BackfillOptions) -> Iterator
 
 
 def _retention(topic: TopicFacts, lanes: Sequence[LaneFacts], now: int) -> Iterator[CheckFinding]:
-    """The broker would delete the copy, within minutes."""
+    """Find limits by which the broker would delete the copy within minutes."""
     target, source = _effective(topic), topic.source
     if "compact" in _policy(target) and "compact" not in _policy(source):
         yield _finding(
@@ -140,14 +140,14 @@ def _retention(topic: TopicFacts, lanes: Sequence[LaneFacts], now: int) -> Itera
                 else "the broker would delete the copy within minutes. Raise retention.ms on the target"
             ),
         )
-    room, had = _limit(target.get("retention.bytes")), _limit(source.get("retention.bytes"))
+    most_bytes, had = _limit(target.get("retention.bytes")), _limit(source.get("retention.bytes"))
     most = max((lane.bytes for lane in lanes), default=0)
-    if room is not None and most > room and not (had is not None and had <= room):
+    if most_bytes is not None and most > most_bytes and not (had is not None and had <= most_bytes):
         yield _finding(
             "refuse",
             "retention.bytes",
             topic.write_topic,
-            f"a partition would get {_size(most)} and the target keeps {_size(room)} of it: the broker would "
+            f"a partition would get {_size(most)} and the target keeps {_size(most_bytes)} of it: the broker would "
             "delete the beginning. Raise retention.bytes on the target",
         )
 
@@ -205,13 +205,13 @@ def _space(lanes: Sequence[LaneFacts], options: BackfillOptions, replication_fac
 
 
 def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[CheckFinding]:
-    """What was asked for and is not there."""
+    """Find requested records that are gone."""
     if lane.asked.first < lane.extent.first and lane.asked.first >= lane.position:
         yield _finding(
             "refuse",
             "start",
             lane.where,
-            f"upstream offset {lane.asked.first} was asked for, and the log begins at {lane.extent.first}. Start at "
+            f"upstream offset {lane.asked.first} was requested, and the log begins at {lane.extent.first}. Start at "
             "earliest, or read the rest from an archive first",
         )
     if options.start.kind == "earliest" and 0 < lane.position < lane.extent.first:
@@ -225,12 +225,12 @@ def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[CheckFinding
 
 
 def _archived(lane: LaneFacts) -> Iterator[CheckFinding]:
-    """What an archive lacks, or has too often."""
+    """Find records that an archive lacks, or has twice."""
     survey = lane.survey
     if survey is None:
         return
     if not survey.records:
-        yield _finding("info", "archive", lane.where, "the archive has no record of what was asked for")
+        yield _finding("info", "archive", lane.where, "the archive has no record of the requested range")
     if survey.missing:
         yield _finding("warn", "archive", lane.where, survey.what_is_missing)
     if len(survey.clusters) > 1:
@@ -247,7 +247,7 @@ def _archived(lane: LaneFacts) -> Iterator[CheckFinding]:
 
 
 def _live(lane: LaneFacts) -> Iterator[CheckFinding]:
-    """Nothing can be put before what a lane has copied, and nothing may be left out behind it."""
+    """Find records that would be put before a lane's copies, or left out behind them."""
     wanted = lane.asked.range
     if wanted.first >= wanted.next:
         return
@@ -283,8 +283,8 @@ def _held(lane: LaneFacts, holder: str, now: int) -> Iterator[CheckFinding]:
             "refuse",
             "stopped",
             lane.where,
-            f"the lane is stopped at {lane.stop.upstream_offset} ({lane.stop.reason}): {lane.stop.detail}. Settle that "
-            "with `mirrorless lanes` first",
+            f"the lane is stopped at {lane.stop.upstream_offset} ({lane.stop.reason}): {lane.stop.detail}. Resolve "
+            "that with `mirrorless lanes` first",
         )
     if lane.lease is not None and lane.lease.keeps_out(holder, now):
         yield _finding(
@@ -301,7 +301,7 @@ def _finding(severity: Severity, check: str, where: str, text: str) -> CheckFind
 
 
 def _effective(topic: TopicFacts) -> Configs:
-    """What the target's topic has, or will have."""
+    """The configuration that the target's topic has, or will have."""
     return topic.source if topic.target is None else topic.target
 
 

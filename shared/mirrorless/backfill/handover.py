@@ -1,12 +1,12 @@
-"""When is a lane joined to its mapping, so that the job may let go of it? Pure decisions over what is seen.
+"""The handover of a lane from its job to its mapping: the job copies what arrives until both are joined, then lets go.
 
     waiting    a batch of the mapping waits for the lease to end, and the lane has come to where it begins
     committed  the mapping's group has committed an offset that the lane has come to
-    pinned     the group sleeps: the lane's position was committed for it, and there it will go on
-    idle       the group is there, has committed nothing, and nothing came for a while: it reads from the log's end
+    pinned     the group has no member: the lane's position was committed for it, and it will read from there
+    idle       the group has members and no committed offset, and the log has not grown for a while: it reads the end
 
-Whichever it is: the mapping's next batch begins at or below the lane's position, and the forwarder drops what is
-below. While none of them holds, the job goes on copying what arrives.
+In each case the mapping's next batch begins at or below the lane's position, and the forwarder drops what is below.
+Until one of them holds, the job continues to copy what arrives.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from mirrorless.ports.stores import LaneStates
 
 Joined = Literal["waiting", "committed", "pinned", "idle"]
 HandoverStep = Literal["waiting", "committed", "pin", "idle", "copy", "hold"]
-"""The first two and `idle`: let go. `pin`: commit the position for the group, then let go. `copy`: go on to the log's
-end. `hold`: stop the lane where it is, for the mapping would skip what lies between."""
+"""The first two and `idle`: let go. `pin`: commit the position for the group, then let go. `copy`: copy to the end.
+`hold`: stop the lane at its position, because the mapping would skip records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoverState:
-    """How a lane and its mapping stand to each other."""
+    """The state of a lane and of its mapping."""
 
     position: int
     """Of the lane, upstream."""
     end: int
     """The log's stable end, upstream."""
     waiting: int | None
-    """Where the batch begins that waits for the lease."""
+    """The first offset of the batch that waits for the lease."""
     committed: int | None
     """By the mapping's group."""
     group: GroupState
@@ -48,7 +48,7 @@ class HandoverState:
 
 
 def next_step(seen: HandoverState, *, idle_after: float) -> HandoverStep:
-    """What to do with a lane that goes on to the log's end."""
+    """Decide the next step of a lane that is copied to the log's end."""
     if seen.waiting is not None:
         # The batch was read before anything that is committed now would matter: it comes first.
         return "waiting" if seen.position >= seen.waiting else "copy"
@@ -62,7 +62,7 @@ def next_step(seen: HandoverState, *, idle_after: float) -> HandoverStep:
 
 
 def step_at_exact_end(seen: HandoverState, *, idle_after: float) -> HandoverStep:
-    """What to do with a lane whose range ends where the operator said."""
+    """Decide the next step of a lane whose range has an end of its own."""
     if seen.waiting is not None:
         return "waiting" if seen.position >= seen.waiting else "hold"
     if seen.committed is not None:
@@ -70,19 +70,19 @@ def step_at_exact_end(seen: HandoverState, *, idle_after: float) -> HandoverStep
     if seen.group != "active":
         return "pin"
     if seen.position < seen.end:
-        return "hold"  # nobody can tell where the mapping begins
+        return "hold"  # the offset at which the mapping begins is not known
     return "idle" if seen.quiet_seconds >= idle_after else "copy"
 
 
-LOOK_SECONDS: Final = 0.5
-"""Between two looks at a mapping that does not show itself."""
+POLL_SECONDS: Final = 0.5
+"""Between two reads of a mapping without an offset."""
 
 
-ASK_SECONDS: Final = 30.0
+ANSWER_SECONDS: Final = 30.0
 
 
 TROUBLES: Final = 20
-"""Looks in a row that may fail."""
+"""Reads in a row that may fail."""
 
 
 _JOINED: Final[dict[HandoverStep, Joined]] = {
@@ -112,13 +112,13 @@ class MappingHandover:
         while True:
             copy.hold()
             try:
-                seen = self._look(copy, end, moved_at)
+                seen = self._read(copy, end, moved_at)
                 troubles = 0
             except Retriable:
                 troubles += 1
                 if troubles >= TROUBLES:
                     raise
-                copy.sleep(LOOK_SECONDS)
+                copy.sleep(POLL_SECONDS)
                 continue
             if seen.end != end:
                 end, moved_at = seen.end, self.monotonic()
@@ -131,20 +131,20 @@ class MappingHandover:
             if step == "pin" and not self._pin(copy, seen):
                 continue
             if not copy.let_go(position=seen.position):
-                continue  # the mapping has shown itself further on in this very moment
+                continue  # a batch of the mapping waits further on, since this moment
             return _JOINED[step]
 
-    def _look(self, copy: LaneCopy, end: int, moved_at: float) -> HandoverState:
-        task, deadline = copy.task, deadline_in(ASK_SECONDS)
+    def _read(self, copy: LaneCopy, end: int, moved_at: float) -> HandoverState:
+        task, deadline = copy.task, deadline_in(ANSWER_SECONDS)
         place = (task.read_topic, task.partition)
         waiting = dict(self.states.read([copy.lane])).get(copy.lane, RUNNING).waiting
         committed = None
         group = self.groups.states([task.group], deadline)[task.group]
         if group != "absent":
-            told = self.groups.committed([task.group], deadline)
-            if task.group not in told:
-                raise Retriable(f"group {task.group} does not tell what it has committed", where=str(copy.lane))
-            committed = told[task.group].get(place)
+            committed_offsets = self.groups.committed([task.group], deadline)
+            if task.group not in committed_offsets:
+                raise Retriable(f"the committed offsets of group {task.group} could not be read", where=str(copy.lane))
+            committed = committed_offsets[task.group].get(place)
         stable = copy.log.bounds(*place, deadline).next
         return HandoverState(
             position=copy.position(),
@@ -160,27 +160,27 @@ class MappingHandover:
         if copy.task.hand_over and seen.position < seen.end:
             copy.copy(OffsetRange(seen.position, seen.end))
         else:
-            copy.note("running", "waits for the mapping to show how far it is")
-            copy.sleep(LOOK_SECONDS)
+            copy.note("running", "waits for an offset of the mapping")
+            copy.sleep(POLL_SECONDS)
 
     def _pin(self, copy: LaneCopy, seen: HandoverState) -> bool:
-        """Let the sleeping group go on where the lane stands; whether it was still asleep."""
+        """Commit the lane's position for a group without members; whether it still had none."""
         place = (copy.task.read_topic, copy.task.partition)
         try:
-            self.groups.commit(copy.task.group, {place: OffsetAndMetadata(seen.position)}, deadline_in(ASK_SECONDS))
+            self.groups.commit(copy.task.group, {place: OffsetAndMetadata(seen.position)}, deadline_in(ANSWER_SECONDS))
         except GroupIsActive:
             return False
         except Retriable as exc:
             copy.note("running", str(exc))
-            copy.sleep(LOOK_SECONDS)
+            copy.sleep(POLL_SECONDS)
             return False
         return True
 
     def _held(self, copy: LaneCopy, seen: HandoverState) -> LaneStopped:
-        """Stop the lane before it is let go: the forwarder would go on behind the hole."""
+        """Stop the lane before it is let go: the forwarder would continue behind the gap."""
         mapping = seen.waiting if seen.waiting is not None else seen.committed
-        detail = f"the backfill ended at upstream offset {seen.position} as ordered, and the mapping goes on at " + (
-            f"{mapping}" if mapping is not None else "an offset that nobody knows"
+        detail = f"the backfill ended at upstream offset {seen.position} as ordered, and the mapping continues at " + (
+            f"{mapping}" if mapping is not None else "an unknown offset"
         )
         stop = Stop(reason=BACKFILLED, upstream_offset=seen.position, detail=detail, at=self.clock())
         self.states.stop(copy.lane, stop)

@@ -1,4 +1,4 @@
-"""What came of a backfill? Sums for machines, and a report for people."""
+"""The outcome of a backfill: totals for programs, and the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TONES: dict[str, Tone] = {"refuse": "bad", "warn": "bad", "info": "quiet"}
 
 
 def totals_of(results: Sequence[CopyResult], seconds: float) -> dict[str, Any]:
-    """Of all lanes together. Rates are of what this run wrote itself."""
+    """The sums over all lanes. Rates are of the records that this run wrote."""
     written = sum(each.written for each in results)
     cpu = sum(each.cpu_seconds for each in results)
     return {
@@ -44,12 +44,12 @@ def report_of(
     *,
     made_at: int,
 ) -> Report:
-    """The page: how it went, figures, lanes, throughput, what the checks said."""
+    """The report: verdict, figures, lanes, throughput, findings of the checks."""
     clean = totals["done"] == totals["lanes"]
     verdict = (
         f"{totals['records']:,} records of {totals['lanes']} lanes are on the target, each once and in order"
         if clean
-        else f"{totals['lanes'] - totals['done']} of {totals['lanes']} lanes want attention: see the table"
+        else f"{totals['lanes'] - totals['done']} of {totals['lanes']} lanes need attention: see the table"
     )
     return Report(
         title=f"Backfill {plan.flow}",
@@ -68,7 +68,7 @@ def report_of(
             *((ReportSection(heading="Throughput", plots=(_throughput(samples),)),) if len(samples) > 2 else ()),  # noqa: PLR2004 -- two points make one line
             ReportSection(
                 heading="Checks",
-                text=() if plan.findings else ("Nothing stood against it.",),
+                text=() if plan.findings else ("No findings.",),
                 tables=(_checks(plan),) if plan.findings else (),
             ),
         ),
@@ -78,7 +78,7 @@ def report_of(
 
 def _lanes(results: Sequence[CopyResult]) -> Table:
     return Table(
-        title="What became of each lane",
+        title="Lanes",
         columns=(
             "lane", "state", "records", "bytes", "written now", "from", "position", "first on target", "last on target",
             "joined by", "tries", "s",
@@ -92,7 +92,7 @@ def _lanes(results: Sequence[CopyResult]) -> Table:
             for each in results
         ),
         tones=tuple("" if each.state == "done" else "bad" for each in results),
-        note="`from` and `position` are upstream offsets. `joined by` says how the lane was known to meet its mapping.",
+        note="`from` and `position` are upstream offsets. `joined by` is the evidence that the lane meets its mapping.",
     )  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def _throughput(samples: Sequence[Sample]) -> LinePlot:
 
 def _checks(plan: JobPlan) -> Table:
     return Table(
-        title="What the checks said before it began",
+        title="Findings of the checks before the start",
         columns=("weight", "check", "where", "what"),
         rows=tuple((each.severity, each.check, each.where, each.text) for each in plan.findings),
         tones=tuple(_TONES[each.severity] for each in plan.findings),

@@ -1,4 +1,4 @@
-"""Which upstream offsets does a bound mean in one partition? Pure: what its log holds comes in, a range comes out."""
+"""The upstream offsets that two bounds mean in one partition. Pure: the log's extent comes in, a range comes out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mirrorless.jobs.request import Bound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A range as the operator meant it, and as it can be read."""
+    """A requested range, and the part of it that can be read."""
 
     first: int
-    """The offset that was asked for, also where the log begins above it."""
+    """The requested offset, also where the log begins above it."""
     range: OffsetRange
     """Clipped to the log's extent, and to what a read_committed reader sees; may be empty."""
 
@@ -21,13 +21,13 @@ class Asked:
 def resolve(
     start: Bound, end: Bound, extent: OffsetRange, *, start_at: int | None = None, end_at: int | None = None
 ) -> Asked:
-    """The range between two bounds.
+    """Resolve the range between two bounds.
 
     Args:
         start: inclusive.
         end: exclusive.
         extent: the log's first offset and its stable end.
-        start_at: what the cluster answers for a start by timestamp: the first record at or after it; None or negative
+        start_at: for a start by timestamp, the cluster's first offset at or after it; None or negative
             where there is none.
         end_at: the same for an end by timestamp.
     """

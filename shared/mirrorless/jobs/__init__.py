@@ -1,1 +1,1 @@
-"""What all jobs share: what they are asked, where they keep their files, how they tell their progress and report."""
+"""The parts that all jobs share: request, plan, files, progress, cost, and the copy of one lane."""

@@ -1,15 +1,15 @@
-"""How do the pieces of an archive become one lane's log again? Merged by offset, each record once, every hole known.
+"""The log of a lane from an archive's pieces: merged by offset, each record once, every hole counted.
 
-An archive is a folder of Parquet files with raw records, written by whoever archives topics:
+An archive is a folder of Parquet files with raw records, as topic archivers write them:
 
     topic string, partition int, offset bigint, timestamp_ms bigint, key binary?, value binary?,
-    headers array<struct<key string, value binary?>>; others (leader_epoch, ingest_ts, run_id, ...) are not looked at
+    headers array<struct<key string, value binary?>>; others (leader_epoch, ingest_ts, run_id, ...) are not read
 
 `topic` and `partition` may stand in the path instead (`topic=orders/partition=3/`). Archives are written at least once:
-the same offset may stand in several files, with the same record. With another one, nobody knows which is the true one.
+the same offset may stand in several files, with the same record. Two different records of one offset are an error.
 
-An offset that no file holds is a hole. A transaction's marker, an aborted record and a compacted one leave one, and so
-does a record that was never archived: an archive cannot tell them apart, a log can.
+An offset that no file holds is a hole. A transaction marker, an aborted record and a compacted one leave one, and so
+does a record that was never archived: an archive does not show the difference, a log does.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ SHOWN: Final = 5
 
 _HOLES_ARE: Final = (
     "Transaction markers, aborted and compacted records leave such holes, and so do records that were never archived; "
-    "an archive cannot tell them apart"
+    "an archive does not show the difference"
 )
 
 
 class ArchivePiece(msgspec.Struct, frozen=True, kw_only=True):
-    """What one row group of a file has of a lane."""
+    """The rows of a lane in one row group of a file."""
 
     file: str
     group: int
@@ -49,13 +49,13 @@ class ArchivePiece(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
-    """What an archive has of a lane, counted before anything is copied."""
+    """The records of a lane that an archive has, counted before anything is copied."""
 
     topic: str
     partition: int
     first: int = 0
     next: int = 0
-    """Upstream offsets [first, next): what was asked for, as far as the archive reaches, or [0, 0)."""
+    """Upstream offsets [first, next): the requested ones, as far as the archive reaches, or [0, 0)."""
     records: int = 0
     """Each offset once."""
     copies: int = 0
@@ -69,23 +69,23 @@ class LaneSurvey(msgspec.Struct, frozen=True, kw_only=True):
     newest: int = -1
     """Timestamps, ms since the epoch; -1 where no record has one."""
     bytes: int = 0
-    """Of keys, values and headers as the files' footers tell: a little more or less than will be copied."""
+    """Of keys, values and headers by the files' footers: a little more or less than will be copied."""
     clusters: tuple[str, ...] = ()
     """Every `src_cluster` that the footers name."""
 
     @property
     def what_is_missing(self) -> str:
-        """For people: how many offsets, where, and what that may mean; empty where none is missing."""
+        """The missing offsets in words, with their possible causes; empty where none is missing."""
         if not self.missing:
             return ""
         places = ", ".join(f"[{each.first}, {each.next})" for each in self.holes[:SHOWN])
         more = f" and {self.hole_count - SHOWN:,} more" if self.hole_count > SHOWN else ""
-        told = f"{self.missing:,} of {self.next - self.first:,} offsets are not in the archive: {places}{more}"
-        return f"{told}. {_HOLES_ARE}"
+        text = f"{self.missing:,} of {self.next - self.first:,} offsets are not in the archive: {places}{more}"
+        return f"{text}. {_HOLES_ARE}"
 
 
 Survey = Callable[[Mapping[tuple[str, int], OffsetRange]], Mapping[tuple[str, int], LaneSurvey]]
-"""Counts what an archive has of ranges, by topic and partition."""
+"""Surveys ranges of lanes, by topic and partition."""
 
 
 def merged(
@@ -118,7 +118,7 @@ def merged(
         others = [each.offset for each in streams if each is not stream]
         if waiting:
             others.append(waiting[-1].first)
-        # As far as this stream is alone, it is taken in one slice; one record at least, which may repeat another's.
+        # As far as this stream is alone, it is taken in one slice; at least one record, which may be a repeated one.
         records = stream.take(max(min(others), stream.offset + 1) if others else None)
         kept, last = _distinct(records, stream.piece.file, last, where)
         if kept:
@@ -147,7 +147,7 @@ def in_chunks(batches: Iterable[list[Record]], wanted: OffsetRange) -> Iterator[
 
 
 class _Stream:
-    """A piece under way: the list of records that is being taken, and how far."""
+    """A piece that is being read: its current list of records, and the position in it."""
 
     __slots__ = ("_at", "_batches", "_offsets", "_records", "offset", "piece")
 
@@ -160,7 +160,7 @@ class _Stream:
         """Of the next record."""
 
     def advance(self) -> bool:
-        """Have a next record, if the piece has one."""
+        """Step to the next record; whether there is one."""
         while self._at == len(self._records):
             following = next(self._batches, None)
             if following is None:
@@ -171,7 +171,7 @@ class _Stream:
         return True
 
     def take(self, below: int | None) -> list[Record]:
-        """The records below an offset, as far as they are read; all of those where there is none."""
+        """Take the records below an offset, as far as they are read; all of them without an offset."""
         end = len(self._records) if below is None else bisect_left(self._offsets, below, self._at)
         taken = self._records[self._at : end]
         self._at = end
@@ -189,8 +189,8 @@ def _distinct(
                 raise ArchiveBroken(
                     f"two different records have upstream offset {record.offset}: one in {last[1]}, one in {file}",
                     where=where,
-                    hint="find out which of them the source had (another cluster, a topic that was created anew?), and "
-                    "take the other's file out of the folder",
+                    hint="find the one that the source had (the other may be of another cluster, or of a topic "
+                    "before it was created again), and take the other's file out of the folder",
                 )
             continue
         kept.append(record)

@@ -1,9 +1,9 @@
-"""What is it to copy a lane in a job? From a log, range by range, through the same replicator as the functions'.
+"""The task of copying a lane in a job: from a log, range by range, through the replicator of the functions.
 
-    read a chunk  ->  Replicator.replicate(batch)  ->  note how far  ->  renew the lease  ->  read on
+    read a chunk  ->  Replicator.replicate(batch)  ->  write progress  ->  renew the lease  ->  next chunk
 
-The lane's chain says where to go on, so a task that is tried again, a job that runs again and a twin of this task
-(Spark's speculation) change nothing: what is below the position is not read, what two of them read is written by one.
+The lane's chain has the position, so a task that is tried again, a job that runs again and a twin of this task (Spark's
+speculation) change nothing: nothing below the position is read, and what two of them read is written by one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class OffsetRange(msgspec.Struct, frozen=True):
 
 
 class CopyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One lane's part of a job, as it is sent to a task.
+    """The part of a job that is one lane, as it is sent to a task.
 
     `settings` names the cluster that is read as its source and the one that is written as its target: to copy back, a
     job turns the flow around. `lane_topic` is the lane's own, and not always a topic: a `#` in it, which no topic has,
-    marks a lane beside the flow's (`orders#history`, `orders#replay`).
+    marks a lane of a job (`orders#history`, `orders#replay`).
     """
 
     settings: FlowSettings
@@ -44,12 +44,12 @@ class CopyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     write_topic: str
     partition: int
     ranges: tuple[OffsetRange, ...]
-    """Growing and apart; what lies between them is not copied, and is passed over by the chain."""
+    """Growing and apart; the chain passes over the offsets between them, and they are not copied."""
     run_id: str
     tables_region: str = ""
-    """Where the tables are, if that is not the written cluster's region: a flow that is turned around keeps them."""
+    """Of the tables, if it is not the written cluster's region: a flow that is turned around keeps them."""
     files: str = ""
-    """URI or path of the run's folder, for notes of progress; empty for none."""
+    """URI or path of the run's folder, for the progress; empty for none."""
     holder: str = ""
     """Of the lane's lease; empty where the lane needs none."""
     lease_seconds: int = 300
@@ -58,19 +58,19 @@ class CopyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     archive: str | None = None
     """A folder of Parquet files to read instead of the source cluster."""
     hand_over: bool = False
-    """Whether the lane goes on to the log's end as it is by then, and is let go to the mapping there."""
+    """Whether the lane is copied to the log's end as it is by then, and is let go to the mapping there."""
     handover_seconds: int = 120
     group: str = ""
     """The mapping's consumer group, where the lane is handed over."""
 
     @property
     def lane(self) -> Lane:
-        """Whose chain it is."""
+        """The lane of the chain."""
         return Lane(FlowName.parse(self.settings.flow), self.lane_topic, self.partition)
 
 
 class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one lane."""
+    """The result of one lane."""
 
     lane: str
     partition: int
@@ -82,13 +82,13 @@ class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
     """By this attempt; less than `records` where an earlier one wrote some."""
     runs: int = 0
     first: int = 0
-    """Upstream: where the job's ranges begin."""
+    """Upstream, of the job's ranges."""
     position: int = 0
-    """Upstream: where the lane stands now."""
+    """Upstream, of the lane now."""
     first_downstream: int | None = None
     last_downstream: int | None = None
     handed_over: Literal["", "waiting", "committed", "pinned", "idle"] = ""
-    """By what the lane was known to be joined to the mapping: see `mirrorless.backfill.handover`."""
+    """The evidence that the lane is joined to its mapping: see `mirrorless.backfill.handover`."""
     attempts: int = 1
     races: int = 0
     seconds: float = 0.0
@@ -97,7 +97,7 @@ class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """What a log holds from one upstream offset to another."""
+    """The records of a log from one upstream offset to another."""
 
     records: list[Record]
     covered: int
@@ -120,7 +120,7 @@ class LaneLog(Protocol):
 
         Raises:
             Retriable: the cluster does not answer.
-            RecordsGone: the log begins above `wanted.first`: retention has overtaken us.
+            RecordsGone: the log begins above `wanted.first`: retention has deleted records of the range.
         """
         ...
 

@@ -1,6 +1,6 @@
-"""What does a job's run on EMR Serverless cost, about? Its workers' cores and memory, by the hour, at list prices.
+"""The estimated cost of a job run on EMR Serverless: cores and memory of its workers, by the hour, at list prices.
 
-Not in it: what it reads and writes in DynamoDB, traffic between regions, S3, logs. Prices stand in prices.json.
+DynamoDB, traffic between regions, S3 and logs are not in it. Prices stand in prices.json.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gb(self) -> int:
-        """All of its memory, as it is paid."""
+        """All of its memory, as it is charged."""
         return self.memory + self.overhead
 
 
 DRIVER: Final = Worker(cores=2, memory=3, overhead=1)
-"""It plans, and asks Kafka for offsets."""
+"""It plans, and reads offsets from Kafka."""
 
 EXECUTOR: Final = Worker(cores=2, memory=3, overhead=3)
 """Two lanes at a time: the Python workers hold the records, outside of the JVM's heap."""
 
 LEAST_SECONDS = 60
-"""What each worker is charged for at least."""
+"""The least that each worker is charged for."""
 
 START_SECONDS = 120
-"""From a start until lanes run, about: an application that is idle has no workers. Measured by nobody here."""
+"""From a start until lanes run, estimated, not measured: an application that is idle has no workers."""
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -54,22 +54,22 @@ class Prices(msgspec.Struct, frozen=True):
 
 @cache
 def prices() -> Prices:
-    """The list prices that estimates go by."""
+    """The list prices of the estimates."""
     return msgspec.json.decode(files("mirrorless.jobs").joinpath("prices.json").read_bytes(), type=Prices)
 
 
 def executors_for(lanes: int, *, most: int) -> int:
-    """How many executors a job of so many lanes makes use of, of those that it may have."""
+    """The executors that a job of so many lanes uses, of the most that it may have."""
     return max(1, min(most, math.ceil(lanes / EXECUTOR.cores)))
 
 
 def dollars(seconds: float, *, executors: int, architecture: Architecture = "arm64") -> float:
-    """What a driver and so many executors cost that run so long."""
+    """The cost of a driver and so many executors for so long."""
     hours = max(LEAST_SECONDS, seconds) / 3600
     return hours * (dollars_per_hour(DRIVER, architecture) + executors * dollars_per_hour(EXECUTOR, architecture))
 
 
 def dollars_per_hour(worker: Worker, architecture: Architecture = "arm64") -> float:
-    """What one worker costs an hour."""
+    """The cost of one worker for an hour."""
     price = prices()
     return worker.cores * price.vcpu_hour[architecture] + worker.gb * price.gb_hour[architecture]

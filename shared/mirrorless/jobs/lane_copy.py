@@ -1,7 +1,7 @@
-"""How is one lane copied by a job? Chunk by chunk from where its chain stands, for as long as the lane is ours.
+"""The copy of one lane by a job: chunk by chunk from the position of its chain, while the job has the lane's lease.
 
-A try that fails reads the position again and goes on there: what the try had committed is in the chain by then, and so
-is what a twin of this task wrote meanwhile.
+After a failure the position is read again and the copy continues there: the chain has by then what the failed try had
+committed, and what a twin of this task wrote meanwhile.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 5.0
 
 LINKS = 500
-"""Read of the chain in one call, to add up what stands in it."""
+"""Read of the chain in one call, to add up its runs."""
 
 HandedOver = Literal["", "waiting", "committed", "pinned", "idle"]
 
 
 class Ending(Protocol):
-    """What becomes of a lane once its ranges are copied."""
+    """The end of a lane's copy, once its ranges are copied."""
 
     def end(self, copy: LaneCopy) -> HandedOver:
         """Bring the lane to its end, and let go of it.
@@ -56,16 +56,16 @@ class Ending(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class LaneCopy:
-    """One task under way."""
+    """One task in progress."""
 
     task: CopyTask
     replicator: Replicator
-    """Of this lane alone as far as positions go; its `examined` is set by us."""
+    """With positions of this lane alone; `LaneCopy` sets its `examined`."""
     log: LaneLog
     leases: Leases | None = None
     """None where the task has no holder."""
     files: JobFiles | None = None
-    """Where progress is noted; None for nowhere."""
+    """For the progress; None for none."""
     ending: Ending | None = None
     attempt: int = 0
     clock: Callable[[], int]
@@ -76,7 +76,7 @@ class LaneCopy:
     written_bytes: int = 0
     runs: int = 0
     races: int = 0
-    _pace: LaneRateLimit | None = None
+    _rate_limit: LaneRateLimit | None = None
     _began: float = field(default_factory=time.monotonic)
     _began_cpu: float = field(default_factory=time.process_time)
     _renew_at: int = 0
@@ -84,19 +84,19 @@ class LaneCopy:
 
     @property
     def lane(self) -> Lane:
-        """Whose chain it is."""
+        """The lane of the chain."""
         return self.task.lane
 
     def run(self) -> CopyResult:
         """Copy the task's ranges, and end the lane.
 
         Raises:
-            Retriable: nothing is lost; the same task goes on where this one failed.
-            RecordsGone: retention has overtaken the job.
+            Retriable: nothing is lost; the same task continues where this one failed.
+            RecordsGone: retention has deleted records of the ranges.
             ChainBroken: the offset map contradicts the target.
         """
         if self.task.max_bytes_per_second:
-            self._pace = LaneRateLimit(self.task.max_bytes_per_second, sleep=self.sleep)
+            self._rate_limit = LaneRateLimit(self.task.max_bytes_per_second, sleep=self.sleep)
         try:
             self.hold()
             self.note("running", force=True)
@@ -111,10 +111,10 @@ class LaneCopy:
         return self.result("done", handed_over=handed)
 
     def position(self) -> int:
-        """Where the lane's chain stands; doubts are settled.
+        """The position of the lane's chain; runs in doubt are settled.
 
         Raises:
-            LeaseHeld: somebody else has the lane.
+            LeaseHeld: another job has the lane.
             Retriable: a store or the target does not answer.
         """
         positions = self.replicator.positions
@@ -123,7 +123,7 @@ class LaneCopy:
         return positions.head(self.lane).position
 
     def copy(self, wanted: OffsetRange) -> None:
-        """Bring the chain over a range; see `run` for what it raises."""
+        """Copy a range; raises as `run` does."""
         failures = 0
         while True:
             try:
@@ -137,15 +137,15 @@ class LaneCopy:
                         OffsetRange(at, wanted.next),
                         deadline_in(CHUNK_SECONDS),
                     ):
-                        # What an archive does not hold may have been a record: the gap check has to say so.
+                        # An offset that an archive does not hold may have been a record: left to the gap check.
                         self._replicate(chunk, examined=self.task.archive is None)
                         failures = 0
                         if self.position() > chunk.covered:
-                            break  # a twin is ahead: read on from where it stands
+                            break  # a twin is ahead: continue at its position
                 else:
                     return
             except LeaseHeld:
-                raise  # somebody else has the lane now
+                raise  # another job has the lane now
             except Retriable as exc:
                 failures += 1
                 self.races += isinstance(exc, LostRace)
@@ -158,7 +158,7 @@ class LaneCopy:
     # The lease
 
     def hold(self) -> None:
-        """Take the lane, or keep it for longer, where a third of the lease's term is gone."""
+        """Take the lane, or renew its lease once a third of the term is over."""
         now = self.clock()
         if self.leases is None or not self.task.holder or now < self._renew_at:
             return
@@ -172,21 +172,21 @@ class LaneCopy:
 
     def _lost_to_another(self) -> LeaseHeld:
         return LeaseHeld(
-            "the job has this lane no more: its lease was ended, or another job has taken it",
+            "the job does not have this lane any more: its lease was ended, or another job has taken it",
             where=str(self.lane),
-            hint="if nobody cancelled the job, start it again: it goes on where it was",
+            hint="if the job was not cancelled, start it again: it continues where it was",
         )
 
     def let_go(self, *, position: int | None = None) -> bool:
-        """Give the lane back; see `Leases.let_go`."""
+        """End the lease; see `Leases.let_go`."""
         if self.leases is None or not self.task.holder:
             return True
         return self.leases.let_go(self.lane, self.task.holder, position=position)
 
-    # What was done
+    # Progress and result
 
     def note(self, state: LaneStateName, text: str = "", *, force: bool = False) -> None:
-        """Say how far the lane is, every few seconds, or now."""
+        """Write the progress of the lane, every few seconds or now."""
         now = self.clock()
         if self.files is None or (not force and now - self._noted_at < EVERY_MS):
             return
@@ -210,7 +210,7 @@ class LaneCopy:
     def result(
         self, state: Literal["done", "stopped", "failed"], *, handed_over: HandedOver = "", error: str = ""
     ) -> CopyResult:
-        """What became of the lane, with what stands in its chain of the task's ranges."""
+        """The result of the lane, with the sums of the task's ranges in its chain."""
         self.note(state, error, force=True)
         copied = self._copied()
         return CopyResult(
@@ -252,24 +252,23 @@ class LaneCopy:
             raise LaneStopped(
                 f"the lane stopped ({stop.reason}): {stop.detail}",
                 where=self.lane.at(stop.upstream_offset),
-                hint="look at it with `mirrorless lanes`; resume it, or order to leave the record out, and start again",
+                hint="see `mirrorless lanes`; resume the lane, or quarantine the record, and start again",
             )
         self.note("running")
-        if self._pace is not None:
-            self._pace.spend(size, self.hold)
+        if self._rate_limit is not None:
+            self._rate_limit.spend(size, self.hold)
 
     def _pass_over(self, first: int) -> None:
-        """Let the chain stand where a range begins.
+        """Move the chain to the beginning of a range.
 
-        What lies before the first record of a lane was never the lane's, and a lane beside the flow's has its records
-        where its job puts them. Anything else that is passed over is left to the gap check to explain, as a loss if it
-        is one.
+        Offsets before the first record of a lane were never the lane's, and a lane of a job has the records that its
+        job copies. All other offsets that are passed over are left to the gap check, which reports losses.
         """
-        never_its = self.position() == 0 or "#" in self.task.lane_topic
-        self._replicate(Chunk([], first), examined=never_its)
+        never_of_the_lane = self.position() == 0 or "#" in self.task.lane_topic
+        self._replicate(Chunk([], first), examined=never_of_the_lane)
 
     def _refuse_a_live_beginning(self) -> None:
-        """The lane was new when the job was planned; its mapping may have been faster than the lease."""
+        """Refuse a lane that went live after the plan: its mapping may have been faster than the lease."""
         if not self.task.ranges or "#" in self.task.lane_topic:
             return
         first, head = self.task.ranges[0].first, self.replicator.positions.head(self.lane)
@@ -278,8 +277,8 @@ class LaneCopy:
         )
         if head.generation == 0 and found.before:
             raise RecordsGone(
-                f"the lane went live at upstream offset {found.begins} before the job had it, and older records cannot "
-                "be put before that in order",
+                f"the lane went live at upstream offset {found.begins} before the job had its lease, and older records "
+                "cannot be put before that in order",
                 where=self.lane.at(first),
                 hint="give the job a topic of its own for them (`into`)",
             )
@@ -306,13 +305,13 @@ class LaneCopy:
                         break
                     links = chains.after(self.lane, generation, links[-1].position, limit=LINKS)
         except Retriable:
-            return _Copied()  # a store that does not answer says nothing; the chain is read again by the next run
+            return _Copied()  # without an answer of the store there are no sums; the next run reads the chain again
         return copied
 
 
 @dataclass(slots=True)
 class _Copied:
-    """What the chain says about a task's ranges."""
+    """The sums of a task's ranges in the chain."""
 
     records: int = 0
     bytes: int = 0
@@ -331,7 +330,7 @@ class _Copied:
             self.last_downstream = span.downstream + following - 1 - span.upstream
         if inside:
             self.records += inside
-            # A run that reaches beyond the range tells its bytes as a whole: its records count alike.
+            # A run that reaches beyond the range has one sum of bytes: each of its records counts alike.
             self.bytes += run.bytes if inside == run.records else run.bytes * inside // run.records
 
 

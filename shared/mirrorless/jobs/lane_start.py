@@ -1,7 +1,7 @@
-"""Where does a lane's copy begin, and does anything that a job wants stand before it?
+"""The beginning of a lane's chain, and whether a job wants records before it.
 
-A mapping that reads from the end makes a lane begin there: its first run passes over what lies before. What a job has
-examined is no question any more; otherwise the log itself says whether a record stands there.
+A mapping that reads from the end makes a lane begin there: its first run passes over the offsets before. Where a job
+has examined those there is no record; otherwise the log shows whether there is one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
 from mirrorless.run import Run
 
-LOOK = 20
+LINKS = 20
 """Links read to find the first that has a record."""
 
-LOOK_SECONDS = 60.0
+READ_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +28,16 @@ class LaneStart:
     begins: int | None
     """The first upstream offset that the chain has a record of; None where it has none."""
     before: bool
-    """Whether a record of what is wanted stands below it."""
+    """Whether a wanted record stands below it."""
 
 
 def beginning(lane: Lane, generation: int, wanted: OffsetRange, chains: Chains, log: LaneLog) -> LaneStart:
-    """Look at the first links of a generation, and at the log where they leave a question.
+    """Read the first links of a generation, and the log where they do not suffice.
 
     Raises:
         Retriable: the store or the cluster does not answer.
     """
-    links = chains.after(lane, generation, -1, limit=LOOK)
+    links = chains.after(lane, generation, -1, limit=LINKS)
     found = next((link for link in links if isinstance(link, Run) and link.spans), None)
     if found is None:
         return LaneStart(begins=None, before=False)
@@ -51,9 +51,9 @@ def beginning(lane: Lane, generation: int, wanted: OffsetRange, chains: Chains, 
 
 
 def _holds_a_record(lane: Lane, between: OffsetRange, log: LaneLog) -> bool:
-    end = time.monotonic() + LOOK_SECONDS
+    end = time.monotonic() + READ_SECONDS
     try:
         chunks = log.read(lane.topic, lane.partition, between, lambda: end - time.monotonic())
         return any(chunk.records for chunk in chunks)
     except RecordsGone:
-        return False  # nor can anybody put them there
+        return False  # deleted records cannot be put there

@@ -1,4 +1,4 @@
-"""How far is a job? Each lane's task says so every few seconds; the driver adds it up."""
+"""The progress of a job: each lane's task writes its own every few seconds, the driver adds them up."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from mirrorless.jobs.files import lane_file
 from mirrorless.ports.stores import JobFiles
 
 EVERY_MS = 2_000
-"""Between two notes of one lane."""
+"""Between two writes of one lane."""
 
 LaneStateName = Literal["waiting", "running", "done", "stopped", "failed"]
 JobState = Literal["starting", "running", "succeeded", "failed", "cancelled"]
 
 
 class LaneProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane of a job, as its task sees it."""
+    """One lane of a job, as its task wrote it."""
 
     lane: str
     state: LaneStateName = "waiting"
     phase: str = ""
-    """What is being done: `copy`, `hand over`, `read target`, …."""
+    """`copy`, `hand over`, `read target`, …."""
     done: int = 0
-    """Upstream offsets that are behind it, of `total`."""
+    """Upstream offsets below the position, of `total`."""
     total: int = 0
     records: int = 0
     """Copied, or proved, in this attempt."""
@@ -33,7 +33,7 @@ class LaneProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Of keys and values."""
     position: int = 0
     note: str = ""
-    """What an operator should know; an error's text for `stopped` and `failed`."""
+    """For the operator; an error's text for `stopped` and `failed`."""
     at: int = 0
     """ms since the epoch."""
 
@@ -54,14 +54,14 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     records_per_second: float = 0.0
     seconds_left: float | None = None
-    """None while nobody can tell."""
+    """None while there is no estimate."""
     lanes: dict[str, int] = {}
-    """How many lanes are in each state."""
+    """The number of lanes in each state."""
     pid: int | None = None
     """Of the driver, where it runs on the operator's machine."""
     error: str = ""
     running: tuple[LaneProgress, ...] = ()
-    """The lanes under way, and those that stopped or failed."""
+    """The lanes in progress, and those that stopped or failed."""
 
 
 def write_progress(files: JobFiles, topic: str, partition: int, progress: LaneProgress) -> None:
@@ -86,7 +86,7 @@ def add_up(
     pid: int | None = None,
     error: str = "",
 ) -> JobProgress:
-    """The sum of what the lanes say. Rates are over the whole time since the run began."""
+    """Add up the progress of the lanes. Rates are over the whole time since the run began."""
     every = list(lanes)
     done, total = sum(each.done for each in every), sum(each.total for each in every)
     records = sum(each.records for each in every)

@@ -1,4 +1,4 @@
-"""How is a rate cap kept? By a pause after each chunk, as long as the chunk should have taken and did not."""
+"""The cap on a lane's bytes per second: a pause after each chunk that was written faster than the cap allows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 
 BIT_SECONDS = 5.0
-"""The longest pause in one piece: in between the lease is renewed."""
+"""The longest pause in one piece: between two pieces the lease is renewed."""
 
 CREDIT_SECONDS = 1.0
-"""What a lane that was slower than its cap may catch up at most."""
+"""The most that a lane slower than its cap may catch up."""
 
 
 class LaneRateLimit:
@@ -27,7 +27,7 @@ class LaneRateLimit:
         self._free_at = clock()
 
     def spend(self, size: int, meanwhile: Callable[[], None]) -> None:
-        """Account for bytes that were written, and wait until the next may be; `meanwhile` is called between waits."""
+        """Count written bytes, and wait until more may be written; `meanwhile` is called between pauses."""
         self._free_at = max(self._free_at, self._clock() - CREDIT_SECONDS) + size / self._rate
         while (left := self._free_at - self._clock()) > 0:
             self._sleep(min(left, BIT_SECONDS))

@@ -1,7 +1,7 @@
-"""What is a job asked to do? One JSON text, written by whoever starts it and read by its driver.
+"""The request of a job run: one JSON text, written when the run is started and read by its driver.
 
-It says everything: the flow as the functions know it, the topics, and what this kind of job needs beside. So a run that
-is started again from the same request does the same, whatever replication.yaml says by then.
+It is complete: the settings of the flow as the functions have them, the topics, and the options of this kind of job. So
+a run that is started again from the same request does the same, also after a change of replication.yaml.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from mirrorless.settings import FlowSettings
 JobKind = Literal["backfill", "verify", "reconcile"]
 
 LEASE_SECONDS = 300
-"""For how long a lane stays with a job that is dead. A job that lives renews its leases long before."""
+"""How long a lane stays with a dead job. A living one renews its leases long before."""
 
 
 class Bound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A place in a topic's history."""
+    """A bound in a topic's history."""
 
     kind: Literal["earliest", "latest", "offset", "timestamp"]
     value: int = 0
-    """An upstream offset, or ms since the epoch; nothing for the other two."""
+    """An upstream offset, or ms since the epoch; 0 for the other two."""
 
 
 class BackfillOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="backfill"):
-    """Which history is copied."""
+    """The history to copy."""
 
     start: Bound = Bound("earliest")
     """Inclusive: the first record at or after it."""
     end: Bound = Bound("latest")
-    """Exclusive. `latest` is the end as it is when the lane gets there, and hands over to the mapping."""
+    """Exclusive. `latest` is the end at the moment when the lane reaches it; the mapping continues from there."""
     archive: str | None = None
     """URI or path of a folder of Parquet files with raw records; None to read the source cluster."""
     into: str | None = None
@@ -41,15 +41,15 @@ class BackfillOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, t
     max_mb_per_second: float | None = None
     """Of key and value bytes, all lanes together; None for no cap."""
     free_gb: float | None = None
-    """What the target's disks have left, where the operator says it."""
+    """Free space on the target's disks, where the operator gives it."""
     force: bool = False
     """Start although a check warns."""
     handover_seconds: int = 120
-    """How long to wait, at the end, for the mapping to show how far it is."""
+    """The wait for the mapping's first offset, at the end."""
 
 
 class VerifyOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="verify"):
-    """Which part of the copy is proved, and against what."""
+    """The part of the copy to prove, and the evidence."""
 
     start: Bound = Bound("earliest")
     end: Bound = Bound("latest")
@@ -61,40 +61,40 @@ Policy = Literal["replay", "quarantine", "report"]
 
 
 class ReconcileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="reconcile"):
-    """What becomes of the difference."""
+    """The policies of the difference."""
 
     policy: Policy = "report"
     """Of orphans: records on the source that were never replicated."""
     policies: dict[str, Policy] = {}
-    """By topic, where it is another one."""
+    """By topic, where it differs from `policy`."""
     groups: tuple[str, ...] = (".*",)
     groups_exclude: tuple[str, ...] = ()
     """Whose offsets are brought back."""
     look_only: bool = False
-    """Find out and report; change nothing."""
+    """Inspect and report; change nothing."""
 
 
 Options = BackfillOptions | VerifyOptions | ReconcileOptions
 
 
 class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job run, as it is asked for."""
+    """The request of a job run."""
 
     run_id: str
     """`backfill-20261121T203355-1f3a`: unique, sorts by kind and time, and is the holder of its leases."""
     flow: FlowSettings
     topics: tuple[str, ...]
-    """On the source, literal names: patterns are resolved by whoever asks."""
+    """Literal names on the source: patterns are resolved before."""
     options: Options
     aliases: tuple[str, ...] = ()
     """Every cluster alias of the configuration."""
     partitions: dict[str, tuple[int, ...]] = {}
-    """By topic, where not all are meant."""
+    """By topic, where not all are wanted."""
     lease_seconds: int = LEASE_SECONDS
 
     @property
     def kind(self) -> JobKind:
-        """Which job."""
+        """The kind of job."""
         match self.options:
             case BackfillOptions():
                 return "backfill"
@@ -119,7 +119,7 @@ def decode_request(text: bytes | str) -> JobRequest:
         return msgspec.json.decode(text, type=JobRequest)
     except msgspec.DecodeError as exc:
         raise ConfigurationError(
-            f"this is no job's request: {exc}",
+            f"this is no request of a job: {exc}",
             where="request.json",
             hint="start jobs with `mirrorless … start`, of the same version as what is deployed",
         ) from exc

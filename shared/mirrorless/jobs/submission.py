@@ -1,8 +1,8 @@
-"""How are a flow's jobs submitted to EMR Serverless? By one parameter of the flow, which the deployment writes.
+"""The submission of a flow's jobs to EMR Serverless, in one SSM parameter that the deployment writes.
 
     /mirrorless/us-east_eu-west/jobs     in the region of the target, where the flow's tables are
 
-It says which application, which role, which code: a job takes what is deployed when it starts.
+It names the application, the role and the code: a job runs the code that is deployed when it starts.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from mirrorless.lane import FlowName
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameter's value. What a later version adds to it is passed over."""
+    """The parameter's value. Fields of a later version are ignored."""
 
     application_id: str
     role_arn: str
     bucket: str
     prefix: str
-    """What the flow's jobs may touch in the bucket, with the slash at its end."""
+    """The part of the bucket that the flow's jobs may use, with a slash at its end."""
     jobs: dict[str, str]
     """URI of the script of each kind of job."""
     confs: dict[str, str]
-    """Spark's, with which driver and workers find our package and its dependencies."""
+    """Of Spark: with these, driver and workers find the package and its dependencies."""
     kms_key_arn: str | None = None
     log_group: str | None = None
-    """Where the jobs log; None where an older deployment does not say."""
+    """Of the jobs; None where an older deployment has not written it."""
     most_executors: int | None = None
     """That one job may have beside its driver."""
     architecture: str = "arm64"
@@ -42,7 +42,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parameter_name(flow: FlowName) -> str:
-    """The name of the SSM parameter that says how a flow's jobs are submitted."""
+    """The name of the SSM parameter of a flow."""
     return f"/mirrorless/{flow.source}_{flow.target}/jobs"
 
 
@@ -50,11 +50,11 @@ def decode_submission(text: str, *, where: str) -> Submission:
     """Read the parameter's value.
 
     Raises:
-        ConfigurationError: it is not what our deployment writes.
+        ConfigurationError: the deployment did not write this.
     """
     try:
         return msgspec.json.decode(text, type=Submission)
     except msgspec.DecodeError as exc:
         raise ConfigurationError(
-            f"this is no way to submit jobs: {exc}", where=where, hint="deploy the Spark stack again"
+            f"this is no submission of jobs: {exc}", where=where, hint="deploy the Spark stack again"
         ) from exc

@@ -1,1 +1,1 @@
-"""Reconciliation: after an outage, both sides have what the other lacks; bring back the difference and go on."""
+"""Reconciliation: after an outage each side has records that the other lacks; the difference is brought back."""

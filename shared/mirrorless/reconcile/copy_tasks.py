@@ -1,4 +1,13 @@
-"""What is copied in a reconcile? Back to the source; into a topic of orphans; to the source's own end."""
+"""The lanes of a partition during a reconcile, the flow's own and three of the job; and the copy tasks of those three.
+
+    forward   us-east->eu-west orders-3             the flow's: its chain has what both sides have
+    back      eu-west->us-east us-east.orders-3     records that only the target had, on their way to the source
+    orphans   us-east->eu-west orders#orphans-3     records that only the source had, on their way to an orphans topic
+    replay    us-east->eu-west orders#replay-3      the same, written again behind what came back
+
+All of them stand in the forward flow's own tables. A `#` is in no topic's name. After a reset the source's offsets may
+mean other records, so each generation of the forward lane has lanes of the job of its own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +31,7 @@ def back_tasks(
     run_id: str,
     files: str,
 ) -> list[CopyTask]:
-    """Bring one lane's new records back: first what stands between runs, then what follows them.
+    """Make the tasks that copy one lane's new records back: first those between runs, then those behind them.
 
     Two tasks, to be done one after the other: a run holds records of one kind, so that either all of its records have a
     place in the forward chain or none has.
@@ -54,7 +63,7 @@ def orphan_task(
     run_id: str,
     files: str,
 ) -> CopyTask:
-    """Carry out the policy of one lane's orphans: `quarantine` or `replay`."""
+    """Make the task that carries out the policy of one lane's orphans: `quarantine` or `replay`."""
     replay = policy == "replay"
     return CopyTask(
         settings=replace(settings, target=settings.source) if replay else settings,
@@ -76,7 +85,7 @@ def turned_around(settings: FlowSettings) -> FlowSettings:
 
 
 ORPHANS_SUFFIX = ".orphans"
-"""Of the topic, on the target, that quarantined orphans are copied to: `us-east.orders.orphans`."""
+"""Of the topic on the target with the quarantined orphans: `us-east.orders.orphans`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +115,7 @@ class ReconciledLane:
 
     @property
     def orphans_topic(self) -> str:
-        """Where quarantined orphans are, on the target."""
+        """The topic of quarantined orphans, on the target."""
         return self.remote_topic + ORPHANS_SUFFIX
 
     def _beside(self, topic: str, what: str) -> str:

@@ -1,12 +1,12 @@
-"""What does the target have that the source does not? What stands in the remote topic, and no run of the chain claims.
+"""The records that only the target has: those in the remote topic that no run of the chain claims.
 
     downstream   0 .. 9 | 10 | 11 .. 19 | 20 | 21 .. 24 | 25 ..... 99
                   run 1    m     run 2     m   late records   new records
                  └─────── claimed by the chain ──┘              the tail
 
 A run claims the downstream offsets of its spans. A commit leaves a marker right behind a run's last record, so a hole
-of exactly one offset there is nothing to look at; any other hole may hold aborted attempts, or records that somebody
-else wrote between two runs. What follows the last run is new: producers have moved to the target.
+of exactly one offset there has no record; any other hole may hold aborted attempts, or records that another producer
+wrote between two runs. What follows the last run is new: producers have moved to the target.
 
 Pure: runs come in, ranges of downstream offsets come out.
 """
@@ -27,12 +27,12 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a lane's chain says about the target's log, over all generations."""
+    """The offsets of the target's log that a lane's chain claims, over all generations."""
 
     holes: tuple[OffsetRange, ...] = ()
     """Downstream offsets between runs, or inside of one, that no span claims and that may hold records."""
     end: int = 0
-    """The downstream offset after the last record that the chain knows."""
+    """The downstream offset after the last record in the chain."""
     records: int = 0
     bytes: int = 0
     """Key and value bytes of all runs."""
@@ -52,7 +52,7 @@ def claims_of(runs: Iterable[Run], *, markers: bool) -> Claims:
     for run in runs:
         records, size = records + run.records, size + run.bytes
         for span in run.spans:
-            # What stands before the first record that the chain knows was there before the flow, or has expired.
+            # Records before the first one in the chain were there before the flow, or their links have expired.
             if at is not None and span.downstream > at:
                 marker = markers and behind_a_run and span.downstream == at + 1
                 if not marker:
@@ -64,12 +64,12 @@ def claims_of(runs: Iterable[Run], *, markers: bool) -> Claims:
 
 
 def unclaimed(claims: Claims, log: OffsetRange, *, since: int) -> tuple[tuple[OffsetRange, ...], OffsetRange | None]:
-    """Where to look for records that only the target has.
+    """Find the ranges that may hold records of the target alone.
 
     Args:
         claims: of the lane's chain.
         log: the remote partition's first offset and its stable end.
-        since: what lies below this downstream offset was brought back before: the back lane's position.
+        since: the back lane's position: records below this downstream offset were brought back before.
 
     Returns:
         the holes, and the tail behind the chain's end; None when nothing is there.

@@ -1,4 +1,4 @@
-"""What is one lane's part of a reconcile, and what was found in it? Small values: Spark's tasks get and give them."""
+"""Tasks and results of a reconcile for one lane: small values, which Spark tasks get and return."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mirrorless.settings import FlowSettings
 
 
 class LookTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Look at one partition, on both sides."""
+    """Inspect one partition, on both sides."""
 
     settings: FlowSettings
-    """Of the flow that is reconciled, as its functions know it."""
+    """Of the flow that is reconciled, as its functions have them."""
     topic: str
     partition: int
     remote_topic: str
     compacts: bool = False
     """Whether the source topic is compacted: then a replicated record may be missing there."""
     count: bool = False
-    """Whether everything new is counted; otherwise it is known to be there, and the copy counts it."""
+    """Whether all new records are counted; otherwise the first is found, and the copy counts them."""
 
     @property
     def lane(self) -> Lane:
@@ -31,7 +31,7 @@ class LookTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Names(msgspec.Struct, frozen=True):
-    """Which lanes a task is about."""
+    """The names of a task's lanes."""
 
     topic: str
     partition: int
@@ -45,20 +45,20 @@ class Names(msgspec.Struct, frozen=True):
 
 
 class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
-    """What one lane looks like before anything is changed."""
+    """One lane before anything is changed."""
 
     topic: str
     partition: int
     remote_topic: str
     differs: str = ""
-    """Why the lane is left alone, and what to do; empty where it can be reconciled."""
+    """The reason why the lane is left alone, and what to do; empty where it can be reconciled."""
     generation: int = 0
     position: int = 0
     """Of the forward lane: the first upstream offset that was never replicated."""
     reconciled: bool = False
-    """Whether a reconcile joined the chain's last link: then what follows on the source is the flow's to take."""
+    """Whether a reconcile joined the chain's last link: then the flow replicates what follows on the source."""
     chain_end: int = 0
-    """Downstream: behind the last record that the chain knows."""
+    """Downstream: behind the last record in the chain."""
     claimed_records: int = 0
     claimed_bytes: int = 0
     source: OffsetRange = OffsetRange(0, 0)
@@ -72,10 +72,10 @@ class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
     tail: OffsetRange | None = None
     """Downstream offsets behind the chain's end, where there is a record among them."""
     tail_records: int = 0
-    """Counted where that was asked for."""
+    """Counted where the task wants it."""
     tail_bytes: int = 0
     orphans: tuple[Stretch, ...] = ()
-    """As far as they were looked for."""
+    """As far as they were searched."""
 
     @property
     def names(self) -> Names:
@@ -84,7 +84,7 @@ class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def to_copy(self) -> tuple[OffsetRange, ...]:
-        """What goes back to the source."""
+        """The downstream offsets to copy back to the source."""
         return self.late + ((self.tail,) if self.tail else ())
 
 
@@ -96,7 +96,7 @@ class OrphanTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     position: int
     """Of the forward lane."""
     until: int
-    """The upstream offset up to which orphans are looked for, at least; where copies stand beyond it, up to them."""
+    """The upstream offset up to which orphans are searched at least; where copies stand beyond it, up to these."""
 
 
 class OrphanLook(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,11 @@
-"""How does one lane look on both sides? Read as little as the chain does not already prove.
+"""The inspection of one lane on both sides, by reading only what the chain does not prove.
 
-    the chain      its runs, whole: what they claim of the target's log
+    the chain      all of its runs: the offsets of the target's log that they claim
     the target     holes between runs, and what follows the last one
     the source     the records of the last run, to see that it is still the same source; and, for orphans, what follows
 
-The source was down, and may have come back without its last records, or as another topic. Then its offsets do not mean
-what the chain says they mean, and the lane is left alone.
+The source was down, and may have come back without its last records, or as another topic. Then its offsets mean other
+records than in the chain, and the lane is left alone.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from mirrorless.record import Record
 from mirrorless.run import Run
 
 HELD = "held"
-"""Why an operator's held lane stands still."""
+"""The reason of an operator's stop of a lane."""
 
 BY_RECONCILE = "reconcile-"
-"""How the ids of such job runs begin: so is the request of the links that they join."""
+"""The prefix of the ids of such job runs, and so of the request of the links that they join."""
 
 HIDDEN_SECONDS = 960.0
-"""How long an open transaction is waited for: brokers let one live for 15 minutes at most."""
+"""The wait for an open transaction: brokers end one after 15 minutes at most."""
 
-LOOK_EVERY_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 SECONDS = 60.0
-"""For one chunk or one answer."""
+"""For one chunk or one request."""
 
 LaneEnds = Callable[[str, int], "tuple[int, int, int] | None"]
 """First offset, stable end and high watermark of a partition; None when it is not there."""
@@ -51,12 +51,12 @@ LaneEnds = Callable[[str, int], "tuple[int, int, int] | None"]
 
 @dataclass(slots=True, kw_only=True)
 class LaneView:
-    """One lane, and everything that shows it."""
+    """The view of a flow's lanes: chains, states, and the logs of both sides."""
 
     chains: Chains
     states: LaneStates
     target: Target
-    """Only asked what became of a run in doubt."""
+    """Only for the outcome of a run in doubt."""
     source_log: LaneLog
     target_log: LaneLog
     source_ends: LaneEnds
@@ -67,7 +67,7 @@ class LaneView:
     clock: Callable[[], float] = time.monotonic
 
     def look(self, task: LookTask) -> LaneLook:
-        """Find out what is new on the target, and whether the source is the one that the chain knows.
+        """Find what is new on the target, and whether the source still has the records of the chain.
 
         Raises:
             Retriable: a cluster or a store does not answer.
@@ -129,7 +129,7 @@ class LaneView:
             )
             head = self.chains.heads([task.lane])[task.lane]
         if head.in_doubt:
-            raise Retriable("somebody prepared the lane anew: is it held?", where=str(task.lane))
+            raise Retriable("another writer prepared the lane: it may not be held", where=str(task.lane))
         return head
 
     # The target
@@ -138,7 +138,7 @@ class LaneView:
         ends = self.target_ends(task.remote_topic, task.partition)
         if ends is None:
             if claims.end:
-                return _leave(found, f"the target has no {task.remote_topic}-{task.partition}, which the chain knows")
+                return _leave(found, f"the target has no {task.remote_topic}-{task.partition}, which the chain has")
             return found
         log = OffsetRange(ends[0], ends[1])
         holes, tail = unclaimed(claims, log, since=self._brought_back(task, found.generation))
@@ -164,7 +164,7 @@ class LaneView:
         )
 
     def _brought_back(self, task: LookTask, generation: int) -> int:
-        """Below which downstream offset everything was brought back before, whatever the source was then."""
+        """The downstream offset below which everything was brought back before, in any generation."""
         lanes = [
             ReconciledLane(forward=task.lane, remote_topic=task.remote_topic, generation=each).back
             for each in range(generation + 1)
@@ -174,17 +174,17 @@ class LaneView:
     # The source
 
     def _differs(self, task: LookTask, head: Head, runs: Sequence[Run], ends: tuple[int, int, int] | None) -> str:
-        """Why the source is not what the chain knows; empty when it is."""
+        """The reason why the source is not the one of the chain; empty when it is."""
         if ends is None:
             return (
                 f"the source has no {task.topic}-{task.partition}: create the topic as it was, or let it grow; where "
-                f"the chain knows records of it, `lanes reset --to earliest` comes before another reconcile"
+                f"the chain has records of it, `lanes reset --to earliest` comes before another reconcile"
             )
         start, _, high = ends
         if high < head.position:
             return (
                 f"the source ends at {high}, and upstream offsets up to {head.position - 1} were replicated: it lost "
-                f"its end, or the topic was created anew. The target has what the source lost: compare them, then "
+                f"its end, or the topic was created again. The target has what the source lost: compare them, then "
                 f"`lanes reset --to {high}`, and start again"
             )
         last = next((run for run in reversed(runs) if run.spans and run.generation == head.generation), None)
@@ -193,7 +193,7 @@ class LaneView:
         return self._contradicts(task, last, start)
 
     def _contradicts(self, task: LookTask, last: Run, start: int) -> str:
-        """Hold the records of the last run against the source's."""
+        """Compare the records of the last run with the source's."""
         self._await_stable(task.topic, task.partition, last.next)
         wanted = OffsetRange(max(start, last.position), last.next)
         seen = list(self._records(self.source_log, task.topic, task.partition, wanted))
@@ -211,11 +211,11 @@ class LaneView:
         while (stable := self.source_log.bounds(topic, partition, _in_seconds(SECONDS)).next) < until:
             if self.clock() > deadline:
                 raise Retriable(
-                    f"an open transaction hides what stands from {stable} on",
+                    f"an open transaction hides the records from {stable} on",
                     where=f"{topic}-{partition}",
                     hint="find it with kafka-transactions.sh find-hanging, and abort it",
                 )
-            self.sleep(LOOK_EVERY_SECONDS)
+            self.sleep(POLL_SECONDS)
 
     @staticmethod
     def _records(log: LaneLog, topic: str, partition: int, wanted: OffsetRange) -> Iterator[Record]:
@@ -224,7 +224,7 @@ class LaneView:
 
 
 def orphans_ahead(look: LaneLook) -> int:
-    """Up to which upstream offset a lane's orphans are looked for, when nothing is copied beyond it."""
+    """The upstream offset up to which a lane's orphans are searched, when no copies stand beyond it."""
     return look.position if look.reconciled else max(look.position, look.source.next)
 
 

@@ -1,7 +1,7 @@
-"""How does the flow come to know what was brought back? Its chain takes the back lane's runs, turned around.
+"""The join of a lane's chain with the records that were brought back: the back lane's runs, turned around.
 
-A record that was copied from the target to the source is the same record on both sides: the back lane's run says where.
-Read the other way, that is a link of the forward chain:
+A record that was copied from the target to the source is the same record on both sides, and the back lane's run has
+both offsets. Read the other way, it is a link of the forward chain:
 
     back lane      upstream = target [40 .. 49]   downstream = source [107 .. 116]
     forward chain  ... next 100 | position 100, next 117: (107, 40, 10), and [100, 107) is a gap: orphans
@@ -10,9 +10,14 @@ So the forwarder finds the copies below its position when the mapping delivers t
 offsets translate exactly across the failback, both ways: the chain stays one chain with one order (invariant D).
 
 What stands on the target *before* the chain's end cannot be put into that order: its copies follow on the source what
-they precede on the target. Such a run covers its copies as a gap, and the report tells how many there are.
+they precede on the target. Such a run covers its copies as a gap, and the report counts them.
 
-Pure: a head and runs come in, runs come out.
+The ledger is written first, then the chain, link by link:
+
+    note the orphans       before the chain passes them: noting twice keeps one
+    append the links       each on condition that its position is free: so a forwarder that continues is noticed
+
+A crash in between is harmless: the next run finds the copies that are not joined yet, and continues at the head.
 """
 
 from __future__ import annotations
@@ -35,12 +40,12 @@ from mirrorless.run import Run, Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """What is to be appended to a lane's chain."""
+    """The links to append to a lane's chain."""
 
     runs: tuple[Run, ...]
     """Committed, each from where the one before it ends; the first begins at the head's position."""
     unmapped: int
-    """Records that came back and whose offsets do not translate."""
+    """Records that came back and whose offsets cannot be translated."""
 
     @property
     def end(self) -> int | None:
@@ -54,14 +59,14 @@ def copies_above(back: Iterable[Run], position: int) -> list[Run]:
 
 
 def places_of(back: Iterable[Run]) -> list[OffsetRange]:
-    """Where the copies stand on the source, growing and apart."""
+    """The ranges of the copies on the source, growing and apart."""
     return [OffsetRange(span.downstream, span.downstream + span.length) for run in back for span in run.spans]
 
 
 def joined(
     lane: Lane, head: Head, back: Sequence[Run], *, mapped_from: int, until: int, request: str, now: int
 ) -> Join:
-    """The links that bring a lane's chain over everything that was brought back, and over the orphans in between.
+    """Make the links that cover everything that was brought back, and the orphans in between.
 
     Args:
         lane: the forward lane.
@@ -139,7 +144,7 @@ def _gap(run: Run) -> Run:
 
 @dataclass(slots=True, kw_only=True)
 class BackLaneJoin:
-    """Appends to forward chains what back lanes have brought."""
+    """Appends the records of back lanes to forward chains."""
 
     chains: Chains
     ledger: LossLedger
@@ -149,19 +154,19 @@ class BackLaneJoin:
     """The job run."""
 
     def join(self, lane: ReconciledLane, look: LaneLook, found: OrphanLook, policy: Policy) -> int:
-        """Bring one lane's chain over its copies and its orphans.
+        """Extend one lane's chain over its copies and its orphans.
 
         Args:
             lane: whose.
-            look: what was found before anything was copied.
-            found: its orphans, once everything was copied.
-            policy: what becomes of them.
+            look: the inspection before anything was copied.
+            found: its orphans, after everything was copied.
+            policy: of the orphans.
 
         Returns:
             the forward lane's position, now.
 
         Raises:
-            Retriable: somebody else went on with the lane meanwhile; the next run finds the new difference.
+            Retriable: another writer continued the lane meanwhile; the next run finds the new difference.
         """
         head = self.chains.heads([lane.forward])[lane.forward]
         if (head.generation, head.position) != (look.generation, look.position) or head.in_doubt:
@@ -179,7 +184,7 @@ class BackLaneJoin:
         for loss in orphaned(lane, policy, found.stretches, at=self.clock()):
             self.ledger.note(loss)
         for run in plan.runs:
-            # One by one: of a batch, a later link might be inserted where an earlier one lost, and leave a hole.
+            # One by one: of a batch, a later link might be inserted although an earlier one was refused.
             try:
                 self.chains.prepare([run])
             except LostRace as exc:
@@ -189,7 +194,7 @@ class BackLaneJoin:
 
 def _moved(lane: ReconciledLane) -> Retriable:
     return Retriable(
-        "the forwarder went on with this lane while it was reconciled",
+        "the forwarder continued this lane while it was reconciled",
         where=str(lane.forward),
         hint="hold the flow's lanes (`mirrorless lanes hold`), and start the reconcile again",
     )

@@ -1,14 +1,14 @@
-"""Which records of the source were never replicated, and what becomes of them?
+"""Orphans, the records of the source that were never replicated, and their policies.
 
 An orphan is a visible record of the source at or above the lane's position that is not a copy from the target. Orphans
-are kept as stretches: what lies between two copies. A stretch has the orphans' offsets, and may hold markers as well.
+are kept as stretches between two copies. A stretch has the orphans' offsets, and may hold markers as well.
 
-    report       stays where it is; the loss ledger names it
+    report       not copied; the loss ledger has it
     quarantine   copied to `<remote topic>.orphans` on the target, once
     replay       written again at the source topic's end, once: the flow brings it to the target, groups meet it
 
-The ledger is the list of what is to be done. It is written before the chain passes the orphans, so a run that died is
-made up for by the next one; what was done before is in the chains of the lanes beside the flow's.
+The ledger is the list of the work. It is written before the chain passes the orphans, so the next run completes a run
+that died; finished work is in the chains of the job's lanes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def stretches_of(records: Iterable[tuple[int, int]], copies: Sequence[OffsetRang
 
 
 def orphaned(lane: ReconciledLane, policy: Policy, stretches: Iterable[Stretch], *, at: int) -> Iterator[Loss]:
-    """What the ledger keeps of a lane's orphans; `at` is in ms since the epoch."""
+    """The entries of a lane's orphans in the ledger; `at` is in ms since the epoch."""
     for stretch in stretches:
         yield Loss(
             lane=lane.forward,
@@ -80,7 +80,7 @@ def orphaned(lane: ReconciledLane, policy: Policy, stretches: Iterable[Stretch],
 
 
 def what_is_done(lane: ReconciledLane, policy: Policy) -> str:
-    """The ledger's words for a policy."""
+    """The text of a policy in the ledger."""
     return _DONE[policy].format(topic=lane.orphans_topic)
 
 
@@ -88,10 +88,10 @@ def to_do(lane: ReconciledLane, policy: Policy, losses: Iterable[Loss], *, posit
     """The orphans that wait for their policy to be carried out.
 
     Args:
-        lane: whose.
-        policy: `quarantine` or `replay`; with `report` nothing is to be done.
+        lane: the lane.
+        policy: `quarantine` or `replay`; for `report` there is no work.
         losses: of the forward lane, by upstream offset.
-        position: of the lane beside the flow's that carries it out: what lies below is done.
+        position: of the job's lane that carries it out: what lies below is done.
     """
     if policy == "report":
         return ()
@@ -106,5 +106,5 @@ def to_do(lane: ReconciledLane, policy: Policy, losses: Iterable[Loss], *, posit
 
 
 def lane_of(lane: ReconciledLane, policy: Policy) -> Lane:
-    """The lane beside the flow's that carries a policy out."""
+    """The lane of the job that carries a policy out."""
     return lane.replay if policy == "replay" else lane.orphans

@@ -1,4 +1,7 @@
-"""What came of a reconcile, lane by lane and in all? Plain values, for the report and for machines."""
+"""The outcome of a reconcile, lane by lane and in total: plain values, for the report and for programs.
+
+The chains have the sums over all attempts of a job run: each link names the run that wrote it.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +23,25 @@ from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.run import Run
 
 READY = frozenset({"ready", "active_on_source"})
-"""States in which a group needs nobody."""
+"""States in which a group needs no operator."""
 
 
 class LaneOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition, as the report tells of it."""
+    """The outcome of one partition."""
 
     topic: str
     partition: int
     remote_topic: str
     policy: Policy
     differs: str = ""
-    """Why it was left alone."""
+    """The reason why it was left alone."""
     error: str = ""
-    """Why it is not done; the lane stays held."""
+    """The reason why it is not finished; the lane stays held."""
     position_before: int = 0
     position: int = 0
     """Of the forward lane, upstream."""
     on_target: int = 0
-    """Records that the target has, as far as the map and the difference tell."""
+    """Records that the target has, by the map and the difference."""
     bytes_on_target: int = 0
     new: int = 0
     """Records that only the target had."""
@@ -46,9 +49,9 @@ class LaneOutcome(msgspec.Struct, frozen=True, kw_only=True):
     copied_back: int = 0
     copied_back_bytes: int = 0
     unmapped: int = 0
-    """Copied back, and without a place in the map: they stand between records that were replicated."""
+    """Copied back and not in the map, because they stand between records that were replicated."""
     claimed_until: int = 0
-    """Downstream: the end of what the chain knew before."""
+    """Downstream: the chain's end before."""
     new_ranges: tuple[OffsetRange, ...] = ()
     """Downstream offsets."""
     orphans: tuple[Stretch, ...] = ()
@@ -56,31 +59,31 @@ class LaneOutcome(msgspec.Struct, frozen=True, kw_only=True):
     orphans_moved: int = 0
     """Copied to the topic of orphans, or written again."""
     waits: str = ""
-    """What is still to be done, and when."""
+    """Work that is left, and its condition."""
 
     @property
     def orphan_records(self) -> int:
-        """How many."""
+        """The number of orphans."""
         return sum(each.records for each in self.orphans)
 
     @property
     def clean(self) -> bool:
-        """Whether nothing of it needs the operator."""
+        """Whether it needs no operator."""
         return not (self.differs or self.error or self.unmapped or self.waits)
 
 
 class LocalTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic of the target's own that has a source topic's name: it is not the flow's to bring back."""
+    """A topic of the target's own with a source topic's name: the flow does not bring it back."""
 
     topic: str
     offsets: int
     """In its log."""
     since: int | None
-    """Of these, since the lanes were held; None where nobody held them."""
+    """Of these, since the lanes were held; None where they were not held."""
 
 
 def totals_of(lanes: Sequence[LaneOutcome], groups: Sequence[ReturningGroup]) -> dict[str, Any]:
-    """The sums that a machine looks for first."""
+    """The totals, for programs."""
     size = sum(each.bytes_on_target for each in lanes)
     back = sum(each.copied_back_bytes for each in lanes)
     return {
@@ -104,7 +107,7 @@ def totals_of(lanes: Sequence[LaneOutcome], groups: Sequence[ReturningGroup]) ->
 
 
 def is_clean(lanes: Iterable[LaneOutcome], groups: Iterable[ReturningGroup], troubles: Sequence[str]) -> bool:
-    """Whether the operator has nothing to look at."""
+    """Whether no operator is needed."""
     return not troubles and all(each.clean for each in lanes) and all(each.readiness in READY for each in groups)
 
 
@@ -119,20 +122,20 @@ class Tally:
     def added(
         self, plain: LaneOutcome, lane: ReconciledLane, orphans: Sequence[Stretch], look: LaneLook
     ) -> LaneOutcome:
-        """The outcome of a lane, with what the chains say.
+        """Complete the outcome of a lane by the chains.
 
         Args:
-            plain: what this attempt found.
-            lane: whose.
+            plain: the outcome of this attempt.
+            lane: the lane.
             orphans: found in all attempts.
-            look: of this attempt.
+            look: the inspection of this attempt.
 
         Raises:
             Retriable: the store does not answer.
         """
         every = [run for run in runs_of(self.chains, lane.back) if run.spans]
         ours = [run for run in every if run.request == self.request]
-        # What an earlier attempt has joined counts among what the chain claimed when this one looked.
+        # Runs that an earlier attempt joined are among those that the chain claimed when this attempt inspected it.
         fresh = [run for run in every if (run.last_downstream or 0) >= look.position]
         copied = sum(run.records for run in ours)
         moved = [run for run in runs_of(self.chains, lane_of(lane, plain.policy)) if run.request == self.request]
@@ -151,7 +154,7 @@ class Tally:
         )
 
     def _mapped(self, lane: ReconciledLane, back: Sequence[Run]) -> int:
-        """Records of the forward chain that stand where these runs' copies do."""
+        """Count the records of the forward chain that are these runs' copies."""
         if not back:
             return 0
         first = back[0].spans[0].downstream

@@ -1,4 +1,4 @@
-"""What does a reconcile's report show? Figures, the lanes, what stands where, the groups, and what is left to do."""
+"""The report of a reconcile: figures, lanes, offsets on both sides, groups, and the work that is left."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _verdict(totals: Mapping[str, Any], *, look_only: bool, clean: bool) -> str:
         f"{totals['copied_back']:,} records were copied back, {totals['copied_back_ratio']:.1%} of the target's bytes; "
         f"{totals['orphans']:,} orphans."
     )
-    return f"{done} The flow runs live again." if clean else f"{done} Not everything is settled: read what waits."
+    return f"{done} The flow runs live again." if clean else f"{done} Some work is left: see below."
 
 
 def _figures(totals: Mapping[str, Any]) -> Iterator[Figure]:
@@ -70,7 +70,7 @@ def _sections(
     yield ReportSection(
         heading="Lanes",
         text=(
-            "New is what stands on the target, and no run of the flow's chain claims it.",
+            "A new record stands on the target, and no run of the flow's chain claims it.",
             "An orphan stands on the source, and was never replicated before the source was lost.",
         ),
         tables=(_lane_table(lanes), _orphan_table(lanes)),
@@ -81,7 +81,7 @@ def _sections(
         yield ReportSection(
             heading="Topics of the target's own",
             text=(
-                "Who wrote to these under the source's names wrote topics of the target's own, not this flow's.",
+                "These were written on the target under the source's names: they are not this flow's.",
                 "A flow the other way brings them to the source, or a backfill of that flow.",
             ),
             tables=(
@@ -97,7 +97,7 @@ def _sections(
 def _waits(lane: LaneOutcome) -> str:
     unmapped = (
         f"{lane.unmapped:,} records that came back stand between replicated ones on the target: their offsets do not "
-        "translate, and groups that stand there go on at the next record that does"
+        "translate, and groups that stand there continue at the next record that does"
     )
     return "; ".join(each for each in (lane.differs, lane.error, lane.waits, unmapped if lane.unmapped else "") if each)
 
@@ -143,7 +143,7 @@ def _orphan_table(lanes: Sequence[LaneOutcome]) -> Table:
             for each in lanes
             for found in each.orphans
         ),
-        note="Each is in the loss ledger, too: `mirrorless losses`.",
+        note="Each is in the loss ledger as well: `mirrorless losses`.",
     )
 
 
@@ -183,7 +183,7 @@ def _upstream_plot(lanes: Sequence[LaneOutcome]) -> LanePlot:
 
 def _group_table(groups: Sequence[ReturningGroup]) -> Table:
     return Table(
-        title="Where each group goes on on the source",
+        title="Offsets of each group on the source",
         columns=("group", "readiness", "read again", "kept", "places", "committed"),
         rows=tuple(
             (

@@ -1,10 +1,10 @@
-"""Where does each consumer group go on when it returns to the source? Where the joined map says, to the very record.
+"""Consumer groups that return to the source: their offsets there, exact to the record, by the joined map.
 
 A group that moved to the target has committed there on the remote topic. Three cases, and one rule: its offset on the
 source only ever grows. What it had committed there before the outage it has read, whatever came after.
 
-    its place on the target is in the map            the record's own upstream offset; a gap of orphans is passed
-    it has read everything that came back            the lane's position: what was replayed, or is yet to come, is read
+    its offset on the target is in the map           the record's own upstream offset; a gap of orphans is passed
+    it has read everything that came back            the lane's position: it reads replayed and later records
     it has read what is not copied back yet          `ahead_of_replication`: run the reconcile again before it returns
 """
 
@@ -29,18 +29,18 @@ from mirrorless.protocol.translate import OffsetMap
 
 
 class ReturningLane(msgspec.Struct, frozen=True, kw_only=True):
-    """One place of a group, on both sides."""
+    """The offsets of a group in one partition, on both sides."""
 
     topic: str
     partition: int
     downstream: int
-    """What it has committed on the target."""
+    """Committed on the target."""
     upstream: int | None
-    """The same place on the source; None without a map."""
+    """The same on the source; None without a map."""
     state: str
     """See `mirrorless.protocol.translate.TranslationState`."""
     had: int | None
-    """What it had committed on the source."""
+    """Committed on the source before."""
     written: bool
     """Whether `upstream` was to be written there."""
 
@@ -51,14 +51,14 @@ class ReturningGroup(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     readiness: Readiness
     reread: int
-    """Records that it would read again on the source."""
+    """Records that it will read again on the source."""
     kept: int
     """Records that it has read on the source before the outage, and stands before on the target: they are not read
     again."""
     lanes: tuple[ReturningLane, ...]
 
     def due(self) -> dict[tuple[str, int], OffsetAndMetadata]:
-        """What is to be committed on the source."""
+        """The offsets to commit on the source."""
         return {
             (lane.topic, lane.partition): OffsetAndMetadata(lane.upstream)
             for lane in self.lanes
@@ -75,7 +75,7 @@ def returning(
     state_on_source: GroupState,
     covered: Mapping[Lane, int],
 ) -> ReturningGroup:
-    """Where a group goes on.
+    """Find the offsets at which a group continues on the source.
 
     Args:
         group: its name.
@@ -94,7 +94,7 @@ def returning(
         found = offset_map.upstream(lane, committed.offset, stable_end=covered.get(lane))
         offsets[lane] = GroupOffset(found.offset, committed.offset, found.state, committed.metadata)
     active = state_on_source == "active"
-    # What the group read here is behind what it reads there: nothing is known from earlier rounds that could hold it.
+    # There are no earlier rounds of this direction whose offsets could hold the group back.
     due = {} if active else offsets_to_commit("reverse", offsets, None, on_source)
     after = {**on_source, **due}
     reread = 0 if active else Rereads(offset_map=offset_map).count("reverse", group, offsets, after)
@@ -125,7 +125,7 @@ def returning(
 
 @dataclass(slots=True, kw_only=True)
 class GroupsBack:
-    """The groups of one flow, on both sides."""
+    """The groups of one flow on both sides: those with offsets on the remote topics are brought back."""
 
     chains: Chains
     source: Groups
@@ -137,7 +137,7 @@ class GroupsBack:
     def bring(
         self, remote: Mapping[TopicPartition, Lane], covered: Mapping[Lane, int], deadline: Deadline
     ) -> tuple[list[ReturningGroup], list[str]]:
-        """Commit for each group that sleeps on the source; the groups, and what went wrong.
+        """Commit for each group without members on the source; the groups, and the errors in words.
 
         Args:
             remote: the forward lane of each partition of the target that was reconciled.
@@ -159,14 +159,14 @@ class GroupsBack:
         }
         there = {name: places for name, places in there.items() if places}
         troubles = [
-            f"group {name} does not tell what it has committed on the target" for name in names if name not in on_target
+            f"the offsets of group {name} on the target could not be read" for name in names if name not in on_target
         ]
         states = self.source.states(there, deadline)
         on_source = self.source.committed(there, deadline)
         groups = []
         for name, places in there.items():
             if name not in on_source:
-                troubles.append(f"group {name} does not tell what it has committed on the source")
+                troubles.append(f"the offsets of group {name} on the source could not be read")
                 continue
             here = {
                 lane: on_source[name][at] for lane in places if (at := (lane.topic, lane.partition)) in on_source[name]
@@ -183,11 +183,11 @@ class GroupsBack:
         return groups, troubles
 
     def _commit(self, group: ReturningGroup, troubles: list[str], deadline: Deadline) -> ReturningGroup:
-        """What became of it."""
+        """Commit the offsets of one group; the group with its new readiness."""
         try:
             self.source.commit(group.group, group.due(), deadline)
         except GroupIsActive:
-            return replace(group, readiness="active_on_source")  # it has just woken up
+            return replace(group, readiness="active_on_source")  # it has got a member meanwhile
         except Retriable as exc:
             troubles.append(f"the offsets of group {group.group} wait: {exc}")
             return replace(group, readiness="behind")

@@ -1,1 +1,1 @@
-"""Reports that people look at: one self-contained HTML page with tables and plots, from plain values."""
+"""Reports: one self-contained HTML page with tables and plots, from plain values."""

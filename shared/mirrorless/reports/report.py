@@ -1,7 +1,7 @@
-"""What does a report consist of? Figures, tables and plots: plain values, the same for a machine and for a page.
+"""The parts of a report: figures, tables and plots, as plain values for programs and for the page.
 
-A report is built once, as these values. `report.json` holds them with what the job found; `mirrorless.reports.page`
-draws them. Whoever builds a report writes no HTML.
+A report is built once, as these values. `report.json` holds them with the job's totals; `mirrorless.reports.page`
+renders them. Code that builds a report writes no HTML.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Tone = Literal["", "good", "bad", "quiet"]
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One number that a reader looks for first."""
+    """One of the numbers at the top of the page."""
 
     name: str
     value: Cell
@@ -30,11 +30,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     tones: tuple[Tone, ...] = ()
-    """Of the rows, from the first on; those that none is said of are plain."""
+    """Of the rows, from the first on; rows without a tone are plain."""
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a table that nobody could draw.
+        """Refuse a table with rows of another length.
 
         Raises:
             ValueError: a row has more or fewer cells than there are columns.
@@ -118,7 +118,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     verdict: str
-    """One sentence that says how it went."""
+    """The result in one sentence."""
     tone: Tone
     figures: tuple[Figure, ...] = ()
     sections: tuple[ReportSection, ...] = ()

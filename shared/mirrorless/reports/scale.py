@@ -1,4 +1,4 @@
-"""Where on an axis does a value stand, and which values are written at it? Linear and logarithmic; pure arithmetic."""
+"""The axes of plots, linear and logarithmic: the pixel of a value, and the values of the ticks. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 MOST_STEPS = 6
 
 SAME = 1e-9
-"""Values that differ by so small a part of them are one place on an axis."""
+"""Values that differ by so small a part of them are one point of an axis."""
 
 LEAST = 1e-300
 """On a logarithmic axis: below it, powers of ten are no numbers of the machine."""
@@ -40,7 +40,7 @@ def scale(values: Iterable[float], begin: float, end: float, *, log: bool = Fals
     """An axis that holds these values and ends at round ones.
 
     Args:
-        values: what is to stand on it; on a logarithmic one, `LEAST` or more.
+        values: of the points; on a logarithmic one, `LEAST` or more.
         begin: the pixel of its low end.
         end: the pixel of its high end.
         log: whether it is logarithmic.
@@ -73,7 +73,7 @@ def _steps(low: float, high: float) -> list[float]:
 
 def _decades(low: float, high: float) -> list[float]:
     first, last = round(math.log10(low)), round(math.log10(high))
-    factors = (1, 2, 5) if last - first <= 2 else (1,)  # noqa: PLR2004 -- more decades leave no room between them
+    factors = (1, 2, 5) if last - first <= 2 else (1,)  # noqa: PLR2004 -- more decades would stand too close
     every = math.ceil((last - first + 1) / 8)
     found = [factor * 10.0**power for power in range(first, last + 1, every) for factor in factors]
     return [value for value in found if value <= high]

@@ -1,1 +1,1 @@
-"""Verification: is the copy what the offset map says, and what the source holds?"""
+"""Verification: the proof that the copy is what the offset map states and what the source holds."""

@@ -1,10 +1,10 @@
-"""Is a compacted topic the copy of another one? By the latest value of each key: what came before it may be gone.
+"""The verification of compacted topics by the latest value of each key: older values may be gone.
 
-The two sides are compacted apart from each other, so a digest over offsets cannot hold. What both promise is the latest
-value of a key. A tombstone that one side has removed already is as good as one that still stands there.
+The two sides are compacted independently, so a digest over offsets cannot hold. Both keep the latest value of a key. A
+tombstone that one side has removed already is equal to one that still stands there.
 
-The target is read first, beyond where the chain was known to stand; the source after it, to its end. So a key whose
-latest value on the source is not replicated yet is known as such, and is not judged.
+The target is read first, beyond the position of the chain that was read before; the source after it, to its end. So a
+key whose latest value on the source is not replicated yet is recognized, and is not judged.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Latest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """What may have removed the latest value of a key from one side alone."""
+    """Reasons why the latest value of a key may be gone from one side alone."""
 
     source: bool = False
-    """It removes old records by time or size as well."""
+    """Whether it also deletes old records by time or size."""
     target: bool = False
     """Likewise."""
     behind: bool = False
@@ -42,7 +42,7 @@ class Expiry:
 
 
 def judge_key(source: Latest | None, target: Latest | None, expiry: Expiry) -> KeyVerdict:
-    """Whether a key's latest values are the same, or what is wrong."""
+    """Judge whether a key's latest values are the same."""
     if source is not None and source.pending:
         return "pending"
     there = source is not None and not source.tombstone

@@ -1,18 +1,18 @@
-"""Is the copy of a partition the original? Two readings, record by record, and what kind of fault each difference is.
+"""The comparison of a partition with its copy, record by record, and the kind of each fault.
 
-The two sequences are laid side by side so that as many records as possible pair up in order (their longest common
+The two sequences are aligned so that as many records as possible pair up in order (their longest common
 subsequence). Whatever is left unpaired is a fault of exactly one kind:
 
     reordered   left over on both sides with the same content: it arrived, but not where it belongs
     duplicated  left over on the target, though the source has this content: it arrived once more than it should
-    different   left over on the target, and the source has no such content: a changed byte, or a stranger
+    different   left over on the target, and the source has no such content: a changed byte, or a foreign record
     lost        left over on the source, unless a `different` record stands in its place
 
 So one record removed, repeated, changed or moved counts as 1 of that kind and 0 of the others. Both sequences are equal
-if and only if all four counts are 0. Where several records have the same content nobody can tell them apart: which
-of them was lost is undefined, how many is not.
+if and only if all four counts are 0. Records with the same content cannot be distinguished: which of
+them was lost is undefined, their number is not.
 
-A long partition is laid side by side in parts (`align`) and what is left over of all of them is judged together
+A long partition is aligned in parts (`align`), and what is left over of all of them is judged together
 (`sort_out`): a record may have moved from one part to another.
 """
 
@@ -43,19 +43,19 @@ def content(timestamp: int, key: bytes | None, value: bytes | None, headers: Hea
 
 
 class RecordAt(NamedTuple):
-    """A record where it stands: its offset, and a hash of its key, value, headers and timestamp."""
+    """A record's offset, and a hash of its key, value, headers and timestamp."""
 
     offset: int
     content: bytes
 
     @classmethod
     def of(cls, record: Record) -> RecordAt:
-        """What is kept of a record."""
+        """The offset and the hash of a record."""
         return cls(record.offset, content(record.timestamp, record.key, record.value, record.headers))
 
 
 class LeftOver(NamedTuple):
-    """A record without a partner. Two of one place stand between the same two pairs."""
+    """A record without a partner. Two records of one place stand between the same two pairs."""
 
     place: int
     seen: RecordAt
@@ -63,7 +63,7 @@ class LeftOver(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """Two sequences side by side."""
+    """Two aligned sequences."""
 
     pairs: Sequence[tuple[RecordAt, RecordAt]]
     """(source, target) of each record that arrived in order, in order."""
@@ -75,7 +75,7 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonFaults:
-    """What is left over, by kind."""
+    """The records that are left over, by kind of fault."""
 
     lost: Sequence[RecordAt]
     """On the source."""
@@ -84,12 +84,12 @@ class ComparisonFaults:
     reordered: Sequence[tuple[RecordAt, RecordAt]]
     """(source, target)."""
     different: Sequence[tuple[RecordAt | None, RecordAt]]
-    """(source, target); None for a stranger in nobody's place."""
+    """(source, target); None for a foreign record that stands for none of the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How many records are wrong in which way, and which are right."""
+    """The number of wrong records of each kind, and the right ones."""
 
     lost: int
     duplicated: int
@@ -132,7 +132,7 @@ def align(source: Sequence[RecordAt], target: Sequence[RecordAt], *, first_place
 
 
 def sort_out(missing: Sequence[LeftOver], surplus: Sequence[LeftOver], known: Collection[bytes]) -> ComparisonFaults:
-    """Say of each record without a partner what it is.
+    """Judge each record without a partner.
 
     Args:
         missing: of the source.
@@ -148,7 +148,7 @@ def sort_out(missing: Sequence[LeftOver], surplus: Sequence[LeftOver], known: Co
         partners[each.seen.content].append(each.seen)
     reordered = [(partners[each.seen.content].pop(), each.seen) for each in arrived]
 
-    # What the source has was written once more; what it does not have stands for what is missing in its place.
+    # A content that the source has was written once more; another one replaces what is missing in its place.
     strangers = [each for each in surplus if each.seen.content not in known]
     in_place: defaultdict[int, list[RecordAt]] = defaultdict(list)
     for each in reversed(missing):
@@ -173,7 +173,7 @@ def _contents(left_over: Sequence[LeftOver]) -> Counter[bytes]:
 
 
 def _taken(left_over: Sequence[LeftOver], wanted: Counter[bytes]) -> tuple[list[LeftOver], list[LeftOver]]:
-    """Those that are wanted, as many of each content as are, and the others."""
+    """The wanted ones, as many of each content as are wanted; and the others."""
     left = Counter(wanted)
     taken: list[LeftOver] = []
     kept: list[LeftOver] = []

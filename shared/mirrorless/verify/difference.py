@@ -1,6 +1,6 @@
-"""In what does a record differ from the one that should be there? In words, and without its content.
+"""The difference between a record and its original, in words and without content.
 
-A report is kept, and read by people who may not read the records: it says which part differs, where and how long.
+Reports are kept, and read by people who may not read the records: a difference names the part, the place and sizes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from mirrorless.run import Run
 
 
 def differs(original: Record, copy: Record) -> str:
-    """Every part that is not the same; empty when all are."""
+    """Every part that differs; empty when none does."""
     parts = []
     if original.key != copy.key:
         parts.append(_bytes("key", original.key, copy.key))
@@ -25,15 +25,17 @@ def differs(original: Record, copy: Record) -> str:
 
 
 def suspicion(run: Run, records: list[Record]) -> str:
-    """What can be told of a run whose digest does not hold, where nobody has the originals any more."""
-    told = ["the digest of its run does not hold, and the source does not have the originals any more"]
+    """The evidence about a run whose digest does not hold, where the originals are gone."""
+    evidence = ["the digest of its run does not hold, and the source does not have the originals any more"]
     outside = [each.offset for each in records if not run.oldest_timestamp <= each.timestamp <= run.newest_timestamp]
     if outside:
-        told.append(f"{len(outside)} timestamps are outside of the run's, the first at downstream offset {outside[0]}")
+        evidence.append(
+            f"{len(outside)} timestamps are outside of the run's, the first at downstream offset {outside[0]}"
+        )
     if records and records[-1].offset == run.last_downstream:
         same = fingerprint(records[-1]) == run.fingerprint
-        told.append(f"its last record is {'the right one' if same else 'another one'} by key, value and headers")
-    return "; ".join(told)
+        evidence.append(f"its last record is {'the right one' if same else 'another one'} by key, value and headers")
+    return "; ".join(evidence)
 
 
 def _bytes(name: str, original: bytes | None, copy: bytes | None) -> str:

@@ -1,7 +1,7 @@
-"""What exactly is wrong where a run is not proved? It is laid beside the source's records.
+"""The explanation of runs that are not proved, by comparison with the source's records.
 
-A window that does not hold is compared at once, together with its neighbours that do not hold either; what is left over
-is kept until the lane has been read, because a record may have moved, or stand twice, far from where it belongs.
+A wrong window is compared at once, together with its wrong neighbours; what is left over is kept until the whole lane
+has been read, because a record may have moved, or stand twice, far from its place.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ STRANGER: Final = "no run claims it, and nothing of this lane is equal to it"
 
 @dataclass(slots=True)
 class Explanation:
-    """Gathers what is wrong with a lane, and says it in findings."""
+    """Gathers the faults of a lane, and turns them into findings."""
 
     verdict: LaneVerdict
     explained: set[int] = field(default_factory=set)
-    """Positions of runs of the newest generation that were laid beside the source's records."""
+    """Positions of runs of the newest generation that were compared with the source's records."""
     _missing: list[LeftOver] = field(default_factory=list)
     _surplus: list[LeftOver] = field(default_factory=list)
     _originals: dict[int, Record] = field(default_factory=dict)
@@ -41,17 +41,17 @@ class Explanation:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room to keep more."""
+        """Whether no more records may be kept."""
         return len(self._missing) + len(self._surplus) >= LEFT_OVERS
 
     def strangers(self) -> tuple[set[bytes], set[int]]:
-        """What has to be looked for in the lane: contents of records that nobody claims, and where those stand."""
+        """The contents of unclaimed records, which are searched for in the lane, and the offsets of these records."""
         missing = {each.seen.content for each in self._missing}
         surplus = [each.seen for each in self._surplus if each.seen.content not in missing]
         return {each.content for each in surplus}, {each.offset for each in surplus}
 
     def strange(self, judged: Judged) -> None:
-        """Keep what no run claims, where the run itself holds, or is judged in another way."""
+        """Keep the unclaimed records of a window whose run is right, or is judged in another way."""
         self._surplus += [LeftOver(self._place, RecordAt.of(each)) for each in judged.unclaimed]
         self._place += 1
 
@@ -60,7 +60,7 @@ class Explanation:
 
         Args:
             group: of the newest generation.
-            originals: what the source has at the upstream offsets that their runs claim, in order.
+            originals: the source's records at the upstream offsets that their runs claim, in order.
         """
         copies = sorted(
             (each for one in group for each in (*one.records, *one.unclaimed)), key=lambda each: each.offset
@@ -74,7 +74,7 @@ class Explanation:
         return len(found.pairs)
 
     def alone(self, judged: Judged) -> None:
-        """Say what can be said of a window without the source's records."""
+        """Judge a window without the source's records."""
         run = judged.window.run
         if run is None:
             return
@@ -87,7 +87,7 @@ class Explanation:
                     upstream=upstream_of(judged.window, first, following),
                     downstream=OffsetRange(first, following),
                     records=following - first,
-                    what="the map says that it stands here, and no reader sees it",
+                    what="the map has it here, and no reader sees it",
                 )
             )
         counts.not_provable += len(judged.records)
@@ -107,11 +107,11 @@ class Explanation:
             self.strange(judged)
 
     def sort_out(self, known: Mapping[bytes, int], *, stranger: str = STRANGER) -> None:
-        """Say of everything that was kept what it is.
+        """Judge everything that was kept.
 
         Args:
             known: the downstream offset of each content of `strangers` that the lane has elsewhere.
-            stranger: what is said of a record in nobody's place.
+            stranger: the text for a foreign record.
         """
         contents = known.keys() | {each.seen.content for each in self._missing}
         faults = sort_out(self._missing, self._surplus, contents)
@@ -142,7 +142,7 @@ class Explanation:
         self._copies.update((each.offset, each) for each in copies if each.offset in surplus)
 
     def _misplaced(self, group: Sequence[Judged], found: Alignment) -> None:
-        """Every record is right, and yet a digest is not: then the map is wrong, in its places or in itself."""
+        """Find the fault of the map where every record is right and a digest is not: its offsets or the digest."""
         places = {
             span.upstream + i: span.downstream + i
             for one in group
@@ -152,7 +152,7 @@ class Explanation:
         }
         wrong = [(source, target) for source, target in found.pairs if places.get(source.offset) != target.offset]
         for source, target in wrong:
-            what = f"the map says downstream offset {places.get(source.offset)}"
+            what = f"the map has downstream offset {places.get(source.offset)}"
             self.verdict.find(_finding("misplaced", self.verdict.generation, source, target, what))
         run = group[0].window.run
         if not wrong and run is not None:
@@ -169,7 +169,7 @@ class Explanation:
 
 
 def upstream_of(window: Window, first: int, following: int) -> OffsetRange | None:
-    """Where the map says that a row of downstream offsets comes from."""
+    """The upstream offsets that the map has for a row of downstream offsets."""
     for span in window.run.spans if window.run is not None else ():
         if span.downstream <= first < span.downstream + span.length:
             at = span.upstream + first - span.downstream

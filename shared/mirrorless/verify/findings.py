@@ -1,7 +1,7 @@
-"""What does verification tell of a lane? Findings, each of one kind; counts; and which part of the lane is proved.
+"""The verdict on a lane: findings, each of one kind; counts; and the parts of the lane that are proved.
 
-A finding is wrong, and somebody has to look. Everything else that is not proved has a category of its own: what
-retention took, what is in doubt, what nobody can prove. None of that is called missing.
+A finding is a fault, for the operator to examine. Everything else that is not proved has a category of its own: records
+that retention deleted, that are in doubt, that cannot be proved. None of these is called missing.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from mirrorless.reports.report import Segment
 
 FindingKind = Literal["missing", "duplicated", "reordered", "different", "misplaced"]
 """
-missing     the map says that it stands on the target, or the source has it: and it is not there
+missing     the map has it on the target, or the source has it: and it is not there
 duplicated  on the target once more than it should be
 reordered   on the target, and not where it belongs
-different   on the target with another content, or of somebody else
-misplaced   on the target and right, but the map tells another offset
+different   on the target with another content, or of another writer
+misplaced   on the target and right, but the map has another offset
 """
 
 KINDS: tuple[FindingKind, ...] = get_args(FindingKind)
 
 SHOWN = 50
-"""Findings of one lane that are kept one by one; beyond, they are counted."""
+"""Findings of one lane that are kept; more are counted."""
 
 SEGMENTS = 500
-"""Parts of one lane that a plot shows; beyond, the rest is one part."""
+"""Parts of one lane that a plot shows; the rest is one part."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong: a record, or several in a row."""
+    """One fault: of a record, or of several in a row."""
 
     kind: FindingKind
     generation: int
@@ -42,14 +42,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """None where there is nothing on the target."""
     records: int
     what: str
-    """What differs, in words; never a record's content."""
+    """The difference in words; never a record's content."""
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """Of records, where nothing else is said."""
+    """Counts of records, unless noted otherwise."""
 
     records: int = 0
-    """That the chosen part of the map says are on the target."""
+    """On the target by the chosen part of the map."""
     runs: int = 0
     proved: int = 0
     """By their run's digest, or each beside the source's."""
@@ -61,7 +61,7 @@ class Counts(msgspec.Struct, kw_only=True):
     expired: int = 0
     """The target's log begins above them: retention, or an order to delete."""
     in_doubt: int = 0
-    """Of a run that is only prepared: nobody knows yet."""
+    """Of a run that is only prepared: not decided yet."""
     not_provable: int = 0
     compacted: int = 0
     """Of runs that compaction has thinned out: judged by the latest value of each key."""
@@ -70,7 +70,7 @@ class Counts(msgspec.Struct, kw_only=True):
     compared: int = 0
     """Of runs that were proved against the source as well."""
     source_gone: int = 0
-    """Of runs that the source does not have any more, so that only the digest speaks for them."""
+    """Of runs that the source does not have any more, so that only the digest proves them."""
     known_losses: int = 0
     """On the source, not on the target, and in the loss ledger."""
     keys: int = 0
@@ -85,12 +85,12 @@ class Counts(msgspec.Struct, kw_only=True):
 
     @property
     def found(self) -> int:
-        """How many records are wrong."""
+        """The number of wrong records."""
         return sum(getattr(self, kind) for kind in KINDS)
 
 
 class LaneVerdict(msgspec.Struct, kw_only=True):
-    """What became of one lane."""
+    """The verdict on one lane."""
 
     lane: str
     topic: str
@@ -106,7 +106,7 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
     notes: list[str] = msgspec.field(default_factory=list)
     generation: int = 0
     position: int = 0
-    """Upstream: the end of what was looked at."""
+    """Upstream: the end of the verified part."""
     bytes: int = 0
     """Of keys and values that were read."""
     read: int = 0
@@ -115,7 +115,7 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
     cpu_seconds: float = 0.0
 
     def find(self, finding: Finding) -> None:
-        """Count a finding; keep it, or let it grow the one before, while there is room."""
+        """Count a finding; keep it, or join it to the one before, up to `SHOWN`."""
         kind = finding.kind
         setattr(self.counts, kind, getattr(self.counts, kind) + finding.records)
         if self.findings and (joined := _joined(self.findings[-1], finding)):
@@ -126,7 +126,7 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
             self.left_out += 1
 
     def mark(self, first: int, following: int, kind: str) -> None:
-        """Say of which kind a part of the lane is; parts come in order."""
+        """Mark a part of the lane with its kind; parts come in order."""
         if first >= following:
             return
         if self.segments and self.segments[-1].kind == kind and self.segments[-1].next == first:
@@ -136,13 +136,13 @@ class LaneVerdict(msgspec.Struct, kw_only=True):
         self.segments.append(Segment(first=first, next=following, kind=kind))
 
     def note(self, text: str) -> None:
-        """Something that a reader should know, once."""
+        """Add a note for the reader, once."""
         if text not in self.notes:
             self.notes.append(text)
 
 
 def _joined(one: Finding, other: Finding) -> Finding | None:
-    """Both as one, where they are the same fault of records in a row."""
+    """Join two findings, where they are the same fault of records in a row."""
     if (one.kind, one.generation, one.what) != (other.kind, other.generation, other.what):
         return None
     upstream, downstream = _row(one.upstream, other.upstream), _row(one.downstream, other.downstream)

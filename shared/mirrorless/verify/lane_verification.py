@@ -1,14 +1,14 @@
-"""How is one lane verified? Read the target once, in order; then the source, where that is asked for.
+"""The verification of one lane: the target is read once, in order; then the source, where the request wants it.
 
-    1 where the target's log begins, and its stable end
-    2 the head of the chain: whatever was visible below that end had been prepared before
-    3 wait until the stable end has passed what the head claims, or say that a transaction hides it
-    4 the target, window by window: digests; what does not hold is laid beside the source's records at once
-    5 the target once more, only if records stand there that nobody claims: are they equal to others of this lane?
+    1 the target's first offset and its stable end
+    2 the head of the chain: every record visible below that end had been prepared before
+    3 wait until the stable end has passed what the head claims, or note that a transaction hides it
+    4 the target, window by window: digests; a wrong window is compared with the source's records at once
+    5 the target once more, only if it has unclaimed records: they may be equal to other records of the lane
     6 the source, window by window: digests again, and records that no run covers
 
 Nothing is changed: no doubt is settled, no writer is fenced. A lane may be live meanwhile: what arrives after step 2 is
-not looked at. Pure but for its ports.
+not verified. Pure but for its ports.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ TOGETHER: Final = 60_000
 """Records of neighbouring windows that are compared as one."""
 
 HIDDEN_SECONDS: Final = 30.0
-"""How long an open transaction is waited for: longer than its own timeout and the coordinator's interval."""
+"""The wait for an open transaction: longer than its own timeout and the coordinator's interval."""
 
 GONE: Final = "the source does not have it any more, or has another record instead"
 
 
 @dataclass(slots=True, kw_only=True)
 class LaneVerification:
-    """One lane, with everything that it is held against."""
+    """One lane, with the stores and logs that it is verified by."""
 
     task: VerifyTask
     chains: Chains
@@ -58,19 +58,19 @@ class LaneVerification:
     _found: Explanation = field(init=False)
     _beside: SourceSide = field(init=False)
     _group: list[Judged] = field(default_factory=list)
-    """Windows in a row that do not hold."""
+    """Wrong windows in a row."""
     _log_start: int = 0
-    """Where the target's log began when it was last asked."""
+    """The target's first offset, as last read."""
     _log_end: int = 0
-    """What can be read of the target ends here."""
+    """The end of the readable part of the target."""
     _done: int = 0
     _total: int = 0
 
     def verify(self) -> LaneVerdict:
-        """Read both sides, as far as asked, and judge.
+        """Read the requested sides, and judge.
 
         Raises:
-            Retriable: the target or the store does not answer; or the source, where it was asked for.
+            Retriable: the target or the store does not answer; or the source, where the request wants it.
         """
         task, lane = self.task, self.task.lane
         self.verdict = LaneVerdict(lane=str(lane), topic=task.topic, partition=task.partition)
@@ -130,9 +130,9 @@ class LaneVerification:
         return -1 if last is None else last
 
     def _settled_end(self, claimed: int) -> int:
-        """Up to where the target is judged: behind what is claimed, once readers have got there or nothing is there.
+        """The end of the judged part of the target: behind what is claimed, once that is readable or known to be empty.
 
-        Behind an open transaction nobody knows what is there; behind the log's own end there is nothing.
+        The records behind an open transaction are hidden; behind the log's own end there are none.
         """
         end = time.monotonic() + HIDDEN_SECONDS
         place = f"{self._target.topic}-{self._target.partition}"
@@ -146,7 +146,7 @@ class LaneVerification:
         if whole:
             self.verdict.note(
                 f"{place} ends at {stable}, and the map has records up to {claimed}: its end was lost (an unclean "
-                "leader election?), or it was deleted and created again"
+                "leader election), or it was deleted and created again"
             )
             return claimed + 1
         self.verdict.note(f"an open transaction hides what follows downstream offset {stable} of {place}")
@@ -174,7 +174,7 @@ class LaneVerification:
             yield judge(window, records, read=read, log_start=self._log_start, compacts=self.task.target_compacts)
 
     def _chunks(self, first: int, following: int) -> Iterator[Chunk]:
-        """The target's records. Where retention is faster than we, what it took is expired, and reading goes on."""
+        """The target's records. Those that retention deletes during the reading are expired, and reading continues."""
         at, end = first, min(following, self._log_end)
         while at < end:
             try:
@@ -191,10 +191,10 @@ class LaneVerification:
             else:
                 break
         if end < following:
-            yield Chunk([], following)  # the log is over, and the map is not
+            yield Chunk([], following)  # the log ends before the map
 
     def _elsewhere(self) -> dict[bytes, int]:
-        """Where the lane has contents that stand somewhere without a run."""
+        """The offsets in the lane of contents that also stand somewhere unclaimed."""
         contents, surplus = self._found.strangers()
         found: dict[bytes, int] = {}
         if not contents:
@@ -212,7 +212,7 @@ class LaneVerification:
     # Judging
 
     def _take(self, judged: Judged) -> None:
-        """Count a window; what has to be explained waits for its neighbours."""
+        """Count a window; a wrong one waits for its neighbours."""
         run, counts = judged.window.run, self.verdict.counts
         counts.before_map += judged.unknown
         if run is not None:
@@ -223,7 +223,7 @@ class LaneVerification:
                 self._explain()
         broken = judged.state in {"wrong", "incomplete"} and not self.task.target_compacts
         if broken or (judged.unclaimed and self._group):
-            # What stands behind a broken window without a run may belong into it.
+            # Unclaimed records behind a wrong window may belong into it.
             self._group.append(judged)
         if not broken or sum(len(each.records) for each in self._group) > TOGETHER:
             joined = judged in self._group[-1:]
@@ -247,7 +247,7 @@ class LaneVerification:
             case "incomplete":
                 counts.compacted += records
             case "cut":
-                # What is left of the run has no digest of its own.
+                # The rest of the run has no digest of its own.
                 left = len(judged.records) + len(judged.absent)
                 counts.expired += records - left
                 counts.not_provable += left
@@ -261,7 +261,7 @@ class LaneVerification:
             self._make_room()
 
     def _explain(self) -> None:
-        """Lay the windows that wait beside the source's records, or say what can be said without."""
+        """Compare the windows that wait with the source's records, or judge them without."""
         group, self._group = self._group, []
         if not group:
             return
@@ -277,13 +277,15 @@ class LaneVerification:
         self._make_room()
 
     def _make_room(self) -> None:
-        """Sort out among themselves what is more than can be kept: the lane is not read again for each of them."""
+        """Judge the kept records among themselves when there are too many: the lane is not read again for that."""
         if self._found.full:
-            self.verdict.note("more is wrong than can be kept: some of what stands twice is told as different")
+            self.verdict.note(
+                "there are more faults than can be kept: some duplicated records are reported as different"
+            )
             self._found.sort_out({})
 
     def _mark(self, run: Run, judged: Judged) -> None:
-        """For the plot."""
+        """Mark a window for the plot."""
         if run.generation != self._head.generation:
             return
         if self.verdict.segments and self.verdict.segments[-1].next < run.position:
@@ -293,7 +295,7 @@ class LaneVerification:
         unproved = {"superseded": "not provable", "unread": "not provable"}
         self.verdict.mark(run.position, run.next, (shown | unproved).get(judged.state, judged.state))
 
-    # Telling
+    # The plot
 
     def _count(self, phase: str, chunk: Chunk, offsets: int) -> None:
         records = chunk.records

@@ -1,6 +1,6 @@
-"""Do a run's records stand where the map says, every byte of them? The digest tells, without asking the source.
+"""The proof that a run's records stand on the target, byte for byte: by the digest, without the source.
 
-Pure: windows and what was read come in, a judgement of each comes out.
+Pure: windows and records come in, a judgement of each window comes out.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _offset = attrgetter("offset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What was found in a window."""
+    """The judgement of a window."""
 
     window: Window
     state: ProofState
     records: Sequence[Record] = ()
-    """Those that the run claims, in order, where there is more to say about them."""
+    """The claimed records in order, where a comparison may need them."""
     absent: Sequence[int] = ()
     """Claimed offsets without a record."""
     unclaimed: Sequence[Record] = ()
@@ -104,7 +104,7 @@ def judge(window: Window, records: Sequence[Record], *, read: bool, log_start: i
 
 
 def _whole(window: Window, records: Sequence[Record]) -> bool:
-    """Whether there is exactly what the run claims: of offsets that grow, both ends of a row tell."""
+    """Whether a window has exactly the claimed records: offsets grow, so both ends of a row suffice."""
     if not window.claims or not records:
         return False
     if len(window.claims) == 1:
@@ -116,7 +116,7 @@ def _whole(window: Window, records: Sequence[Record]) -> bool:
 def _looked_into(
     window: Window, run: Run, records: Sequence[Record], *, read: bool, log_start: int, compacts: bool
 ) -> Judged:
-    """The same where there is more than the run claims, or less."""
+    """Judge a window that has more than the run claims, or less."""
     claimed = window.claimed()
     wanted = set(claimed)
     present = [record for record in records if record.offset in wanted]

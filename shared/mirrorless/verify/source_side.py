@@ -1,7 +1,7 @@
-"""What does the source say? The originals of what does not hold, and, where it is asked for, every record of the lane.
+"""The source's side of a verification: the originals of wrong records and, on request, every record of the lane.
 
 The source's own records must have the digest that their run has: then both clusters have the same. Records that no run
-covers are missing on the target, unless the loss ledger knows them or the operator left them out.
+covers are missing on the target, unless they are in the loss ledger or the operator left them out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SourceSide:
     _silent: bool = field(default=False)
 
     def span(self) -> OffsetRange:
-        """The source's log as it was when it was first asked for.
+        """The source's log as it was when it was first read.
 
         Raises:
             Retriable: the source does not answer.
@@ -53,7 +53,7 @@ class SourceSide:
         """The source's records of some runs; None where it does not have them all, or not any more.
 
         Raises:
-            Retriable: the source does not answer, and the comparison was asked for.
+            Retriable: the source does not answer, and the comparison was requested.
         """
         runs = [judged.window.run for judged in group if judged.window.run is not None and judged.window.run.spans]
         newest = all(run.generation == self.head.generation for run in runs)
@@ -74,14 +74,14 @@ class SourceSide:
             if self.task.against_source:
                 raise
             self._silent = True
-            self.verdict.note(f"the source could not be asked: {exc.what}")
+            self.verdict.note(f"the source did not answer: {exc.what}")
             return None
 
     def compare(self, count: Callable[[str, Chunk, int], None]) -> None:
-        """Hold the source's records against the same digests, and look for records that no run covers.
+        """Check the source's records by the same digests, and find records that no run covers.
 
         Args:
-            count: told of the phase, each chunk that was read, and how many offsets are behind it.
+            count: called with the phase, each chunk, and the number of offsets behind it.
 
         Raises:
             Retriable: the source or the target does not answer.
@@ -123,7 +123,7 @@ class SourceSide:
             self._beside_target(run, judged)
 
     def _beside_target(self, run: Run, judged: Judged) -> None:
-        """The source has other records than the digest speaks of: compare them with what the target has."""
+        """Compare the source's records with the target's, where they have another digest."""
         first, last = run.spans[0].downstream, run.last_downstream or 0
         if first < self.target.bounds().first:
             self.verdict.counts.source_gone += run.records
@@ -137,7 +137,7 @@ class SourceSide:
         self.verdict.note("the source has other records now than the map speaks of: see what differs")
 
     def _look_for_uncovered(self, run: Run, judged: Judged, losses: Sequence[Loss]) -> None:
-        """Records of the source in a gap of a run. What lies before a lane's first record is not the lane's."""
+        """Find records of the source in a gap of a run. Offsets before a lane's first record are not the lane's."""
         begin = run.spans[0].upstream if run.spans else run.next
         at_birth = run.generation == run.position == 0
         uncovered = (each.offset for each in judged.unclaimed)
@@ -152,6 +152,6 @@ class SourceSide:
                     upstream=OffsetRange(offset, offset + 1),
                     downstream=None,
                     records=1,
-                    what="the source has it, no run covers it, and the loss ledger does not know it",
+                    what="the source has it, no run covers it, and it is not in the loss ledger",
                 )
             )

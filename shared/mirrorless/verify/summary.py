@@ -1,4 +1,4 @@
-"""What did verification find, for a person and for a machine?"""
+"""The summary of a verification: totals for programs, and the report."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ TONES: dict[str, Tone] = {
 UNPROVED = (
     ("expired", "the target's log begins above them: retention, or an order to delete"),
     ("in_doubt", "their run is only prepared: the next delivery or the lane check settles it"),
-    ("not_provable", "nothing can prove them any more, see the notes"),
+    ("not_provable", "they cannot be proved any more, see the notes"),
     ("compacted", "compaction has thinned out their runs: judged by the latest value of each key"),
-    ("before_map", "on the target, and the links that spoke of them have expired"),
-    ("source_gone", "the source does not have their originals any more: only the digest speaks for them"),
-    ("known_losses", "on the source and not on the target, as the loss ledger says"),
+    ("before_map", "on the target, and their links have expired"),
+    ("source_gone", "the source does not have their originals any more: only the digest proves them"),
+    ("known_losses", "on the source and not on the target, by the loss ledger"),
     ("keys_pending", "keys whose latest value is not replicated yet"),
 )
-"""What is not proved, and why that is no finding."""
+"""Counts of records that are not proved, and why they are no findings."""
 
 
 def counts_of(verdicts: Sequence[LaneVerdict]) -> Counts:
@@ -47,7 +47,7 @@ def counts_of(verdicts: Sequence[LaneVerdict]) -> Counts:
 
 
 def totals_of(verdicts: Sequence[LaneVerdict], *, seconds: float) -> dict[str, int | float]:
-    """What a machine looks at first."""
+    """The totals, for programs."""
     counts = counts_of(verdicts)
     read = sum(verdict.read for verdict in verdicts)
     totals: dict[str, int | float] = {name: getattr(counts, name) for name in counts.__struct_fields__}
@@ -63,12 +63,12 @@ def totals_of(verdicts: Sequence[LaneVerdict], *, seconds: float) -> dict[str, i
 
 
 def is_clean(verdicts: Sequence[LaneVerdict]) -> bool:
-    """Whether nothing is wrong, and every lane was looked at."""
+    """Whether nothing is wrong, and every lane was verified."""
     return not counts_of(verdicts).found and all(verdict.state == "done" for verdict in verdicts)
 
 
 def report_of(verdicts: Sequence[LaneVerdict], *, flow: str, seconds: float, made_at: int) -> Report:
-    """The page."""
+    """The report."""
     counts = counts_of(verdicts)
     totals = totals_of(verdicts, seconds=seconds)
     figures = [

@@ -1,4 +1,4 @@
-"""What is one lane's part of a verification, and what does it read?"""
+"""The verification task of one lane, and the logs that it reads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mirrorless.settings import FlowSettings
 from mirrorless.verify.windows import chosen
 
 READ_SECONDS: Final = 60.0
-"""Within which a cluster has to show something."""
+"""For a cluster's answer."""
 
 
 class VerifyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One lane's part of a job, as it is sent to a task."""
+    """The part of a job that is one lane, as it is sent to a task."""
 
     settings: FlowSettings
     topic: str
@@ -34,28 +34,28 @@ class VerifyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     target_compacts: bool = False
     source_compacts: bool = False
     files: str = ""
-    """URI or path of the run's folder, for notes of progress; empty for none."""
+    """URI or path of the run's folder, for the progress; empty for none."""
 
     @property
     def lane(self) -> Lane:
-        """Whose chain it is."""
+        """The lane of the chain."""
         return Lane(FlowName.parse(self.settings.flow), self.topic, self.partition)
 
     def wants(self, run: Run, newest: int) -> bool:
-        """Whether a run is to be looked at."""
+        """Whether a run is to be verified."""
         return chosen(run, self.start, self.end, newest=newest)
 
 
 class Note(Protocol):
-    """Tells how far a lane is."""
+    """Reports the progress of a lane."""
 
     def __call__(self, phase: str, *, done: int, total: int, records: int, bytes: int) -> None:  # noqa: A002 -- as in LaneProgress
-        """Offsets behind it, of all; records proved; bytes read."""
+        """Report offsets read, of all; records proved; bytes read."""
         ...
 
 
 class TargetLog(LaneLog, Protocol):
-    """A partition's log of which more is known than readers see."""
+    """A partition's log with the end that readers do not see."""
 
     def end(self, topic: str, partition: int, deadline: Deadline) -> int:
         """The offset that the next record will have; transactions may hide what lies before it.

@@ -1,12 +1,12 @@
-"""Where should a lane's records stand? One window of offsets for each run, on the target or on the source.
+"""The windows of a lane: the offsets where its records should stand, one window for each run, on either side.
 
     runs         |   A    |  B  | expired |   C   |
     downstream   0 1 2 3 m 5 6 m 8 9 ...   20 21 m| 23 24
                  |   A    |  B   |    hole + C    |  tail           m: a commit marker, no record
 
 A window reaches from the end of the one before it to its run's last record. So each offset is in one window, and a
-record in a window is claimed by its run or by nobody. Where links have expired nobody can tell whose a record was: such
-a window begins with a hole. Behind the last run is the tail, in which there should be nothing.
+record in a window is claimed by its run or by none. Where links have expired the run of a record is unknown: such a
+window begins with a hole. Behind the last run is the tail, which should be empty.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Window:
     first: int
     next: int
     run: Run | None
-    """None for the tail, and where much lies between two runs."""
+    """None for the tail, and for long stretches between two runs."""
     claims: tuple[tuple[int, int], ...] = ()
-    """(first offset, length) of each row of records that the run says are here."""
+    """(first offset, length) of each row of records that the run claims here."""
     hole: bool = False
     """Whether records before the first claim, or all without one, may have been of links that are gone."""
     superseded: bool = False
-    """Whether a newer chain claims the same offsets, so that this one speaks of a topic that is no more."""
+    """Whether a newer chain claims the same offsets, so that this one is of a topic that no longer exists."""
 
     def claimed(self) -> list[int]:
         """Every offset that is claimed."""
@@ -50,7 +50,7 @@ class Window:
 
 
 def chosen(run: Run, start: Bound, end: Bound, *, newest: int) -> bool:
-    """Whether a run reaches into the asked part of a lane. Runs are proved whole, so the part grows to their ends.
+    """Whether a run reaches into the requested part of a lane. Runs are proved whole, so the part grows to their ends.
 
     Args:
         run: of any generation.
@@ -97,7 +97,7 @@ def runs_of(chains: Chains, lane: Lane, head: Head, *, since: int = 0) -> Iterat
 
 def _links(chains: Chains, lane: Lane, generation: int) -> Iterator[Run | Reset]:
     at = -1
-    # A page may hold less than was asked for, where its links are large: only an empty one is the last.
+    # A page may hold less than requested, where its links are large: only an empty one is the last.
     while page := chains.after(lane, generation, at, limit=PAGE):
         yield from page
         at = page[-1].position

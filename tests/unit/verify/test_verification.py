@@ -442,7 +442,7 @@ def test_records_behind_the_map_are_read_in_pieces_and_told_as_one_row(monkeypat
 
     assert found(verdict) == only("different", 50)
     assert [finding.downstream for finding in verdict.findings] == [OffsetRange(15, 65)]
-    assert "more is wrong than can be kept" in verdict.notes[0]
+    assert "more faults than can be kept" in verdict.notes[0]
     assert verdict.counts.proved == 12
 
 

@@ -1,6 +1,6 @@
-"""Which files does an archive consist of, and how are they read? On disk, or in S3 range by range.
+"""The files of an archive, on disk or in S3, which is read range by range.
 
-S3 is asked through boto3, as by everything else here: one way to find credentials, one set of errors.
+S3 is read through boto3, as everywhere in this package: one way to find credentials, one set of errors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ArchiveFiles(Protocol):
         ...
 
     def list(self) -> list[ArchiveFile]:
-        """Every Parquet file below it, in order of name. Hidden ones and those of unfinished writes are none.
+        """Every Parquet file below it, in order of name. Hidden files and those of unfinished writes are left out.
 
         Raises:
             ConfigurationError: there is no such folder.
@@ -116,7 +116,7 @@ class S3ArchiveFiles:
 
 
 class _S3File(io.RawIOBase):
-    """An object of S3 as a file: each read is a request, for pyarrow asks for whole column chunks."""
+    """An object of S3 as a file: each read is a request, because pyarrow reads whole column chunks."""
 
     def __init__(self, client: Any, bucket: str, key: str, size: int) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""A lane's log out of an archive of Parquet files. See `mirrorless.jobs.archive` for what an archive is.
+"""A lane's log from an archive of Parquet files. See `mirrorless.jobs.archive` for the format.
 
     footers of the files  ->  pieces: row groups with records of the lane  ->  merged by offset  ->  chunks
 
-Only what is needed is read: files of other lanes are known by their paths or their statistics, row groups by their
-least and greatest offset. In memory is one row group for each file that overlaps here, as the format has it.
+Only what is needed is read: files of other lanes are recognized by their paths or their statistics, row groups by their
+least and greatest offset. In memory is one row group of each file that overlaps at the current offset.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PLACE = ("topic", "partition")
 
 
 class ParquetArchive:
-    """Implements `LaneLog` on a folder of Parquet files. Footers are remembered: the files must stay as they are."""
+    """Implements `LaneLog` on a folder of Parquet files. Footers are cached: the files must not change."""
 
     def __init__(self, files: ArchiveFiles) -> None:
         """Args: files: the folder; see `open_archive`."""
@@ -74,7 +74,7 @@ class ParquetArchive:
         return OffsetRange(min(piece.first for piece in pieces), max(piece.last for piece in pieces) + 1)
 
     def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[Chunk]:  # noqa: ARG002 -- the port's
-        """See `LaneLog.read`. A hole is passed over: whether it may be is asked before anything is copied."""
+        """See `LaneLog.read`. A hole is passed over: the survey before the copy reports it."""
         if wanted.first >= wanted.next:
             return iter(())
         inside = self.inside(topic, partition, wanted)
@@ -97,7 +97,7 @@ class ParquetArchive:
     # Pieces
 
     def pieces(self, topic: str, partition: int) -> list[ArchivePiece]:
-        """What the archive has of a lane, in no order."""
+        """The pieces of a lane, in no order."""
         lane = (topic, partition)
         if lane not in self._pieces:
             wanted = {"topic": topic, "partition": str(partition)}
@@ -152,7 +152,7 @@ class ParquetArchive:
         if pure:
             first, last = self._statistics(file, group, "offset")
         if first is None or last is None:
-            # Several lanes stand in it, or its writer kept no statistics: then the offsets themselves tell.
+            # Several lanes stand in it, or its writer kept no statistics: then the offsets themselves are read.
             offsets = self._of_lane(file, group, topic, partition, ())["offset"]
             if not len(offsets):
                 return None

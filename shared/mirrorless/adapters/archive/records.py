@@ -1,4 +1,4 @@
-"""How do columns of an archive become records? Byte for byte: null is not empty, headers keep their order, and repeat.
+"""Records from the columns of an archive, byte for byte: null is not empty, headers keep their order and repeat.
 
 Rows of another shape than the documented one are refused: nothing is guessed about records.
 """
@@ -20,7 +20,7 @@ _HINT = "bring the archive into the schema that the documentation shows; nothing
 
 
 def check_schema(schema: Any, in_path: Mapping[str, str], where: str) -> None:
-    """Make sure that a file has what records are made of.
+    """Check that a file has the columns of records.
 
     Raises:
         ArchiveBroken: naming the first column that is missing or of another type.
