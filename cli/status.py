@@ -251,7 +251,7 @@ def _job_notes(topic: TopicStatus, now: int) -> Iterator[str]:
     if alone:
         offsets = ", ".join(f"{lane.lane.partition} @ {lane.waiting}" for lane in alone[:NAMED])
         yield (
-            f"! {topic.topic}: {numbered(len(alone), 'lane')} waiting for a job that copies what lies before: {offsets}"
+            f"! {topic.topic}: {numbered(len(alone), 'lane')} waiting for a job that brings what lies before: {offsets}"
             f"{', ...' if len(alone) > NAMED else ''}. Run `backfill start '{topic.lanes[0].lane.flow}'`."
         )
 

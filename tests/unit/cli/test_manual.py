@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cli.main import build_parser
+from cli.reference import commands
 
 MANUAL = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
-
-
-def commands(
-    parser: argparse.ArgumentParser, summary: str | None = None
-) -> Iterator[tuple[argparse.ArgumentParser, str]]:
-    """Every command that can be run, with the line that lists it in the help."""
-    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not groups:
-        yield parser, summary or ""
-    for group in groups:
-        summaries = {choice.dest: choice.help for choice in group._choices_actions}
-        for name, child in group.choices.items():
-            yield from commands(child, summaries.get(name))
 
 
 COMMANDS = {parser.prog: (parser, summary) for parser, summary in commands(build_parser())}
