@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class ClusterReads:
-    """Reads of one cluster. After the first that fails, no other is tried, so that a silent cluster costs one wait.
+    """Reads of one cluster. After the first that fails, no other is tried, so that the command waits once.
 
     Attributes:
         trouble: why the cluster does not answer; empty while it does.

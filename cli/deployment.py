@@ -1,8 +1,8 @@
 """The deployment that a command is about, and the stores of its flows.
 
 It is a running lab, described by its state file (`--lab STATE`), or AWS with the usual credentials, described by
-replication.yaml (`--config FILE`). Slow imports stand where they are needed: `translate` in a lab needs neither YAML
-nor pydantic.
+replication.yaml (`--config FILE`). Slow imports are in the functions that need them: `translate` in a lab needs neither
+YAML nor pydantic.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def _cluster(deployment: DeployedFlows, flow: FlowName, *, target: bool) -> Clus
 
 
 def _assert_answers(cluster: ClusterSettings, flow: FlowName) -> None:
-    """Check by the one client that does not log a silent cluster: the functions' clients do.
+    """Check by the client that does not log a failed connection; the functions' clients do.
 
     Raises:
         Retriable: it does not answer.

@@ -33,7 +33,7 @@ class TaskStatus:
     def overdue(self, now: int) -> bool:
         """Whether it has not been done for so long that waiting will not help. `now` in ms since the epoch."""
         if self.last is None:
-            return False  # a flow that was deployed a moment ago; the table says that nothing was done yet
+            return False  # a new flow; the table shows `never`
         return now - self.last.ok_at > MISSED_ROUNDS * self.every_seconds * 1000 + GRACE_MS
 
     @property

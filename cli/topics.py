@@ -203,7 +203,7 @@ class _TopicReads(ClusterReads):
 
     def partitions(self) -> dict[str, int] | None:
         """Every topic with its number of partitions; None when the cluster does not answer."""
-        # By the one client that does not log a silent cluster: the functions' clients do.
+        # By the client that does not log a failed connection; the functions' clients do.
         return self.read(lambda: _offsets(self._cluster, self._flow).partitions())
 
     def configs(self, names: Iterable[str]) -> dict[str, list[ConfigEntry]]:

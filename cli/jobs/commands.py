@@ -187,7 +187,7 @@ def _watch(runs: Runs, run_id: str, arguments: argparse.Namespace) -> int:
     local = arguments.local or arguments.lab is not None
     try:
         return follow(
-            lambda: runs.look(run_id),
+            lambda: runs.inspect(run_id),
             as_lines=arguments.json,
             every_seconds=LOCAL_SECONDS if local else REMOTE_SECONDS,
         )

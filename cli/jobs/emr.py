@@ -1,6 +1,6 @@
 """Runs of jobs on EMR Serverless. The flow's parameter says how; their folders are in the deployment's bucket.
 
-A run's id is the name of its job run there, and of its folder. Its request is written to the folder before it is
+A run's id is the name of its job run and of its folder. Its request is written to the folder before it is
 started, so each can be found from the other.
 """
 
@@ -26,7 +26,7 @@ from mirrorless.jobs.request import JobKind, JobRequest, encode_request
 from mirrorless.jobs.submission import Submission
 from mirrorless.lane import FlowName
 
-THERE = "emr.json"
+JOB_RUN_FILE = "emr.json"
 """The file with the service's id of a run. Where it is missing, the run is searched by its name."""
 
 LISTED_DAYS = 30
@@ -64,23 +64,23 @@ class EmrRuns:
         files = service.files(request.run_id)
         files.write(REQUEST, encode_request(request))
         started = service.start(request.run_id, request.kind, flow=request.flow.flow, most_executors=size)
-        files.write(THERE, msgspec.json.encode(_JobRunId(started)))
-        return self.look(request.run_id)
+        files.write(JOB_RUN_FILE, msgspec.json.encode(_JobRunId(started)))
+        return self.inspect(request.run_id)
 
-    def look(self, run_id: str) -> RunView:
-        """See `Runs.look`."""
+    def inspect(self, run_id: str) -> RunView:
+        """See `Runs.inspect`."""
         service, request = self._found(run_id)
-        there = self._there(service, run_id)
+        job_run = self._job_run(service, run_id)
         files = service.files(run_id)
-        return _view(_RunKey(run_id, request.kind, request.flow.flow), files, there, service.submission)
+        return _view(_RunKey(run_id, request.kind, request.flow.flow), files, job_run, service.submission)
 
     def cancel(self, run_id: str) -> RunView:
         """See `Runs.cancel`."""
         service, _ = self._found(run_id)
-        there = self._there(service, run_id)
-        if there is not None and there.is_under_way:
-            service.cancel(there.job_run_id)
-        return self.look(run_id)
+        job_run = self._job_run(service, run_id)
+        if job_run is not None and job_run.is_under_way:
+            service.cancel(job_run.job_run_id)
+        return self.inspect(run_id)
 
     def every(self, kind: JobKind, flows: Sequence[FlowName]) -> list[RunView]:
         """See `Runs.every`."""
@@ -88,10 +88,10 @@ class EmrRuns:
         found = []
         for flow in flows:
             service = self._service(flow)
-            for there in service.runs(since=since):
-                if there.name.startswith(f"{kind}-"):
-                    files = service.files(there.name)
-                    found.append(_view(_RunKey(there.name, kind, str(flow)), files, there, service.submission))
+            for job_run in service.runs(since=since):
+                if job_run.name.startswith(f"{kind}-"):
+                    files = service.files(job_run.name)
+                    found.append(_view(_RunKey(job_run.name, kind, str(flow)), files, job_run, service.submission))
         return sorted(found, key=lambda view: view.run_id, reverse=True)
 
     def _open(self, flow: FlowName) -> EmrServerless:
@@ -115,8 +115,8 @@ class EmrRuns:
             hint="`list` has the runs of the last days; those of this machine are found by --local",
         )
 
-    def _there(self, service: EmrServerless, run_id: str) -> JobRunThere | None:
-        known = service.files(run_id).read(THERE)
+    def _job_run(self, service: EmrServerless, run_id: str) -> JobRunThere | None:
+        known = service.files(run_id).read(JOB_RUN_FILE)
         if known is not None:
             return service.run(msgspec.json.decode(known, type=_JobRunId).job_run_id)
         requested = datetime.fromtimestamp(started_at(run_id) / 1000, UTC)
@@ -125,9 +125,9 @@ class EmrRuns:
         return None if found is None else service.run(found.job_run_id)
 
 
-def _view(request: _RunKey, files: S3JobFiles, there: JobRunThere | None, submission: Submission) -> RunView:
+def _view(request: _RunKey, files: S3JobFiles, job_run: JobRunThere | None, submission: Submission) -> RunView:
     progress = read_progress(files)
-    state, error = state_of(there, progress)
+    state, error = state_of(job_run, progress)
     clean, verdict = read_ending(files) if state == "succeeded" else (None, "")
     return RunView(
         run_id=request.run_id,
@@ -139,31 +139,31 @@ def _view(request: _RunKey, files: S3JobFiles, there: JobRunThere | None, submis
         error=error,
         clean=clean,
         verdict=verdict,
-        more=dict(_more(there, submission)),
+        more=dict(_more(job_run, submission)),
     )
 
 
-def _more(there: JobRunThere | None, submission: Submission) -> Iterator[tuple[str, Any]]:
+def _more(job_run: JobRunThere | None, submission: Submission) -> Iterator[tuple[str, Any]]:
     yield "application_id", submission.application_id
-    if there is not None:
-        yield "job_run_id", there.job_run_id
-        if there.vcpu_hours is not None:
-            yield "vcpu_hours", there.vcpu_hours
-            yield "gb_hours", there.gb_hours
+    if job_run is not None:
+        yield "job_run_id", job_run.job_run_id
+        if job_run.vcpu_hours is not None:
+            yield "vcpu_hours", job_run.vcpu_hours
+            yield "gb_hours", job_run.gb_hours
     if submission.log_group:
         yield "log_group", submission.log_group
 
 
-def state_of(there: JobRunThere | None, progress: JobProgress | None) -> tuple[JobState, str]:
+def state_of(job_run: JobRunThere | None, progress: JobProgress | None) -> tuple[JobState, str]:
     """The state of a run, and why it did not succeed."""
-    if there is None:
+    if job_run is None:
         return "failed", "it was requested, and EMR Serverless has no such job run: start another"
     by_driver = None if progress is None else progress.state
-    if there.state == "SUCCESS" or (there.state == "FAILED" and by_driver == "succeeded"):
+    if job_run.state == "SUCCESS" or (job_run.state == "FAILED" and by_driver == "succeeded"):
         return "succeeded", ""  # a driver that found something exits with an error code
-    if there.state == "FAILED":
-        return "failed", (progress.error if progress is not None else "") or there.details
-    if there.state == "CANCELLED":
+    if job_run.state == "FAILED":
+        return "failed", (progress.error if progress is not None else "") or job_run.details
+    if job_run.state == "CANCELLED":
         return "cancelled", "ended by the operator"
     # The driver's last state may be of an attempt that another one follows.
-    return ("running" if there.state in {"RUNNING", "CANCELLING"} else "starting"), ""
+    return ("running" if job_run.state in {"RUNNING", "CANCELLING"} else "starting"), ""

@@ -67,10 +67,10 @@ class LocalRuns:
             process = self._process(script, files.place, log, size)
         _STARTED[request.run_id] = process
         files.write(PROCESS, msgspec.json.encode(_Process(process.pid)))
-        return self.look(request.run_id)
+        return self.inspect(request.run_id)
 
-    def look(self, run_id: str) -> RunView:
-        """See `Runs.look`."""
+    def inspect(self, run_id: str) -> RunView:
+        """See `Runs.inspect`."""
         files = self._files(run_id)
         request = read_request(files)
         if request is None:
@@ -98,7 +98,7 @@ class LocalRuns:
 
     def cancel(self, run_id: str) -> RunView:
         """See `Runs.cancel`."""
-        view = self.look(run_id)
+        view = self.inspect(run_id)
         pid = self._pid(run_id)
         if pid is not None and not view.over:
             os.kill(pid, signal.SIGTERM)
@@ -108,7 +108,7 @@ class LocalRuns:
         """See `Runs.every`."""
         wanted = {str(flow) for flow in flows}
         names = sorted((path.parent.name for path in self._folder.glob(f"{kind}-*/{REQUEST}")), reverse=True)
-        return [view for view in map(self.look, names) if view.flow in wanted]
+        return [view for view in map(self.inspect, names) if view.flow in wanted]
 
     def _files(self, run_id: str) -> LocalJobFiles:
         return LocalJobFiles(self._folder / run_id)

@@ -38,7 +38,7 @@ def job_request(deployment: DeployedFlows, arguments: argparse.Namespace, option
     Raises:
         BadInput: something in it cannot be done.
         ConfigurationError: there is no such flow.
-        Retriable: the source does not answer, and only it knows the topics.
+        Retriable: the source does not answer, and the topics are not known without it.
     """
     flow = deployment.flow_name(arguments.flow)
     _check(options)

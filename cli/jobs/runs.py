@@ -79,7 +79,7 @@ class Runs(Protocol):
         """
         ...
 
-    def look(self, run_id: str) -> RunView:
+    def inspect(self, run_id: str) -> RunView:
         """The state of a run.
 
         Raises:
@@ -88,7 +88,7 @@ class Runs(Protocol):
         ...
 
     def cancel(self, run_id: str) -> RunView:
-        """Begin to end a run, and return at once: it releases its lanes first. Raises as `look`."""
+        """Begin to end a run, and return at once: it releases its lanes first. Raises as `inspect`."""
         ...
 
     def every(self, kind: JobKind, flows: Sequence[FlowName]) -> list[RunView]:

@@ -17,7 +17,7 @@ from moto.emrserverless.models import emrserverless_backends
 
 from cli.deployment import DeployedFlows
 from cli.errors import BadInput
-from cli.jobs.emr import THERE, EmrRuns, state_of
+from cli.jobs.emr import JOB_RUN_FILE, EmrRuns, state_of
 from cli.jobs.request import new_run_id
 from mirrorless.adapters.aws.emr_serverless import JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
@@ -120,7 +120,7 @@ def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, requ
     ]
     assert made.tags == {"mirrorless:flow": "us-east->eu-west", "mirrorless:job": "verify"}
     assert decode_request(files(requested).read("request.json") or b"") == requested
-    assert runs.look(requested.run_id).state == "starting"
+    assert runs.inspect(requested.run_id).state == "starting"
     assert view.more["log_group"] == "/aws/emr-serverless/mirrorless-eu-west"
 
 
@@ -160,7 +160,7 @@ def test_a_driver_that_found_something_ends_the_command_with_three(
     there(aws).state = "FAILED"
     write_progress(requested, "succeeded", clean=False)
 
-    view = runs.look(requested.run_id)
+    view = runs.inspect(requested.run_id)
 
     assert (view.state, view.exit_code, view.verdict) == ("succeeded", 3, "it is so")
 
@@ -182,9 +182,9 @@ def test_a_run_without_the_file_of_the_services_id_is_found_by_its_name(
     """The command may have been killed before it wrote the file."""
     runs.start(requested, size=None)
     there(aws).created_at = datetime.now(UTC).replace(tzinfo=None)
-    boto3.client("s3").delete_object(Bucket=BUCKET, Key=f"flows/us-east_eu-west/jobs/{requested.run_id}/{THERE}")
+    boto3.client("s3").delete_object(Bucket=BUCKET, Key=f"flows/us-east_eu-west/jobs/{requested.run_id}/{JOB_RUN_FILE}")
 
-    assert runs.look(requested.run_id).more["job_run_id"]
+    assert runs.inspect(requested.run_id).more["job_run_id"]
 
 
 def test_a_request_that_was_never_submitted_is_a_failed_run(runs: EmrRuns, requested: JobRequest) -> None:
@@ -192,7 +192,7 @@ def test_a_request_that_was_never_submitted_is_a_failed_run(runs: EmrRuns, reque
     other = msgspec.structs.replace(requested, run_id=new_run_id("verify"))
     files(other).write("request.json", msgspec.json.encode(other))
 
-    view = runs.look(other.run_id)
+    view = runs.inspect(other.run_id)
 
     assert view.state == "failed"
     assert "no such job run" in view.error
@@ -237,7 +237,7 @@ def test_a_deployment_without_spark_is_a_configuration_error(aws: str, tmp_path:
 
 def test_an_unknown_run_is_bad_input(runs: EmrRuns) -> None:
     with pytest.raises(BadInput, match="no such run"):
-        runs.look("verify-20261121T203355-1f3a")
+        runs.inspect("verify-20261121T203355-1f3a")
 
 
 def test_a_missing_file_is_none_also_where_s3_answers_access_denied() -> None:

@@ -72,7 +72,7 @@ def request() -> JobRequest:
 
 def await_(runs: LocalRuns, run_id: str, wanted: Callable[[RunView], bool]) -> RunView:
     end = time.monotonic() + 20
-    while not wanted(view := runs.look(run_id)):
+    while not wanted(view := runs.inspect(run_id)):
         assert time.monotonic() < end, view
         time.sleep(0.02)
     return view
@@ -115,7 +115,7 @@ def test_another_process_of_the_command_finds_the_run_too(runs: LocalRuns, tmp_p
     _STARTED.clear()  # the run is not a child of the other process
     others = LocalRuns(tmp_path / "jobs", variables={})
 
-    assert others.look(view.run_id).state == "running"
+    assert others.inspect(view.run_id).state == "running"
     assert [each.run_id for each in others.every("verify", [FlowName("us-east", "eu-west")])] == [view.run_id]
     assert others.every("verify", [FlowName("eu-west", "us-east")]) == []
     assert others.every("backfill", [FlowName("us-east", "eu-west")]) == []
@@ -144,4 +144,4 @@ def test_a_process_with_the_pid_of_an_ended_driver_is_not_killed(runs: LocalRuns
 
 def test_an_unknown_run_is_bad_input(runs: LocalRuns) -> None:
     with pytest.raises(BadInput, match="no such run"):
-        runs.look("verify-20261121T203355-1f3a")
+        runs.inspect("verify-20261121T203355-1f3a")
