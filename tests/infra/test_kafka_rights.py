@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
@@ -26,6 +25,7 @@ from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCE
 from mirrorless.config import load
 from mirrorless.naming import JOB_GROUP
 from tests.support.assembly import EXAMPLES, REPOSITORY
+from tests.support.yaml_text import dump_yaml, load_yaml
 
 ADAPTERS = REPOSITORY / "shared" / "mirrorless" / "adapters"
 OURS = {("KafkaGroups", "committed")}
@@ -46,7 +46,7 @@ def flowing(tmp_path: Path) -> Flowing:
     def of(
         *, us_east: dict[str, Any] | None = None, us_west: dict[str, Any] | None = None, **keys: Any
     ) -> FlowDeployment:
-        document = yaml.safe_load(EXAMPLES["active-passive"].read_text())
+        document = load_yaml(EXAMPLES["active-passive"].read_text())
         document["clusters"]["us-east"] |= us_east or {}
         document["clusters"]["us-west"] |= us_west or {}
         document["flows"]["us-east->us-west"] |= {key.replace("_", "."): value for key, value in keys.items()}
@@ -54,7 +54,7 @@ def flowing(tmp_path: Path) -> Flowing:
             if cluster["msk.cluster.arn"] is None:
                 del cluster["msk.cluster.arn"]
         path = tmp_path / "replication.yaml"
-        path.write_text(yaml.safe_dump(document))
+        path.write_text(dump_yaml(document))
         return plan(load(path)).flows[0]
 
     return of

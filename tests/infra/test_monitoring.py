@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import yaml
 
 from infra.deployment import FlowDeployment, plan
 from infra.guard.stateful import Resource
@@ -26,6 +25,7 @@ from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.run import Run
 from mirrorless.scheduled.runner import TaskReport
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
+from tests.support.yaml_text import dump_yaml, load_yaml
 
 Assembled = Callable[[str], Assembly]
 Emitted = frozenset[tuple[str, tuple[str, ...]]]
@@ -538,10 +538,10 @@ def _expressions(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _document(folder: Path, example: str, alarm_settings: Mapping[str, Any]) -> Path:
-    document = yaml.safe_load(EXAMPLES[example].read_text())
+    document = load_yaml(EXAMPLES[example].read_text())
     document.setdefault("deployment", {})["alarms"] = dict(alarm_settings)
     path = folder / "replication.yaml"
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(dump_yaml(document))
     return path
 
 
@@ -550,6 +550,6 @@ def _planned(folder: Path, settings: Mapping[str, Any]) -> FlowDeployment:
     cluster = {"bootstrap.servers": ["b:9092"], "region": "eu-west-1", "account": "111122223333"}
     path = folder / "one.yaml"
     document = {"clusters": {"a": cluster, "b": cluster}, "flows": {"a->b": {"topics": ["orders"], **settings}}}
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(dump_yaml(document))
     (flow,) = plan(load(path)).flows
     return flow

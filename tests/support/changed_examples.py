@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
 from aws_cdk import App
 
 from infra.deployment import FlowDeployment, plan
 from infra.stacks.replication import ReplicationStack
 from mirrorless.config import load
 from tests.support.assembly import CONTEXT, EXAMPLES
+from tests.support.yaml_text import dump_yaml, load_yaml
 
 
 def flows(example: str) -> tuple[FlowDeployment, ...]:
@@ -32,11 +32,11 @@ def written(tmp_path: Path, example: str, *changes: tuple[str, str]) -> Path:
 
 def without_networks(tmp_path: Path, example: str) -> Path:
     """An example whose clusters have no `vpc`: their brokers are public."""
-    document = yaml.safe_load(EXAMPLES[example].read_text())
+    document = load_yaml(EXAMPLES[example].read_text())
     for cluster in document["clusters"].values():
         cluster.pop("vpc", None)
     path = tmp_path / f"{example}.yaml"
-    path.write_text(yaml.safe_dump(document))
+    path.write_text(dump_yaml(document))
     return path
 
 

@@ -118,7 +118,7 @@ def load(source: File | str, *, now: datetime | None = None) -> Configuration:
     return _configuration(yaml_source.read(text, origin=origin), origin, now or datetime.now(UTC))
 
 
-def _configuration(text: yaml_source.Text, origin: str, now: datetime) -> Configuration:
+def _configuration(text: yaml_source.YamlSource, origin: str, now: datetime) -> Configuration:
     problems = list(problems_with_names(text.data))
     try:
         written = Document.model_validate(text.data)
@@ -142,7 +142,7 @@ def _configuration(text: yaml_source.Text, origin: str, now: datetime) -> Config
     return configuration
 
 
-def _in_order(problems: list[Problem], text: yaml_source.Text) -> list[Problem]:
+def _in_order(problems: list[Problem], text: yaml_source.YamlSource) -> list[Problem]:
     """Put problems in the document's order, each once: what `defaults` say wrong is wrong in every flow."""
     placed = dict.fromkeys(replace(problem, line=text.line_of(problem.path)) for problem in problems)
     return sorted(placed, key=lambda problem: problem.line or 0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from mirrorless.config.yaml_source import Text
+    from mirrorless.config.yaml_source import YamlSource
 
 ELSEWHERE = {
     "tasks.max": "there are no tasks to size: set `mapping: {maximum.pollers: …}`",
@@ -58,7 +58,7 @@ ELSEWHERE = {
 """Keys of MM2, of Kafka clients and of Lambda that have no counterpart here, or another name."""
 
 
-def problems_of(errors: Iterable[ErrorDetails], text: Text) -> list[Problem]:
+def problems_of(errors: Iterable[ErrorDetails], text: YamlSource) -> list[Problem]:
     """Translate pydantic's errors about a document."""
     found = [(error["type"], _problem(error, text)) for error in errors]
     # A list whose entries are all refused counts as empty too, which tells nobody anything.
@@ -66,13 +66,13 @@ def problems_of(errors: Iterable[ErrorDetails], text: Text) -> list[Problem]:
     return [problem for kind, problem in found if not (kind == "too_short" and problem.path in refused)]
 
 
-def _problem(error: ErrorDetails, text: Text) -> Problem:
+def _problem(error: ErrorDetails, text: YamlSource) -> Problem:
     path = _path(error["loc"], text.data)
     what, hint = _words(error, path, text)
     return Problem(path=path, what=what, hint=hint)
 
 
-def _words(error: ErrorDetails, path: Path, text: Text) -> tuple[str, str]:
+def _words(error: ErrorDetails, path: Path, text: YamlSource) -> tuple[str, str]:
     """Say what is wrong and what to write instead."""
     key = str(path[-1]) if path else ""
     section = section_at(path[:-1], text.data)

@@ -1,31 +1,38 @@
-"""What does the text say? YAML as plain data, each value with its line, and no key written twice.
+"""A YAML document as plain data, with the line of every key and list entry; no key is written twice.
 
-Only what YAML 1.2 calls so is a truth value, a number or null: `no` is a cluster alias, and a time stays text.
+Only null, `true`, `false` and decimal numbers have a type: fewer than in YAML 1.1 and 1.2. Keys and all else are text. So
+`no` can be an alias, a time stays text, and `0x10`, `1_000` and `1e3` are no numbers.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import MaxDepthExceededError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from mirrorless.config.problems import InvalidConfiguration, Path, Problem
 
 _DEEPEST = 12
 """Levels of nesting at most: three times what a configuration needs."""
+_DEEPEST_PARSED = 50
+"""Levels at which the parser gives up. In between, the problem names the section that is nested too deeply."""
 
-_KINDS = (
+_PLAIN = (
     (re.compile(r"null|~|"), lambda _: None),
     (re.compile(r"true|false"), lambda text: text == "true"),
-    (re.compile(r"[-+]?[0-9]+"), int),
+    (re.compile(r"[-+]?[0-9]{1,100}"), int),
     (re.compile(r"[-+]?[0-9]*\.[0-9]+([eE][-+]?[0-9]+)?"), float),
 )
+"""Plain scalars that are no text, and their values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
+class YamlSource:
     """A document that was read: its data, and the line (from 1) of every key and list entry."""
 
     data: Any
@@ -39,67 +46,85 @@ class Text:
         return None
 
 
-def read(text: str, *, origin: str) -> Text:
+def read(text: str, *, origin: str) -> YamlSource:
     """Read one YAML document.
 
     Raises:
-        InvalidConfiguration: the text is not YAML, writes a key twice, or contains itself.
+        InvalidConfiguration: the text is not YAML, has a key twice or a tag, or contains itself.
     """
+    parser = YAML(typ="safe", pure=True)
+    parser.max_depth = _DEEPEST_PARSED
+    parser.composer.warn_double_anchors = False  # YAML 1.2 allows them; an alias is the anchor before it
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as exc:
+        root = parser.compose(text)
+    except MaxDepthExceededError as exc:
+        hint = "look for brackets that are never closed"
+        raise InvalidConfiguration(origin, [Problem(path=(), what="this is nested too deeply", hint=hint)]) from exc
+    except MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else None
         what = f"this is not YAML: {exc.problem or exc.context}"
-        problem = Problem(
-            path=(), what=what, hint="look at the indentation, the colons and the quotes around here", line=line
-        )
-        raise InvalidConfiguration(origin, [problem]) from exc
-    except RecursionError as exc:
-        problem = Problem(path=(), what="this is nested too deeply", hint="look for brackets that are never closed")
-        raise InvalidConfiguration(origin, [problem]) from exc
-    except yaml.YAMLError as exc:
+        hint = "look at the indentation, the colons and the quotes around here"
+        raise InvalidConfiguration(origin, [Problem(path=(), what=what, hint=hint, line=line)]) from exc
+    except YAMLError as exc:
         problem = Problem(path=(), what=f"this is not YAML: {exc}", hint="save the file as UTF-8 text")
         raise InvalidConfiguration(origin, [problem]) from exc
-    lines: dict[Path, int] = {}
-    problems: list[Problem] = []
-    data = _value(root, (), lines, problems)
-    if problems:
-        raise InvalidConfiguration(origin, problems)
-    return Text(data=data, lines=lines)
+    reader = _Reader()
+    data = reader.value(root, (), 1)
+    if reader.problems:
+        raise InvalidConfiguration(origin, reader.problems)
+    return YamlSource(data=data, lines=reader.lines)
 
 
-def _value(node: yaml.Node | None, path: Path, lines: dict[Path, int], problems: list[Problem]) -> Any:
-    if len(path) > _DEEPEST:
-        what, hint = (
-            "this is nested too deeply, or contains itself",
-            "remove the `*` that leads back into its own section",
-        )
-        problems.append(Problem(path=path[:_DEEPEST], what=what, hint=hint, line=lines.get(path)))
-        return None
-    if isinstance(node, yaml.MappingNode):
+@dataclass(slots=True)
+class _Reader:
+    """The way through a document's nodes: the lines passed and the problems found."""
+
+    lines: dict[Path, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def value(self, node: Node | None, path: Path, line: int) -> Any:
+        """Return the value of the node at a path, which begins on a line."""
+        if node is None:
+            return None
+        if len(path) > _DEEPEST:
+            hint = "remove the `*` that leads back into its own section"
+            self._add(path[:_DEEPEST], "this is nested too deeply, or contains itself", hint, line)
+            return None
+        self._check_tag(node, path, line)
+        if isinstance(node, MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, SequenceNode):
+            return [self._placed(entry, entry, (*path, index)) for index, entry in enumerate(node.value)]
+        return _scalar(node) if isinstance(node, ScalarNode) else None
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = str(key_node.value)
-            place, line = (*path, key), key_node.start_mark.line + 1
+            place = (*path, key := str(key_node.value))
             if key in found:
-                what = f"is written twice, first on line {lines[place]}"
-                problems.append(Problem(path=place, what=what, hint="keep one of the two", line=line))
-            lines[place] = line
-            found[key] = _value(value_node, place, lines, problems)
+                what = f"is written twice, first on line {self.lines[place]}"
+                self._add(place, what, "keep one of the two", key_node.start_mark.line + 1)
+            self._check_tag(key_node, place, key_node.start_mark.line + 1)
+            found[key] = self._placed(value_node, key_node, place)
         return found
-    if isinstance(node, yaml.SequenceNode):
-        for index, entry in enumerate(node.value):
-            lines[*path, index] = entry.start_mark.line + 1
-        return [_value(entry, (*path, index), lines, problems) for index, entry in enumerate(node.value)]
-    if isinstance(node, yaml.ScalarNode):
-        return _scalar(node)
-    return None
+
+    def _placed(self, node: Node, at: Node, path: Path) -> Any:
+        self.lines[path] = line = at.start_mark.line + 1
+        return self.value(node, path, line)
+
+    def _check_tag(self, node: Node, path: Path, line: int) -> None:
+        """Refuse a tag: it would give its value another meaning. One that is not written has no handle."""
+        if node.ctag.handle is not None or str(node.tag).startswith("!"):
+            self._add(path, f"has the tag `{node.tag}`, and tags are not read", "remove it; quotes make text", line)
+
+    def _add(self, path: Path, what: str, hint: str, line: int) -> None:
+        self.problems.append(Problem(path=path, what=what, hint=hint, line=line))
 
 
-def _scalar(node: yaml.ScalarNode) -> Any:
+def _scalar(node: ScalarNode) -> Any:
     text = str(node.value)
     if node.style is None:
-        for kind, read_as in _KINDS:
+        for kind, value_of in _PLAIN:
             if kind.fullmatch(text):
-                return read_as(text)
+                return value_of(text)
     return text

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cli import config as config_command
 from mirrorless.config import Configuration, load
@@ -24,6 +23,7 @@ from mirrorless.filters import NameFilter
 from mirrorless.lane import FlowName
 from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.settings import decode_settings
+from tests.support.yaml_text import dump_yaml, load_yaml
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "replication.example.yaml"
@@ -81,7 +81,7 @@ def test_a_generated_page_is_what_the_model_says(name: str, tmp_path: Path) -> N
 
 def test_every_key_of_the_example_is_in_the_reference() -> None:
     reference = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    document = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    document = load_yaml(EXAMPLE.read_text(encoding="utf-8"))
 
     sections = [*document["clusters"].values(), *document["flows"].values(), document["defaults"]]
     for key in {key for section in sections for key in section}:
@@ -444,9 +444,7 @@ def test_no_filter_is_made_for_each_topic_and_no_name_is_compiled(policy: str, m
         }
         clusters = {alias: {"bootstrap.servers": f"{alias}1:9092"} for alias in "abc"}
         made.clear()
-        load(
-            yaml.safe_dump({"clusters": clusters, "flows": flows, "defaults": {"replication.policy": policy}}), now=NOW
-        )
+        load(dump_yaml({"clusters": clusters, "flows": flows, "defaults": {"replication.policy": policy}}), now=NOW)
         work.append(dict(made))
 
     assert work[0]["filters"] > 0 < work[0]["patterns"]

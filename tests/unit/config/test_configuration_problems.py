@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorless.config import InvalidConfiguration, Problem, load
 from mirrorless.errors import ConfigurationError
+from tests.support.yaml_text import dump_yaml, load_yaml
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -88,6 +88,9 @@ CASES = {
         "flows.a->b",
         "keep one of the two",
     ),
+    "a merge key": (document(rest="defaults: {<<: {delivery: at_least_once}}"), "defaults.<<", "remove it"),
+    "a tag": (document("a->b: {topics: [orders], start: !!str latest}"), "flows.a->b.start", "quotes make text"),
+    "sections in sections": (document(rest=f"defaults: {'{a: ' * 20}1{'}' * 20}"), "defaults" + ".a" * 11, "remove"),
     "no yaml at all": ("flows: [\n", "", "look at the indentation"),
     "a section that contains itself": (
         document(rest="defaults: &x {mapping: *x}"),
@@ -137,6 +140,21 @@ CASES = {
         document("a->b: {topics: [orders], enabled: yes}"),
         "flows.a->b.enabled",
         "write `true` or `false`",
+    ),
+    "a truth value of yaml 1.1": (
+        document("a->b: {topics: [orders], enabled: on}"),
+        "flows.a->b.enabled",
+        "write `true` or `false`",
+    ),
+    "an octal number": (
+        document("a->b: {topics: [orders], mapping: {batch.size: 0o17}}"),
+        "flows.a->b.mapping.batch.size",
+        "write a whole number from 1 to 10,000",
+    ),
+    "a number with underscores": (
+        document("a->b: {topics: [orders], mapping: {batch.size: 1_000}}"),
+        "flows.a->b.mapping.batch.size",
+        "write a whole number from 1 to 10,000",
     ),
     "an account without quotes": (
         cluster("bootstrap.servers: a1:9092, account: 111122223333"),
@@ -461,7 +479,7 @@ def test_whatever_stands_in_the_place_of_a_value_the_answer_is_a_configuration_o
     data: st.DataObject,
 ) -> None:
     """No input ends in a traceback, and no problem is without its hint."""
-    written = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    written = load_yaml(EXAMPLE.read_text(encoding="utf-8"))
     place = written
     while isinstance(place, dict):
         key = data.draw(st.sampled_from(sorted(place)))
@@ -472,7 +490,7 @@ def test_whatever_stands_in_the_place_of_a_value_the_answer_is_a_configuration_o
 
     found: tuple[Problem, ...] = ()
     try:
-        load(yaml.safe_dump(written, allow_unicode=True) + "\n", now=NOW)
+        load(dump_yaml(written) + "\n", now=NOW)
     except InvalidConfiguration as exc:
         found = exc.problems
 
