@@ -304,6 +304,8 @@ def lanes_with_a_chain(chains: Chains, flow: FlowName, topic: str) -> int:
 
 def partitions_seen(stores: Stores, flow: FlowName) -> dict[str, int]:
     """The topics of earlier refreshes, each with its partitions."""
-    from mirrorless.topics.topic_state import Memory  # noqa: PLC0415 -- commands about one lane start sooner
+    from mirrorless.topics.topic_state import StoredTopics  # noqa: PLC0415 -- commands about one lane start sooner
 
-    return {topic: seen.partitions for topic, seen in Memory.of(stores.documents.read(flow, "topic")).topics.items()}
+    return {
+        topic: seen.partitions for topic, seen in StoredTopics.of(stores.documents.read(flow, "topic")).topics.items()
+    }

@@ -17,9 +17,9 @@ from cli.deployment import DeployedFlows
 from cli.output import UNKNOWN, console, numbered, print_json, table
 from cli.tasks import tasks_of
 from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.topics.configs import drift
 from mirrorless.topics.discovery import Discovery, discover
-from mirrorless.topics.topic_configs import drift
-from mirrorless.topics.topic_state import Memory, SeenTopic
+from mirrorless.topics.topic_state import StoredTopics, TopicState
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -101,7 +101,7 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
     """Read a flow's topics."""
     flow = deployment.flow_name(flow_text)
     settings, stores = deployment.control_settings(flow), deployment.stores(flow)
-    memory = Memory.of(stores.documents.read(flow, "topic"))
+    memory = StoredTopics.of(stores.documents.read(flow, "topic"))
     troubles = [
         trouble
         for task in tasks_of(stores.documents, settings)
@@ -148,7 +148,7 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
     )
 
 
-def trouble_of(seen: SeenTopic | None, *, here: int | None, there: int | None) -> str:
+def trouble_of(seen: TopicState | None, *, here: int | None, there: int | None) -> str:
     """What is wrong with a topic, in a few words; empty for nothing.
 
     Args:

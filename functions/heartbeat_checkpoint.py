@@ -40,7 +40,7 @@ from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.functions import HEARTBEAT_CHECKPOINT, task_intervals
-from mirrorless.scheduled.runner import Rounds, Task
+from mirrorless.scheduled.runner import Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, control_settings
 
@@ -202,7 +202,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
     """
     settings = control_settings(event)
     wiring = wire(settings)
-    rounds = Rounds(
+    rounds = TaskRunner(
         flow=settings.name,
         function=HEARTBEAT_CHECKPOINT.name,
         documents=wiring.documents,

@@ -25,13 +25,13 @@ from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.clock import now_ms
 from mirrorless.scheduled.functions import REFRESH_TOPICS, task_intervals
 from mirrorless.scheduled.rate_limit import RateLimit
-from mirrorless.scheduled.runner import Rounds, Task
+from mirrorless.scheduled.runner import Task, TaskRunner
 from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.topics.acl_sync import AclSync
-from mirrorless.topics.change_detection import Lookout
+from mirrorless.topics.change_detection import ChangeDetector
 from mirrorless.topics.mapping_sync import MappingSync
 from mirrorless.topics.refresh import TopicRefresh
-from mirrorless.topics.remote_topics import RemoteShapes
+from mirrorless.topics.remote_topics import RemoteTopicSync
 
 LEASE_MS = 60_000
 """A round may take most of a minute: a thousand topics are mapped at ten calls a second."""
@@ -54,8 +54,8 @@ def wire(settings: ControlSettings) -> list[Task]:
     control = documents(settings)
     source = KafkaTopics(flow.source, flow=flow.flow, role="refresh-source")
     target = KafkaTopics(flow.target, flow=flow.flow, role="refresh-target")
-    shapes = RemoteShapes(settings=settings, source=source, target=target)
-    lookout = Lookout(
+    remote_topics = RemoteTopicSync(settings=settings, source=source, target=target)
+    changes = ChangeDetector(
         settings=settings,
         source=source,
         documents=control,
@@ -64,7 +64,11 @@ def wire(settings: ControlSettings) -> list[Task]:
         clock=now_ms,
     )
     refresh = TopicRefresh(
-        settings=settings, source=source, lookout=lookout, shapes=shapes, mappings=mapping_sync(settings, control)
+        settings=settings,
+        source=source,
+        changes=changes,
+        remote_topics=remote_topics,
+        mappings=mapping_sync(settings, control),
     )
     acls = AclSync(
         settings=settings,
@@ -74,7 +78,7 @@ def wire(settings: ControlSettings) -> list[Task]:
         documents=control,
     )
     intervals = task_intervals(settings)
-    tasks = (("topics", refresh.act), ("configs", shapes.sync_configs), ("acls", acls.act))
+    tasks = (("topics", refresh.act), ("configs", remote_topics.sync_configs), ("acls", acls.act))
     return [Task(name=name, every_seconds=intervals[name], act=act) for name, act in tasks if name in intervals]
 
 
@@ -102,7 +106,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         the last report of each task; empty when another run of the flow is active.
     """
     settings = control_settings(event)
-    rounds = Rounds(
+    rounds = TaskRunner(
         flow=settings.name,
         function=REFRESH_TOPICS.name,
         documents=documents(settings),

@@ -31,7 +31,7 @@ from mirrorless.scheduled.runner import TaskReport
 from mirrorless.settings import Tables
 from mirrorless.topics.acl_sync import AclDocument
 from mirrorless.topics.acls import Acl
-from mirrorless.topics.topic_state import SeenTopic
+from mirrorless.topics.topic_state import TopicState
 from tests.support.chains import MemoryChains, MemoryLaneStates, MemoryLossLedger, run
 from tests.support.documents import MemoryDocuments
 
@@ -129,7 +129,7 @@ def _stores() -> Stores:
     checkpoints.write(FLOW, {"forward/shop": msgspec.json.encode(shop)})
 
     task = TaskReport(task="topics", at=2, ms=1, ok_at=1, error="no", troubles=("x",), figures={"topics": 1})
-    seen = SeenTopic(topic="orders", topic_id="id-1", partitions=4, first_seen=1)
+    seen = TopicState(topic="orders", topic_id="id-1", partitions=4, first_seen=1)
     staged = (acl("us-east.orders", "WRITE"), acl("us-east.orders", "DELETE"))
     acls = AclDocument(created=(acl("us-east.gone", "READ"),), staged=staged, topics=("orders",))
     documents = {"task/topics": task, "topic/orders": seen, "acls": acls}

@@ -30,7 +30,7 @@ from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.run import Run, Span
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.settings import Tables
-from mirrorless.topics.topic_state import Recreated, SeenTopic
+from mirrorless.topics.topic_state import Recreated, TopicState
 
 pytestmark = pytest.mark.integration
 
@@ -552,7 +552,7 @@ def test_topics_are_told_from_both_sides(bench: Bench, capsys: pytest.CaptureFix
     found, remote = f"{bench.topic}-found", f"us-east.{bench.topic}"
     create(bench.source, found)
     create(bench.target, remote, 1, **{"retention.ms": "1000"})
-    seen = SeenTopic(topic=found, topic_id="id-1", partitions=1, first_seen=SETTLED, late=True)
+    seen = TopicState(topic=found, topic_id="id-1", partitions=1, first_seen=SETTLED, late=True)
     bench.documents.write(FLOW, {f"topic/{found}": msgspec.json.encode(seen)})
     configure(bench, f"[{bench.topic}, '{bench.topic}-.*', 'eu-west[.]{bench.topic}', missing-{bench.topic}]")
     create(bench.source, f"eu-west.{bench.topic}")
@@ -583,7 +583,7 @@ def test_topics_are_told_from_both_sides(bench: Bench, capsys: pytest.CaptureFix
 
 def test_topics_are_known_while_the_source_is_down(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     gone = Recreated(topic_id="id-2", waiting={0: 0})
-    seen = SeenTopic(topic=bench.topic, topic_id="id-1", partitions=2, first_seen=SETTLED, recreated=gone)
+    seen = TopicState(topic=bench.topic, topic_id="id-1", partitions=2, first_seen=SETTLED, recreated=gone)
     bench.documents.write(FLOW, {f"topic/{bench.topic}": msgspec.json.encode(seen)})
     report(bench, "topics", ok_at=now(), troubles=("an odd thing",))
     silence(bench, "us-east")
@@ -720,7 +720,7 @@ def test_lanes_are_held_where_they_stand_and_go_on_together(bench: Bench, capsys
     bench.replicate(0, 100, Span(0, 70, 100), partition=1)
     bench.stop("refused", 17)
     silence(bench, "us-east")
-    seen = SeenTopic(topic=bench.topic, topic_id="id-1", partitions=3, first_seen=1)
+    seen = TopicState(topic=bench.topic, topic_id="id-1", partitions=3, first_seen=1)
     bench.documents.write(FLOW, {f"topic/{bench.topic}": msgspec.json.encode(seen)})
     hold = ["lanes", "hold", str(FLOW), bench.topic, "--reason", "failover, ticket 4711"]
 

@@ -1,6 +1,7 @@
 """replication.yaml: what can be written in it, what is wrong with it, and what it comes down to.
 
-For the operator's side (command, deployment, lab, jobs): it needs pydantic and ruamel.yaml, which functions do not carry.
+For the operator's side (command, deployment, lab, jobs): it needs pydantic and ruamel.yaml, which no function's bundle
+holds.
 """
 
 from mirrorless.config.cluster import Cluster

@@ -1,7 +1,7 @@
 """A YAML document as plain data, with the line of every key and list entry; no key is written twice.
 
-Only null, `true`, `false` and decimal numbers have a type: fewer than in YAML 1.1 and 1.2. Keys and all else are text. So
-`no` can be an alias, a time stays text, and `0x10`, `1_000` and `1e3` are no numbers.
+Only null, `true`, `false` and decimal numbers have a type: fewer than in YAML 1.1 and 1.2. Keys and all else are text.
+So `no` can be an alias, a time stays text, and `0x10`, `1_000` and `1e3` are no numbers.
 """
 
 from __future__ import annotations

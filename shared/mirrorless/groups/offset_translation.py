@@ -22,7 +22,7 @@ from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation, TranslationState
 from mirrorless.run import Run
-from mirrorless.scheduled.parallel_reads import side_by_side
+from mirrorless.scheduled.parallel_reads import in_parallel
 
 TAIL: Final = 500
 """Upstream offsets after a lane's position that are searched for records, at most."""
@@ -113,7 +113,7 @@ class OffsetTranslator:
                 found = offset_map.upstream(lane, offset, head=head, stable_end=end)
             return TranslatedOffset(offset=found.offset, state=found.state, head=head, stable_end=end)
 
-        fresh = dict(zip(unsettled, side_by_side(find, unsettled), strict=True))
+        fresh = dict(zip(unsettled, in_parallel(find, unsettled), strict=True))
         fresh |= self._empty_lanes(fresh, deadline)
         fresh |= self._behind_markers(fresh, deadline)
         self._cache = {each: self._cache[each] for each in wanted & self._cache.keys()} | fresh
@@ -128,7 +128,7 @@ class OffsetTranslator:
 
     def _heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
         ordered = sorted(lanes)
-        read = side_by_side(lambda lane: self.chains.heads([lane])[lane], ordered)
+        read = in_parallel(lambda lane: self.chains.heads([lane])[lane], ordered)
         return dict(zip(ordered, read, strict=True))
 
     def _stable_ends(self, lanes: Iterable[Lane], deadline: Deadline) -> dict[Lane, int]:

@@ -36,7 +36,7 @@ from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync
 from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.ports.kafka import Deadline, Written
-from mirrorless.scheduled.parallel_reads import side_by_side
+from mirrorless.scheduled.parallel_reads import in_parallel
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -91,7 +91,7 @@ class CheckpointRound:
 
         # 5. Record.
         complete = {direction for direction, count in emitted.items() if count is not None}
-        documents = side_by_side(partial(self._document, complete), list(synced.values()))
+        documents = in_parallel(partial(self._document, complete), list(synced.values()))
         self.store.write({document.key: document for document in documents})
         answered = DIRECTIONS if committed.source_answered else ("reverse",)
         self.store.drop_others({document.key for document in documents}, answered)

@@ -19,7 +19,7 @@ LINKS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walk:
+class ChainScan:
     """A part of one generation of a lane's chain."""
 
     generation: int
@@ -35,7 +35,7 @@ class Walk:
     """Whether the walk came to the end of the chain."""
 
 
-def walk(chains: Chains, lane: Lane, generation: int, since: int) -> Walk:
+def scan_chain(chains: Chains, lane: Lane, generation: int, since: int) -> ChainScan:
     """Follow a lane's chain from an upstream offset on.
 
     Links that have expired are passed over: what they covered was checked, or nobody can know it any more.
@@ -49,16 +49,16 @@ def walk(chains: Chains, lane: Lane, generation: int, since: int) -> Walk:
         if isinstance(link, Reset):
             following = (link.to_generation, link.next)
             if gaps:
-                return Walk(generation=at[0], gaps=tuple(gaps), then=following, closed=True, complete=False)
+                return ChainScan(generation=at[0], gaps=tuple(gaps), then=following, closed=True, complete=False)
             at = following
             continue
         if link.state == "prepared":
-            return Walk(generation=at[0], gaps=tuple(gaps), then=at, doubt=link)
+            return ChainScan(generation=at[0], gaps=tuple(gaps), then=at, doubt=link)
         gaps += gaps_of(link, at[1])
         at = (link.generation, link.next)
         if number >= LINKS:
-            return Walk(generation=at[0], gaps=tuple(gaps), then=at, complete=False)
-    return Walk(generation=at[0], gaps=tuple(gaps), then=at)
+            return ChainScan(generation=at[0], gaps=tuple(gaps), then=at, complete=False)
+    return ChainScan(generation=at[0], gaps=tuple(gaps), then=at)
 
 
 def _links(chains: Chains, lane: Lane, generation: int, since: int) -> Iterator[Link]:

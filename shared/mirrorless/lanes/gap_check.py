@@ -13,7 +13,7 @@ from typing import Final
 
 from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import Lane
-from mirrorless.lanes.chain_scan import Walk
+from mirrorless.lanes.chain_scan import ChainScan
 from mirrorless.lanes.gaps import UNREAD, Cleanup, GapRange, Look, SourceLog, clipped, explain, to_confirm
 from mirrorless.losses import ExplainedGap, GapSummary, Loss, losses_in
 from mirrorless.ports.kafka import Deadline, TopicPartition
@@ -34,7 +34,7 @@ class GapCheck:
     clock: Callable[[], int]
     """ms since the epoch."""
 
-    def explain(self, walks: Mapping[Lane, Walk], report: RoundReport, deadline: Deadline) -> dict[Lane, int]:
+    def explain(self, walks: Mapping[Lane, ChainScan], report: RoundReport, deadline: Deadline) -> dict[Lane, int]:
         """Explain the gaps of these lanes, as far as the source lets itself be read.
 
         Returns:
@@ -61,7 +61,9 @@ class GapCheck:
                 report.figures["gaps-waiting"] += len(clipped(found, until))
         return waiting
 
-    def _readable(self, gaps: Mapping[Lane, list[GapRange]], walks: Mapping[Lane, Walk]) -> dict[Lane, list[GapRange]]:
+    def _readable(
+        self, gaps: Mapping[Lane, list[GapRange]], walks: Mapping[Lane, ChainScan]
+    ) -> dict[Lane, list[GapRange]]:
         """The gaps about which the source can be asked. Those of a lane that contradicts it wait for the operator."""
         stops = {lane: state.stop for lane, state in self.states.read(gaps).items()} if gaps else {}
         return {

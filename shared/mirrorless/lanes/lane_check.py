@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from mirrorless.errors import ChainBroken, InDoubt, Retriable
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import RUNNING, Stop
-from mirrorless.lanes.chain_scan import Walk, walk
+from mirrorless.lanes.chain_scan import ChainScan, scan_chain
 from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes, write_notes
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.ports.kafka import Deadline, Target, TopicPartition
@@ -175,11 +175,11 @@ class LaneCheck:
             run, position = before, before.position
         return run if run is not head and run.spans else None
 
-    def _walk_all(self, round_: _Round, report: RoundReport, deadline: Deadline) -> dict[Lane, Walk]:
+    def _walk_all(self, round_: _Round, report: RoundReport, deadline: Deadline) -> dict[Lane, ChainScan]:
         lanes = sorted(round_.to_check)
         # Where the time of a round does not suffice, the next one begins with other lanes.
         turn = round_.began // 60_000 % len(lanes) if lanes else 0
-        walks: dict[Lane, Walk] = {}
+        walks: dict[Lane, ChainScan] = {}
         for lane in (*lanes[turn:], *lanes[:turn]):
             if self.clock() - round_.began > ROUND_MS:
                 report.figures["lanes-waiting"] += 1
@@ -187,9 +187,9 @@ class LaneCheck:
                 continue
             report.figures["lanes-checked"] += 1
             notes = round_.notes[lane]
-            walked = walk(self.chains, lane, notes.generation, notes.checked)
+            walked = scan_chain(self.chains, lane, notes.generation, notes.checked)
             if walked.doubt is not None and self._settle(walked.doubt, report, deadline):
-                walked = walk(self.chains, lane, notes.generation, notes.checked)
+                walked = scan_chain(self.chains, lane, notes.generation, notes.checked)
             walks[lane] = walked
             report.figures["lanes-waiting"] += not walked.complete
         return walks
@@ -275,7 +275,7 @@ class _Round:
         return self.stored.get(topic, TopicNotes())
 
 
-def _after(round_: _Round, lane: Lane, walked: Walk, waits_from: int | None) -> LaneNotes:
+def _after(round_: _Round, lane: Lane, walked: ChainScan, waits_from: int | None) -> LaneNotes:
     """What is noted of a lane that was walked along, and whose gaps wait from an upstream offset on, if any."""
     stable, high_watermark = round_.ends[lane]
     clean = waits_from is None and walked.complete and walked.doubt is None and stable >= high_watermark

@@ -18,7 +18,7 @@ from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.ports.kafka import Deadline, InternalTopics, LogEnds
 from mirrorless.ports.stores import Chains, StateStore
-from mirrorless.scheduled.parallel_reads import side_by_side
+from mirrorless.scheduled.parallel_reads import in_parallel
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -76,7 +76,7 @@ class OffsetSyncs:
         found = self.target.ends(remote.values(), deadline)
         ends = {lane: found[partition] for lane, partition in remote.items() if partition in found}
         grown = [lane for lane, end in ends.items() if self._ends.get(lane) != end]
-        heads = side_by_side(lambda lane: self.chains.heads([lane])[lane], grown)
+        heads = in_parallel(lambda lane: self.chains.heads([lane])[lane], grown)
 
         written = {topic: dict(partitions) for topic, partitions in self._written.items()}
         topic, now, syncs = self.scope.policy.offset_syncs_topic(flow.source), self.clock(), []

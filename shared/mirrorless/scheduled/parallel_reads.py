@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-def side_by_side(call: Callable[[_T], _R], items: list[_T]) -> list[_R]:
+def in_parallel(call: Callable[[_T], _R], items: list[_T]) -> list[_R]:
     """Call for each item, some at a time; the answers in the items' order. The first error is raised."""
     if len(items) <= 1:
         return [call(item) for item in items]

@@ -71,7 +71,7 @@ class TaskReport(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True, kw_only=True)
-class Rounds:
+class TaskRunner:
     """Runs tasks under a lease, so that there is one run per flow and function at a time. For one run."""
 
     flow: FlowName

@@ -1,7 +1,7 @@
-"""Which source topics are new, which are others than they were, truncated or gone, and which lanes stop therefore?
+"""The detection of new, re-created, truncated and deleted source topics, and the stops of their lanes.
 
-The effects around `mirrorless.topics.topic_state`. Lanes stop before it is written down that they had to: a round that
-dies in between is done again.
+The effects around `mirrorless.topics.topic_state`. Lanes are stopped before the new state is stored, so a round that
+is interrupted in between is repeated.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics import topic_state
 from mirrorless.topics.discovery import some
-from mirrorless.topics.topic_state import FlowStart, Memory, SeenTopic
+from mirrorless.topics.topic_state import FlowStart, StoredTopics, TopicState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSnapshot:
-    """One look at the source."""
+    """The source's topics at one moment."""
 
     on_source: Mapping[str, int]
     """Every topic with the number of its partitions."""
     taken: Mapping[str, int]
-    """The same of those that the flow takes."""
+    """The same, of the topics that the flow takes."""
     ids: Mapping[str, str]
-    """Of those that the flow takes."""
+    """Topic ids, of the topics that the flow takes."""
     ends: Mapping[TopicPartition, int]
-    """The upstream offset behind the last record; a partition without a leader is absent."""
+    """The upstream offset after the last record; a partition without a leader is absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """What is known after a look."""
+class SourceChanges:
+    """The state of the source's topics after a comparison."""
 
-    topics: Mapping[str, SeenTopic]
-    """Of the topics taken. A topic is absent if it cannot be told yet where the flow begins with it."""
+    topics: Mapping[str, TopicState]
+    """Of the topics taken. A topic is absent until the offsets where the flow begins with it are readable."""
     just_gone: frozenset[str]
-    """Missed for the first time: perhaps the source did not show them for a moment."""
+    """Missing for the first time: the listing may have been incomplete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookout:
-    """Watches the topics of one flow's source."""
+class ChangeDetector:
+    """Compares the source's topics of one flow with their stored state."""
 
     settings: ControlSettings
     source: SourceTopics
@@ -60,87 +60,98 @@ class Lookout:
     clock: Callable[[], int]
     """ms since the epoch."""
 
-    def watch(self, sight: SourceSnapshot, report: RoundReport, deadline: Deadline) -> Watched:
-        """Compare a look with what was known, stop what has to stop, and remember.
+    def detect(self, snapshot: SourceSnapshot, report: RoundReport, deadline: Deadline) -> SourceChanges:
+        """Compare a snapshot with the stored state, stop lanes, and store the new state.
 
         Raises:
             Retriable: the source or a store does not answer.
         """
-        memory = Memory.of(self.documents.read(self.settings.name, "topic"))
-        beginning = memory.beginning or self._begin(sight)
-        seen = self._first_sights(sight, memory, beginning, report, deadline) | self._known(sight, memory, report)
+        stored = StoredTopics.of(self.documents.read(self.settings.name, "topic"))
+        beginning = stored.beginning or self._begin(snapshot)
+        states = self._new_topics(snapshot, stored, beginning, report, deadline) | self._existing_topics(
+            snapshot, stored, report
+        )
         gone = {
-            topic: topic_state.look_at_gone(before, now=self.clock())
-            for topic, before in memory.topics.items()
-            if topic not in sight.on_source
+            topic: topic_state.mark_gone(before, now=self.clock())
+            for topic, before in stored.topics.items()
+            if topic not in snapshot.on_source
         }
-        unfinished = {topic for topic in gone if self._tell_unfinished(gone[topic], memory, report)}
-        self._stop_truncated(sight, memory, report, deadline)
-        ends = topic_state.merged_ends(memory.ends, sight.ends, sight.taken, keep=unfinished)
-        if news := memory.news(seen | gone, ends):
-            self.documents.write(self.settings.name, news)
+        unfinished = {topic for topic in gone if self._report_unfinished(gone[topic], stored, report)}
+        self._stop_truncated(snapshot, stored, report, deadline)
+        ends = topic_state.merged_ends(stored.ends, snapshot.ends, snapshot.taken, keep=unfinished)
+        if changed := stored.changed(states | gone, ends):
+            self.documents.write(self.settings.name, changed)
         report.figures |= {
             "topics-gone": len(gone),
-            "topics-recreated": sum(each.recreated is not None for each in seen.values()),
+            "topics-recreated": sum(each.recreated is not None for each in states.values()),
         }
-        return Watched(
-            topics=seen, just_gone=frozenset(topic for topic in gone if memory.topics[topic].gone_at is None)
+        return SourceChanges(
+            topics=states, just_gone=frozenset(topic for topic in gone if stored.topics[topic].gone_at is None)
         )
 
-    # What is new
+    # New topics
 
-    def _begin(self, sight: SourceSnapshot) -> FlowStart:
-        """Note what is there before the flow: at once and in one document, so that no death in between blurs it."""
-        there = tuple(sorted(topic for topic in sight.on_source if not self.settings.policy.is_internal_topic(topic)))
-        beginning = FlowStart(at=self.clock(), topics=there)
+    def _begin(self, snapshot: SourceSnapshot) -> FlowStart:
+        """Store the topics that exist before the flow, in one write, so that the list is complete or absent."""
+        existing = tuple(
+            sorted(topic for topic in snapshot.on_source if not self.settings.policy.is_internal_topic(topic))
+        )
+        beginning = FlowStart(at=self.clock(), topics=existing)
         self.documents.write(self.settings.name, {"topics": msgspec.json.encode(beginning)})
         return beginning
 
-    def _first_sights(
-        self, sight: SourceSnapshot, memory: Memory, beginning: FlowStart, report: RoundReport, deadline: Deadline
-    ) -> dict[str, SeenTopic]:
-        """What is known of topics that are seen for the first time."""
-        news = [topic for topic in sight.taken if topic not in memory.topics]
-        there_before = frozenset(beginning.topics)
-        starts, unknown = self._starts([topic for topic in news if topic in there_before], sight, deadline)
+    def _new_topics(
+        self,
+        snapshot: SourceSnapshot,
+        stored: StoredTopics,
+        beginning: FlowStart,
+        report: RoundReport,
+        deadline: Deadline,
+    ) -> dict[str, TopicState]:
+        """The state of topics without a stored one."""
+        new = [topic for topic in snapshot.taken if topic not in stored.topics]
+        existed_before = frozenset(beginning.topics)
+        starts, unknown = self._starts([topic for topic in new if topic in existed_before], snapshot, deadline)
         if unknown:
             report.troubles.append(
-                f"not begun yet: {some(tuple(unknown))}: the source does not tell where their partitions end"
+                f"not begun yet: {some(tuple(unknown))}: the ends of their partitions cannot be read"
             )
         return {
-            topic: SeenTopic(
+            topic: TopicState(
                 topic=topic,
-                topic_id=sight.ids[topic],
-                partitions=sight.taken[topic],
+                topic_id=snapshot.ids[topic],
+                partitions=snapshot.taken[topic],
                 first_seen=self.clock(),
-                late=topic not in there_before,
+                late=topic not in existed_before,
                 start=starts.get(topic, ()),
             )
-            for topic in news
+            for topic in new
             if topic not in unknown
         }
 
     def _starts(
-        self, topics: Iterable[str], sight: SourceSnapshot, deadline: Deadline
+        self, topics: Iterable[str], snapshot: SourceSnapshot, deadline: Deadline
     ) -> tuple[dict[str, tuple[int, ...]], list[str]]:
-        """Where topics begin that were there before the flow; and those of which it cannot be told yet."""
+        """The start offsets of topics that existed before the flow, and the topics without readable ones yet."""
         try:
             start = topic_state.start_of(self.settings.start)
         except ValueError as exc:
             raise ConfigurationError(
-                f"start is {self.settings.start!r}, which is neither a word that is known nor a moment",
+                f"start is {self.settings.start!r}, which is neither a keyword nor a moment",
                 where=str(self.settings.name),
                 hint="deploy the schedules again from replication.yaml",
             ) from exc
-        places = [(topic, partition) for topic in topics for partition in range(sight.taken[topic])]
-        if start is None or not places:
+        partitions = [(topic, partition) for topic in topics for partition in range(snapshot.taken[topic])]
+        if start is None or not partitions:
             return {}, []
-        at = {} if isinstance(start, str) else self.source.offsets_at(places, start, deadline)
+        at = {} if isinstance(start, str) else self.source.offsets_at(partitions, start, deadline)
         offsets: dict[str, list[int | None]] = {}
-        for place in places:
-            # A partition begins at its end, or at a moment; at its end too if nothing is that young.
-            moment = topic_state.UNKNOWN if isinstance(start, str) else at.get(place)
-            offsets.setdefault(place[0], []).append(sight.ends.get(place) if moment == topic_state.UNKNOWN else moment)
+        for partition in partitions:
+            # A partition begins at its end, or at a moment; at its end too if no record is that recent.
+            moment = topic_state.UNKNOWN if isinstance(start, str) else at.get(partition)
+            offsets.setdefault(partition[0], []).append(
+                snapshot.ends.get(partition) if moment == topic_state.UNKNOWN else moment
+            )
         unknown = [topic for topic, begins in offsets.items() if None in begins]
         return {
             topic: tuple(each for each in begins if each is not None)
@@ -148,25 +159,27 @@ class Lookout:
             if topic not in unknown
         }, unknown
 
-    # What is another topic now
+    # Re-created topics
 
-    def _known(self, sight: SourceSnapshot, memory: Memory, report: RoundReport) -> dict[str, SeenTopic]:
-        """What is known now of topics that were seen before; lanes of re-created ones stop."""
+    def _existing_topics(
+        self, snapshot: SourceSnapshot, stored: StoredTopics, report: RoundReport
+    ) -> dict[str, TopicState]:
+        """The new state of topics with a stored one; lanes of re-created ones stop."""
         return {
-            topic: topic_state.look(before, partitions=count)
-            if before.topic_id == sight.ids[topic]
-            else self._recreated(before, sight, report)
-            for topic, count in sight.taken.items()
-            if (before := memory.topics.get(topic)) is not None
+            topic: topic_state.mark_present(before, partitions=count)
+            if before.topic_id == snapshot.ids[topic]
+            else self._recreated(before, snapshot, report)
+            for topic, count in snapshot.taken.items()
+            if (before := stored.topics.get(topic)) is not None
         }
 
-    def _recreated(self, before: SeenTopic, sight: SourceSnapshot, report: RoundReport) -> SeenTopic:
-        flow, topic, topic_id = self.settings.name, before.topic, sight.ids[before.topic]
-        heads = self._heads(topic, range(max(sight.taken[topic], before.partitions)))
-        now = topic_state.look_at_recreated(
+    def _recreated(self, before: TopicState, snapshot: SourceSnapshot, report: RoundReport) -> TopicState:
+        flow, topic, topic_id = self.settings.name, before.topic, snapshot.ids[before.topic]
+        heads = self._heads(topic, range(max(snapshot.taken[topic], before.partitions)))
+        now = topic_state.mark_recreated(
             before,
             topic_id=topic_id,
-            partitions=sight.taken[topic],
+            partitions=snapshot.taken[topic],
             heads={lane.partition: head for lane, head in heads.items()},
         )
         if now.recreated is not None:
@@ -185,49 +198,51 @@ class Lookout:
             )
         return now
 
-    # What is gone
+    # Deleted topics
 
-    def _tell_unfinished(self, seen: SeenTopic, memory: Memory, report: RoundReport) -> bool:
-        """Tell what a topic that is gone took along; whether there was anything.
+    def _report_unfinished(self, state: TopicState, stored: StoredTopics, report: RoundReport) -> bool:
+        """Report what a deleted topic had left to replicate, and return whether there was anything.
 
-        What was replicated to its end is not looked at again: its ends are forgotten.
+        The ends of a topic that was replicated completely are dropped, so it is not compared again.
         """
-        ends = memory.ends.get(seen.topic, [])
-        heads = self._heads(seen.topic, range(len(ends)))
-        # Where a mapping begins at the end, a backfill was to bring what lies before.
-        starts = () if self.settings.start == "backfill" else seen.start
+        ends = stored.ends.get(state.topic, [])
+        heads = self._heads(state.topic, range(len(ends)))
+        # With `backfill` the mapping begins at the end, and a backfill copies what lies before.
+        starts = () if self.settings.start == "backfill" else state.start
         positions = [
             max(head.position, starts[lane.partition] if lane.partition < len(starts) else 0)
             for lane, head in sorted(heads.items())
         ]
         unfinished = topic_state.unfinished(positions, ends)
         for partition, (position, end) in unfinished.items():
-            command = topic_state.reset_command(self.settings.name, seen.topic, partition, str(end))
+            command = topic_state.reset_command(self.settings.name, state.topic, partition, str(end))
             report.troubles.append(
-                f"{Lane(self.settings.name, seen.topic, partition)}: deleted on the source, which ended at {end}; "
+                f"{Lane(self.settings.name, state.topic, partition)}: deleted on the source, which ended at {end}; "
                 f"replicated up to {position}. Records in between, if there were other things than transaction markers "
                 f"and what had expired, are lost; to settle it: `{command}`"
             )
         return bool(unfinished)
 
-    # What lost its end
+    # Truncated topics
 
-    def _stop_truncated(self, sight: SourceSnapshot, memory: Memory, report: RoundReport, deadline: Deadline) -> None:
-        """Stop the lanes that have replicated more than the source still has."""
+    def _stop_truncated(
+        self, snapshot: SourceSnapshot, stored: StoredTopics, report: RoundReport, deadline: Deadline
+    ) -> None:
+        """Stop the lanes whose position lies beyond the source's end."""
         suspects = [
             place
-            for place in topic_state.receded(memory.ends, sight.ends)
-            if (before := memory.topics.get(place[0])) is not None and before.topic_id == sight.ids[place[0]]
+            for place in topic_state.receded(stored.ends, snapshot.ends)
+            if (before := stored.topics.get(place[0])) is not None and before.topic_id == snapshot.ids[place[0]]
         ]
         if not suspects:
             return
-        # The heads first, the ends after them: a lane that goes on meanwhile is not taken for one that went too far.
+        # The heads before the ends: otherwise a lane that advances in between would seem to be beyond the end.
         heads = self.chains.heads([Lane(self.settings.name, *place) for place in suspects])
         ends = self.source.ends(suspects, deadline)
         stops: dict[Lane, Stop] = {}
         for place in suspects:
             lane = Lane(self.settings.name, *place)
-            position, end = heads[lane].position, ends.get(place, sight.ends[place])
+            position, end = heads[lane].position, ends.get(place, snapshot.ends[place])
             if position > end:
                 stops[lane] = topic_state.truncated_stop(
                     self.settings.name, place, end=end, position=position, now=self.clock()
@@ -236,12 +251,12 @@ class Lookout:
             else:
                 report.troubles.append(
                     f"{lane}: the source lost records that were not replicated yet: it ended at "
-                    f"{topic_state.last_end(memory.ends, place)} and then at {sight.ends[place]}"
+                    f"{topic_state.last_end(stored.ends, place)} and then at {snapshot.ends[place]}"
                 )
         self._stop(stops, report)
 
     def _stop(self, stops: Mapping[Lane, Stop], report: RoundReport) -> None:
-        """Stop lanes, but for those that are stopped already, for whatever reason."""
+        """Stop lanes, except those that are already stopped for any reason."""
         states = self.states.read(stops)
         running = [lane for lane in stops if states.get(lane, RUNNING).stop is None]
         for lane in running:

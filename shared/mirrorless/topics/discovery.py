@@ -1,7 +1,4 @@
-"""Which topics of the source does the flow take, which does it refuse, and what must the target have for them?
-
-Pure: listings come in, decisions go out.
-"""
+"""The topics that a flow takes, those that it refuses, and the remote topics that they need. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from mirrorless.policy import is_legal_topic
 from mirrorless.scheduled.settings import ControlSettings
 
 LONGEST_GROUP = 200
-"""What Lambda takes as a mapping's consumer group."""
+"""Characters of a mapping's consumer group, at most: Lambda's limit."""
 
 SHORTEST_MAPPED = 2
-"""Lambda's pattern of topic names asks for two characters."""
+"""Characters of a mapping's topic, at least: Lambda's limit."""
 
 Cause = Literal["cycle", "internal", "group name", "remote name", "one letter"]
 
@@ -31,12 +28,12 @@ _REASONS: Mapping[Cause, str] = {
 }
 
 _NAMED = 5
-"""Topics that one sentence names."""
+"""Topics that one sentence names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """What a look at the source's topics came to."""
+    """The source's topics, sorted by what the flow does with them."""
 
     taken: tuple[str, ...]
     """In order."""
@@ -45,27 +42,27 @@ class Discovery:
     missing: tuple[str, ...] = ()
     """Named literally, and not on the source."""
     refused: Mapping[Cause, tuple[str, ...]]
-    """What the flow's list takes and the flow cannot."""
+    """Topics that the flow's list includes and that cannot be replicated."""
     literals: frozenset[str]
 
     def troubles(self) -> list[str]:
-        """What the operator should know, one sentence per cause.
+        """One sentence for the operator per cause.
 
-        Cycles and internal topics that only a pattern matches are what the rule is there for: `.*` may stand in both
-        directions of a pair. They are counted and not told.
+        Cycles and internal topics that only a pattern matches are expected: `.*` is a legal pattern in both directions
+        of a pair. They are counted and not reported.
         """
-        told = {
+        reported = {
             cause: names if cause not in {"cycle", "internal"} else tuple(n for n in names if n in self.literals)
             for cause, names in self.refused.items()
         }
-        troubles = [f"not replicated: {some(names)}: {_REASONS[cause]}" for cause, names in told.items() if names]
+        troubles = [f"not replicated: {some(names)}: {_REASONS[cause]}" for cause, names in reported.items() if names]
         if self.missing:
             troubles.append(f"not on the source: {some(self.missing)}, which the flow names")
         return troubles
 
 
 def discover(on_source: Mapping[str, int], settings: ControlSettings) -> Discovery:
-    """Sort the source's topics.
+    """Sort the source's topics into those that the flow takes and those that it refuses.
 
     Args:
         on_source: every topic of the source.
@@ -100,10 +97,10 @@ def discover(on_source: Mapping[str, int], settings: ControlSettings) -> Discove
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteTopics:
-    """What the target lacks."""
+    """The remote topics to create and to grow."""
 
     create: Mapping[str, int]
-    """Source topic -> partitions of the remote topic that is not there."""
+    """Source topic -> partitions of the remote topic that does not exist."""
     grow: Mapping[str, int]
     """Source topic -> partitions that its remote topic should have. Never fewer than it has."""
 

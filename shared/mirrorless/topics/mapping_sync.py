@@ -30,7 +30,7 @@ from mirrorless.topics.mapping_plan import (
     mapping_request,
     plan_mappings,
 )
-from mirrorless.topics.topic_state import SeenTopic
+from mirrorless.topics.topic_state import TopicState
 
 NEAR_SECONDS: Final = 5.0
 """What is kept of the deadline: no further change is begun."""
@@ -54,7 +54,7 @@ class MappingSync:
     def sync(
         self,
         found: Discovery,
-        seen: Mapping[str, SeenTopic],
+        seen: Mapping[str, TopicState],
         *,
         unready: Collection[str],
         report: RoundReport,
@@ -99,7 +99,7 @@ class MappingSync:
         self,
         plan: MappingPlan,
         updates: Mapping[str, Update],
-        seen: Mapping[str, SeenTopic],
+        seen: Mapping[str, TopicState],
         arns: Mapping[str, str],
         deadline: Deadline,
     ) -> list[Change]:
@@ -164,7 +164,7 @@ class MappingSync:
                 hint="wait until the deployment is through; delete it if nobody needs it",
             )
 
-    def _begin(self, seen: SeenTopic, deadline: Deadline) -> None:
+    def _begin(self, seen: TopicState, deadline: Deadline) -> None:
         """Let a mapping's group begin where the flow does. What the group has committed itself stays.
 
         A round that dies after the commit finds it in the next one.
@@ -191,15 +191,15 @@ class MappingSync:
     # An update stops a mapping's pollers for a while, so one that does not take is not repeated every minute.
 
     @staticmethod
-    def _is_vain(seen: SeenTopic, change: Update) -> bool:
+    def _is_vain(seen: TopicState, change: Update) -> bool:
         """Whether this very update was made already, and the mapping was never seen as it should be."""
         return seen.mapping_update == _mark(change)
 
-    def _forget_updates(self, good: Iterable[SeenTopic]) -> None:
+    def _forget_updates(self, good: Iterable[TopicState]) -> None:
         """Updates of mappings that are as they should be have taken effect."""
         self._remember(*(replace(seen, mapping_update="") for seen in good if seen.mapping_update))
 
-    def _remember(self, *news: SeenTopic) -> None:
+    def _remember(self, *news: TopicState) -> None:
         if news:
             self.documents.write(
                 self.settings.name, {f"topic/{seen.topic}": msgspec.json.encode(seen) for seen in news}

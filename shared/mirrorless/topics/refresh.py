@@ -1,12 +1,12 @@
-"""What is done about a flow's topics in one round? Look, watch, shape, map.
+"""The task `topics`: one round of topic discovery, change detection, remote topics and event source mappings.
 
-    1. Look     the source's topics, which of them the flow takes, their ids and ends.
-    2. Watch    against what was known: re-created, truncated and vanished topics; lanes stop before anything else.
-    3. Shape    remote topics are created and grown, before any record needs them.
-    4. Map      offsets where the flow does not begin at the first record, then event source mappings.
+    1. Discover  the source's topics, which of them the flow takes, their ids and ends.
+    2. Compare   with the stored state: lanes of re-created and truncated topics stop before anything else.
+    3. Create    remote topics are created and grown, before any record needs them.
+    4. Map       offsets where the flow does not begin at the first record, then event source mappings.
 
-Each step can die and be done again. One topic's failure is told and leaves the others alone; only what concerns a whole
-cluster or a whole store ends the round.
+Each step can be interrupted and repeated. The failure of one topic is reported and does not affect the others; only
+the failure of a whole cluster or store ends the round.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.topics.change_detection import Lookout, SourceSnapshot
+from mirrorless.topics.change_detection import ChangeDetector, SourceSnapshot
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.mapping_sync import MappingSync
-from mirrorless.topics.remote_topics import RemoteShapes
+from mirrorless.topics.remote_topics import RemoteTopicSync
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,10 +29,10 @@ class TopicRefresh:
 
     settings: ControlSettings
     source: SourceTopics
-    lookout: Lookout
-    shapes: RemoteShapes
+    changes: ChangeDetector
+    remote_topics: RemoteTopicSync
     mappings: MappingSync | None
-    """None where the flow's mappings are nobody's to manage."""
+    """None where the flow does not manage its mappings."""
 
     def act(self, report: RoundReport, deadline: Deadline) -> None:
         """One round.
@@ -40,30 +40,32 @@ class TopicRefresh:
         Raises:
             Retriable: a cluster or a store does not answer; what was done until then stands.
         """
-        # 1. Look.
-        found, sight = self._look(deadline)
+        # 1. Discover.
+        found, snapshot = self._discover(deadline)
         report.troubles += found.troubles()
         report.figures |= {
             "topics": len(found.taken),
-            "partitions": sum(sight.taken.values()),
+            "partitions": sum(snapshot.taken.values()),
             "topics-refused": sum(map(len, found.refused.values())),
         }
 
-        # 2. Watch.
-        watched = self.lookout.watch(sight, report, deadline)
+        # 2. Compare.
+        changes = self.changes.detect(snapshot, report, deadline)
 
-        # 3. Shape.
-        shapeless = self.shapes.shape(sight.taken, report, deadline)
+        # 3. Create.
+        missing = self.remote_topics.create_and_grow(snapshot.taken, report, deadline)
 
-        # 4. Map. A topic that has just been missed, or could not be looked at, keeps what it has.
+        # 4. Map. A topic that has just disappeared, or could not be read, keeps its mapping.
         if self.mappings is not None:
-            unready = shapeless | watched.just_gone | (found.mapped - watched.topics.keys())
-            self.mappings.sync(found, watched.topics, unready=unready, report=report, deadline=deadline)
+            unready = missing | changes.just_gone | (found.mapped - changes.topics.keys())
+            self.mappings.sync(found, changes.topics, unready=unready, report=report, deadline=deadline)
 
-    def _look(self, deadline: Deadline) -> tuple[Discovery, SourceSnapshot]:
+    def _discover(self, deadline: Deadline) -> tuple[Discovery, SourceSnapshot]:
         on_source = self.source.partitions(deadline)
         found = discover(on_source, self.settings)
         ids = self.source.topic_ids(found.taken, deadline)
         taken = {topic: on_source[topic] for topic in found.taken if topic in ids}
-        places = [(topic, partition) for topic, count in taken.items() for partition in range(count)]
-        return found, SourceSnapshot(on_source=on_source, taken=taken, ids=ids, ends=self.source.ends(places, deadline))
+        partitions = [(topic, partition) for topic, count in taken.items() for partition in range(count)]
+        return found, SourceSnapshot(
+            on_source=on_source, taken=taken, ids=ids, ends=self.source.ends(partitions, deadline)
+        )

@@ -1,4 +1,4 @@
-"""Are the remote topics there, wide enough, and configured as their source topics are? Two clusters compared."""
+"""The sync of remote topics with their source topics: existence, partition counts, configs."""
 
 from __future__ import annotations
 
@@ -9,29 +9,28 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.topics import ConfigChange, NewRemoteTopic, SourceTopics, TargetTopics
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.topics.configs import configs_to_copy
+from mirrorless.topics.configs import configs_to_copy, drift
 from mirrorless.topics.discovery import discover, plan_remote_topics, some
-from mirrorless.topics.topic_configs import drift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteShapes:
-    """The remote topics of one flow."""
+class RemoteTopicSync:
+    """Creates, grows and configures the remote topics of one flow."""
 
     settings: ControlSettings
     source: SourceTopics
     target: TargetTopics
 
-    def shape(self, taken: Mapping[str, int], report: RoundReport, deadline: Deadline) -> set[str]:
+    def create_and_grow(self, taken: Mapping[str, int], report: RoundReport, deadline: Deadline) -> set[str]:
         """Create and grow remote topics.
 
         Args:
             taken: the source topics, with the numbers of their partitions.
-            report: told what went wrong, topic by topic.
+            report: gets what went wrong, topic by topic.
             deadline: seconds that are left.
 
         Returns:
-            the source topics whose remote topic is not there.
+            the source topics whose remote topic does not exist.
 
         Raises:
             Retriable: a cluster does not answer.
@@ -39,10 +38,10 @@ class RemoteShapes:
         plan = plan_remote_topics(taken, self.target.partitions(deadline), self.settings)
         not_created = self._create(plan.create, deadline) if plan.create else {}
         grown = self.target.grow({self._remote(topic): count for topic, count in plan.grow.items()}, deadline)
-        not_grown = {topic: told for topic in plan.grow if (told := grown.get(self._remote(topic)))}
+        not_grown = {topic: error for topic in plan.grow if (error := grown.get(self._remote(topic)))}
         flow = self.settings.name
-        report.troubles += [f"{flow} {topic}: not created: {told}" for topic, told in not_created.items()]
-        report.troubles += [f"{flow} {topic}: not grown: {told}" for topic, told in not_grown.items()]
+        report.troubles += [f"{flow} {topic}: not created: {error}" for topic, error in not_created.items()]
+        report.troubles += [f"{flow} {topic}: not grown: {error}" for topic, error in not_grown.items()]
         report.figures |= {
             "topics-created": len(plan.create) - len(not_created),
             "topics-grown": len(plan.grow) - len(not_grown),
@@ -60,29 +59,29 @@ class RemoteShapes:
         remote = {
             topic: name for topic in discover(on_source, settings).taken if (name := self._remote(topic)) in on_target
         }
-        theirs, untold_there = self.source.configs(remote, deadline)
-        ours, untold_here = self.target.configs(remote.values(), deadline)
-        report.troubles += [f"{flow} {topic}: the source: {told}" for topic, told in untold_there.items()]
-        report.troubles += [f"{flow} {name}: the target: {told}" for name, told in untold_here.items()]
+        source_configs, source_errors = self.source.configs(remote, deadline)
+        target_configs, target_errors = self.target.configs(remote.values(), deadline)
+        report.troubles += [f"{flow} {topic}: the source: {error}" for topic, error in source_errors.items()]
+        report.troubles += [f"{flow} {name}: the target: {error}" for name, error in target_errors.items()]
         changes: dict[str, ConfigChange] = {}
         for topic, name in remote.items():
-            if topic not in theirs or name not in ours:
+            if topic not in source_configs or name not in target_configs:
                 continue
             found = drift(
-                theirs[topic],
-                ours[name],
+                source_configs[topic],
+                target_configs[name],
                 exclude=settings.flow.config_properties_exclude,
                 protect=settings.config_properties_protect,
                 defaults_from=settings.use_defaults_from,
             )
             if found.unknown:
-                report.troubles.append(f"{flow} {name}: the target does not know {some(found.unknown)}")
+                report.troubles.append(f"{flow} {name}: the target has no config {some(found.unknown)}")
             if found.change:
                 changes[name] = found.change
         outcomes = self.target.alter_configs(changes, deadline) if changes else {}
-        refused = {name: told for name, told in outcomes.items() if told}
+        refused = {name: error for name, error in outcomes.items() if error}
         report.troubles += [
-            f"{flow} {name}: the target refused {changes[name]}: {told}" for name, told in refused.items()
+            f"{flow} {name}: the target refused {changes[name]}: {error}" for name, error in refused.items()
         ]
         altered = [change for name, change in changes.items() if name not in refused]
         report.figures |= {
@@ -92,11 +91,11 @@ class RemoteShapes:
         }
 
     def _create(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, str]:
-        """Create remote topics; what went wrong, by source topic."""
+        """Create remote topics. Returns the errors by source topic."""
         flow = self.settings.flow
-        # Without its configs a topic is not created: a compacted one would begin to expire.
+        # Without its configs a topic is not created: a compacted topic would expire records.
         configs, failures = self.source.configs(counts, deadline)
-        news = [
+        new = [
             NewRemoteTopic(
                 name=self._remote(topic),
                 partitions=counts[topic],
@@ -108,8 +107,8 @@ class RemoteShapes:
             for topic in counts
             if topic in configs
         ]
-        outcomes = self.target.create(news, deadline)
-        return {topic: told for topic in counts if (told := failures.get(topic) or outcomes.get(self._remote(topic)))}
+        outcomes = self.target.create(new, deadline)
+        return {topic: error for topic in counts if (error := failures.get(topic) or outcomes.get(self._remote(topic)))}
 
     def _remote(self, topic: str) -> str:
         return self.settings.policy.remote_topic(self.settings.name.source, topic)

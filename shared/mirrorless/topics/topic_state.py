@@ -1,17 +1,16 @@
-"""Is a source topic still the one that was replicated? Its id, its ends, whether it is gone, and whether it came late.
+"""The stored state of source topics, and the pure decisions on re-created, truncated and deleted ones.
 
-What is known of a topic is the document `topic/<topic>`, written only when it changes. How far the partitions reached
-at the last look stands for many topics in one document (`topic-ends/<n>`), since that changes all the time. The
-document `topics` holds what was there when the flow first looked, so that whatever comes later begins at its first
-record.
+The state of a topic is the document `topic/<topic>`, written only when it changes. The ends of partitions change all
+the time, so one document (`topic-ends/<n>`) holds those of many topics. The document `topics` lists the topics that
+existed at the flow's first refresh: every later topic begins at its first record.
 
-A topic that was deleted and created again has another id. Its offsets restart, so what the chains say is no longer
-about these records: every lane with a chain stops, and the old id is kept until the operator has reset them all.
+A topic that was deleted and created again has another id. Its offsets restart, so the chains no longer describe its
+records: every lane with a chain stops, and the old id is kept until the operator has reset them all.
 
-A topic that was truncated (an unclean election of a leader) keeps its id, and its end moves backwards. The positions of
-lanes are read only then: reading them at every look would cost one query for every lane. So a truncation is seen if a
-refresh sees the end lower than an earlier one did; if the topic has grown past that mark in between, the forwarder
-finds it when it compares what comes again with the chain.
+A topic that was truncated (an unclean leader election) keeps its id, and its end moves backwards. The positions of
+lanes are read only then: reading them at every refresh would cost one query per lane. So a truncation is detected if a
+refresh reads a lower end than an earlier one; if the topic has grown past that offset in between, the forwarder
+detects it when it compares redelivered records with the chain.
 """
 
 from __future__ import annotations
@@ -28,45 +27,45 @@ from mirrorless.lane_state import NEW_LANE, Head, Stop
 from mirrorless.ports.kafka import TopicPartition
 
 UNKNOWN: Final = -1
-"""An end that no look has told yet."""
+"""An end that has not been read yet."""
 
 _CHUNK: Final = 2000
-"""Topics in one document of ends: far below what an item holds, and few items for small flows."""
+"""Topics in one document of ends: far below the size limit of an item, and few items for small flows."""
 
 
 class Recreated(msgspec.Struct, frozen=True):
-    """What a topic waits for that was deleted and created again."""
+    """The pending resets of a topic that was deleted and created again."""
 
     topic_id: str
-    """The id that it has now."""
+    """The new id."""
     waiting: dict[int, int]
-    """By partition, the generation that the operator has to end by a reset."""
+    """By partition, the generation that the operator must end by a reset."""
 
 
-class SeenTopic(msgspec.Struct, frozen=True):
-    """The document `topic/<topic>`: what is known of a source topic that the flow takes."""
+class TopicState(msgspec.Struct, frozen=True):
+    """The document `topic/<topic>`: the state of a source topic that the flow takes."""
 
     topic: str
     topic_id: str
-    """Of the topic that the chains are about."""
+    """Of the topic that the chains describe."""
     partitions: int
     first_seen: int
     """ms since the epoch."""
     late: bool = False
-    """Whether it was created after the flow first looked: then it begins at its first record, whatever `start` says."""
+    """Whether it was created after the flow's first refresh: then it begins at its first record, despite `start`."""
     start: tuple[int, ...] = ()
     """Upstream offsets by partition at which the flow begins; empty for each partition's first record."""
     start_committed: bool = False
-    """Whether `start` was committed for the mapping's consumer group, or found to be committed."""
+    """Whether the mapping's consumer group has `start` committed."""
     mapping_update: str = ""
-    """The last update of its mapping, until it was seen to have taken effect."""
+    """The last update of its mapping, until it has taken effect."""
     gone_at: int | None = None
-    """When it was first missed on the source, ms since the epoch."""
+    """When it was first missing on the source, ms since the epoch."""
     recreated: Recreated | None = None
 
 
 class FlowStart(msgspec.Struct, frozen=True):
-    """The document `topics`: what was on the source when the flow first looked. Written once."""
+    """The document `topics`: the source's topics at the flow's first refresh. Written once."""
 
     at: int
     """ms since the epoch."""
@@ -74,36 +73,36 @@ class FlowStart(msgspec.Struct, frozen=True):
 
 
 TopicEnds = dict[str, list[int]]
-"""Topic -> the upstream offset behind the last record, by partition."""
+"""Topic -> the upstream offset after the last record, by partition."""
 
 
-class Memory(msgspec.Struct, frozen=True):
-    """What earlier rounds have written."""
+class StoredTopics(msgspec.Struct, frozen=True):
+    """The documents of earlier rounds."""
 
     beginning: FlowStart | None
-    """None before the flow first looked."""
-    topics: dict[str, SeenTopic]
+    """None before the flow's first refresh."""
+    topics: dict[str, TopicState]
     ends: TopicEnds
 
     @classmethod
-    def of(cls, documents: Mapping[str, bytes]) -> Memory:
+    def of(cls, documents: Mapping[str, bytes]) -> StoredTopics:
         """Read the documents `topics`, `topic/...` and `topic-ends/...`."""
         beginning = documents.get("topics")
-        seen = [msgspec.json.decode(text, type=SeenTopic) for text in _under("topic/", documents)]
+        states = [msgspec.json.decode(text, type=TopicState) for text in _under("topic/", documents)]
         ends: TopicEnds = {}
         for text in _under("topic-ends/", documents):
             ends |= msgspec.json.decode(text, type=TopicEnds)
         return cls(
             beginning=None if beginning is None else msgspec.json.decode(beginning, type=FlowStart),
-            topics={each.topic: each for each in seen},
+            topics={each.topic: each for each in states},
             ends=ends,
         )
 
-    def news(self, seen: Mapping[str, SeenTopic], ends: TopicEnds) -> dict[str, bytes]:
-        """The documents to write so that the next round knows this."""
+    def changed(self, states: Mapping[str, TopicState], ends: TopicEnds) -> dict[str, bytes]:
+        """The documents that differ from the stored ones."""
         topics = {
             f"topic/{topic}": msgspec.json.encode(each)
-            for topic, each in seen.items()
+            for topic, each in states.items()
             if self.topics.get(topic) != each
         }
         old_ends = _encode_ends(self.ends)
@@ -112,49 +111,49 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 def start_of(start: str) -> str | int | None:
-    """Where topics begin that were there before the flow: None for their first record, `latest`, or ms since the epoch.
+    """Where topics begin that existed before the flow: None for their first record, `latest`, or ms since the epoch.
 
-    Where a backfill brings the history, the mapping begins at the end.
+    With `backfill` the mapping begins at the end; the backfill copies the history.
 
     Raises:
-        ValueError: neither a word that is known nor a moment.
+        ValueError: neither a keyword nor a moment.
     """
     if start == "earliest":
         return None
     return "latest" if start in {"latest", "backfill"} else int(datetime.fromisoformat(start).timestamp() * 1000)
 
 
-def look(seen: SeenTopic, *, partitions: int) -> SeenTopic:
-    """What is known of a topic once it was found with the id that it should have."""
-    return replace(seen, partitions=max(partitions, seen.partitions), gone_at=None, recreated=None)
+def mark_present(state: TopicState, *, partitions: int) -> TopicState:
+    """The state of a topic that has its stored id."""
+    return replace(state, partitions=max(partitions, state.partitions), gone_at=None, recreated=None)
 
 
-def look_at_recreated(seen: SeenTopic, *, topic_id: str, partitions: int, heads: Mapping[int, Head]) -> SeenTopic:
-    """What is known of a topic that was found with another id.
+def mark_recreated(state: TopicState, *, topic_id: str, partitions: int, heads: Mapping[int, Head]) -> TopicState:
+    """The state of a topic that has another id than the stored one.
 
     Args:
-        seen: what was known.
-        topic_id: the id that it has now.
-        partitions: how many it has now.
-        heads: of its lanes, of as many partitions as it ever had; see `lanes_of`.
+        state: the stored one.
+        topic_id: the new id.
+        partitions: the new number.
+        heads: of the lanes of all partitions that it ever had.
 
     Returns:
-        the document: with the lanes that wait for a reset, or the new id if none does. A lane without a chain waits for
-        nothing: it begins with the new topic.
+        the state with the lanes that need a reset, or with the new id if none does. A lane without a chain needs none:
+        it begins with the new topic.
     """
-    known = seen.recreated
+    pending = state.recreated
     waiting = (
-        known.waiting
-        if known is not None and known.topic_id == topic_id
+        pending.waiting
+        if pending is not None and pending.topic_id == topic_id
         else {partition: head.generation for partition, head in heads.items() if head != NEW_LANE}
     )
     waiting = {
         partition: generation for partition, generation in waiting.items() if heads[partition].generation <= generation
     }
     if not waiting:
-        # Where the flow began with the old topic says nothing about the new one.
+        # The start offsets of the old topic do not apply to the new one.
         return replace(
-            seen,
+            state,
             topic_id=topic_id,
             partitions=partitions,
             late=True,
@@ -164,32 +163,32 @@ def look_at_recreated(seen: SeenTopic, *, topic_id: str, partitions: int, heads:
             recreated=None,
         )
     return replace(
-        seen,
-        partitions=max(partitions, seen.partitions),
+        state,
+        partitions=max(partitions, state.partitions),
         gone_at=None,
         recreated=Recreated(topic_id=topic_id, waiting=waiting),
     )
 
 
-def look_at_gone(seen: SeenTopic, *, now: int) -> SeenTopic:
-    """What is known of a topic that is not on the source."""
-    return seen if seen.gone_at is not None else replace(seen, gone_at=now)
+def mark_gone(state: TopicState, *, now: int) -> TopicState:
+    """The state of a topic that is not on the source."""
+    return state if state.gone_at is not None else replace(state, gone_at=now)
 
 
-def recreated_stop(flow: FlowName, seen: SeenTopic, partition: int, *, now: int) -> Stop:
-    """The stop of a lane whose topic is another one now."""
-    topic_id = seen.recreated.topic_id if seen.recreated is not None else ""
+def recreated_stop(flow: FlowName, state: TopicState, partition: int, *, now: int) -> Stop:
+    """The stop of a lane whose topic was re-created."""
+    topic_id = state.recreated.topic_id if state.recreated is not None else ""
     return Stop(
         reason="recreated",
         upstream_offset=0,
-        detail=f"the topic was deleted on the source and created again: its id was {seen.topic_id} and is {topic_id}. "
-        f"To replicate the new topic from its first record: {reset_command(flow, seen.topic, partition, 'earliest')}",
+        detail=f"the topic was deleted on the source and created again: its id was {state.topic_id} and is {topic_id}. "
+        f"To replicate the new topic from its first record: {reset_command(flow, state.topic, partition, 'earliest')}",
         at=now,
     )
 
 
 def truncated_stop(flow: FlowName, place: TopicPartition, *, end: int, position: int, now: int) -> Stop:
-    """The stop of a lane that has replicated more than the source still has."""
+    """The stop of a lane whose position lies beyond the source's end."""
     return Stop(
         reason="truncated",
         upstream_offset=end,
@@ -206,19 +205,19 @@ def reset_command(flow: FlowName, topic: str, partition: int | str, to: str) -> 
 
 
 def receded(before: TopicEnds, now: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-    """The partitions that end below where they were seen to end."""
+    """The partitions that end below their stored end."""
     return [place for place, end in now.items() if end < last_end(before, place)]
 
 
 def last_end(ends: TopicEnds, place: TopicPartition) -> int:
-    """Where a partition was last seen to end; -1 when it never was."""
+    """The stored end of a partition; -1 for none."""
     topic, partition = place
     of_topic = ends.get(topic, [])
     return of_topic[partition] if partition < len(of_topic) else UNKNOWN
 
 
 def unfinished(positions: Sequence[int], ends: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Of a topic that is gone, the partitions not known to be replicated to their end: position and end."""
+    """Of a deleted topic, the partitions not replicated to their stored end: position and end."""
     return {
         partition: (position, end)
         for partition, (position, end) in enumerate(zip(positions, ends, strict=False))
@@ -229,7 +228,7 @@ def unfinished(positions: Sequence[int], ends: Sequence[int]) -> dict[int, tuple
 def merged_ends(
     before: TopicEnds, now: Mapping[TopicPartition, int], counts: Mapping[str, int], keep: Collection[str]
 ) -> TopicEnds:
-    """The ends to remember: of topics taken as seen now or else before, of those in `keep` as before."""
+    """The ends to store: of topics taken the new ones or else the stored, of those in `keep` the stored."""
     merged = {topic: ends for topic, ends in before.items() if topic in keep}
     for topic, count in counts.items():
         merged[topic] = [

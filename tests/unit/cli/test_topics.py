@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cli.topics import TopicRow, TopicsView, as_json, show, trouble_of
-from mirrorless.topics.topic_state import Recreated, SeenTopic
+from mirrorless.topics.topic_state import Recreated, TopicState
 
-SEEN = SeenTopic(topic="orders", topic_id="id-1", partitions=3, first_seen=1)
+SEEN = TopicState(topic="orders", topic_id="id-1", partitions=3, first_seen=1)
 
 
 def row(**more: Any) -> TopicRow:
@@ -44,13 +44,13 @@ def row(**more: Any) -> TopicRow:
     ],
 )
 def test_a_topics_trouble_is_a_few_words(
-    seen: SeenTopic | None, here: int | None, there: int | None, says: str
+    seen: TopicState | None, here: int | None, there: int | None, says: str
 ) -> None:
     assert trouble_of(seen, here=here, there=there) == says
 
 
 def test_the_trouble_of_a_recreated_topic_has_the_number_of_its_waiting_lanes() -> None:
-    anew = SeenTopic(
+    anew = TopicState(
         topic="orders",
         topic_id="id-1",
         partitions=3,

@@ -10,7 +10,7 @@ import pytest
 from mirrorless.errors import Retriable
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease, Stop
-from mirrorless.lanes.chain_scan import LINKS, walk
+from mirrorless.lanes.chain_scan import LINKS, scan_chain
 from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look
@@ -290,7 +290,7 @@ def test_links_that_have_expired_are_passed_over() -> None:
     chains = MemoryChains()
     chains.prepare([run(50, 60, (50, 0, 5), (57, 5, 3)), run(70, 80, (70, 9, 10))])
 
-    found = walk(chains, LANE, 0, 20)
+    found = scan_chain(chains, LANE, 0, 20)
 
     assert (found.gaps, found.then, found.complete) == (((55, 57),), (0, 80), True)
 
@@ -300,7 +300,7 @@ def test_a_walk_that_begins_inside_a_run_begins_there(since: int) -> None:
     chains = MemoryChains()
     chains.prepare([run(0, 10, (0, 0, 10)), run(10, 20, (10, 10, 2), (18, 12, 2)), run(20, 30, (29, 14, 1))])
 
-    found = walk(chains, LANE, 0, since)
+    found = scan_chain(chains, LANE, 0, since)
 
     expected = [(max(first, since), following) for first, following in ((12, 18), (20, 29)) if following > since]
     assert list(found.gaps) == expected
@@ -312,8 +312,8 @@ def test_a_long_chain_is_walked_in_parts() -> None:
     count = LINKS + 150
     chains.prepare([run(10 * i, 10 * i + 10, (10 * i, 10 * i, 10)) for i in range(count)])
 
-    first = walk(chains, LANE, 0, 0)
-    second = walk(chains, LANE, *first.then)
+    first = scan_chain(chains, LANE, 0, 0)
+    second = scan_chain(chains, LANE, *first.then)
 
     assert not first.complete
     assert (second.complete, second.then) == (True, (0, 10 * count))

@@ -10,7 +10,7 @@ import pytest
 
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
-from mirrorless.scheduled.runner import RoundReport, Rounds, Task, TaskReport
+from mirrorless.scheduled.runner import RoundReport, Task, TaskReport, TaskRunner
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 
@@ -38,9 +38,9 @@ class Minute:
 
         return Task(name=name, every_seconds=every_seconds, act=noted)
 
-    def rounds(self, holder: str = "first") -> Rounds:
+    def rounds(self, holder: str = "first") -> TaskRunner:
         """A run."""
-        return Rounds(
+        return TaskRunner(
             flow=FLOW,
             function="heartbeat_checkpoint",
             documents=self.documents,

@@ -19,7 +19,7 @@ from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
 from mirrorless.topics.mapping_sync import MappingSync
-from mirrorless.topics.topic_state import SeenTopic
+from mirrorless.topics.topic_state import TopicState
 from tests.support.documents import MemoryDocuments
 
 FLOW = FlowName("us-east", "eu-west")
@@ -122,10 +122,10 @@ class Stage:
     settings: ControlSettings = SETTINGS
     seconds: float = 60.0
 
-    def round(self, *topics: SeenTopic) -> RoundReport:
+    def round(self, *topics: TopicState) -> RoundReport:
         """One round, with what earlier rounds have written."""
         report = RoundReport()
-        written = (msgspec.json.decode(text, type=SeenTopic) for text in self.documents.read(FLOW, "topic/").values())
+        written = (msgspec.json.decode(text, type=TopicState) for text in self.documents.read(FLOW, "topic/").values())
         seen = {topic.topic: topic for topic in topics} | {topic.topic: topic for topic in written}
         sync = MappingSync(
             settings=self.settings, mappings=self.mappings, source_groups=self.groups, documents=self.documents
@@ -135,8 +135,8 @@ class Stage:
         return report
 
 
-def topic(name: str, *start: int) -> SeenTopic:
-    return SeenTopic(topic=name, topic_id="id", partitions=max(1, len(start)), first_seen=1, start=start)
+def topic(name: str, *start: int) -> TopicState:
+    return TopicState(topic=name, topic_id="id", partitions=max(1, len(start)), first_seen=1, start=start)
 
 
 @pytest.fixture

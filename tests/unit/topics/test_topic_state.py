@@ -9,12 +9,12 @@ from mirrorless.lane import FlowName
 from mirrorless.lane_state import NEW_LANE, Head
 from mirrorless.topics.topic_state import (
     FlowStart,
-    Memory,
     Recreated,
-    SeenTopic,
-    look,
-    look_at_gone,
-    look_at_recreated,
+    StoredTopics,
+    TopicState,
+    mark_gone,
+    mark_present,
+    mark_recreated,
     merged_ends,
     receded,
     recreated_stop,
@@ -24,19 +24,19 @@ from mirrorless.topics.topic_state import (
 )
 
 FLOW = FlowName("us-east", "eu-west")
-SEEN = SeenTopic(topic="orders", topic_id="old", partitions=3, first_seen=1, start=(5, 5, 5), start_committed=True)
+SEEN = TopicState(topic="orders", topic_id="old", partitions=3, first_seen=1, start=(5, 5, 5), start_committed=True)
 FIRST = Head(generation=0, position=9)
 SECOND = Head(generation=1, position=0)
 
 
 def test_a_topic_that_is_still_the_same_only_grows() -> None:
-    assert look(SEEN, partitions=3) == SEEN
-    assert look(SEEN, partitions=4) == replace(SEEN, partitions=4)
-    assert look(replace(SEEN, gone_at=7), partitions=3) == SEEN
+    assert mark_present(SEEN, partitions=3) == SEEN
+    assert mark_present(SEEN, partitions=4) == replace(SEEN, partitions=4)
+    assert mark_present(replace(SEEN, gone_at=7), partitions=3) == SEEN
 
 
 def test_every_lane_with_a_chain_waits_for_a_reset_and_the_old_id_is_kept() -> None:
-    seen = look_at_recreated(SEEN, topic_id="new", partitions=3, heads={0: FIRST, 1: SECOND, 2: NEW_LANE})
+    seen = mark_recreated(SEEN, topic_id="new", partitions=3, heads={0: FIRST, 1: SECOND, 2: NEW_LANE})
 
     assert seen.topic_id == "old"
     assert seen.recreated == Recreated(topic_id="new", waiting={0: 0, 1: 1})
@@ -45,7 +45,7 @@ def test_every_lane_with_a_chain_waits_for_a_reset_and_the_old_id_is_kept() -> N
 def test_a_lane_that_was_reset_waits_no_more() -> None:
     before = replace(SEEN, recreated=Recreated(topic_id="new", waiting={0: 0, 1: 1}))
 
-    seen = look_at_recreated(before, topic_id="new", partitions=3, heads={0: SECOND, 1: SECOND, 2: FIRST})
+    seen = mark_recreated(before, topic_id="new", partitions=3, heads={0: SECOND, 1: SECOND, 2: FIRST})
 
     assert seen.recreated == Recreated(topic_id="new", waiting={1: 1})
 
@@ -53,13 +53,13 @@ def test_a_lane_that_was_reset_waits_no_more() -> None:
 def test_once_all_are_reset_the_topic_is_the_new_one_and_begins_at_its_first_record() -> None:
     before = replace(SEEN, recreated=Recreated(topic_id="new", waiting={0: 0}))
 
-    seen = look_at_recreated(before, topic_id="new", partitions=2, heads={0: SECOND, 1: FIRST, 2: FIRST})
+    seen = mark_recreated(before, topic_id="new", partitions=2, heads={0: SECOND, 1: FIRST, 2: FIRST})
 
     assert (seen.topic_id, seen.partitions, seen.recreated, seen.start, seen.late) == ("new", 2, None, (), True)
 
 
 def test_a_topic_that_nothing_was_replicated_of_is_simply_the_new_one() -> None:
-    seen = look_at_recreated(SEEN, topic_id="new", partitions=1, heads=dict.fromkeys(range(3), NEW_LANE))
+    seen = mark_recreated(SEEN, topic_id="new", partitions=1, heads=dict.fromkeys(range(3), NEW_LANE))
 
     assert (seen.topic_id, seen.recreated) == ("new", None)
 
@@ -67,16 +67,16 @@ def test_a_topic_that_nothing_was_replicated_of_is_simply_the_new_one() -> None:
 def test_a_topic_created_yet_again_lets_every_lane_wait_again() -> None:
     before = replace(SEEN, recreated=Recreated(topic_id="new", waiting={1: 1}))
 
-    seen = look_at_recreated(before, topic_id="newer", partitions=3, heads={0: SECOND, 1: SECOND, 2: NEW_LANE})
+    seen = mark_recreated(before, topic_id="newer", partitions=3, heads={0: SECOND, 1: SECOND, 2: NEW_LANE})
 
     assert seen.recreated == Recreated(topic_id="newer", waiting={0: 1, 1: 1})
 
 
 def test_a_topic_is_gone_since_it_was_first_missed() -> None:
-    gone = look_at_gone(SEEN, now=7)
+    gone = mark_gone(SEEN, now=7)
 
     assert gone.gone_at == 7
-    assert look_at_gone(gone, now=8) == gone
+    assert mark_gone(gone, now=8) == gone
 
 
 def test_the_stops_say_what_happened_and_what_to_do() -> None:
@@ -120,12 +120,12 @@ def test_a_flow_begins_where_it_says(text: str, start: str | int | None) -> None
 def test_what_is_written_is_read_back_and_only_what_changed_is_written() -> None:
     topics = {f"t{n:04}": replace(SEEN, topic=f"t{n:04}") for n in range(3)}
     ends = {f"t{n:04}": [n, n] for n in range(4_500)}
-    empty = Memory(beginning=None, topics={}, ends={})
-    documents = empty.news(topics, ends) | {"topics": b'{"at":1,"topics":["orders"]}'}
+    empty = StoredTopics(beginning=None, topics={}, ends={})
+    documents = empty.changed(topics, ends) | {"topics": b'{"at":1,"topics":["orders"]}'}
 
-    memory = Memory.of(documents)
+    memory = StoredTopics.of(documents)
 
-    assert memory == Memory(beginning=FlowStart(at=1, topics=("orders",)), topics=topics, ends=ends)
-    assert memory.news(topics, ends) == {}
-    assert list(memory.news(topics, ends | {"t0000": [9, 9]})) == ["topic-ends/0"]
-    assert Memory.of(documents | memory.news({}, {"t0000": [0, 0]})).ends == {"t0000": [0, 0]}
+    assert memory == StoredTopics(beginning=FlowStart(at=1, topics=("orders",)), topics=topics, ends=ends)
+    assert memory.changed(topics, ends) == {}
+    assert list(memory.changed(topics, ends | {"t0000": [9, 9]})) == ["topic-ends/0"]
+    assert StoredTopics.of(documents | memory.changed({}, {"t0000": [0, 0]})).ends == {"t0000": [0, 0]}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mirrorless.ports.topics import ConfigChange, ConfigEntry
-from mirrorless.topics.configs import configs_to_copy
-from mirrorless.topics.topic_configs import drift
+from mirrorless.topics.configs import configs_to_copy, drift
 
 NOTHING = ConfigChange()
 
