@@ -61,7 +61,7 @@ sample: $(READY)
 	$(BIN)/python -m lab soak --count 8 --fresh --progress .lab/sample.json
 
 soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one
-	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED),--report docs/soak.md)
+	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED),--report docs/reference/soak.md)
 
 bench: $(READY) ## measure beside real MirrorMaker 2, about 25 minutes; BENCH=quick for a few; RESUME=1 goes on where it was ended
 	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))
@@ -70,7 +70,7 @@ bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups
 	@$(BIN)/python -m tests.benchmarks.forwarder_cpu
 	@$(BIN)/python -m tests.benchmarks.backfill_cpu
 	@$(BIN)/python -m tests.benchmarks.group_sync
-	@$(BIN)/python -m tests.benchmarks.translation --report docs/translation.md
+	@$(BIN)/python -m tests.benchmarks.translation --report docs/reference/translation.md
 
 backfill-live: $(READY) ## 2,000,000 records of 12 lanes by a job, beside a live mapping; KILLS=2 kills workers, and runs it again; audits all
 	@$(BIN)/python -m tests.benchmarks.backfill_live --kills $(or $(KILLS),0)

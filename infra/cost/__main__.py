@@ -1,4 +1,4 @@
-"""Write docs/cost.md anew: `python -m infra.cost [FOLDER]`."""
+"""Write docs/reference/cost.md anew: `python -m infra.cost [FOLDER]`."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs"))
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs/reference"))

@@ -97,8 +97,8 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "run_bytes": ("bytes", "of a run as it is stored, with DynamoDB's own 100"),
     "retention_days": ("days", "`offset.map.retention.days`, its default"),
     "log_bytes_per_event": ("bytes", "one line of metrics, and Lambda's own three lines"),
-    "metrics_per_flow": ("metrics", "docs/operations.md: about $3 a month"),
-    "metrics_per_topic": ("metrics", "docs/operations.md: $2.10 a month for each topic that carries records"),
+    "metrics_per_flow": ("metrics", "docs/how-to/on-call.md: about $3 a month"),
+    "metrics_per_topic": ("metrics", "docs/how-to/on-call.md: $2.10 a month for each topic that carries records"),
     "alarms": ("alarms", "of a flow, about"),
     "dashboards": ("dashboards", "of a flow; the account's first three are free, which is left out"),
     "control_gb_seconds": (

@@ -1,7 +1,7 @@
 """When is somebody woken, why, and what is the first thing to do? One list of plain values for each flow.
 
 An alarm is made only of what needs a person. What the next round or the next delivery mends by itself stays on the
-dashboard. Every alarm has a section of docs/operations.md that begins with what to do.
+dashboard. Every alarm has a section of docs/how-to/on-call.md that begins with what to do.
 
 A metric that is written only when something happened is not missed when nothing does (`notBreaching`). What is written
 all the time by something that lives is missed (`breaching`): the silence is the alarm.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Missing = Literal["breaching", "notBreaching"]
 
-RUNBOOK: Final = "docs/operations.md"
+RUNBOOK: Final = "docs/how-to/on-call.md"
 """Where the sections stand that alarms name; `runbook.url` may have a copy."""
 
 _FIVE_MINUTES: Final = 300

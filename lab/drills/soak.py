@@ -5,7 +5,7 @@
     python -m lab soak --count 8     the first eight, as `make test` does
 
 One lab serves all runs; each run has its own topic, mapping and lanes. The result of a complete soak is written to
-docs/soak.md.
+docs/reference/soak.md.
 """
 
 from __future__ import annotations

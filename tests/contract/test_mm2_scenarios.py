@@ -1,4 +1,4 @@
-"""docs/mm2-scenarios.md names tests of ours: each of them exists."""
+"""docs/reference/mm2-scenarios.md names tests of ours: each of them exists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "mm2-scenarios.md"
+PAGE = ROOT / "docs" / "reference" / "mm2-scenarios.md"
 NAMED = re.compile(r"`(\w+(?:/\w+)*\.py)`|`(test_\w+)`")
 
 

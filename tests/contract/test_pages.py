@@ -15,7 +15,7 @@ from cli.main import build_parser
 from infra import cdk
 
 ROOT = Path(__file__).parent.parent.parent
-DEPLOY = ROOT / "docs" / "deploy.md"
+DEPLOY = ROOT / "docs" / "how-to" / "deploy.md"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 

@@ -113,4 +113,4 @@ def test_the_section_can_be_drawn() -> None:
 def test_the_page_is_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
 
-    assert (ROOT / "docs" / "cost.md").read_text(encoding="utf-8") == cost_page(), "run `make docs`"
+    assert (ROOT / "docs" / "reference" / "cost.md").read_text(encoding="utf-8") == cost_page(), "run `make docs`"

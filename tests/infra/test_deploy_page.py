@@ -11,7 +11,7 @@ from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 def test_every_service_that_the_templates_use_stands_in_the_deployers_table(
     assembled: Callable[[str], Assembly],
 ) -> None:
-    page = (REPOSITORY / "docs" / "deploy.md").read_text()
+    page = (REPOSITORY / "docs" / "how-to" / "deploy.md").read_text()
     told = set(re.findall(r"^\| `(AWS::\w+::)` \|", page, re.MULTILINE))
 
     used = {re.sub(r"\w+$", "", r.type) for example in EXAMPLES for r in assembled(example).resources()}

@@ -31,7 +31,7 @@ Assembled = Callable[[str], Assembly]
 Emitted = frozenset[tuple[str, tuple[str, ...]]]
 """Names of our metrics, each with the names of its dimensions."""
 
-RUNBOOK = (REPOSITORY / "docs" / "operations.md").read_text()
+RUNBOOK = (REPOSITORY / "docs" / "how-to" / "on-call.md").read_text()
 QUERY = re.compile(r'SELECT MAX\("([^"]+)"\) FROM SCHEMA\("Mirrorless", ([^)]+)\) WHERE (.+)')
 SEARCH = re.compile(r"SEARCH\('\{Mirrorless,([^}]+)\} MetricName=\"([^\"]+)\"")
 
@@ -299,7 +299,7 @@ def test_links_lead_to_the_operator_s_own_copy_where_there_is_one(tmp_path: Path
     assert alarm.description("https://wiki.example.com/mirrorless").endswith(
         " Runbook: https://wiki.example.com/mirrorless#alarm-lane-stopped"
     )
-    assert alarm.description(None).endswith(" Runbook: docs/operations.md#alarm-lane-stopped")
+    assert alarm.description(None).endswith(" Runbook: docs/how-to/on-call.md#alarm-lane-stopped")
 
 
 def test_descriptions_are_short_enough_and_say_what_to_do_first(assembled: Assembled) -> None:

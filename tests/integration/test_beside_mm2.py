@@ -27,4 +27,4 @@ def test_both_sides_copy_the_same_records_and_the_report_has_every_round(tmp_pat
     assert found["summary"]["p99_ratio_1000rps"] is None
     for page in (tmp_path / PAGE, tmp_path / "docs" / "benchmarks" / PAGE):
         assert "Mirrorless beside MirrorMaker 2" in page.read_text()
-    assert "benchmarks/bench-report.json" in (tmp_path / "docs" / "benchmarks.md").read_text()
+    assert "benchmarks/bench-report.json" in (tmp_path / "docs" / "reference" / "benchmarks.md").read_text()

@@ -1,4 +1,4 @@
-"""Write docs/configuration.md and docs/replication.schema.json anew: `python -m mirrorless.config [FOLDER]`."""
+"""Write docs/reference/configuration.md and docs/replication.schema.json anew: `python -m mirrorless.config [FOLDER]`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 from mirrorless.config.reference import editor_schema, reference_page
 
-PAGES = {"configuration.md": reference_page, "replication.schema.json": editor_schema}
+PAGES = {"reference/configuration.md": reference_page, "replication.schema.json": editor_schema}
 """What is generated, by its name in the folder `docs`."""
 
 
 def main(folder: Path) -> None:
     """Write every generated page into a folder."""
     for name, text_of in PAGES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text_of(), encoding="utf-8")
         print(f"wrote {folder / name}")
 

@@ -24,7 +24,7 @@ class AlarmSection(Section):
     runbook_url: str | None = Field(
         default=None,
         pattern=r"^https?://\S+$",
-        description="Address of your copy of docs/operations.md; alarms link to its sections.",
+        description="Address of your copy of docs/how-to/on-call.md; alarms link to its sections.",
     )
 
 

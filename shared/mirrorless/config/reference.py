@@ -44,7 +44,7 @@ _SCHEMA_HOME = "https://json-schema.org/draft/2020-12/schema"
 
 
 def reference_page() -> str:
-    """Return docs/configuration.md."""
+    """Return docs/reference/configuration.md."""
     parts = [
         _INTRODUCTION,
         _table("The document", "", Document),

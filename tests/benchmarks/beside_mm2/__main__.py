@@ -74,11 +74,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def keep(run: Run, folder: Path) -> None:
-    """Leave a run for the documentation: `benchmarks.md`, and its raw figures and page in a folder beside it."""
+    """Leave a run for the documentation: `reference/benchmarks.md`, its raw figures and its page in `benchmarks`."""
     beside = folder / "benchmarks"
     beside.mkdir(parents=True, exist_ok=True)
     report = report_of(run)
-    (folder / "benchmarks.md").write_text(markdown(report, raw=f"benchmarks/{JSON}", page=f"benchmarks/{PAGE}"))
+    page = folder / "reference" / "benchmarks.md"
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(markdown(report, raw=f"../benchmarks/{JSON}", page=f"../benchmarks/{PAGE}"))
     (beside / JSON).write_bytes(Results(beside / JSON, run, print, conclude).encoded())
     (beside / PAGE).write_text(render(report))
 

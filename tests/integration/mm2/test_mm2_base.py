@@ -1,4 +1,4 @@
-"""MM2's MirrorConnectorsIntegrationBaseTest, against our flows. docs/mm2-scenarios.md says which test is which."""
+"""MM2's MirrorConnectorsIntegrationBaseTest, against our flows. docs/reference/mm2-scenarios.md says which test is which."""
 
 from __future__ import annotations
 

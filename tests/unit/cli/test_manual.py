@@ -9,7 +9,8 @@ import pytest
 from cli.main import build_parser
 from cli.reference import commands
 
-MANUAL = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+GUIDES = (Path(__file__).parents[3] / "docs" / "how-to").glob("*.md")
+MANUAL = "\n".join(page.read_text(encoding="utf-8") for page in GUIDES)
 
 
 COMMANDS = {parser.prog: (parser, summary) for parser, summary in commands(build_parser())}

@@ -80,7 +80,7 @@ def test_a_generated_page_is_what_the_model_says(name: str, tmp_path: Path) -> N
 
 
 def test_every_key_of_the_example_is_in_the_reference() -> None:
-    reference = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    reference = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
     document = load_yaml(EXAMPLE.read_text(encoding="utf-8"))
 
     sections = [*document["clusters"].values(), *document["flows"].values(), document["defaults"]]

@@ -144,7 +144,7 @@ def _submission(ssm: Any, flow: FlowName, where: str) -> Submission:
         raise ConfigurationError(
             f"no jobs are deployed for this flow: there is no parameter {name}",
             where=where,
-            hint="deploy its Spark stack (docs/deploy.md), or run the job here with --local",
+            hint="deploy its Spark stack (docs/how-to/deploy.md), or run the job here with --local",
         ) from None
     return decode_submission(answer["Parameter"]["Value"], where=name)
 
