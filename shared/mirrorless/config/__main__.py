@@ -1,4 +1,4 @@
-"""Write docs/reference/configuration.md and docs/replication.schema.json anew: `python -m mirrorless.config [FOLDER]`."""
+"""The writer of docs/reference/configuration.md and docs/replication.schema.json: `python -m mirrorless.config`."""
 
 from __future__ import annotations
 

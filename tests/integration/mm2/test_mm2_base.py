@@ -1,4 +1,7 @@
-"""MM2's MirrorConnectorsIntegrationBaseTest, against our flows. docs/reference/mm2-scenarios.md says which test is which."""
+"""MM2's MirrorConnectorsIntegrationBaseTest, against our flows.
+
+docs/reference/mm2-scenarios.md pairs the tests.
+"""
 
 from __future__ import annotations
 
