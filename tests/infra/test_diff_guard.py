@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra.guard import diff_guard
+from infra.guard import diff_guard, examples
 from infra.guard.change_rules import findings
 from infra.guard.stateful import MAPPING, TABLE, changeable_at_times, unchangeable
 from infra.guard.verdict import ChangeFinding, accepted
@@ -547,3 +547,14 @@ def test_of_the_two_examples_one_may_be_deployed_and_the_other_may_not() -> None
         "StartingPosition TRIM_HORIZON -> LATEST",
         "its copy in us-east-1 is removed",
     }
+
+
+@pytest.mark.parametrize(("codes", "expected"), [((0, 1), 0), ((1,), 1), ((0, 0), 1), ((2,), 2), ((0, 2), 2)], ids=str)
+def test_make_diff_guard_fails_where_an_example_is_judged_otherwise(
+    codes: tuple[int, ...], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = iter(codes)
+    monkeypatch.setattr(diff_guard, "main", lambda _given: next(told))
+
+    assert examples.main() == expected
+    assert list(told) == []
