@@ -12,7 +12,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -148,11 +148,12 @@ class KafkaCluster(Server):
         return class_archive_options(f"kafka-{self.version}", jars, self._archive_classes)
 
     def _archive_classes(self, archive: Path) -> None:
-        """Start a cluster of this version, and stop it: its JVM leaves the archive when it ends."""
+        """Run a cluster of this version for a moment: its JVM leaves the archive when it ends."""
         with tempfile.TemporaryDirectory() as folder:
             cluster = _Archiving(alias="archiving", folder=Path(folder), version=self.version, archive=archive)
             try:
                 cluster.start()
+                _use(cluster.bootstrap)
             finally:
                 cluster.stop(ARCHIVED_WITHIN_S)
 
@@ -185,6 +186,25 @@ class _Archiving(KafkaCluster):
 
     def _class_archive(self, jars: Path) -> list[str]:  # noqa: ARG002 -- what it overrides
         return [f"-XX:ArchiveClassesAtExit={self._archive}"]
+
+
+def _use(bootstrap: str) -> None:
+    """Write in a transaction and read with a group, so that the classes for this are loaded too."""
+    address, topic = {"bootstrap.servers": bootstrap}, "some-topic"
+    admin = AdminClient(address)
+    admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(ARCHIVED_WITHIN_S)
+    producer = Producer({**address, "transactional.id": topic})
+    producer.init_transactions(ARCHIVED_WITHIN_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"value")
+    producer.commit_transaction(ARCHIVED_WITHIN_S)
+    reader = Consumer({**address, "group.id": topic, "auto.offset.reset": "earliest"})
+    try:
+        reader.subscribe([topic])
+        if reader.poll(ARCHIVED_WITHIN_S) is not None:
+            reader.commit(asynchronous=False)
+    finally:
+        reader.close()
 
 
 def new_cluster_id() -> str:

@@ -174,8 +174,8 @@ that holds the offset.
 **How it was made.** `python -m tests.benchmarks.translation --records {records} --seed {seed} --report
 docs/reference/translation.md` writes this page; the same seed writes the same page. MM2 is a port of its algorithm to
 Python (`tests/benchmarks/mm2_store.py`), held to the cases of MM2's own tests (`tests/unit/mm2/test_mm2_store.py`). It
-sees its best case: no gaps, equal offsets on both sides, every sync stored at once, no restart. Mirrorless is the code that
-ships, on a chain as the forwarder leaves it: batches of 1 to {LARGEST_BATCH:,} records with a commit marker behind
+sees its best case: no gaps, equal offsets on both sides, every sync stored at once, no restart. Mirrorless is the code
+that ships, on a chain as the forwarder leaves it: batches of 1 to {LARGEST_BATCH:,} records with a commit marker behind
 each. Its figures are counted against a list of where every record stands, as MM2's are. That they hold over gaps,
 aborted records, retries and resets as well is shown by `tests/unit/protocol/test_translation_property.py` and, on real
 clusters, by `tests/integration/test_translation_oracle.py`.

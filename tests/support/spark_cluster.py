@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyspark
 
+from lab.drills.job_process import JAVA_OPTIONS
 from spark.lane_tasks import _LOCAL
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -83,6 +84,7 @@ def submitted(
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "HOME": str(folder),
+        "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
     }
     with log.open("wb") as out:
         driver = subprocess.Popen(

@@ -9,10 +9,17 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from lab.drills.job_process import JAVA_OPTIONS
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 from spark.lane_tasks import spark_session
 from tests.support.aws_recorder import ROOT, WITHIN_JOBS
+
+
+@pytest.fixture(autouse=True)
+def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that a test starts as processes have a Java that starts quickly."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +27,7 @@ def spark(dynamodb: DynamoDbLocal) -> Iterator[SparkSession]:
     """The session. Workers take their environment from the moment of its start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SPARK_MASTER_VARIABLE, "local[2,4]")
+        patch.setenv("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (WITHIN_JOBS, ROOT / "shared", ROOT))))
         patch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
