@@ -36,7 +36,8 @@ lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=f
 translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
 
-test: check integration sample ## everything that must pass: checks, unit, contract and integration tests, a sample of the soak
+test: check ## everything that must pass: checks, unit, contract and integration tests, and beside them a sample of the soak
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going $(IN_TURN) integration sample
 
 check: $(READY) ## the quick half of `make test`: lint, types, imports, unit, contract and template tests, the guard
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going $(IN_TURN) unit types lint imports diff-guard
@@ -55,7 +56,7 @@ unit: $(READY)
 	$(BIN)/pytest -q --numprocesses 2 --dist worksteal --durations 10 tests/infra tests/contract tests/unit tests/frozen
 
 integration: $(READY) ## tests on real Kafka, DynamoDB Local and the Lambda runtime client (KAFKA=3.9.1 for another version)
-	$(BIN)/pytest -q tests/integration
+	$(BIN)/pytest -q --numprocesses 6 --dist loadgroup --durations 10 tests/integration
 
 sample: $(READY)
 	$(BIN)/python -m lab soak --count 8 --fresh --progress .lab/sample.json

@@ -190,7 +190,8 @@ class _Archiving(KafkaCluster):
 
 def _use(bootstrap: str) -> None:
     """Write in a transaction and read with a group, so that the classes for this are loaded too."""
-    address, topic = {"bootstrap.servers": bootstrap}, "some-topic"
+    topic = "some-topic"
+    address: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
     admin = AdminClient(address)
     admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])[topic].result(ARCHIVED_WITHIN_S)
     producer = Producer({**address, "transactional.id": topic})

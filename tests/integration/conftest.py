@@ -20,6 +20,21 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from tests.support import aws_recorder
 from tests.support.lane_stage import LaneStage
+from tests.support.worker_plan import place
+
+FOLDER = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests of this folder by worker, and mark them with it; see `tests.support.worker_plan`."""
+    here = [item for item in items if item.path.is_relative_to(FOLDER)]
+    places = {item.nodeid: place(item.path.relative_to(FOLDER).as_posix()) for item in here}
+    for item in here:
+        item.add_marker(pytest.mark.xdist_group(f"worker-{places[item.nodeid][0]}"))
+    items[:] = [item for item in items if item.nodeid not in places] + sorted(
+        here, key=lambda each: places[each.nodeid]
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,37 @@
+"""The integration tests that each pytest-xdist worker runs (`--dist loadgroup`), so that workers end together.
+
+A worker has clusters, DynamoDB, Spark and labs of its own; each is started once, and stopped after the last test that
+needs it. The tests mostly wait, so there are more workers than cores. A worker begins with what takes longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+WORKERS: Sequence[Sequence[str]] = (
+    # Processes of Spark and of MM2: one at a time, for each wants two cores.
+    ("test_lab_failover.py", "spark/test_kills.py", "test_beside_mm2.py", "spark/test_backfill_live.py"),
+    # Labs whose schedules run every second.
+    ("mm2/", "test_lab_demo.py", "test_mirror_client.py", "test_lab_up.py"),
+    # One lab, and faults.
+    ("flows/", "test_acl_sync.py", "test_lab_servers.py"),
+    # One Spark session.
+    ("spark/",),
+    # Pollers and environments without a lab around them.
+    ("test_lab_mappings.py", "test_lab_runtime.py", "test_refresh_topics.py", "test_cli_on_stores.py"),
+    # The two clusters of the session alone, and every file that is not named above.
+    ("test_lane_", "test_template.py", ""),
+)
+"""Beginnings of paths below tests/integration, by worker; the longest that fits decides."""
+
+
+def place(path: str) -> tuple[int, int]:
+    """The worker of a file, and its place there."""
+    fits = [
+        (len(beginning), worker, position)
+        for worker, beginnings in enumerate(WORKERS)
+        for position, beginning in enumerate(beginnings)
+        if path.startswith(beginning)
+    ]
+    _, worker, position = max(fits)
+    return worker, position
