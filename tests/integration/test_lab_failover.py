@@ -12,6 +12,7 @@ import pytest
 pytestmark = pytest.mark.integration
 
 REPOSITORY = Path(__file__).parents[2]
+DRILL = (sys.executable, "-m", "lab", "failover", "--quick", "--records", "3000")
 NOTHING = ("lost", "duplicated", "reordered", "different", "mistranslated", "reread", "skipped")
 
 
@@ -19,7 +20,7 @@ def test_after_an_outage_a_reconcile_and_a_failback_every_record_is_accounted_fo
     report, page = tmp_path / "report.json", tmp_path / "report.html"
 
     ended = subprocess.run(
-        [sys.executable, "-m", "lab", "failover", "--records", "6000", "--report", str(report), "--page", str(page)],
+        [*DRILL, "--report", str(report), "--page", str(page)],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -28,8 +28,8 @@ from tests.support.readback import LOOK_EVERY_SECONDS, Seen, assert_mirrored, aw
 PARTITIONS = 2
 
 
-def eventually(claim: Callable[[], object], what: str, *, seconds: float = 45.0) -> None:
-    """Wait until the claim holds."""
+def eventually(claim: Callable[[], object], what: str, *, seconds: float = 120.0) -> None:
+    """Wait until the claim holds; the time is for machines that are slow or busy."""
     deadline = time.monotonic() + seconds
     while not claim():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
@@ -145,7 +145,7 @@ class Stage:
         order = self.lab.faults.order("stop", step)
 
         def pid() -> int:
-            self.lab.faults.await_claimed(order, seconds=30)
+            self.lab.faults.await_claimed(order, seconds=120)
             eventually(lambda: set(self.lab.faults.stopped()) - before, "the environment notes its pid")
             (stopped,) = set(self.lab.faults.stopped()) - before
             eventually(lambda: _is_stopped(stopped), "the environment stops")
@@ -169,7 +169,7 @@ class Stage:
         """Wait until an environment has come to its end."""
         eventually(lambda: self.environment(pid) is None, f"{pid} ends")
 
-    def await_replicated(self, *, seconds: float = 60.0) -> None:
+    def await_replicated(self, *, seconds: float = 180.0) -> None:
         """Wait until the mapping has committed everything: all of it was accepted by the function."""
         wait_until_replicated(self.lab, [self.mapping], deadline=time.monotonic() + seconds)
 

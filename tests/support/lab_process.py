@@ -20,6 +20,8 @@ from tests.support.flow_stage import eventually
 
 REPOSITORY = Path(__file__).parents[2]
 LOOK_EVERY_SECONDS = 0.01
+ENDED_WITHIN_SECONDS = 180.0
+"""Some 3 s on an idle machine."""
 
 
 class LabProcess:
@@ -48,7 +50,7 @@ class LabProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(60)
+                self.process.wait(ENDED_WITHIN_SECONDS)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -60,7 +62,7 @@ class LabProcess:
         assert isinstance(whole, dict)
         return whole
 
-    def await_ready(self, *, seconds: float = 120.0) -> None:
+    def await_ready(self, *, seconds: float = 300.0) -> None:
         """Wait until records flow."""
 
         def ready() -> bool:
@@ -79,8 +81,8 @@ class LabProcess:
         family = descendants(self.process.pid)
         assert family
         self.process.send_signal(number)
-        code = self.process.wait(60)
-        eventually(lambda: not family & running().keys(), f"of {family} none is left", seconds=10)
+        code = self.process.wait(ENDED_WITHIN_SECONDS)
+        eventually(lambda: not family & running().keys(), f"of {family} none is left")
         return code
 
     def _read(self) -> None:

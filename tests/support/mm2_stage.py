@@ -74,7 +74,7 @@ NOT_YET = {
 Place = tuple[str, int]
 
 
-def eventually(claim: Callable[[], object], what: str, *, seconds: float = 60.0) -> None:
+def eventually(claim: Callable[[], object], what: str, *, seconds: float = 180.0) -> None:
     """Wait until the claim holds."""
     deadline = time.monotonic() + seconds
     while not claim():
@@ -172,7 +172,7 @@ class Side:
 
     # Groups
 
-    def consume(self, group: str, topics: Iterable[str], *, seconds: float = 20.0) -> list[bytes]:
+    def consume(self, group: str, topics: Iterable[str], *, seconds: float = 60.0) -> list[bytes]:
         """Read with a group to the end of each partition, commit the positions, and leave; the values read."""
         consumer = Consumer(
             {

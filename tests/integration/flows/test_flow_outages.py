@@ -19,7 +19,7 @@ def test_a_target_broker_killed_in_the_middle_of_a_batch_comes_back_to_a_batch_r
     target = stage.lab.clusters[stage.flow.name.target]
     _kill_at(stage, step, target)
 
-    stage.await_replicated(seconds=90)
+    stage.await_replicated()
 
     stage.verify()
 
@@ -32,7 +32,7 @@ def test_a_source_broker_killed_in_the_middle_of_a_batch_delivers_it_again_and_i
     _kill_at(stage, "settled", source)
 
     _await_back(source)
-    stage.await_replicated(seconds=90)
+    stage.await_replicated()
 
     stage.verify()
 

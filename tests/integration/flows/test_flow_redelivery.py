@@ -41,7 +41,7 @@ def test_a_batch_delivered_twice_at_once_is_replicated_by_whoever_prepares_first
     stage.lab.mappings.release(stage.uuid)
 
     first = stopped()
-    stage.lab.faults.await_claimed(rival, seconds=30)
+    stage.lab.faults.await_claimed(rival, seconds=120)
     stage.lab.faults.resume_stopped(first)
     eventually(lambda: stage.environment(first) is None or _idle(stage, first), "the loser answers")
     for pid in stage.lab.faults.stopped():
