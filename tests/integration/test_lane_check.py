@@ -10,10 +10,10 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from heartbeat_checkpoint import ControlWiring
 from msgspec.structs import replace
 
-from lab.servers.dynamodb import DynamoDbLocal
-from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka import source_log
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog, joined
 from mirrorless.adapters.kafka.target import KafkaTarget
@@ -22,6 +22,7 @@ from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.scheduled.runner import RoundReport
+from mirrorless.scheduled.settings import ControlSettings
 from tests.support.lane_stage import QUIET, Crash, LaneStage, at_step, crash
 from tests.support.readback import await_settled, read_topic
 
@@ -36,7 +37,8 @@ class Checks:
     """The scheduled task beside a stage, with a clock that can be put ahead."""
 
     stage: LaneStage
-    documents: DynamoDbDocuments
+    wiring: ControlWiring
+    """The scheduled function's own, for its stores."""
     log: KafkaSourceLog
     records: KafkaRecords
     ahead_ms: int = 0
@@ -50,11 +52,11 @@ class Checks:
             remote_topic=settings.remote_topic,
             topics=lambda _deadline: {self.stage.topic: partitions},
             ends=self.records,
-            gaps=GapCheck(source=self.log, ledger=self.stage.ledger, states=self.stage.orders, clock=self._now),
-            chains=self.stage.chains,
-            states=self.stage.orders,
+            gaps=GapCheck(source=self.log, ledger=self.wiring.ledger, states=self.wiring.states, clock=self._now),
+            chains=self.wiring.chains,
+            states=self.wiring.states,
             target=KafkaTarget(settings, environment=uuid4().hex),
-            documents=self.documents,
+            documents=self.wiring.documents,
             clock=self._now,
             transaction_timeout_ms=settings.transaction_timeout_ms,
             map_retention_days=settings.map_retention_days,
@@ -74,11 +76,11 @@ class Checks:
 
 
 @pytest.fixture
-def checks(stage: LaneStage, dynamodb: DynamoDbLocal) -> Checks:
+def checks(stage: LaneStage) -> Checks:
     settings = stage.settings
     return Checks(
         stage=stage,
-        documents=DynamoDbDocuments(dynamodb.client(), settings.tables.control),
+        wiring=ControlWiring(ControlSettings(flow=settings, aliases=(settings.source.alias, settings.target.alias))),
         log=KafkaSourceLog(settings.source, flow=settings.flow),
         records=KafkaRecords(settings.target, flow=settings.flow, client_role="lanes"),
     )
@@ -221,7 +223,7 @@ def test_the_gaps_of_many_lanes_are_read_side_by_side_and_a_bound_only_delays_th
         stage.write(*numbered(*range(40)), partition=partition)
     kept = [0, 9, *range(20, 40)]
     stage.replicate(stage.environment(), stage.event(**dict.fromkeys((f"p{n}" for n in range(6)), kept)))
-    monkeypatch.setattr("mirrorless.adapters.kafka.source_log.LOOK_RECORDS", 30)
+    monkeypatch.setattr(source_log, "LOOK_RECORDS", 30)
 
     waited = [report.figures["gaps-waiting"] for report in (checks.round(6) for _ in range(30))]
 
