@@ -18,6 +18,8 @@ from mirrorless.adapters.dynamodb.direct import DirectLine, direct_client
 from tests.support.aws_recorder import (
     FOLDER,
     ROOT,
+    UNSEEN,
+    WITHOUT_SERVER,
     Call,
     differences,
     journal_call,
@@ -143,3 +145,10 @@ def test_the_journal_and_the_recording_are_compared_both_ways() -> None:
     ]
     (missing,) = differences(everything - {known}, whole=True)
     assert missing.startswith("refresh_topics never called lambda:ListTags")
+
+
+def test_what_is_said_to_be_unseen_is_recorded_and_services_without_a_server_are_needed() -> None:
+    needs = {(part, *need) for part, needs in recorded().items() for need in needs}
+
+    assert UNSEEN.keys() <= {" ".join(each) for each in needs}
+    assert WITHOUT_SERVER.keys() <= {action.partition(":")[0] for _, action, _ in needs}
