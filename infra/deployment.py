@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.monitoring.paging import paging_problems
+from mirrorless.config.cluster import partition_of
 from mirrorless.config.problems import InvalidConfiguration, Problem
-from mirrorless.config.regions import partition_of
 from mirrorless.naming import flow_id
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from mirrorless.config import Configuration
     from mirrorless.config.cluster import Cluster
-    from mirrorless.config.deployment_section import DeploymentSection
     from mirrorless.config.flow import Flow
+    from mirrorless.config.schema import DeploymentSection
 
 LONGEST_NAME = 64
 """Characters of the name of a function, a schedule or a role at most, by Lambda, EventBridge Scheduler and IAM."""

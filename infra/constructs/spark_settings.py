@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from infra.deployment import FlowDeployment
-    from mirrorless.config.deployment_section import SparkSection
+    from mirrorless.config.schema import SparkSection
 
 RELEASE = "emr-spark-8.1.0"
 """Spark 4.1.1 with Python 3.11: https://docs.aws.amazon.com/emr/latest/ReleaseGuide/emr-spark810-release.html"""

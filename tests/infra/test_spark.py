@@ -15,8 +15,8 @@ from infra.constructs import spark_settings
 from infra.deployment import plan
 from infra.guard.stateful import Resource
 from mirrorless.config import load
-from mirrorless.config.deployment_section import SparkSection
 from mirrorless.config.problems import InvalidConfiguration
+from mirrorless.config.schema import SparkSection
 from mirrorless.jobs.cost import DRIVER, EXECUTOR
 from mirrorless.jobs.request import JobKind
 from mirrorless.jobs.submission import decode_submission, parameter_name

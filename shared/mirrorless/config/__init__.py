@@ -1,7 +1,6 @@
-"""replication.yaml: what can be written in it, what is wrong with it, and what it comes down to.
+"""replication.yaml: its model, its rules, and the clusters and flows that it describes.
 
-For the operator's side (command, deployment, lab, jobs): it needs pydantic and ruamel.yaml, which no function's bundle
-holds.
+For the command, the deployment, the lab and the jobs. Functions carry neither pydantic nor ruamel.yaml.
 """
 
 from mirrorless.config.cluster import Cluster

@@ -1,4 +1,4 @@
-"""The writer of docs/reference/configuration.md and docs/replication.schema.json: `python -m mirrorless.config`."""
+"""Generator of docs/reference/configuration.md and docs/replication.schema.json: `python -m mirrorless.config`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does one cluster come down to? Where it is, how it is reached, and by what proof, with its ARN read."""
+"""A cluster, resolved: where it is and how clients reach it and authenticate; its ARN is parsed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Cluster:
     """One end of a flow.
 
     Attributes:
-        alias: what the cluster is called in topic names, group ids and table keys.
-        bootstrap: brokers to begin with, `host:port`, in the order written.
+        alias: name of the cluster in topic names, group ids and table keys.
+        bootstrap: bootstrap servers, `host:port`, in the order written.
         msk_arn: of the MSK cluster, or of a VPC connection to it.
         region: AWS region; from the ARN where it is not written.
         account: AWS account, twelve digits; from the ARN where it is not written.
@@ -35,7 +35,7 @@ class Cluster:
 
     @classmethod
     def of(cls, alias: str, section: ClusterSection) -> Cluster:
-        """Resolve what is written about a cluster."""
+        """Resolve the section of a cluster."""
         arn = section.msk_cluster_arn
         region, account = arn.split(":")[3:5] if arn else (None, None)
         return cls(
@@ -51,16 +51,26 @@ class Cluster:
         )
 
     def settings(self) -> dict[str, Any]:
-        """Return what a function needs to reach this cluster."""
-        proof = self.authentication.model_dump(by_alias=True, exclude_none=True, exclude={"secret_kms_key_arn"})
+        """Return what a function needs to connect to this cluster."""
+        authentication = self.authentication.model_dump(
+            by_alias=True, exclude_none=True, exclude={"secret_kms_key_arn"}
+        )
         return {
             "alias": self.alias,
             "bootstrap": ",".join(self.bootstrap),
             "region": self.region,
-            "authentication": proof,
+            "authentication": authentication,
         }
 
 
 def _options(section: ClusterSection, prefix: str) -> dict[str, str | int]:
     written = section.model_dump(by_alias=True, exclude_none=True)
     return {key.removeprefix(prefix): value for key, value in written.items() if key.startswith(prefix)}
+
+
+_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+
+
+def partition_of(region: str) -> str:
+    """Return the AWS partition of a region, the second part of every ARN there."""
+    return next((name for start, name in _PARTITIONS.items() if region.startswith(start)), "aws")

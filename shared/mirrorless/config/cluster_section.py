@@ -1,4 +1,4 @@
-"""What can be said of a cluster? Its brokers, its proof of identity, its network, and options of its clients."""
+"""The section of a cluster: its brokers, authentication and network, and options of its clients."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mirrorless.config.section import KeyArn, Section
-from mirrorless.config.types import Addresses, Identifiers
+from mirrorless.config.types import Addresses, Identifiers, KeyArn, Section
 
 _ENCRYPTED_WITH = (
-    "Key that the secret is encrypted with, where it is not Secrets Manager's own; MSK demands one of yours."
+    "Key that the secret is encrypted with, where it is not Secrets Manager's own; MSK requires one of yours."
 )
 
 
 class Plaintext(Section):
-    """No authentication and no encryption: for laboratories and closed networks."""
+    """No authentication and no encryption: for the lab and for closed networks."""
 
     type: Literal["plaintext"] = Field(description="No authentication, no TLS.")
 
@@ -73,16 +72,18 @@ class Vpc(Section):
 
     id: str | None = Field(default=None, pattern=r"^vpc-[0-9a-f]+$", description="The VPC.")
     subnets: Identifiers = Field(min_length=1, description="Subnet ids with a route to every broker.")
-    security_groups: Identifiers = Field(min_length=1, description="Security group ids that the brokers let in.")
+    security_groups: Identifiers = Field(
+        min_length=1, description="Security group ids that the brokers accept connections from."
+    )
     endpoints: bool = Field(
         default=False,
         description="Create the interface endpoints that functions and pollers need in these subnets; needs `id`. "
-        "Without them, the network has its own way to AWS.",
+        "Without them, the network has a route of its own to AWS.",
     )
     route_tables: Identifiers = Field(
         default=(),
-        description="With `endpoints`: route table ids of the subnets, which get a gateway to DynamoDB; left out, they "
-        "have one.",
+        description="With `endpoints`: route table ids of the subnets, which get a gateway endpoint of DynamoDB; "
+        "left out, they have one.",
     )
 
 
@@ -92,7 +93,7 @@ class ClusterSection(Section):
     bootstrap_servers: Addresses = Field(
         min_length=1,
         max_length=10,
-        description="Brokers to begin with, `host:port`; for MSK `aws kafka get-bootstrap-brokers` lists them.",
+        description="Bootstrap servers, `host:port`; for MSK `aws kafka get-bootstrap-brokers` lists them.",
     )
     msk_cluster_arn: str | None = Field(
         default=None,
@@ -110,14 +111,14 @@ class ClusterSection(Section):
         description="AWS account, twelve digits in quotes; taken from `msk.cluster.arn` where there is one.",
     )
     authentication: AuthenticationSection = Field(
-        default_factory=lambda: Plaintext(type="plaintext"), description="How clients prove who they are."
+        default_factory=lambda: Plaintext(type="plaintext"), description="How clients authenticate."
     )
     vpc: Vpc | None = Field(
         default=None, description="The network to reach the cluster by; left out, the deployment uses none."
     )
 
     producer_compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = Field(
-        default=None, description="Compression of what is written to this cluster; left out, none."
+        default=None, description="Compression of what is written to this cluster; left out, lz4."
     )
     producer_compression_level: int | None = Field(
         default=None, ge=-1, le=12, description="Compression level, by the codec's own scale."
@@ -135,7 +136,7 @@ class ClusterSection(Section):
         description="Bytes of a request at most; keep it at the target's `message.max.bytes`.",
     )
     producer_socket_timeout_ms: int | None = Field(
-        default=None, ge=10, le=300_000, description="Milliseconds to wait for a broker's answer."
+        default=None, ge=10, le=300_000, description="Milliseconds to wait for a broker's response."
     )
     producer_client_rack: str | None = Field(
         default=None, min_length=1, description="Rack, or availability zone, of the producers."

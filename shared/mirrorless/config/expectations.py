@@ -1,4 +1,4 @@
-"""What does a key expect? Its type, range and choices in words, for complaints and for the reference page alike."""
+"""Type, range and choices of a key in words, for error messages and for the reference page."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mirrorless.config.cluster_section import ClusterSection, Iam, Mtls, Plaintext, Scram, Vpc
-from mirrorless.config.deployment_section import AlarmSection, DeploymentSection, SparkSection
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
-from mirrorless.config.schema import Document
-from mirrorless.config.section import Section
+from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
+from mirrorless.config.types import Section
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,10 +25,10 @@ PATTERNS = {
     "replication.policy.separator": "1 to 16 letters, digits, `.`, `_` or `-`",
     "poller.group.name": "1 to 128 letters, digits, `_` or `-`",
 }
-"""Keys whose value has a shape, in words: a regular expression is no help at three in the morning."""
+"""Formats of values, in words: an operator should not have to read a regular expression."""
 
 
-_SECTIONS: dict[Path, type[Section]] = {
+SECTIONS: dict[Path, type[Section]] = {
     (): Document,
     ("clusters", "*"): ClusterSection,
     ("clusters", "*", "vpc"): Vpc,
@@ -50,16 +49,16 @@ def section_at(path: Path, data: Any) -> type[Section] | None:
     if path[:1] == ("clusters",) and path[2:] == ("authentication",):
         return AUTHENTICATIONS.get(str(_get(data, (*path, "type"))))
     named = path[:1] in {("clusters",), ("flows",)} and len(path) > 1
-    return _SECTIONS.get((path[0], "*", *path[2:]) if named else path)
+    return SECTIONS.get((path[0], "*", *path[2:]) if named else path)
 
 
 def keys_of(section: type[Section]) -> list[str]:
-    """Return the keys that a section knows, in the order of the model."""
+    """Return the keys of a section, in the order of the model."""
     return [str(field.alias) for field in section.model_fields.values()]
 
 
 def expectation(section: type[Section], key: str) -> str:
-    """Say what the value of one key must be: `a whole number from 1 to 200`."""
+    """Return what the value of one key must be, in words: `a whole number from 1 to 200`."""
     return _in_words(schema_of(section)["properties"][key], key)
 
 
@@ -75,7 +74,7 @@ def either(choices: Sequence[str]) -> str:
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
 
 
-def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: PLR0911 -- one line per kind of value
+def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: C901, PLR0911 -- one line per kind of value
     match schema:
         case {"enum": choices}:
             return either(choices)
@@ -95,6 +94,8 @@ def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: PLR0911 -- one 
             return PATTERNS.get(key, "text")
         case {"type": "array", "items": {"enum": choices}}:
             return f"a list of {either(choices)}"
+        case {"type": "array"}:
+            return "a list"
         case _:
             return "a section of keys"
 

@@ -1,6 +1,6 @@
-"""What does one flow come down to? Everything that the deployment, the lab and the function need to know about it.
+"""A replication flow, resolved: all that the deployment, the lab and the functions need.
 
-A Flow is resolved: what the flow does not say is taken from `defaults`, what those do not say from the model.
+A key that the flow leaves out is taken from `defaults`, and one that those leave out from the model.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from mirrorless.config.cluster import partition_of
 from mirrorless.config.cluster_section import Iam, Mtls, Plaintext, Scram
-from mirrorless.config.regions import partition_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.naming import TABLES, mapping_group, resource_name
@@ -36,7 +36,7 @@ class Flow:
         name: `source->target`.
         settings: every key of the flow with its value.
         aliases: every cluster of the configuration; only these are origins of remote topics.
-        shared_tables: names of tables that all flows share, as in a laboratory; otherwise the flow has its own.
+        shared_tables: names of tables that all flows share, as in the lab; None: the flow has its own.
     """
 
     name: FlowName
@@ -53,12 +53,12 @@ class Flow:
 
     @property
     def topics(self) -> NameFilter:
-        """Which topics of the source are replicated."""
+        """The topics of the source that are replicated."""
         return NameFilter(include=self.settings.topics, exclude=self.settings.topics_exclude)
 
     @property
     def groups(self) -> NameFilter:
-        """Which consumer groups of the source are followed."""
+        """The consumer groups of the source that are followed."""
         return NameFilter(include=self.settings.groups, exclude=self.settings.groups_exclude)
 
     @property
@@ -68,12 +68,12 @@ class Flow:
 
     @property
     def topic_patterns(self) -> tuple[str, ...]:
-        """The patterns, whose topics are found later."""
+        """The patterns, whose topics `refresh_topics` finds."""
         return self.topics.patterns
 
     @property
     def policy(self) -> ReplicationPolicy:
-        """How remote topics are named."""
+        """The naming of remote topics."""
         return replication_policy(
             self.settings.replication_policy,
             source_alias=self.name.source,
@@ -84,7 +84,7 @@ class Flow:
 
     @property
     def home(self) -> Cluster:
-        """The end whose region, account and network the flow's functions and mappings live in."""
+        """The end in whose region, account and network the flow's functions and mappings run."""
         where = self.settings.function.run_in or ("source" if self.source.msk_arn else "target")
         return self.source if where == "source" else self.target
 
@@ -95,14 +95,14 @@ class Flow:
 
     @property
     def partial_responses(self) -> bool:
-        """Whether the forwarder names the records that failed; otherwise it fails, and the whole batch comes again."""
+        """Whether the forwarder names the records that failed; otherwise it fails, and the whole batch is retried."""
         return self.settings.mapping.mode == "provisioned" and self.settings.mapping.partial_batch_response
 
     @property
     def mapped_by_arn(self) -> bool:
         """Whether mappings name the MSK cluster, as they can where it is; otherwise they name its brokers."""
-        there = (self.source.region, self.source.account) == (self.home.region, self.home.account)
-        return self.source.msk_arn is not None and there
+        at_home = (self.source.region, self.source.account) == (self.home.region, self.home.account)
+        return self.source.msk_arn is not None and at_home
 
     def resource_name(self, part: str) -> str:
         """Return the name of one of this flow's functions, tables or roles on AWS."""
@@ -110,12 +110,12 @@ class Flow:
 
     @property
     def tables(self) -> Mapping[str, str]:
-        """The names of the flow's tables, by what they hold. They live with the target."""
+        """The names of the flow's tables, by what they hold. They are in the target's region and account."""
         return self.shared_tables or {table: self.resource_name(table) for table in TABLES}
 
     @property
     def tables_role(self) -> str | None:
-        """The role by which the functions reach tables in another account; None where there is no other."""
+        """The role for tables in another account than the functions'; None where there is no other."""
         if self.shared_tables or self.home.account is None or self.home.account == self.target.account:
             return None
         partition = partition_of(self.target.region or "")
@@ -126,7 +126,7 @@ class Flow:
         return self.policy.remote_topic(self.name.source, topic)
 
     def consumer_group(self, topic: str) -> str:
-        """Return the consumer group of a topic's mapping: named, so that a mapping made anew goes on where it was.
+        """Return the consumer group of a topic's mapping. A mapping that is created again resumes from its offsets.
 
         Raises:
             ConfigurationError: the name is longer than the Lambda API takes.
@@ -170,7 +170,7 @@ class Flow:
         return request
 
     def function_settings(self) -> dict[str, Any]:
-        """Return what the forwarder reads from MIRRORLESS_FLOW: plain values, and few."""
+        """Return the value of MIRRORLESS_FLOW, which has at most 3 KB: `mirrorless.settings`."""
         return {
             "flow": str(self.name),
             "separator": self.settings.replication_policy_separator,
@@ -191,7 +191,7 @@ class Flow:
     def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the input of the schedules of this flow's control functions: `mirrorless.scheduled.settings`.
 
-        `function_name` is the forwarder's, to which found topics are mapped; `secret_arn` as in `mapping_request`.
+        `function_name` is the forwarder's, for the mappings of found topics; `secret_arn` as in `mapping_request`.
         """
         settings = self.settings
 
@@ -234,7 +234,7 @@ class Flow:
         }
 
     def mapping_template(self, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
-        """Return what the mappings of this flow's topics share: all but the topic and its consumer group.
+        """Return the options that all mappings of this flow share: all but the topic and its consumer group.
 
         `StartingPosition` is TRIM_HORIZON for all: where a flow starts elsewhere, `refresh_topics` commits those
         offsets for the mapping's group first, so that a partition that is added later begins at its first record.
@@ -256,10 +256,10 @@ class Flow:
         pollers: dict[str, Any] = {"MinimumPollers": mapping.minimum_pollers, "MaximumPollers": mapping.maximum_pollers}
         if mapping.poller_group_name:
             pollers["PollerGroupName"] = mapping.poller_group_name
-        # Retried for ever and sent nowhere else: any other answer to a failing batch loses records.
+        # Retried for ever and sent nowhere else: with any other setting a failing batch loses records.
         request: dict[str, Any] = {"ProvisionedPollerConfig": pollers, "MaximumRetryAttempts": -1}
-        # Whether the function makes use of it or not: a mapping that gets it later than the function begins to answer
-        # so, as in every deployment, would meanwhile take a list of failed records for success, and lose them.
+        # Whether the function uses it or not: a deployment changes the function before its mappings, and a mapping
+        # without it would take a list of failed records for success. They would be lost.
         request["FunctionResponseTypes"] = ["ReportBatchItemFailures"]
         if mapping.metrics:
             request["MetricsConfig"] = {"Metrics": list(mapping.metrics)}
@@ -293,9 +293,8 @@ class Flow:
 def _starting_position(start: str) -> dict[str, Any]:
     """Return where a group without committed offsets begins.
 
-    Where a backfill brings the history, the mapping begins at the end, so that nobody reads that history for nothing.
-    Pollers that restart before their first commit then go on further behind: the forwarder sees that a job has not come
-    so far, and waits for one that does.
+    With `backfill` a job copies the history, so the mapping begins at the end. Pollers that restart before their first
+    commit begin at a later end: the forwarder sees that the job's copy ends below, and its lane waits for a job.
     """
     if start == "earliest":
         return {"StartingPosition": "TRIM_HORIZON"}

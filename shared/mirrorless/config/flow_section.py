@@ -1,4 +1,4 @@
-"""What can be said of a flow? What it replicates and how, its mappings, and its function."""
+"""The section of a flow: what it replicates and how, its mappings, and its function."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from mirrorless.config.section import Seconds, Section
-from mirrorless.config.types import Patterns, ReplicationFactor, Start, TopicList
+from mirrorless.config.types import Patterns, ReplicationFactor, Seconds, Section, Start, TopicList
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
 
 

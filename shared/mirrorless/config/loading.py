@@ -1,4 +1,4 @@
-"""What does a configuration say as a whole? Text in, a validated Configuration out; or every problem at once."""
+"""The way from the text of replication.yaml to a validated Configuration, or to every problem in it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from pydantic import ValidationError
 from mirrorless.config import yaml_source
 from mirrorless.config.cluster import Cluster
 from mirrorless.config.cluster_section import Plaintext
-from mirrorless.config.deployment_section import DeploymentSection
 from mirrorless.config.flow import Flow
 from mirrorless.config.flow_section import FlowSection
-from mirrorless.config.limits import problems_with_cluster, problems_with_limits, problems_with_pollers
-from mirrorless.config.locations import Places
 from mirrorless.config.messages import problems_of
-from mirrorless.config.names import problems_with_names
 from mirrorless.config.problems import InvalidConfiguration, Problem
-from mirrorless.config.schema import Document
-from mirrorless.config.topics import problems_between, problems_with_topics
+from mirrorless.config.rules import (
+    FlowPaths,
+    problems_between,
+    problems_with_cluster,
+    problems_with_limits,
+    problems_with_names,
+    problems_with_pollers,
+    problems_with_topics,
+)
+from mirrorless.config.schema import DeploymentSection, Document
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
 from mirrorless.settings import Tables
@@ -65,13 +69,12 @@ class Configuration:
         raise ConfigurationError("there is no such flow", where=f"{self.origin}: {name}", hint=f"name one of {known}")
 
     def with_clusters_at(self, bootstrap: Mapping[str, str], *, replication_factor: int = 1) -> Configuration:
-        """Return the same flows between stand-ins of the clusters: plaintext, at these addresses, found by no ARN.
+        """Return the same flows between other clusters: plaintext, at these addresses, without an ARN.
 
-        `bootstrap` maps each alias to `host:port[,host:port]`; stand-ins have too few brokers for the replication
-        factors that are written, and all flows share one set of tables. This is how a laboratory runs a configuration
-        that is meant for the cloud.
+        The lab runs a configuration of the cloud so. `bootstrap` maps each alias to `host:port[,host:port]`. The lab's
+        clusters have too few brokers for the replication factors that are written, and all flows share their tables.
         """
-        stand_ins = {
+        replacements = {
             alias: replace(
                 cluster,
                 bootstrap=tuple(bootstrap[alias].split(",")),
@@ -81,29 +84,29 @@ class Configuration:
             )
             for alias, cluster in self.clusters.items()
         }
-        # Every one that there is: a topic with more replicas than brokers cannot be created.
+        # All of them: a topic with more replicas than brokers cannot be created.
         names = (name for name in FlowSection.model_fields if name.endswith("replication_factor"))
         factors = dict.fromkeys(names, replication_factor)
         flows = {
             name: replace(
                 flow,
-                source=stand_ins[name.source],
-                target=stand_ins[name.target],
+                source=replacements[name.source],
+                target=replacements[name.target],
                 settings=flow.settings.model_copy(update=factors),
                 shared_tables=msgspec.to_builtins(Tables()),
             )
             for name, flow in self.flows.items()
         }
-        return replace(self, clusters=stand_ins, flows=flows)
+        return replace(self, clusters=replacements, flows=flows)
 
 
 def load(source: File | str, *, now: datetime | None = None) -> Configuration:
     """Read a configuration from a file; or from the text itself, which is a `str` with a line break.
 
-    `now` is the moment against which a start time is judged; left out, the clock's.
+    `now` is the moment that a start time must precede; left out, the clock's.
 
     Raises:
-        InvalidConfiguration: with everything that is wrong.
+        InvalidConfiguration: with every problem.
         ConfigurationError: the file cannot be read.
     """
     if isinstance(source, str) and "\n" in source:
@@ -127,23 +130,23 @@ def _configuration(text: yaml_source.YamlSource, origin: str, now: datetime) -> 
         raise InvalidConfiguration(origin, _in_order(problems, text)) from exc
     if problems:
         raise InvalidConfiguration(origin, _in_order(problems, text))
-    # What follows looks at several values at once, so it waits until each of them is sound.
+    # The rules below compare values, so each value must be valid first.
     configuration = _resolved(written, text.data, origin)
-    places = Places(text.data)
+    paths = FlowPaths(text.data)
     for cluster in configuration.clusters.values():
         problems += problems_with_cluster(cluster, written.clusters[cluster.alias])
     for flow in configuration.flows.values():
-        problems += problems_with_topics(flow, places)
-        problems += problems_with_limits(flow, places, now)
-    problems += problems_between(configuration.enabled_flows, places)
-    problems += problems_with_pollers(configuration.enabled_flows, places)
+        problems += problems_with_topics(flow, paths)
+        problems += problems_with_limits(flow, paths, now)
+    problems += problems_between(configuration.enabled_flows, paths)
+    problems += problems_with_pollers(configuration.enabled_flows, paths)
     if problems:
         raise InvalidConfiguration(origin, _in_order(problems, text))
     return configuration
 
 
 def _in_order(problems: list[Problem], text: yaml_source.YamlSource) -> list[Problem]:
-    """Put problems in the document's order, each once: what `defaults` say wrong is wrong in every flow."""
+    """Sort problems by line, each once: one in `defaults` is found for every flow."""
     placed = dict.fromkeys(replace(problem, line=text.line_of(problem.path)) for problem in problems)
     return sorted(placed, key=lambda problem: problem.line or 0)
 

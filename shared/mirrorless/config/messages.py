@@ -1,4 +1,4 @@
-"""How do we say what pydantic found? Its errors in the operator's words, with what to write instead."""
+"""Messages for pydantic's errors: what is wrong, and what to write instead."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.config.cluster_section import ClusterSection
+from mirrorless.config.cluster_section import ClusterSection, Vpc
 from mirrorless.config.expectations import AUTHENTICATIONS, either, expectation, keys_of, section_at
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
 from mirrorless.config.problems import Path, Problem
-from mirrorless.config.schema import Document
-from mirrorless.config.section import Section
+from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
+from mirrorless.config.types import Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 ELSEWHERE = {
     "tasks.max": "there are no tasks to size: set `mapping: {maximum.pollers: …}`",
     "offset.lag.max": "every offset is translated exactly, there is nothing to tune: remove it",
-    "emit.offset-syncs.enabled": "the offset map is always written: remove it",
-    "offset-syncs.topic.location": "the offset map lives in DynamoDB: remove it",
-    "offset-syncs.topic.replication.factor": "the offset map lives in DynamoDB: remove it",
+    "offset-syncs.topic.location": "the offset-syncs topic is on the target: remove it",
     "exactly.once.support": "write `delivery: exactly_once`, which is the default",
     "transaction.boundary": "one event is one transaction: remove it",
     "replication.policy.class": "write `replication.policy: prefixed` or `replication.policy: identity`",
@@ -40,7 +38,7 @@ ELSEWHERE = {
     "key.converter": "records are bytes and are never converted: remove it",
     "value.converter": "records are bytes and are never converted: remove it",
     "header.converter": "records are bytes and are never converted: remove it",
-    "transforms": "records are never changed on their way: remove it",
+    "transforms": "records are never changed: remove it",
     "producer.acks": "exactly once depends on `all`, which is always set: remove it",
     "producer.enable.idempotence": "exactly once depends on it, it is always on: remove it",
     "producer.transactional.id": "each function environment has its own: remove it",
@@ -55,13 +53,13 @@ ELSEWHERE = {
     "filter.criteria": "a replica has every record: remove it",
     "topic": "write `topics: […]`",
 }
-"""Keys of MM2, of Kafka clients and of Lambda that have no counterpart here, or another name."""
+"""Keys of MM2, of Kafka clients and of Lambda that have no counterpart here, or another name. No section has one."""
 
 
 def problems_of(errors: Iterable[ErrorDetails], text: YamlSource) -> list[Problem]:
     """Translate pydantic's errors about a document."""
     found = [(error["type"], _problem(error, text)) for error in errors]
-    # A list whose entries are all refused counts as empty too, which tells nobody anything.
+    # A list whose entries are all refused counts as empty too; that second error says nothing new.
     refused = {problem.path[:-1] for _, problem in found}
     return [problem for kind, problem in found if not (kind == "too_short" and problem.path in refused)]
 
@@ -73,7 +71,7 @@ def _problem(error: ErrorDetails, text: YamlSource) -> Problem:
 
 
 def _words(error: ErrorDetails, path: Path, text: YamlSource) -> tuple[str, str]:
-    """Say what is wrong and what to write instead."""
+    """Return what is wrong and what to write instead."""
     key = str(path[-1]) if path else ""
     section = section_at(path[:-1], text.data)
     match error["type"]:
@@ -148,6 +146,10 @@ _SECTIONS: dict[str, type[Section]] = {
     "`mapping:` of a flow": MappingSection,
     "`function:` of a flow": FunctionSection,
     "a cluster": ClusterSection,
+    "`vpc:` of a cluster": Vpc,
+    "`deployment`": DeploymentSection,
+    "`alarms:` of `deployment`": AlarmSection,
+    "`spark:` of `deployment`": SparkSection,
     "the top of the document": Document,
 }
 

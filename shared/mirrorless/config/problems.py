@@ -1,4 +1,4 @@
-"""What is wrong with a configuration? All of it at once, each problem with its place and with what to write instead."""
+"""Problems of a configuration, each with its place and with what to write instead; all are reported at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Path = tuple[str | int, ...]
 
 
 def written(path: Path) -> str:
-    """A place as an operator would say it: `flows.us-east->eu-west.topics[1]`."""
+    """Return a path as text: `flows.us-east->eu-west.topics[1]`."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}"
@@ -40,7 +40,7 @@ class Problem:
 
     @property
     def where(self) -> str:
-        """The field as an operator would say it."""
+        """The field as text."""
         return written(self.path)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Problem:
 
 
 class InvalidConfiguration(ConfigurationError):
-    """The configuration cannot be used. `problems` has everything that is wrong with it, in the document's order."""
+    """The configuration cannot be used. `problems` has all its problems, in the document's order."""
 
     def __init__(self, origin: str, problems: Iterable[Problem]) -> None:
         self.origin = origin

@@ -1,4 +1,4 @@
-"""What do a reader, and a reader's editor, need to know about replication.yaml? Both are told from the model."""
+"""The reference page of replication.yaml and its JSON schema for editors, generated from the model."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from mirrorless.config.cluster_section import ClusterSection, Plaintext, Vpc
-from mirrorless.config.deployment_section import AlarmSection, DeploymentSection, SparkSection
 from mirrorless.config.expectations import AUTHENTICATIONS, expectation, schema_of
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
-from mirrorless.config.schema import Document
+from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
 from mirrorless.lane import ALIAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirrorless.config.section import Section
+    from mirrorless.config.types import Section
 
 _INTRODUCTION = """\
 # Configuration
 
-*Written from the model by `python -m mirrorless.config`: change the model, not this page.*
+*Generated from the model by `python -m mirrorless.config`: change the model, not this page.*
 
-One file, `replication.yaml`, says which clusters there are and what flows between them. `replication.example.yaml`
-is one to begin with; `mirrorless config check FILE` says what would be made of a file, or everything that is wrong
-with it. Nothing is created from a file that has a problem.
+One file, `replication.yaml`, describes the clusters and the flows between them. `replication.example.yaml` is one to
+begin with; `mirrorless config check FILE` prints what would be made of a file, or all its problems. Nothing is created
+from a file that has a problem.
 
 Keys are MirrorMaker 2's where it has one, and are written in one piece: `emit.heartbeats.enabled: true`. A list is a
-YAML list, or names with commas between. Only `true` and `false` are truth values: `no` is a name like any other.
+YAML list, or names with commas between. Only `true` and `false` are truth values, and only decimal digits are numbers:
+`no` is a name like any other, and `0x10` is text. Tags such as `!!str` are refused; quotes make text.
 
 **Names and patterns.** An entry of letters, digits, `.`, `_` and `-` is a literal name, and its dot is a dot
 (MirrorMaker 2 lets it match any character). Everything else is a regular expression that must match the whole name.
@@ -36,8 +36,8 @@ exist here, and a named group is `(?P<name>…)`. Inline flags, `(?i)`, stand fi
 
 **Remote topics.** Only aliases under `clusters` count as origins: a source topic `orders.v1` is replicated as any
 other, and not taken for the topic `v1` of a cluster `orders`. A topic that has been at either end of a flow is a
-cycle and is not replicated (the rule of MirrorMaker 2 since 4.4). Under `identity` a name does not tell the origin,
-so flows that would carry a topic round are refused.
+cycle and is not replicated (the rule of MirrorMaker 2 since 4.4). Under `identity` a name does not contain the origin,
+so flows that would replicate a topic in a circle are refused.
 """
 
 _SCHEMA_HOME = "https://json-schema.org/draft/2020-12/schema"
@@ -50,7 +50,7 @@ def reference_page() -> str:
         _table("The document", "", Document),
         _table(
             "clusters.*alias*",
-            "A Kafka cluster. `producer.…` holds for what is written to it, by any flow.",
+            "A Kafka cluster. `producer.…` applies to what is written to it, by any flow.",
             ClusterSection,
         ),
         *(
@@ -59,7 +59,9 @@ def reference_page() -> str:
         ),
         _table("clusters.*alias*.vpc", _first_line(Vpc), Vpc),
         _table(
-            "flows.*source->target*, and defaults", "What a flow does not say is taken from `defaults`.", FlowSection
+            "flows.*source->target*, and defaults",
+            "A key that a flow leaves out is taken from `defaults`.",
+            FlowSection,
         ),
         _table("….mapping", _first_line(MappingSection), MappingSection),
         _table("….function", _first_line(FunctionSection), FunctionSection),
@@ -71,7 +73,7 @@ def reference_page() -> str:
 
 
 def editor_schema() -> str:
-    """Return docs/replication.schema.json, which an editor completes and checks by."""
+    """Return docs/replication.schema.json, for completion and checks in an editor."""
     schema = Document.model_json_schema(by_alias=True)
     schema["properties"]["clusters"]["propertyNames"] = {"pattern": f"^{ALIAS.pattern}$"}
     schema["properties"]["flows"]["propertyNames"] = {"pattern": f"^{ALIAS.pattern}->{ALIAS.pattern}$"}

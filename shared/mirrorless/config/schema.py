@@ -1,17 +1,70 @@
-"""What can be written in replication.yaml? Every key with its type, default, unit and meaning, for reader and editor.
+"""The model of replication.yaml: every key with its type, default, unit and meaning, for reader and editor.
 
 Keys are MM2's where MM2 has one. A Python name is its key with underscores for dots: `emit_heartbeats_interval_seconds`
-is `emit.heartbeats.interval.seconds`. What concerns more than one value is in `names`, `topics` and `limits`.
+is `emit.heartbeats.interval.seconds`. What concerns more than one value is in `rules`.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from mirrorless.config.cluster_section import ClusterSection
-from mirrorless.config.deployment_section import DeploymentSection
 from mirrorless.config.flow_section import FlowSection
-from mirrorless.config.section import Section
+from mirrorless.config.types import KeyArn, Section
+
+
+class AlarmSection(Section):
+    """Notifications of alarms, and their thresholds."""
+
+    topic_arns: tuple[str, ...] = Field(
+        default=(), strict=False, description="SNS topics to notify, in the region of the flow's functions."
+    )
+    email: str | None = Field(
+        default=None, pattern=r"^[^@\s]+@[^@\s]+$", description="An address to notify, by an SNS topic made for it."
+    )
+    record_age_seconds: int = Field(
+        default=900, ge=60, le=86_400, description="Age of a record on its arrival that raises an alarm."
+    )
+    runbook_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://\S+$",
+        description="URL of your copy of docs/how-to/on-call.md; alarms link to its sections.",
+    )
+
+
+class SparkSection(Section):
+    """The EMR Serverless applications that jobs run on; idle, they cost nothing."""
+
+    enabled: bool = Field(default=True, description="Whether to create them.")
+    architecture: Literal["arm64", "x86_64"] = Field(default="arm64", description="Processor.")
+    maximum_vcpu: int = Field(default=64, ge=4, le=4_000, description="vCPU of all jobs towards one cluster together.")
+    maximum_memory_gb: int = Field(
+        default=256, ge=16, le=16_000, description="Memory of all jobs towards one cluster, GB."
+    )
+
+
+class DeploymentSection(Section):
+    """What `cdk deploy` creates, beyond the flows themselves."""
+
+    log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653] = Field(
+        default=30, description="Days that logs are kept."
+    )
+    kms_key_arns: tuple[KeyArn, ...] = Field(
+        default=(),
+        strict=False,
+        description="Your own keys, one for each region and account, to encrypt tables, buckets, logs and variables "
+        "with; without one, AWS's own.",
+    )
+    offset_map_replicas_enabled: bool = Field(
+        default=True,
+        description="Keep a copy of a flow's tables in its source's region, to read from; "
+        "writes go to the target's region.",
+    )
+    tags: dict[str, str] = Field(default_factory=dict, description="Tags of everything that is deployed.")
+    alarms: AlarmSection = Field(default_factory=AlarmSection, description="Alarms of every flow.")
+    spark: SparkSection = Field(default_factory=SparkSection, description="Applications for jobs.")
 
 
 class Document(Section):
@@ -19,7 +72,7 @@ class Document(Section):
 
     clusters: dict[str, ClusterSection] = Field(min_length=1, description="The clusters by alias: a-z, 0-9 and hyphen.")
     flows: dict[str, FlowSection] = Field(min_length=1, description="The flows by name, `source->target`.")
-    defaults: FlowSection = Field(default_factory=FlowSection, description="What a flow does not say itself.")
+    defaults: FlowSection = Field(default_factory=FlowSection, description="Values of keys that a flow leaves out.")
     deployment: DeploymentSection = Field(
         default_factory=DeploymentSection, description="What is deployed beyond the flows."
     )

@@ -1,6 +1,6 @@
-"""What may one value of replication.yaml look like? The small types of the model, each with its own complaint.
+"""Types of the values in replication.yaml, each with its own message, and the base of all sections.
 
-A complaint is a ValueError whose text is `what is wrong | what to write instead`.
+A message is a ValueError whose text is `what is wrong | what to write instead`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,23 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from mirrorless.filters import check_pattern, is_literal, split_list
 from mirrorless.policy import LONGEST_TOPIC, is_legal_topic
+
+
+class Section(BaseModel):
+    """A mapping of replication.yaml: nothing unknown in it, nothing converted in silence, nothing changed later."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        alias_generator=lambda name: name.replace("_", "."),
+        hide_input_in_errors=True,
+    )
+
 
 START_WORDS = ("earliest", "latest", "backfill")
 
@@ -123,3 +136,6 @@ Start = Annotated[
 
 ReplicationFactor = Annotated[int, Field(ge=-1, le=32_767), AfterValidator(_replication_factor)]
 """Copies of each partition; -1 leaves it to the target cluster."""
+
+Seconds = Annotated[int, Field(ge=1, le=86_400)]
+KeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/\S+$")]

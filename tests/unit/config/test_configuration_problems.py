@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrorless.config import InvalidConfiguration, Problem, load
+from mirrorless.config.expectations import AUTHENTICATIONS, SECTIONS, keys_of
+from mirrorless.config.messages import ELSEWHERE
 from mirrorless.errors import ConfigurationError
 from tests.support.yaml_text import dump_yaml, load_yaml
 
@@ -65,6 +67,21 @@ CASES = {
         document("a->b: {topics: [orders], emit: {heartbeats: {enabled: true}}}"),
         "flows.a->b.emit",
         "`emit.heartbeats.enabled: …`",
+    ),
+    "a key of a flow at a cluster": (
+        cluster("bootstrap.servers: a1:9092, emit.offset-syncs.enabled: true"),
+        "clusters.a.emit.offset-syncs.enabled",
+        "`emit.offset-syncs.enabled` belongs to a flow, or `defaults`",
+    ),
+    "a key of the deployment in a flow": (
+        document("a->b: {topics: [orders], log.retention.days: 7}"),
+        "flows.a->b.log.retention.days",
+        "`log.retention.days` belongs to `deployment`",
+    ),
+    "a key of spark in the deployment": (
+        document(rest="deployment: {maximum.vcpu: 8}"),
+        "deployment.maximum.vcpu",
+        "`maximum.vcpu` belongs to `spark:` of `deployment`",
     ),
     "a key of mm2 that has no counterpart": (
         document(rest="defaults: {tasks.max: 4}"),
@@ -145,6 +162,11 @@ CASES = {
         document("a->b: {topics: [orders], enabled: on}"),
         "flows.a->b.enabled",
         "write `true` or `false`",
+    ),
+    "a value where a list belongs": (
+        document(rest="deployment: {kms.key.arns: mine}"),
+        "deployment.kms.key.arns",
+        "write a list",
     ),
     "an octal number": (
         document("a->b: {topics: [orders], mapping: {batch.size: 0o17}}"),
@@ -501,6 +523,15 @@ def test_whatever_stands_in_the_place_of_a_value_the_answer_is_a_configuration_o
 def test_no_text_ends_in_a_traceback(text: str) -> None:
     with pytest.raises(InvalidConfiguration):
         load(f"{text}\n", now=NOW)
+
+
+def test_no_advice_is_to_remove_a_key_that_some_section_has() -> None:
+    sections = {*SECTIONS.values(), *AUTHENTICATIONS.values()}
+
+    accepted = {key for section in sections for key in keys_of(section)}
+
+    assert "emit.offset-syncs.enabled" in accepted
+    assert accepted & ELSEWHERE.keys() == set()
 
 
 def test_every_problem_is_told_at_once_in_the_documents_order() -> None:

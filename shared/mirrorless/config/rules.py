@@ -1,0 +1,299 @@
+"""Rules on more than one value of replication.yaml: names, clusters, topics, cycles, limits of Lambda and Kafka."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from mirrorless.config.cluster_section import Iam, Mtls, Scram
+from mirrorless.config.flow import LONGEST_GROUP
+from mirrorless.config.problems import Path, Problem
+from mirrorless.config.types import START_WORDS
+from mirrorless.filters import NameFilter, is_literal
+from mirrorless.lane import ALIAS
+from mirrorless.policy import LONGEST_TOPIC
+
+if TYPE_CHECKING:
+    from mirrorless.config.cluster import Cluster
+    from mirrorless.config.cluster_section import ClusterSection
+    from mirrorless.config.flow import Flow
+
+PROVISIONED_ONLY = (
+    "minimum.pollers",
+    "maximum.pollers",
+    "poller.group.name",
+    "partial.batch.response",
+    "metrics",
+    "system.log.level",
+)
+"""Options that the Lambda API refuses on an on-demand mapping."""
+
+_ALIAS_ADVICE = "use a-z, 0-9 and hyphen, for example `us-east`"
+
+
+def problems_with_names(data: Any) -> Iterator[Problem]:
+    """Find problems of aliases, flow names and modes. The values of the document may still be invalid."""
+    clusters, flows, defaults = (section(data, name) for name in ("clusters", "flows", "defaults"))
+    for alias in clusters:
+        if not ALIAS.fullmatch(alias):
+            yield Problem(path=("clusters", alias), what=f"{alias!r} is no cluster alias", hint=_ALIAS_ADVICE)
+    for name in flows:
+        yield from _flow_name(name, list(clusters))
+    shared = section(defaults, "mapping")
+    for name in flows:
+        mapping = section(section(flows, name), "mapping")
+        if mapping.get("mode", shared.get("mode")) == "on-demand":
+            yield from _provisioned_only(mapping, ("flows", name, "mapping"))
+    somewhere_provisioned = any(section(section(flows, name), "mapping").get("mode") == "provisioned" for name in flows)
+    if shared.get("mode") == "on-demand" and not somewhere_provisioned:
+        yield from _provisioned_only(shared, ("defaults", "mapping"))
+
+
+def section(data: Any, name: str) -> dict[str, Any]:
+    """Return a section of a document; an empty one where there is none, or no section."""
+    found = data.get(name) if isinstance(data, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _flow_name(name: str, aliases: list[str]) -> Iterator[Problem]:
+    path: Path = ("flows", name)
+    source, arrow, target = name.partition("->")
+    if not arrow or not source or not target:
+        hint = f"write source->target, for example `{'->'.join([*aliases, 'us-east', 'eu-west'][:2])}`"
+        yield Problem(path=path, what=f"{name!r} is no flow", hint=hint)
+        return
+    for alias in dict.fromkeys((source, target)):
+        if aliases and alias not in aliases:
+            close = get_close_matches(alias.strip(), aliases, n=1)
+            guess = f"did you mean `{close[0]}`? Otherwise " if close else ""
+            what, hint = f"there is no cluster {alias!r}", f"{guess}describe `{alias}` under `clusters`"
+            yield Problem(path=path, what=what, hint=hint)
+    if source == target:
+        yield Problem(path=path, what="source and target are the same cluster", hint="name two different clusters")
+
+
+def _provisioned_only(mapping: dict[str, Any], path: Path) -> Iterator[Problem]:
+    for key in PROVISIONED_ONLY:
+        if key in mapping:
+            hint = "write `mode: provisioned`, or remove it"
+            yield Problem(path=(*path, key), what="an on-demand mapping does not have this option", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPaths:
+    """Paths of values in a document: in a flow itself, or in `defaults`."""
+
+    data: Any
+
+    def of(self, flow: Flow, *keys: str | int) -> Path:
+        """Return the path of a flow's value; within the flow where it is written nowhere."""
+        own, shared = section(section(self.data, "flows"), str(flow.name)), section(self.data, "defaults")
+        names = [key for key in keys if isinstance(key, str)]
+        holder, key = names[:-1], names[-1]
+        for name in holder:
+            own, shared = section(own, name), section(shared, name)
+        written_in_defaults = key in shared and key not in own
+        return ("defaults", *keys) if written_in_defaults else ("flows", str(flow.name), *keys)
+
+
+def problems_with_topics(flow: Flow, paths: FlowPaths) -> Iterator[Problem]:
+    """Find problems of the topics of one flow."""
+    settings, wanted = flow.settings, flow.topics
+    if not settings.topics and flow.enabled:
+        hint = "add `topics: [orders]`, or `topics: .*` for every topic, or `enabled: false`"
+        yield Problem(path=paths.of(flow, "topics"), what="the flow has no topics", hint=hint)
+    for index, topic in enumerate(settings.topics):
+        path = paths.of(flow, "topics", index)
+        if is_literal(topic):
+            yield from _literal(topic, wanted, flow, path)
+        elif not settings.refresh_topics_enabled:
+            hint = "write `refresh.topics.enabled: true`, or name the topics one by one"
+            yield Problem(path=path, what=f"nothing discovers topics that match {topic!r}", hint=hint)
+    separator = settings.replication_policy_separator
+    for alias in sorted(flow.aliases):
+        if separator in alias and settings.replication_policy == "prefixed":
+            path = paths.of(flow, "replication.policy.separator")
+            what = f"{separator!r} is part of the alias {alias!r}: origins could not be read back from remote topics"
+            yield Problem(path=path, what=what, hint="write a separator that no alias contains, for example `.` or `_`")
+
+
+def problems_between(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
+    """Find enabled flows that write to one remote topic, or would replicate a record in a circle for ever."""
+    for one, other in combinations(flows, 2):
+        if one.name.target == other.name.target:
+            yield from _meeting(one, other, paths)
+    for cycle in _cycles([flow for flow in flows if flow.settings.replication_policy == "identity"]):
+        if topic := _shared_topic(cycle):
+            way = ", ".join(str(flow.name) for flow in cycle)
+            what = f"records of {topic} would be replicated in a circle for ever ({way}): "
+            what += "names under `identity` do not contain their origin"
+            hint = "write `replication.policy: prefixed`, or name different topics in each of these flows"
+            yield Problem(path=paths.of(cycle[-1], "replication.policy"), what=what, hint=hint)
+
+
+def _literal(topic: str, wanted: NameFilter, flow: Flow, path: Path) -> Iterator[Problem]:
+    def problem(what: str, hint: str) -> Problem:
+        return Problem(path=path, what=what, hint=hint)
+
+    if len(topic) == 1:
+        what = f"{topic!r} is one character long, and an event source mapping takes two or more"
+        yield problem(what, "rename the topic, or leave it out: a backfill job can copy it")
+    if flow.policy.is_internal_topic(topic):
+        yield problem(f"{topic!r} is internal to Kafka or to the replication, and never replicated", "remove it")
+    elif flow.policy.is_cycle(topic, flow.name):
+        origin = flow.policy.original_topic(topic)
+        yield problem(
+            f"{topic!r} has been at one end of this flow already, which is a cycle", f"name the original, `{origin}`"
+        )
+    elif not wanted.accepts(topic):
+        yield problem(f"{topic!r} is excluded by `topics.exclude`", "remove it here, or change the exclusion")
+    if len(remote := flow.remote_topic(topic)) > LONGEST_TOPIC:
+        what = f"its remote topic would have {len(remote)} characters, a topic has at most {LONGEST_TOPIC}"
+        yield problem(what, "shorten the source's alias, or write `replication.policy: identity`")
+    elif (length := len(flow.group_name(topic))) > LONGEST_GROUP:
+        what = f"its consumer group would have {length} characters, Lambda takes {LONGEST_GROUP}"
+        yield problem(what, "shorten the cluster aliases, or leave this topic to a pattern")
+
+
+def _meeting(one: Flow, other: Flow, paths: FlowPaths) -> Iterator[Problem]:
+    """Find a remote topic that two flows would write to: each would take the other's records for damage."""
+    theirs = {one.remote_topic(topic) for topic in one.literal_topics}
+    ours = [other.remote_topic(topic) for topic in other.literal_topics]
+    meeting = next((f"{remote!r}" for remote in ours if remote in theirs), None)
+    if meeting is None and one.settings.replication_policy == other.settings.replication_policy == "identity":
+        meeting = _shared_topic((one, other))
+    if meeting:
+        what = f"{meeting} on {other.name.target} would be written by {one.name} and by {other.name}"
+        hint = "write `replication.policy: prefixed` in one of the flows, or name different topics in each of them"
+        yield Problem(path=paths.of(other, "topics"), what=what, hint=hint)
+
+
+def _cycles(flows: Sequence[Flow], way: tuple[Flow, ...] = ()) -> Iterator[tuple[Flow, ...]]:
+    """Find every simple cycle, each once, from its first flow in the document's order."""
+    for index, flow in enumerate(flows):
+        if not way:
+            yield from _cycles(flows[index + 1 :], (flow,))
+        elif flow.name.source == way[-1].name.target:
+            longer = (*way, flow)
+            if flow.name.target == way[0].name.source:
+                yield longer
+            elif flow.name.target not in {past.name.source for past in way}:
+                yield from _cycles([rest for rest in flows if rest is not flow], longer)
+
+
+def _shared_topic(cycle: Sequence[Flow]) -> str | None:
+    """Return a topic that all these flows take. Patterns cannot be compared, so any two count as overlapping."""
+    wanted = [flow.topics for flow in cycle]
+    for topic in (topic for each in wanted for topic in each.literals):
+        if all(each.accepts(topic) for each in wanted):
+            return f"{topic!r}"
+    patterns = [each.patterns for each in wanted]
+    return f"topics that match {patterns[0][0]!r}" if all(patterns) else None
+
+
+POLLERS_OF_A_GROUP = 2_000
+MAPPINGS_OF_A_GROUP = 100
+"""Maximum pollers of one poller group in total, and its mappings, by the Lambda API."""
+
+LARGEST_SETTINGS = 3_072
+"""Bytes of a function's settings at most: Lambda gives all environment variables of a function 4 KB together."""
+
+
+def problems_with_cluster(cluster: Cluster, section: ClusterSection) -> Iterator[Problem]:
+    """Find problems of one cluster, whatever flows it is in."""
+    path: Path = ("clusters", cluster.alias)
+    authentication = cluster.authentication
+    if isinstance(authentication, Iam) and cluster.region is None:
+        what = "`authentication: {type: iam}` needs a region, and none is written"
+        yield Problem(path=(*path, "region"), what=what, hint="add `region: us-east-1`, or whichever it is")
+    if cluster.msk_arn is None:
+        return
+    region, account = cluster.msk_arn.split(":")[3:5]
+    # The account of a VPC connection is the client's; its ARN names the cluster's owner.
+    connects = ":vpc-connection/" in cluster.msk_arn
+    for key, written, said in (("region", section.region, region), ("account", section.account, account)):
+        if written not in {None, said} and not (connects and key == "account"):
+            hint = f"write {said!r}, or remove `{key}`"
+            yield Problem(path=(*path, key), what=f"{written!r} is not what `msk.cluster.arn` says", hint=hint)
+    if isinstance(authentication, Scram) and authentication.mechanism != "SCRAM-SHA-512":
+        hint = "write `mechanism: SCRAM-SHA-512`, or remove it"
+        yield Problem(path=(*path, "authentication", "mechanism"), what="MSK has SCRAM-SHA-512 only", hint=hint)
+    if isinstance(authentication, Scram) and not _secret_name(authentication.secret).startswith("AmazonMSK_"):
+        what = f"MSK takes only secrets whose name begins with `AmazonMSK_`, and {authentication.secret!r} does not"
+        yield Problem(path=(*path, "authentication", "secret"), what=what, hint="name a secret that does")
+    if isinstance(authentication, Scram | Mtls) and authentication.ca:
+        what = "MSK has Amazon's certificates, and its mappings take no other authority"
+        yield Problem(path=(*path, "authentication", "ca"), what=what, hint="remove it, or remove `msk.cluster.arn`")
+
+
+def problems_with_limits(flow: Flow, paths: FlowPaths, now: datetime) -> Iterator[Problem]:
+    """Find problems of the numbers of one flow."""
+    settings, mapping = flow.settings, flow.settings.mapping
+    timeout_ms = settings.function.timeout_seconds * 1_000
+    if settings.transaction_timeout_ms >= timeout_ms:
+        what = f"a transaction may take {settings.transaction_timeout_ms:,} ms, and its function only {timeout_ms:,} ms"
+        hint = f"write less than {timeout_ms:,}, or a longer `function: {{timeout.seconds: …}}`"
+        yield Problem(path=paths.of(flow, "transaction.timeout.ms"), what=what, hint=hint)
+    if mapping.mode == "provisioned" and mapping.minimum_pollers > mapping.maximum_pollers:
+        what = f"{mapping.minimum_pollers} pollers at least are more than the {mapping.maximum_pollers} at most"
+        hint = f"write 1 to {mapping.maximum_pollers}, or raise `maximum.pollers`"
+        yield Problem(path=paths.of(flow, "mapping", "minimum.pollers"), what=what, hint=hint)
+    if settings.start not in START_WORDS and datetime.fromisoformat(settings.start) > now:
+        what = f"{settings.start} is in the future, and Lambda refuses to start there"
+        hint = "write a time that is past, or `latest`"
+        yield Problem(path=paths.of(flow, "start"), what=what, hint=hint)
+    if settings.sync_group_offsets_enabled and not settings.emit_checkpoints_enabled:
+        what = "group offsets come from checkpoints, and those are turned off"
+        hint = "write `emit.checkpoints.enabled: true`, or turn this off too"
+        yield Problem(path=paths.of(flow, "sync.group.offsets.enabled"), what=what, hint=hint)
+    if (size := len(flow.function_settings_json().encode())) > LARGEST_SETTINGS:
+        what = f"the function's settings would take {size:,} bytes, and there is room for {LARGEST_SETTINGS:,}"
+        hint = "name fewer `bootstrap.servers`; two or three are enough to find the rest"
+        yield Problem(path=("clusters", flow.name.source, "bootstrap.servers"), what=what, hint=hint)
+    yield from _secret_out_of_reach(flow)
+
+
+def problems_with_pollers(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
+    """Find poller groups that hold more than Lambda allows. A group is of one VPC: here, of one source cluster."""
+    groups: dict[tuple[str, str], list[Flow]] = defaultdict(list)
+    for flow in flows:
+        mapping = flow.settings.mapping
+        if mapping.mode == "provisioned" and mapping.poller_group_name:
+            groups[mapping.poller_group_name, flow.name.source].append(flow)
+    for (name, source), members in groups.items():
+        mappings = sum(len(flow.literal_topics) for flow in members)
+        pollers = sum(len(flow.literal_topics) * flow.settings.mapping.maximum_pollers for flow in members)
+        if pollers > POLLERS_OF_A_GROUP:
+            what = f"the {mappings} mappings of group {name!r} on {source} may have {pollers:,} pollers in all"
+            what += f", and a group has {POLLERS_OF_A_GROUP:,} at most"
+            hint = f"write {max(1, POLLERS_OF_A_GROUP // mappings)} or fewer, or use another `poller.group.name`"
+            yield Problem(path=paths.of(members[-1], "mapping", "maximum.pollers"), what=what, hint=hint)
+        if mappings > MAPPINGS_OF_A_GROUP:
+            what = f"group {name!r} on {source} would have {mappings} mappings, and may have {MAPPINGS_OF_A_GROUP}"
+            hint = "use another `poller.group.name` in some of the flows"
+            yield Problem(path=paths.of(members[-1], "mapping", "poller.group.name"), what=what, hint=hint)
+
+
+def _secret_out_of_reach(flow: Flow) -> Iterator[Problem]:
+    """Find a secret in another region than the function's, where pollers read it."""
+    authentication = flow.source.authentication
+    if (
+        not isinstance(authentication, Scram | Mtls)
+        or not authentication.secret.startswith("arn:")
+        or flow.function_region is None
+    ):
+        return
+    region = authentication.secret.split(":")[3]
+    if region != flow.function_region:
+        what = f"the secret is in {region}, and the mappings of {flow.name} read it in {flow.function_region}"
+        hint = f"write its name alone and replicate it to {flow.function_region}, or change `function: {{run.in: …}}`"
+        yield Problem(path=("clusters", flow.name.source, "authentication", "secret"), what=what, hint=hint)
+
+
+def _secret_name(secret: str) -> str:
+    return secret.rpartition(":secret:")[2]
