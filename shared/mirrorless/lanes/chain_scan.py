@@ -1,4 +1,4 @@
-"""What has a lane's chain gained since it was last checked? Its committed runs in order, up to a doubt or the end."""
+"""The scan of a lane's chain since its last check: its committed runs in order, up to a run in doubt or the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE: Final = 100
 """Links of one read."""
 
 LINKS: Final = 1_000
-"""Links of one walk: a lane that was not checked for long is caught up with over several rounds."""
+"""Links of one scan: a long backlog is scanned over several rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,21 +24,21 @@ class ChainScan:
 
     generation: int
     gaps: tuple[GapRange, ...]
-    """All of this generation, growing and apart."""
+    """All of this generation, ascending and disjoint."""
     then: tuple[int, int]
-    """Generation and upstream offset from which the next walk goes on, once every gap is explained."""
+    """Generation and upstream offset where the next scan starts, once every gap is explained."""
     closed: bool = False
-    """Whether a reset closed this generation, so that the source may not be the one any more that left the gaps."""
+    """Whether a reset closed this generation: the source may have changed since the gaps arose."""
     doubt: Run | None = None
     """The run at the end, if it is only prepared."""
     complete: bool = True
-    """Whether the walk came to the end of the chain."""
+    """Whether the scan reached the end of the chain."""
 
 
 def scan_chain(chains: Chains, lane: Lane, generation: int, since: int) -> ChainScan:
-    """Follow a lane's chain from an upstream offset on.
+    """Read a lane's chain from an upstream offset on.
 
-    Links that have expired are passed over: what they covered was checked, or nobody can know it any more.
+    Expired links are skipped: their gaps were checked, or cannot be known any more.
 
     Raises:
         Retriable: the store does not answer.

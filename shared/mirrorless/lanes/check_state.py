@@ -1,7 +1,7 @@
-"""How far has each lane been checked, and does its remote partition stand still? One small document for each topic.
+"""The stored state of the lane check: one small document for each topic.
 
-A lane at rest costs nothing: its notes say at which high watermark everything was in order, and while the remote
-partition ends there, nobody has written to it and there is nothing to check.
+An idle lane costs nothing: its notes hold the high watermark of its last clean check, and while the remote partition
+ends there, nothing was written to it and there is nothing to check.
 """
 
 from __future__ import annotations
@@ -18,29 +18,28 @@ from mirrorless.ports.stores import StateStore
 PREFIX: Final = "lanes/"
 
 UNCLEAN: Final = -1
-"""No high watermark: something was left to do."""
+"""In place of a high watermark: the last check was not clean."""
 
 
 class LaneNotes(msgspec.Struct, frozen=True, array_like=True):
-    """What is remembered of one lane."""
+    """The check state of one lane."""
 
     clean_at: int = 0
-    """The remote partition's high watermark at the last check that found everything in order; 0 as long as nobody has
-    written to it."""
+    """The remote partition's high watermark at the last clean check; 0 for an empty partition."""
     generation: int = 0
     checked: int = 0
     """The upstream offset up to which the gaps of this generation are explained."""
     stable: int = 0
     """The remote partition's last stable offset, where it was behind its high watermark."""
     behind_since: int = 0
-    """Since when it has stood there, ms since the epoch; 0 while it is not behind."""
+    """Since when it has not moved, ms since the epoch; 0 while it is not behind."""
 
     def is_clean(self, stable: int, high_watermark: int) -> bool:
-        """Whether nothing has happened since the last check that found everything in order."""
+        """Whether nothing was written since the last clean check."""
         return high_watermark == stable == self.clean_at
 
-    def watched(self, stable: int, high_watermark: int, *, now: int) -> LaneNotes:
-        """The notes after one look at the remote partition."""
+    def updated(self, stable: int, high_watermark: int, *, now: int) -> LaneNotes:
+        """The notes after one read of the remote partition's ends."""
         if stable >= high_watermark:
             return replace(self, stable=0, behind_since=0)
         if self.behind_since and self.stable == stable:
@@ -48,17 +47,17 @@ class LaneNotes(msgspec.Struct, frozen=True, array_like=True):
         return replace(self, stable=stable, behind_since=now)
 
     def behind_for(self, *, now: int) -> int:
-        """For how long the stable offset has not moved while it was behind, ms."""
+        """How long the stable offset has been behind without moving, ms."""
         return now - self.behind_since if self.behind_since else 0
 
 
 class TopicNotes(msgspec.Struct, frozen=True):
-    """What is remembered of one source topic's lanes; the document `lanes/<topic>`."""
+    """The check state of one source topic's lanes; the document `lanes/<topic>`."""
 
     lanes: dict[int, LaneNotes] = {}
     """By partition."""
     renewed_at: int = 0
-    """When the heads of its lanes were last kept from expiring, ms since the epoch."""
+    """When the heads of its lanes were last renewed, ms since the epoch."""
 
 
 def read_notes(documents: StateStore, flow: FlowName) -> dict[str, TopicNotes]:

@@ -1,8 +1,8 @@
-"""Explain the gaps that walks along the chain have found, and keep what was found in the loss ledger.
+"""The explanation of gaps that chain scans have found, and its record in the loss ledger.
 
-What is in the ledger is never explained again: a summary says up to where each generation's gaps are explained, and is
-written last. So a crash between the ledger and the lane's notes neither counts a gap twice, nor calls a harmless gap a
-loss only because the source's retention has passed it meanwhile.
+A gap in the ledger is never explained again: a summary holds the end of each generation's explained gaps, and is
+written last. So a crash between the ledger and the lane's notes neither counts a gap twice, nor turns a harmless gap
+into a loss because the source's retention has passed it in the meantime.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from mirrorless.ports.stores import LaneStates, LossLedger
 from mirrorless.scheduled.runner import RoundReport
 
 ANOTHER_SOURCE: Final = frozenset({"contradiction", "recreated", "truncated"})
-"""Stops after which the source may not hold the records any more that the chain speaks of."""
+"""Stop reasons after which the source may no longer hold the records that the chain describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapCheck:
-    """Explains gaps by a look at the source."""
+    """Explains gaps by reads of the source."""
 
     source: SourceLog
     ledger: LossLedger
@@ -34,25 +34,25 @@ class GapCheck:
     clock: Callable[[], int]
     """ms since the epoch."""
 
-    def explain(self, walks: Mapping[Lane, ChainScan], report: RoundReport, deadline: Deadline) -> dict[Lane, int]:
-        """Explain the gaps of these lanes, as far as the source lets itself be read.
+    def explain(self, scans: Mapping[Lane, ChainScan], report: RoundReport, deadline: Deadline) -> dict[Lane, int]:
+        """Explain the gaps of these lanes, as far as the source can be read.
 
         Returns:
-            the upstream offset from which on a lane's gaps still wait; lanes without such a gap are left out.
+            the upstream offset of a lane's first gap that still waits; lanes without such a gap are left out.
 
         Raises:
-            Retriable: the ledger does not answer. What the source does not answer only makes its gaps wait.
+            Retriable: the ledger does not answer. Where the source does not answer, gaps wait.
         """
-        known = {lane: self.ledger.summary(lane, walk.generation) for lane, walk in walks.items() if walk.gaps}
-        gaps = {lane: clipped(walks[lane].gaps, summary.until) for lane, summary in known.items()}
+        summaries = {lane: self.ledger.summary(lane, scan.generation) for lane, scan in scans.items() if scan.gaps}
+        gaps = {lane: clipped(scans[lane].gaps, summary.until) for lane, summary in summaries.items()}
         gaps = {lane: found for lane, found in gaps.items() if found}
-        view = self._view(self._readable(gaps, walks), report, deadline)
+        view = self._view(self._readable(gaps, scans), report, deadline)
 
         waiting: dict[Lane, int] = {}
         for lane, found in gaps.items():
-            pieces, until = _superseded(found) if walks[lane].closed else view.explain(lane, found)
+            pieces, until = _superseded(found) if scans[lane].closed else view.explain(lane, found)
             try:
-                self._keep(known[lane], pieces, found[-1][1] if until is None else until, report)
+                self._store(summaries[lane], pieces, found[-1][1] if until is None else until, report)
             except LostRace as exc:
                 report.troubles.append(str(exc))
                 until = found[0][0]
@@ -62,33 +62,33 @@ class GapCheck:
         return waiting
 
     def _readable(
-        self, gaps: Mapping[Lane, list[GapRange]], walks: Mapping[Lane, ChainScan]
+        self, gaps: Mapping[Lane, list[GapRange]], scans: Mapping[Lane, ChainScan]
     ) -> dict[Lane, list[GapRange]]:
-        """The gaps about which the source can be asked. Those of a lane that contradicts it wait for the operator."""
+        """The gaps to read on the source. Those of a lane that contradicts the source wait for the operator."""
         stops = {lane: state.stop for lane, state in self.states.read(gaps).items()} if gaps else {}
         return {
             lane: found
             for lane, found in gaps.items()
-            if not walks[lane].closed and ((stop := stops.get(lane)) is None or stop.reason not in ANOTHER_SOURCE)
+            if not scans[lane].closed and ((stop := stops.get(lane)) is None or stop.reason not in ANOTHER_SOURCE)
         }
 
-    def _keep(self, known: GapSummary, pieces: list[ExplainedGap], until: int, report: RoundReport) -> None:
-        """Losses first: noting one twice keeps one. The summary last: what lies below it is done."""
+    def _store(self, summary: GapSummary, pieces: list[ExplainedGap], until: int, report: RoundReport) -> None:
+        """Write the losses first: writing one twice keeps one. The summary last: gaps below it are done."""
         if not pieces:
             return
         now = self.clock()
-        losses = losses_in(known.lane, known.generation, pieces, at=now)
+        losses = losses_in(summary.lane, summary.generation, pieces, at=now)
         for loss in losses:
             self.ledger.note(loss)
-        self.ledger.summarise(known.plus(pieces, until=until, at=now), known=known)
+        self.ledger.summarise(summary.plus(pieces, until=until, at=now), known=summary)
         lost = sum(loss.next - loss.first for loss in losses)
         report.figures["offsets-lost"] += lost
         report.figures["offsets-explained"] += sum(piece.next - piece.first for piece in pieces) - lost
-        report.troubles.extend(_told(known.lane, losses))
+        report.troubles.extend(_sentences(summary.lane, losses))
 
     def _view(self, gaps: Mapping[Lane, list[GapRange]], report: RoundReport, deadline: Deadline) -> _View:
-        """Everything that the source has to say about these gaps."""
-        view = _View(starts={}, cleanup={}, seen={}, committed={})
+        """Read from the source what these gaps need."""
+        view = _View(starts={}, cleanup={}, uncommitted={}, committed={})
         if not gaps:
             return view
         places = {_place(lane): found for lane, found in gaps.items()}
@@ -96,15 +96,15 @@ class GapCheck:
             view.cleanup = self.source.cleanup(sorted({topic for topic, _ in places}), deadline)
             view.starts = self.source.starts(sorted(places), deadline)
             readable = {place: clipped(found, view.starts[place]) for place, found in places.items() if view.has(place)}
-            view.seen = self.source.look(_some(readable), committed=False, deadline=deadline)
-            doubtful = {place: to_confirm(readable[place], seen) for place, seen in view.seen.items()}
+            view.uncommitted = self.source.look(_some(readable), committed=False, deadline=deadline)
+            doubtful = {place: to_confirm(readable[place], read) for place, read in view.uncommitted.items()}
             view.committed = self.source.look(_some(doubtful), committed=True, deadline=deadline)
         except Retriable as exc:
             report.troubles.append(f"gaps wait for the source: {exc}")
         else:
             for topic in sorted({place[0] for place in places if not view.has(place)}):
-                report.troubles.append(f"{next(iter(gaps)).flow} {topic}: gaps wait; the source does not tell of it")
-        for (topic, partition), look in (*view.seen.items(), *view.committed.items()):
+                report.troubles.append(f"{next(iter(gaps)).flow} {topic}: gaps wait; the source does not describe it")
+        for (topic, partition), look in (*view.uncommitted.items(), *view.committed.items()):
             if look.trouble:
                 report.troubles.append(f"gaps of {topic}-{partition} wait: {look.trouble}")
         return view
@@ -112,11 +112,11 @@ class GapCheck:
 
 @dataclass(slots=True, kw_only=True)
 class _View:
-    """What was seen of the source."""
+    """The reads of the source."""
 
     starts: Mapping[TopicPartition, int]
     cleanup: Mapping[str, Cleanup]
-    seen: Mapping[TopicPartition, Look]
+    uncommitted: Mapping[TopicPartition, Look]
     committed: Mapping[TopicPartition, Look]
 
     def has(self, place: TopicPartition) -> bool:
@@ -130,7 +130,7 @@ class _View:
             gaps,
             start=self.starts[place],
             cleanup=self.cleanup[lane.topic],
-            seen=self.seen.get(place, UNREAD),
+            uncommitted=self.uncommitted.get(place, UNREAD),
             committed=self.committed.get(place, UNREAD),
         )
 
@@ -147,14 +147,14 @@ def _superseded(gaps: list[GapRange]) -> tuple[list[ExplainedGap], None]:
     return [ExplainedGap(first=first, next=following, cause="superseded") for first, following in gaps], None
 
 
-def _told(lane: Lane, losses: list[Loss]) -> list[str]:
-    """One sentence for each cause, however many places there are."""
-    told = []
+def _sentences(lane: Lane, losses: list[Loss]) -> list[str]:
+    """One sentence for each cause, whatever the number of gaps."""
+    sentences = []
     for cause in sorted({loss.cause for loss in losses}):
-        those = [loss for loss in losses if loss.cause == cause]
-        offsets = sum(loss.next - loss.first for loss in those)
-        told.append(
-            f"{lane.at(those[0].first)}: {offsets} upstream offsets up to {those[-1].next - 1} are not on the target: "
-            f"{cause}, {those[0].detail}"
+        of_cause = [loss for loss in losses if loss.cause == cause]
+        offsets, first = sum(loss.next - loss.first for loss in of_cause), of_cause[0]
+        sentences.append(
+            f"{lane.at(first.first)}: {offsets} upstream offsets up to {of_cause[-1].next - 1} are not on the target: "
+            f"{cause}, {first.detail}"
         )
-    return told
+    return sentences

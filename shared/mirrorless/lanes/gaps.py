@@ -1,12 +1,12 @@
-"""What explains a gap: an upstream offset that a lane has passed without a record? Nothing is classified by guess.
+"""The causes of gaps: upstream offsets that a lane has passed without a record.
 
-    below the source's log start      nothing can be read any more: `retention`, or `truncation`
+    below the source's log start      it cannot be read any more: `retention`, or `truncation`
     a read_committed reader sees it   it was never forwarded: `oversize`, or `unexplained`
     only read_uncommitted sees it     `aborted`
-    nobody sees anything              `compaction` on a compacted topic, otherwise `transaction_marker`
+    neither sees a record             `compaction` on a compacted topic, otherwise `transaction_marker`
 
-The first two rows are losses, the others are harmless. Pure: what was read of the source comes in, pieces come out;
-where nothing was read yet, no piece comes out.
+The first two rows are losses, the others are harmless. Pure: reads of the source come in, explained pieces come out;
+an offset that was not read gets no explanation.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ GapRange = tuple[int, int]
 """Upstream offsets [first, next)."""
 
 EVENT_BYTES: Final = 6 * 1024 * 1024
-"""What one event may have as JSON: Lambda's quota.
+"""Bytes of one event as JSON, at most: Lambda's quota.
 (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html)"""
 
 ENVELOPE_BYTES: Final = 1024
-"""Kept for what an event says around a record: the cluster's addresses, the topic twice, the offset."""
+"""Reserved for the event around a record: the cluster's addresses, the topic twice, the offset."""
 
 FOR_EVER: Final = "-1"
-"""How a topic says that it has no limit of this kind."""
+"""A topic config's value for no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleanup:
-    """What removes records from a topic by itself."""
+    """The cleanup of a topic."""
 
     compacts: bool
     expires: bool
@@ -53,14 +53,14 @@ def cleanup_of(configs: Mapping[str, str | None]) -> Cleanup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What one reader saw of the ranges that it was asked to read, in order."""
+    """The result of one reader for some ranges, in order."""
 
     until: int
-    """Of what was asked, everything below this upstream offset was read."""
+    """All of the ranges below this upstream offset was read."""
     visible: Mapping[int, int]
-    """Offsets with a record, growing, and how many bytes each takes in an event."""
+    """Offsets with a record, ascending, and the bytes of each in an event."""
     trouble: str = ""
-    """Why reading ended early, where time and size were not the reason."""
+    """Why reading ended early, other than time and size."""
 
 
 UNREAD: Final = Look(until=-1, visible={})
@@ -74,28 +74,28 @@ class SourceLog(Protocol):
         ...
 
     def cleanup(self, topics: Sequence[str], deadline: Deadline) -> Mapping[str, Cleanup]:
-        """What removes records of each topic; topics that cannot be described are left out."""
+        """The cleanup of each topic; topics that cannot be described are left out."""
         ...
 
     def look(
         self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> Mapping[TopicPartition, Look]:
-        """Read ranges, all places side by side, as far as a bound on time, records and bytes allows.
+        """Read ranges of several partitions in parallel, within limits of time, records and bytes.
 
         Args:
-            ranges: of each partition, growing and apart.
-            committed: whether a read_committed reader looks, or a read_uncommitted one.
+            ranges: of each partition, ascending and disjoint.
+            committed: whether to read as read_committed, or as read_uncommitted.
             deadline: seconds that are left.
         """
         ...
 
 
 def gaps_of(run: Run, since: int) -> list[GapRange]:
-    """The ranges of a run, from an upstream offset on, that want an explanation.
+    """The ranges of a run, from an upstream offset on, that need an explanation.
 
-    What a job has examined has one, and what the operator left out. What lies before the very first record of a lane
-    was never the lane's: where it begins is said by the flow's `start`, and a lane's first run stands at 0 wherever its
-    first record does.
+    Ranges that a job has examined need none, nor do quarantined offsets. The offsets before the first record of a lane
+    are not a gap: the flow's `start` decides where it begins, and a lane's first run has position 0 wherever its first
+    record is.
     """
     if run.examined:
         return []
@@ -115,13 +115,13 @@ def gaps_of(run: Run, since: int) -> list[GapRange]:
 
 
 def clipped(gaps: Iterable[GapRange], since: int) -> list[GapRange]:
-    """What of the gaps lies at or above an upstream offset."""
+    """The parts of the gaps at or above an upstream offset."""
     return [(max(first, since), following) for first, following in gaps if following > since]
 
 
-def to_confirm(gaps: Sequence[GapRange], seen: Look) -> list[GapRange]:
-    """What a read_committed reader has to look at: only where a record is, and it may be an aborted one."""
-    offsets = list(seen.visible)
+def to_confirm(gaps: Sequence[GapRange], uncommitted: Look) -> list[GapRange]:
+    """The ranges to read as read_committed: those with a record, which may be an aborted one."""
+    offsets = list(uncommitted.visible)
     ranges = []
     for first, following in gaps:
         inside = offsets[bisect_left(offsets, first) : bisect_left(offsets, following)]
@@ -131,27 +131,27 @@ def to_confirm(gaps: Sequence[GapRange], seen: Look) -> list[GapRange]:
 
 
 def explain(
-    gaps: Sequence[GapRange], *, start: int, cleanup: Cleanup, seen: Look, committed: Look
+    gaps: Sequence[GapRange], *, start: int, cleanup: Cleanup, uncommitted: Look, committed: Look
 ) -> tuple[list[ExplainedGap], int | None]:
-    """Say of each gap what it was, in order, up to the first offset that was not read.
+    """Explain the gaps in order, up to the first offset that was not read.
 
-    The read_uncommitted look must be the earlier one: records below it can vanish, but none can appear. A record that
-    compaction removes between the two looks as if it had been aborted; either is harmless.
+    The read_uncommitted read must be the earlier one: records below it can vanish, but none can appear. A record that
+    compaction removes between the two reads seems to be aborted; either is harmless.
 
     Args:
-        gaps: growing and apart.
-        start: the source's log start offset, read before the looks.
-        cleanup: what removes records of the topic.
-        seen: what a read_uncommitted reader saw.
-        committed: what a read_committed reader saw, where the other saw something.
+        gaps: ascending and disjoint.
+        start: the source's log start offset, read before the records.
+        cleanup: of the topic.
+        uncommitted: the read_uncommitted read.
+        committed: the read_committed read, where the other has records.
 
     Returns:
-        the pieces, and the upstream offset from which on nothing is known yet; None when all is explained.
+        the pieces, and the first upstream offset without an explanation; None when all is explained.
     """
     pieces: list[ExplainedGap] = []
     blank: GapCause = "compaction" if cleanup.compacts else "transaction_marker"
     removed: GapCause = "retention" if cleanup.expires else "truncation"
-    offsets = list(seen.visible)
+    offsets = list(uncommitted.visible)
     for gap_first, following in gaps:
         first = gap_first
         if first < start:
@@ -163,7 +163,7 @@ def explain(
                 return pieces, offset
             _add(pieces, offset, offset + 1, _never_forwarded(committed.visible.get(offset)))
             first = offset + 1
-        read_to = min(following, max(seen.until, first))
+        read_to = min(following, max(uncommitted.until, first))
         _add(pieces, first, read_to, blank)
         if read_to < following:
             return pieces, read_to
@@ -171,7 +171,7 @@ def explain(
 
 
 def event_bytes(record: Record) -> int:
-    """How many bytes an event's JSON takes for a record: base64, and each byte of a header as a signed number."""
+    """The bytes of a record in an event's JSON: base64, and each byte of a header as a signed number."""
     content = sum(4 * ((len(part) + 2) // 3) for part in (record.key, record.value) if part is not None)
     headers = sum(len(name) + 7 + sum(map(_DIGITS.__getitem__, value or b"")) for name, value in record.headers)
     return content + headers

@@ -1,18 +1,18 @@
-"""Is every lane in order? Doubts settled, gaps explained, stuck partitions told, heads kept from expiring.
+"""The lane check: settles runs in doubt, explains gaps, reports stuck partitions, renews heads.
 
 One round:
 
-    1 look     where each remote partition ends; lanes that are as they were at their last clean check are done
-    2 watch    whose stable offset stands still behind its high watermark
-    3 renew    the heads of idle lanes, four times in the time that the map keeps a run
-    4 walk     along the chains of the others; a run in doubt that is old enough is settled
+    1 read     the ends of each remote partition; lanes unchanged since their last clean check are done
+    2 report   stable offsets that stand still behind their high watermark
+    3 renew    the heads of idle lanes, four times in the retention of the map
+    4 scan     the chains of the others; a run in doubt that is old enough is settled
     5 explain  the gaps that were found
-    6 note     how far each lane is checked
+    6 store    how far each lane is checked
 
-A forwarder is never disturbed: a doubt is left alone for as long as its writer could still commit. Nor is a job: the
-lanes that it has are its own, and their doubts are looked at once the lease has ended. What does not fit
-into a round's time is done in the next one. A run that writes nothing (it only passes quarantined records) does not
-move the remote partition; it is seen with the lane's next record, or when its head is renewed.
+Forwarders are not disturbed: a run in doubt is not settled while its writer could still commit. Nor are jobs: a leased
+lane is left to its job until the lease has ended. What does not fit into a round's time is done in the next one. A run
+that writes nothing (it only passes quarantined records) does not move the remote partition; it is checked with the
+lane's next record, or when its head is renewed.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from mirrorless.run import Run
 from mirrorless.scheduled.runner import RoundReport
 
 COORDINATOR_MS: Final = 10_000
-"""How long Kafka's coordinator may take to notice that a transaction has timed out.
+"""How long Kafka's coordinator may take to detect that a transaction has timed out.
 (`transaction.abort.timed.out.transaction.cleanup.interval.ms`)"""
 
 MARGIN_MS: Final = 5_000
-"""Beyond which a stable offset that stands still is no transaction any more that ends by itself."""
+"""Added to the timeouts: a stable offset that stands still for longer waits for a transaction that never ends."""
 
 ROUND_MS: Final = 5_000
-"""After which a round begins nothing new, and for which it waits for the target: heartbeats wait meanwhile."""
+"""The time after which a round starts nothing new, and its limit for each read of the target: heartbeats wait."""
 
 RENEWALS: Final = 500
-"""Heads that a round reads in order to renew them; each is one read."""
+"""Heads that a round reads to renew them, at most; each is one read."""
 
 FIGURES: Final = (
     "lanes-checked",
@@ -62,7 +62,7 @@ FIGURES: Final = (
 
 
 class TargetEnds(Protocol):
-    """Where partitions end."""
+    """The ends of partitions."""
 
     def ends(
         self, places: Sequence[TopicPartition], deadline: Deadline
@@ -82,7 +82,7 @@ class LaneCheck:
     flow: FlowName
     remote_topic: Callable[[str], str]
     topics: Callable[[Deadline], Mapping[str, int]]
-    """The flow's source topics, and how many partitions each has on the target."""
+    """The flow's source topics, with the partition counts of their remote topics."""
     ends: TargetEnds
     """The target's."""
     gaps: GapCheck
@@ -104,38 +104,38 @@ class LaneCheck:
         report.figures.update(dict.fromkeys(FIGURES, 0))
         round_ = _Round(began=self.clock(), stored=read_notes(self.documents, self.flow))
 
-        # 1. and 2. Look, and watch.
-        self._look(round_, report, self._soon(deadline))
+        # 1. and 2. Read, and report.
+        self._read_ends(round_, report, self._soon(deadline))
 
-        # 3. Renew. Lanes whose heads were read anyway are checked as well.
+        # 3. Renew. Lanes whose heads were read are checked as well.
         self._renew(round_, report)
 
-        # 4. and 5. Walk, and explain.
-        walks = self._walk_all(round_, report, deadline)
-        waiting = self.gaps.explain(walks, report, deadline)
+        # 4. and 5. Scan, and explain.
+        scans = self._scan_all(round_, report, deadline)
+        waiting = self.gaps.explain(scans, report, deadline)
 
-        # 6. Note.
-        for lane, walked in walks.items():
-            round_.notes[lane] = _after(round_, lane, walked, waiting.get(lane))
+        # 6. Store.
+        for lane, scan in scans.items():
+            round_.notes[lane] = _after(round_, lane, scan, waiting.get(lane))
         write_notes(self.documents, self.flow, round_.changed())
 
-    def _look(self, round_: _Round, report: RoundReport, deadline: Deadline) -> None:
+    def _read_ends(self, round_: _Round, report: RoundReport, deadline: Deadline) -> None:
         lanes = {
             (self.remote_topic(topic), partition): Lane(self.flow, topic, partition)
             for topic, count in sorted(self.topics(deadline).items())
             for partition in range(count)
         }
-        seen = self.ends.ends(list(lanes), deadline) if lanes else {}
+        ends = self.ends.ends(list(lanes), deadline) if lanes else {}
         stuck: dict[Lane, int] = {}
-        for (topic, partition), (_, stable, high_watermark) in sorted(seen.items()):
+        for (topic, partition), (_, stable, high_watermark) in sorted(ends.items()):
             lane = lanes[topic, partition]
-            notes = round_.known(lane).watched(stable, high_watermark, now=round_.began)
+            notes = round_.stored_notes(lane).updated(stable, high_watermark, now=round_.began)
             round_.ends[lane], round_.notes[lane] = (stable, high_watermark), notes
             if not notes.is_clean(stable, high_watermark):
                 round_.to_check.add(lane)
-            if notes.behind_for(now=round_.began) > self._patience_ms + MARGIN_MS:
+            if notes.behind_for(now=round_.began) > self._settle_after_ms + MARGIN_MS:
                 stuck[lane] = notes.behind_for(now=round_.began)
-        leased = self._leased(stuck)  # a job's transactions end by its own timeout
+        leased = self._leased(stuck)  # a job has its own transaction timeout
         for lane, behind in stuck.items():
             if lane in leased:
                 continue
@@ -148,7 +148,7 @@ class LaneCheck:
             )
 
     def _renew(self, round_: _Round, report: RoundReport) -> None:
-        """Keep the map's last runs of lanes that are at rest: a lane whose head expires would count as new."""
+        """Renew the last runs of idle lanes: a lane whose head expires would count as new."""
         retention = self.map_retention_days * 86_400_000
         left = RENEWALS
         for topic in sorted({lane.topic for lane in round_.ends}):
@@ -157,7 +157,7 @@ class LaneCheck:
             lanes = [lane for lane in round_.ends if lane.topic == topic]
             left -= len(lanes)
             heads = [head.run for head in self.chains.heads(lanes).values() if head.run is not None]
-            # A run is kept for the retention; from its half on it is renewed, and two of these rounds may fail.
+            # A run is kept for the retention and renewed from half of it on, so two of these rounds may fail.
             old = [run for run in heads if run.settled_at < round_.began - retention // 2]
             old += [run for run in map(self._last_with_records, old) if run is not None]
             self.chains.renew(old, (round_.began + retention) // 1000)
@@ -166,7 +166,7 @@ class LaneCheck:
             round_.to_check.update(lanes)
 
     def _last_with_records(self, head: Run) -> Run | None:
-        """Where a head holds no record, the run that tells translations where the target ends."""
+        """Where a head holds no record, the last run that does: translations need the end of the target."""
         run, position = head, head.position
         while not run.spans and position > 0:
             before = self.chains.at_or_before(run.lane, run.generation, position - 1)
@@ -175,11 +175,11 @@ class LaneCheck:
             run, position = before, before.position
         return run if run is not head and run.spans else None
 
-    def _walk_all(self, round_: _Round, report: RoundReport, deadline: Deadline) -> dict[Lane, ChainScan]:
+    def _scan_all(self, round_: _Round, report: RoundReport, deadline: Deadline) -> dict[Lane, ChainScan]:
         lanes = sorted(round_.to_check)
-        # Where the time of a round does not suffice, the next one begins with other lanes.
+        # Where the time of a round does not suffice, the next one starts with other lanes.
         turn = round_.began // 60_000 % len(lanes) if lanes else 0
-        walks: dict[Lane, ChainScan] = {}
+        scans: dict[Lane, ChainScan] = {}
         for lane in (*lanes[turn:], *lanes[:turn]):
             if self.clock() - round_.began > ROUND_MS:
                 report.figures["lanes-waiting"] += 1
@@ -187,16 +187,16 @@ class LaneCheck:
                 continue
             report.figures["lanes-checked"] += 1
             notes = round_.notes[lane]
-            walked = scan_chain(self.chains, lane, notes.generation, notes.checked)
-            if walked.doubt is not None and self._settle(walked.doubt, report, deadline):
-                walked = scan_chain(self.chains, lane, notes.generation, notes.checked)
-            walks[lane] = walked
-            report.figures["lanes-waiting"] += not walked.complete
-        return walks
+            scan = scan_chain(self.chains, lane, notes.generation, notes.checked)
+            if scan.doubt is not None and self._settle(scan.doubt, report, deadline):
+                scan = scan_chain(self.chains, lane, notes.generation, notes.checked)
+            scans[lane] = scan
+            report.figures["lanes-waiting"] += not scan.complete
+        return scans
 
     def _settle(self, run: Run, report: RoundReport, deadline: Deadline) -> bool:
-        """Settle a run in doubt, unless its writer may still be at work, or a job; whether it is settled."""
-        if self.clock() - run.settled_at <= self._patience_ms or self._leased([run.lane]):
+        """Settle a run in doubt, unless its writer or a job may still be active. Returns whether it is settled."""
+        if self.clock() - run.settled_at <= self._settle_after_ms or self._leased([run.lane]):
             return False
         place = run.lane.at(run.position)
         stop = self.states.read([run.lane]).get(run.lane, RUNNING).stop
@@ -226,24 +226,24 @@ class LaneCheck:
         return True
 
     def _leased(self, lanes: Iterable[Lane]) -> frozenset[Lane]:
-        """Those of some lanes that a job has to itself."""
+        """Those of some lanes that are leased to a job."""
         now, states = self.clock(), self.states.read(lanes)
         return frozenset(lane for lane, state in states.items() if state.lease is not None and now < state.lease.until)
 
     def _soon(self, deadline: Deadline) -> Deadline:
-        """A part of the time that is left: one thing that hangs must not take all of it."""
+        """A part of the remaining time: one call that hangs must not take all of it."""
         end = self.clock() + ROUND_MS
         return lambda: min(deadline(), (end - self.clock()) / 1000)
 
     @property
-    def _patience_ms(self) -> int:
-        """How long a transaction can be open before Kafka has ended it."""
+    def _settle_after_ms(self) -> int:
+        """How long a transaction can be open before Kafka ends it."""
         return self.transaction_timeout_ms + COORDINATOR_MS
 
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    """What one round knows, by lane."""
+    """The working state of one round."""
 
     began: int
     """ms since the epoch."""
@@ -254,14 +254,14 @@ class _Round:
     to_check: set[Lane] = field(default_factory=set)
     renewed: dict[str, int] = field(default_factory=dict)
 
-    def known(self, lane: Lane) -> LaneNotes:
+    def stored_notes(self, lane: Lane) -> LaneNotes:
         return self._topic(lane.topic).lanes.get(lane.partition, LaneNotes())
 
     def renewed_at(self, topic: str) -> int:
         return self._topic(topic).renewed_at
 
     def changed(self) -> dict[str, TopicNotes]:
-        """The topics whose notes are not as they are stored."""
+        """The topics whose notes differ from the stored ones."""
         lanes: dict[str, dict[int, LaneNotes]] = {}
         for lane, notes in self.notes.items():
             lanes.setdefault(lane.topic, dict(self._topic(lane.topic).lanes))[lane.partition] = notes
@@ -275,11 +275,11 @@ class _Round:
         return self.stored.get(topic, TopicNotes())
 
 
-def _after(round_: _Round, lane: Lane, walked: ChainScan, waits_from: int | None) -> LaneNotes:
-    """What is noted of a lane that was walked along, and whose gaps wait from an upstream offset on, if any."""
+def _after(round_: _Round, lane: Lane, scan: ChainScan, waits_from: int | None) -> LaneNotes:
+    """The notes of a lane after its scan; its gaps wait from an upstream offset on, if any."""
     stable, high_watermark = round_.ends[lane]
-    clean = waits_from is None and walked.complete and walked.doubt is None and stable >= high_watermark
-    generation, checked = walked.then if waits_from is None else (walked.generation, waits_from)
+    clean = waits_from is None and scan.complete and scan.doubt is None and stable >= high_watermark
+    generation, checked = scan.then if waits_from is None else (scan.generation, waits_from)
     return replace(
         round_.notes[lane],
         clean_at=high_watermark if clean else UNCLEAN,

@@ -1,18 +1,19 @@
-"""What may the operator order for a lane, and what comes of it? Hold, resume, quarantine, reset.
+"""The operator's actions on a lane: hold, resume, quarantine, reset.
 
     stop reason     resume            quarantine           reset
-    refused         tries again       leaves it out        skips up to an offset
-    contradiction   tries again       no                   begins a new generation where the source is now
-    broken          tries again       no                   gives up the run in doubt, goes on from an offset
-    recreated       until looked at   no                   begins a new generation with the new topic
-    truncated       tries again       no                   begins a new generation where the source ended
-    held            goes on           no                   as any lane
-    backfilled      goes on where     no                   as any lane
+    refused         retries           skips the record     skips up to an offset
+    contradiction   retries           no                   begins a new generation where the source is now
+    broken          retries           no                   drops the run in doubt, resumes from an offset
+    recreated       until the next    no                   begins a new generation with the new topic
+                    refresh
+    truncated       retries           no                   begins a new generation where the source ended
+    held            resumes           no                   as any lane
+    backfilled      resumes where     no                   as any lane
                     its mapping is
 
-A lane that a job has is the job's: it can be held, for afterwards, and everything else waits.
+A lane that is leased to a job can be held, for afterwards; every other action waits for the job.
 
-Pure: the head and the state of a lane come in, a plan comes out, or the reason why not.
+Pure: the head and the state of a lane come in, a plan or a refusal comes out.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ from mirrorless.run import Reset, Run
 
 
 class NotAllowed(MirrorlessError):
-    """This order does not fit the lane's state. Nothing was changed."""
+    """The action does not fit the lane's state. Nothing was changed."""
 
 
 _OTHER_RECORDS = frozenset({"contradiction", "recreated", "truncated"})
-"""Reasons to stop after which upstream offsets from the stop on may name other records than the map says."""
+"""Stop reasons after which upstream offsets from the stop on may belong to other records than in the map."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetPlan:
-    """What a reset writes, in the order in which it must be written."""
+    """The writes of a reset, in their required order."""
 
     loss: Loss | None
-    """First: what is skipped. Forgetting it would hide it, noting it twice keeps one."""
+    """First: the skipped offsets. Writing the loss twice keeps one."""
     withdraw: Run | None
-    """Then: a run in doubt that nobody can settle, whose writer is fenced already."""
+    """Then: a run in doubt that cannot be settled, whose writer is fenced already."""
     link: Reset
     """Then: the link itself. Last, the lane's stop and quarantine orders are dropped."""
     repeated: tuple[int, int] | None
-    """Upstream offsets [from, to) that this lane has replicated before and that will be replicated again."""
+    """Upstream offsets [from, to) that were replicated before and will be replicated again."""
 
 
 def advice(stop: Stop) -> str:
-    """What the operator can do about a stop, in one sentence."""
+    """One sentence on what the operator can do about a stop."""
     return _ADVICE.get(stop.reason, _LOOK).format(stop=stop)
 
 
@@ -80,16 +81,16 @@ _ADVICE = {
 
 
 def plan_hold(head: Head, state: LaneState, *, reason: str, now: int) -> Stop | None:
-    """Hold a lane where it stands, as before a reconciliation: nothing of its source is written until it is resumed.
+    """Hold a lane at its position, as before a reconciliation: nothing is written until it is resumed.
 
     Args:
-        head: where the lane's chain ends.
-        state: whether it is stopped already.
-        reason: the operator's own words.
+        head: of the lane's chain.
+        state: of the lane.
+        reason: in the operator's words.
         now: ms since the epoch.
 
     Returns:
-        the stop to note; None where the lane is stopped already, for whatever reason.
+        the stop to store; None where the lane is already stopped for any reason.
     """
     if state.stop is not None:
         return None
@@ -97,10 +98,10 @@ def plan_hold(head: Head, state: LaneState, *, reason: str, now: int) -> Stop | 
 
 
 def resumption(lane: Lane, head: Head, state: LaneState, *, now: int) -> str | None:
-    """What resuming a lane does, in a sentence; None where there is nothing to resume.
+    """One sentence on what resuming a lane does; None where there is nothing to resume.
 
     Raises:
-        NotAllowed: the lane waits for a job, and no order ends that.
+        NotAllowed: the lane waits for a job, and no action ends that.
     """
     stop, lease = state.stop, state.lease
     if stop is not None and stop.reason == "backfilled":
@@ -136,7 +137,7 @@ def _leased(lease: Lease) -> str:
 
 
 def check_quarantine(lane: Lane, state: LaneState, upstream_offset: int) -> None:
-    """Make sure that leaving out this record is what the lane waits for.
+    """Check that the lane is stopped by a refused record at this offset.
 
     Raises:
         NotAllowed: the lane is not stopped, not because of a refused record, or at another offset.
@@ -162,18 +163,18 @@ def check_quarantine(lane: Lane, state: LaneState, upstream_offset: int) -> None
 
 
 def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str, now: int) -> ResetPlan:
-    """Close the lane's chain and let a new generation begin at an upstream offset.
+    """Plan the close of the lane's chain, and a new generation that begins at an upstream offset.
 
     Args:
         lane: the lane.
-        head: where its chain ends.
-        state: whether and why it is stopped.
-        to: the upstream offset to go on from.
-        reason: the operator's own words, kept in the chain and in the ledger.
+        head: of its chain.
+        state: of the lane.
+        to: the upstream offset to resume from.
+        reason: in the operator's words, kept in the chain and in the ledger.
         now: ms since the epoch.
 
     Raises:
-        NotAllowed: a job has the lane; a run is in doubt that can still be settled; or nothing is known of such a lane.
+        NotAllowed: a job has the lane; a run in doubt can still be settled; or the lane was never replicated.
     """
     stop = state.stop
     if state.lease is not None and now < state.lease.until:
@@ -186,7 +187,7 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
         )
     withdraw = None
     if head.run is not None and head.in_doubt:
-        # Before it stops a lane as broken, the forwarder fences the run's writer: only then can it be given up.
+        # The forwarder fences the run's writer before it stops a lane as broken: only then can the run be dropped.
         if stop is None or stop.reason != "broken" or stop.upstream_offset != head.run.position:
             raise NotAllowed(
                 "the newest run is in doubt, and its transaction may still be committed",
@@ -211,10 +212,10 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
 
 
 def _skipped(lane: Lane, head: Head, stop: Stop | None, to: int, *, reason: str, now: int) -> Loss | None:
-    """What lies between the first record that still waits and the new position.
+    """The offsets between the first record that still waits and the new position.
 
-    Where the source is not what it was, the records that wait begin below the position, at the stop. They may be other
-    records than those replicated from the same offsets, so they count for the new generation.
+    Where the source has changed, the waiting records begin below the position, at the stop. They may be other records
+    than those replicated from the same offsets, so they count for the new generation.
     """
     contradicted = stop is not None and stop.reason in _OTHER_RECORDS and stop.upstream_offset < head.position
     first = stop.upstream_offset if stop is not None and contradicted else head.position

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 READERS: Final = 8
-"""Reads of the chains side by side: one takes some milliseconds, and nearly all of that is waiting."""
+"""Parallel reads: one takes some milliseconds, nearly all of it network latency."""
 
 
 _T = TypeVar("_T")
@@ -17,7 +17,7 @@ _R = TypeVar("_R")
 
 
 def in_parallel(call: Callable[[_T], _R], items: list[_T]) -> list[_R]:
-    """Call for each item, some at a time; the answers in the items' order. The first error is raised."""
+    """Call for each item, `READERS` at a time. Returns the results in the items' order; raises the first error."""
     if len(items) <= 1:
         return [call(item) for item in items]
     with ThreadPoolExecutor(min(READERS, len(items))) as pool:

@@ -1,10 +1,10 @@
-"""Which task is due, and how did it go? A scheduled run does each of its tasks at that task's own interval.
+"""The runner of scheduled tasks: each task at its own interval, under a lease.
 
-EventBridge starts a function once a minute at most. Inside the minute the run goes on in rounds, so that heartbeats and
-checkpoints may be seconds apart. A run whose tasks are all due less often than that ends after one round.
+EventBridge starts a function once a minute at most. Within the minute a run does several rounds, so that heartbeats and
+checkpoints can be seconds apart. A run whose tasks all have longer intervals ends after one round.
 
-A task that fails does not keep the others from their work: what it says is kept where `mirrorless status` reads it,
-counted by an alarm, and it is tried again at its next round.
+A task that fails does not stop the others: its error is stored where `mirrorless status` reads it, counted by an alarm,
+and the task runs again in its next round.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
 
 LEASE_MS: Final = 15_000
-"""A run that died is replaced after this long. A living one renews its lease in time, before a round."""
+"""A run that died is replaced after this time. An active one renews its lease in time, before a round."""
 
 WRITE_EVERY_MS: Final = 5_000
-"""Between two writes of a report in which nothing changed but the time; between two renewals of the lease."""
+"""Between two writes of a report in which only the time has changed."""
 
 CLAIM_EVERY_SECONDS: Final = 0.5
 """Between two tries to take over from the run of the minute before."""
 
 NEAR_SECONDS: Final = 2.0
-"""What is kept of Lambda's deadline to write the last report."""
+"""Reserved of Lambda's deadline to write the last report."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RoundReport:
-    """What a round found, for people and for alarms. A task fills it in while it works."""
+    """The findings of a round, for the operator and for alarms. The task fills it in."""
 
     figures: dict[str, int] = field(default_factory=dict)
     """Counts by metric name, such as `checkpoints-emitted`."""
     troubles: list[str] = field(default_factory=list)
-    """What the operator should know, one sentence each, with its place."""
+    """Problems for the operator, one sentence each, with its location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One duty of a scheduled function."""
+    """A task of a scheduled function."""
 
     name: str
     """Such as `checkpoints`."""
     every_seconds: float
     act: Callable[[RoundReport, Deadline], None]
-    """One round. Raises MirrorlessError when it could not be done; whatever else it raises ends the run."""
+    """One round. A MirrorlessError fails the round; any other exception ends the run."""
 
 
 class TaskReport(msgspec.Struct, frozen=True):
-    """How a task's last round went; the document `task/<name>`."""
+    """The result of a task's last round; the document `task/<name>`."""
 
     task: str
     at: int
     """When the round ended, ms since the epoch."""
     ms: int
-    """How long it took."""
+    """Its duration."""
     ok_at: int = 0
     """When a round last ended without an error, ms since the epoch; 0 for never."""
     error: str = ""
-    """What the round raised; empty when it was done."""
+    """The error of the round; empty for none."""
     troubles: tuple[str, ...] = ()
     figures: dict[str, int] = {}
 
 
 @dataclass(slots=True, kw_only=True)
 class TaskRunner:
-    """Runs tasks under a lease, so that there is one run per flow and function at a time. For one run."""
+    """Runs tasks under a lease, so that one run per flow and function is active at a time. For one run."""
 
     flow: FlowName
     function: str
@@ -84,16 +84,16 @@ class TaskRunner:
     """Unique to this run."""
     lease_ms: int = LEASE_MS
     on_report: Callable[[TaskReport], None] = lambda _report: None
-    """Told after each round: where metrics and logs are written."""
+    """Called after each round: writes metrics and logs."""
     _held_until: int = 0
     _reports: dict[str, TaskReport] = field(default_factory=dict)
     _written: dict[str, TaskReport] = field(default_factory=dict)
 
     def run(self, tasks: Sequence[Task], *, window_seconds: float, deadline: Deadline) -> dict[str, TaskReport]:
-        """Do the tasks that are due until the window ends.
+        """Run the tasks that are due until the window ends.
 
         Returns:
-            the last report of each task that was done, by its name; nothing when another run is at work.
+            the last report of each task that ran, by its name; empty when another run is active.
 
         Raises:
             Retriable: when the store of documents does not answer.
@@ -119,7 +119,7 @@ class TaskRunner:
                     if self.clock() < due[task.name]:
                         continue
                     if not self._hold():
-                        return self._reports  # a run that took us for dead goes on in our place
+                        return self._reports  # another run has taken over the lease
                     due[task.name] = self.clock() + int(task.every_seconds * 1000)
                     self._do(task, last.get(task.name), deadline)
                     last[task.name] = self._reports[task.name]
@@ -131,19 +131,19 @@ class TaskRunner:
             self._write(self._reports)
 
     def _do(self, task: Task, last: TaskReport | None, deadline: Deadline) -> None:
-        """One round of one task, and what is told of it."""
+        """Run one round of one task, and report it."""
         report, began, error = RoundReport(), self.clock(), ""
 
-        def in_time() -> float:
-            # What a round does after its lease has ended could undo a successor's work.
+        def remaining() -> float:
+            # A write after the end of the lease could undo a successor's work.
             return min(deadline(), (self._held_until - self.clock()) / 1000)
 
         try:
-            task.act(report, in_time)
+            task.act(report, remaining)
         except MirrorlessError as exc:
             error = str(exc)
         ended = self.clock()
-        told = TaskReport(
+        result = TaskReport(
             task=task.name,
             at=ended,
             ms=ended - began,
@@ -152,26 +152,26 @@ class TaskRunner:
             troubles=tuple(report.troubles),
             figures=report.figures,
         )
-        self._reports[task.name] = told
+        self._reports[task.name] = result
         written = self._written.get(task.name)
         if (
             written is None
-            or (told.error, told.troubles) != (written.error, written.troubles)
-            or told.at >= written.at + WRITE_EVERY_MS
+            or (result.error, result.troubles) != (written.error, written.troubles)
+            or result.at >= written.at + WRITE_EVERY_MS
         ):
-            self._write({task.name: told})
-        self.on_report(told)
+            self._write({task.name: result})
+        self.on_report(result)
 
     def _write(self, reports: Mapping[str, TaskReport]) -> None:
-        news = {name: report for name, report in reports.items() if self._written.get(name) != report}
-        if news:
+        changed = {name: report for name, report in reports.items() if self._written.get(name) != report}
+        if changed:
             self.documents.write(
-                self.flow, {f"task/{name}": msgspec.json.encode(report) for name, report in news.items()}
+                self.flow, {f"task/{name}": msgspec.json.encode(report) for name, report in changed.items()}
             )
-        self._written |= news
+        self._written |= changed
 
     def _hold(self) -> bool:
-        """Take the lease, or renew it where a third of it has passed."""
+        """Take the lease, or renew it after a third of its time."""
         now = self.clock()
         if now < self._held_until - 2 * self.lease_ms // 3:
             return True
@@ -185,10 +185,10 @@ class TaskRunner:
 
 
 def lease(function: str) -> str:
-    """The key of the lease under which a flow's runs of a function work."""
+    """The key of the lease for a flow's runs of a function."""
     return f"lease/{function}"
 
 
 def _next(task: Task, last: TaskReport | None) -> int:
-    """When a task is due that may have been done by an earlier run, ms since the epoch."""
+    """When a task is due, given its last report by an earlier run, ms since the epoch."""
     return 0 if last is None else last.at - last.ms + int(task.every_seconds * 1000)

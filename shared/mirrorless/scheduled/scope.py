@@ -1,7 +1,7 @@
-"""Which consumer groups does a flow follow, and which of the places where they commit are places of this flow?
+"""The consumer groups and lanes of a flow, and the mapping of topic-partitions to lanes on both sides.
 
-A group commits for topics. On the source these are the topics that the flow replicates, on the target the remote topics
-that it makes. Either way a place belongs to one lane; what belongs to none is somebody else's business.
+A group's commits belong to the flow if their topic is one that the flow replicates (on the source), or one of its
+remote topics (on the target). Each such topic-partition belongs to one lane; all others are ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FlowScope:
 
     @classmethod
     def of(cls, settings: ControlSettings) -> FlowScope:
-        """What the schedule's input says."""
+        """The scope of a schedule's input."""
         return cls(
             flow=settings.name,
             topics=settings.topic_filter,
@@ -41,7 +41,7 @@ class FlowScope:
         )
 
     def group(self, name: str) -> bool:
-        """Whether a group is followed at all."""
+        """Whether a group is in scope."""
         return not name.startswith(OWN_GROUPS) and self.groups.accepts(name)
 
     def remote_topic(self, topic: str) -> str:
@@ -49,7 +49,7 @@ class FlowScope:
         return self.policy.remote_topic(self.flow.source, topic)
 
     def source_topic(self, remote_topic: str) -> str | None:
-        """The topic of the source that this flow replicates under that name; None for every other topic."""
+        """The source topic that this flow replicates under that name; None for every other topic."""
         if self.policy.topic_source(remote_topic) != self.flow.source:
             return None
         topic = self.policy.upstream_topic(remote_topic)
@@ -62,7 +62,7 @@ class FlowScope:
         )
 
     def on_source(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Lane, OffsetAndMetadata]:
-        """What a group of the source has committed, by the lane that carries it."""
+        """A source group's commits by lane."""
         taken = {topic for topic in {topic for topic, _ in committed} if self.replicates(topic)}
         return {
             Lane(self.flow, topic, partition): offset
@@ -71,7 +71,7 @@ class FlowScope:
         }
 
     def on_target(self, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Lane, OffsetAndMetadata]:
-        """What a group of the target has committed, by the lane that it came by."""
+        """A target group's commits by lane."""
         sources = {topic: self.source_topic(topic) for topic in {topic for topic, _ in committed}}
         found: dict[Lane, OffsetAndMetadata] = {}
         for (remote, partition), offset in committed.items():
@@ -81,9 +81,9 @@ class FlowScope:
         return found
 
     def source_partition(self, lane: Lane) -> TopicPartition:
-        """Where a lane begins."""
+        """The lane's topic-partition on the source."""
         return lane.topic, lane.partition
 
     def remote_partition(self, lane: Lane) -> TopicPartition:
-        """Where a lane ends."""
+        """The lane's topic-partition on the target."""
         return self.remote_topic(lane.topic), lane.partition

@@ -1,7 +1,7 @@
-"""What do a flow's scheduled functions know? The input of their schedule, read anew at each run.
+"""The settings of a flow's scheduled functions: the input of their schedule, read at each run.
 
-An environment variable has 4 KB, and a list of topics may not fit. A schedule's input has 256 KB, and a change of it
-needs no new version of the function. The deployment writes it (`Flow.control_settings()`).
+An environment variable has 4 KB at most, and a list of topics may not fit. A schedule's input has 256 KB, and changing
+it needs no new version of the function. The deployment writes it (`Flow.control_settings()`).
 (https://docs.aws.amazon.com/scheduler/latest/APIReference/API_Target.html)
 """
 
@@ -30,7 +30,7 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heartbeats_replication: bool = True
     """Whether heartbeats topics of the source are replicated even where `topics` does not name them."""
     start: str = "earliest"
-    """`earliest`, `latest`, `backfill` or a moment (ISO 8601): where topics begin that were there before the flow."""
+    """`earliest`, `latest`, `backfill` or a moment (ISO 8601): where topics begin that existed before the flow."""
     heartbeats_seconds: float | None = 10
     heartbeats_on_source: bool = True
     heartbeats_replication_factor: int = 3
@@ -48,27 +48,27 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     use_defaults_from: Literal["source", "target"] = "target"
     sync_topic_acls_seconds: float | None = 600
     function_name: str = ""
-    """The forwarder's, to which topics are mapped."""
+    """The forwarder that topics are mapped to."""
     function_region: str | None = None
-    """Where the forwarder and its mappings are."""
+    """The region of the forwarder and its mappings."""
     mapping: dict[str, Any] = {}
     """CreateEventSourceMapping's options, all but the function, the topic and its consumer group."""
     window_seconds: float = 58.0
-    """How long a run lasts whose tasks are due more often than the schedule starts it."""
+    """The duration of a run whose tasks have shorter intervals than the schedule."""
 
     @property
     def name(self) -> FlowName:
-        """The flow's name as a value."""
+        """The flow's name."""
         return self.flow.name
 
     @property
     def topic_filter(self) -> NameFilter:
-        """Which topics of the source are replicated."""
+        """The filter of source topics."""
         return NameFilter(include=self.topics, exclude=self.topics_exclude)
 
     @property
     def group_filter(self) -> NameFilter:
-        """Which consumer groups are followed."""
+        """The filter of consumer groups."""
         return NameFilter(include=self.groups, exclude=self.groups_exclude)
 
     @property
@@ -91,7 +91,7 @@ def control_settings(event: Any) -> ControlSettings:
     """Read a schedule's input.
 
     Raises:
-        ConfigurationError: naming the field that is missing or wrong.
+        ConfigurationError: a field is missing or wrong; the error names it.
     """
     try:
         settings = msgspec.convert(event, type=ControlSettings)

@@ -1,9 +1,9 @@
-"""How do the source's ACLs get to the target, and how do the staged ones get there at a failover?
+"""The sync of the source's ACLs to the target, and the staged ACLs of a failover.
 
-A round reads both clusters, decides, and writes only what is missing or revoked. The document `acls` holds what we
-created, so that nobody else's binding is ever deleted; which topics there were, so that a listing that misses one
-revokes nothing; and what is staged, so that it is known when the source is gone. The document `acls/failover` holds
-what the operator has created of it: the schedule leaves that alone.
+A round reads both clusters, decides, and writes only what is missing or revoked. The document `acls` holds the bindings
+that the flow created, so that no other binding is ever deleted; the topics of earlier rounds, so that an incomplete
+listing revokes nothing; and the staged bindings, for when the source is gone. The document `acls/failover` holds those
+that the operator has created of them: the schedule does not delete these.
 """
 
 from __future__ import annotations
@@ -28,49 +28,49 @@ FAILOVER: Final = "acls/failover"
 
 
 class AclDocument(msgspec.Struct, frozen=True):
-    """What is known from one round to the next, each in order. Of a failover, only what was created."""
+    """The state of a round for the next one, each member sorted. Of a failover, only `created`."""
 
     created: tuple[Acl, ...] = ()
-    """What we created on the target and have not deleted again."""
+    """Created by the flow on the target, and not deleted since."""
     staged: tuple[Acl, ...] = ()
     """For a failover."""
     topics: tuple[str, ...] = ()
-    """Every topic of the source that a round has seen, and that the flow takes."""
+    """Every topic of the source that a round has listed and that the flow takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclPlan:
-    """What a look at both clusters came to."""
+    """The ACLs of both clusters, compared."""
 
     topics: tuple[str, ...]
-    """What the flow takes, in order."""
+    """The topics that the flow takes, sorted."""
     wanted: Wanted
     changes: Changes
     on_target: frozenset[Acl]
     known: AclDocument | None
-    """What the round before knew; None where this is the first."""
+    """The state of the round before; None in the first round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disabled:
-    """There is nothing to do: one of the clusters has no authorizer."""
+    """A cluster has no authorizer, so there is nothing to do."""
 
     cluster: Literal["source", "target"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclOutcome:
-    """What became of the changes."""
+    """The result of the changes."""
 
     created: frozenset[Acl] = frozenset()
     deleted: frozenset[Acl] = frozenset()
     failed: Mapping[Acl, str] = field(default_factory=dict)
-    """Why, for each change that could not be made."""
+    """The reason for each change that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclSync:
-    """A flow's ACLs. `act` is the task of the schedule; the operator's command plans and carries out by itself."""
+    """A flow's ACLs. `act` is the scheduled task; the operator's command calls `plan` and `carry_out`."""
 
     settings: ControlSettings
     source: Acls
@@ -83,7 +83,7 @@ class AclSync:
         """One round.
 
         Raises:
-            Retriable: when a cluster or the store does not answer, or the target took none of the changes.
+            Retriable: a cluster or the store does not answer, or the target took none of the changes.
         """
         plan = self.plan(deadline)
         if isinstance(plan, Disabled):
@@ -96,13 +96,13 @@ class AclSync:
             "acls-staged": len(plan.wanted.staged),
             "acls-left": len(plan.wanted.left),
         }
-        report.troubles += told(outcome, self._flow)
+        report.troubles += failures(outcome, self._flow)
 
     def plan(self, deadline: Deadline) -> AclPlan | Disabled:
-        """Look, and decide. Nothing is written.
+        """Read, and decide. Nothing is written.
 
         Raises:
-            Retriable: when a cluster or the store does not answer.
+            Retriable: a cluster or the store does not answer.
         """
         on_source = self.source.read(deadline)
         if on_source is None:
@@ -123,25 +123,25 @@ class AclSync:
         )
 
     def carry_out(self, plan: AclPlan, deadline: Deadline) -> AclOutcome:
-        """Write what is due, and keep what is staged.
+        """Write what is due, and store what is staged.
 
-        1. Note what is about to be created as ours: a run that dies in between must not leave it unrevocable.
-        2. Create. 3. Delete: for a moment both are there, and a DENY always wins. 4. Note what came of it.
+        1. Store what is about to be created: after an interruption it must still be revocable.
+        2. Create. 3. Delete: for a moment both exist, and a DENY always wins. 4. Store the result.
 
         Raises:
-            Retriable: when the target or the store does not answer, or the target took none of the changes.
+            Retriable: the target or the store does not answer, or the target took none of the changes.
         """
         todo = plan.changes
-        # What is on the target no more, and not due either, was deleted by somebody else: it is over.
+        # A binding that is neither on the target nor due was deleted by another client: the flow no longer owns it.
         ours = frozenset(plan.known.created if plan.known is not None else ()) & (plan.wanted.due | todo.delete)
-        noted = self._note(plan.known, ours | todo.create, plan)
+        pending = self._store(plan.known, ours | todo.create, plan)
         failed = create(self.target, todo.create, deadline)
         failed |= self.target.delete(todo.delete, deadline) if todo.delete else {}
         created, deleted = todo.create - failed.keys(), todo.delete - failed.keys()
-        self._note(noted, (ours - todo.create - deleted) | created, plan)
+        self._store(pending, (ours - todo.create - deleted) | created, plan)
         return _unless_all_failed(AclOutcome(created=created, deleted=deleted, failed=failed), self._flow)
 
-    def _note(self, known: AclDocument | None, created: Iterable[Acl], plan: AclPlan) -> AclDocument:
+    def _store(self, known: AclDocument | None, created: Iterable[Acl], plan: AclPlan) -> AclDocument:
         document = AclDocument(
             created=tuple(sorted(created)), staged=tuple(sorted(plan.wanted.staged)), topics=plan.topics
         )
@@ -150,10 +150,10 @@ class AclSync:
         return document
 
     def _taken(self, on_source: Iterable[Acl], known: AclDocument | None, deadline: Deadline) -> tuple[str, ...]:
-        """The topics that the flow takes: those there are, those there were, and those that ACLs name already.
+        """The topics that the flow takes: those listed now, those listed before, and those that ACLs name.
 
         So only the source's ACLs and the flow's filters can revoke anything. A topic that a listing misses, or that
-        is not created yet, keeps its rights.
+        does not exist yet, keeps its rights.
         """
         named = (acl.name for acl in on_source if acl.resource == "TOPIC" and acl.prefix is None)
         before = known.topics if known is not None else ()
@@ -166,55 +166,55 @@ class AclSync:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclFailover:
-    """The staged ACLs, when applications move to the target. The source may be gone: it is not asked."""
+    """The staged ACLs, for applications that move to the target. The source is not read: it may be gone."""
 
     flow: FlowName
     target: Acls
     documents: StateStore
 
     def plan(self, deadline: Deadline) -> frozenset[Acl] | Disabled:
-        """What is staged and not on the target yet.
+        """The staged bindings that are not on the target yet.
 
         Raises:
-            Retriable: when the target or the store does not answer.
-            ConfigurationError: when nothing was ever stored for this flow.
+            Retriable: the target or the store does not answer.
+            ConfigurationError: nothing was stored for this flow yet.
         """
         known, _ = stored(self.documents, self.flow)
         if known is None:
             raise ConfigurationError(
-                "no round has looked at the source's ACLs yet: nothing is staged",
+                "no round has read the source's ACLs yet: nothing is staged",
                 where=str(self.flow),
-                hint="set sync.topic.acls.enabled: true, or give the order `acl apply` once while the source is there",
+                hint="set sync.topic.acls.enabled: true, or run `acl apply` once while the source is available",
             )
         on_target = self.target.read(deadline)
         return Disabled(cluster="target") if on_target is None else frozenset(known.staged) - on_target
 
     def carry_out(self, missing: frozenset[Acl], deadline: Deadline) -> AclOutcome:
-        """Note them as the failover's, create them, and forget those that failed.
+        """Store them as created by the failover, create them, and remove those that failed.
 
         Raises:
-            Retriable: when the target or the store does not answer, or the target took none.
+            Retriable: the target or the store does not answer, or the target took none.
         """
         before = frozenset(stored(self.documents, self.flow)[1].created)
-        self._note(before | missing)
+        self._store(before | missing)
         failed = create(self.target, missing, deadline)
         created = missing - failed.keys()
-        self._note(before | created)
+        self._store(before | created)
         return _unless_all_failed(AclOutcome(created=created, failed=failed), self.flow)
 
-    def _note(self, created: Iterable[Acl]) -> None:
+    def _store(self, created: Iterable[Acl]) -> None:
         document = AclDocument(created=tuple(sorted(created)))
         self.documents.write(self.flow, {FAILOVER: msgspec.json.encode(document)})
 
 
 def stored(documents: StateStore, flow: FlowName) -> tuple[AclDocument | None, AclDocument]:
-    """What the last round knew, None where there was none; and what was created by a failover."""
+    """The state of the last round, None for none; and what a failover has created."""
     found = {key: msgspec.json.decode(text, type=AclDocument) for key, text in documents.read(flow, DOCUMENT).items()}
     return found.get(DOCUMENT), found.get(FAILOVER, AclDocument())
 
 
 def create(target: Acls, acls: frozenset[Acl], deadline: Deadline) -> dict[Acl, str]:
-    """Create DENYs first, then ALLOWs, but for those whose DENY failed. Returns why, for each that is not there."""
+    """Create DENYs first, then ALLOWs, except those whose DENY failed. Returns the reason for each that failed."""
     denies = frozenset(acl for acl in acls if acl.permission == "DENY")
     failed = dict(target.create(denies, deadline)) if denies else {}
     waiting = held_back(acls - denies, failed)
@@ -223,14 +223,14 @@ def create(target: Acls, acls: frozenset[Acl], deadline: Deadline) -> dict[Acl, 
     return failed | {acl: f"held back, because this could not be created: {deny}" for acl, deny in waiting.items()}
 
 
-def told(outcome: AclOutcome, flow: FlowName) -> list[str]:
-    """A sentence for each change that failed."""
+def failures(outcome: AclOutcome, flow: FlowName) -> list[str]:
+    """One sentence for each change that failed."""
     return [f"{flow} on the target: {acl}: {why}" for acl, why in sorted(outcome.failed.items())]
 
 
 def _unless_all_failed(outcome: AclOutcome, flow: FlowName) -> AclOutcome:
     if outcome.failed and not (outcome.created or outcome.deleted):
-        first = told(outcome, flow)[0]
+        first = failures(outcome, flow)[0]
         raise Retriable(
             f"the target took none of {len(outcome.failed)} changes of ACLs, the first: {first}", where=str(flow)
         )

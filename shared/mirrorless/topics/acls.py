@@ -1,11 +1,11 @@
-"""Which ACLs of the source belong on the target, now and after a failover, and what has to change there?
+"""The ACLs that the target should have, now and after a failover, and the changes to get there. Pure.
 
-MM2's rule decides what is due now: who may read a topic may read its remote topic, and nobody but the flow writes
-there. MM2 takes literal topics only, and never revokes. Here prefixes and the wildcard are followed too, and what we
-created is deleted again once the source does not grant it any more.
+MM2's rule decides what is due now: a principal that may read a topic may read its remote topic, and only the flow
+writes there. MM2 copies ACLs of literal topics only, and never revokes. Here prefixes and the wildcard are copied too,
+and a binding that the flow created is deleted once the source no longer grants it.
 
-What MM2 leaves out is staged: an application that moves to the target writes to topics of its own, under the names that
-it had, and needs its groups and transactional ids. No schedule applies that; the operator does, at a failover.
+What MM2 leaves out is staged: an application that moves to the target writes to its own topics, under their source
+names, and needs its groups and transactional ids. No schedule applies that; the operator does, at a failover.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ STAGED_RESOURCES: Final = frozenset({"GROUP", "TRANSACTIONAL_ID"})
 
 
 class Acl(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """One binding, in Kafka's words: what the names of `kafka-acls.sh` are in capitals. Stored as an array."""
+    """One ACL binding, with the names of `kafka-acls.sh` in capitals. Stored as an array."""
 
     resource: str
-    """`TOPIC`, `GROUP`, `TRANSACTIONAL_ID`, `CLUSTER`; `UNKNOWN` where our client knows no word for it."""
+    """`TOPIC`, `GROUP`, `TRANSACTIONAL_ID`, `CLUSTER`; `UNKNOWN` where the Kafka client has no name for it."""
     pattern: str
     """`LITERAL` or `PREFIXED`."""
     name: str
@@ -42,12 +42,12 @@ class Acl(msgspec.Struct, frozen=True, order=True, array_like=True):
 
     @property
     def is_wildcard(self) -> bool:
-        """Whether it is about every resource of its type."""
+        """Whether it applies to every resource of its type."""
         return self.pattern == "LITERAL" and self.name == WILDCARD
 
     @property
     def prefix(self) -> str | None:
-        """What the names that it is about begin with, the wildcard's being empty; None for a single name."""
+        """The prefix of the names that it applies to, empty for the wildcard; None for a single name."""
         if self.is_wildcard:
             return ""
         return self.name if self.pattern == "PREFIXED" else None
@@ -69,51 +69,51 @@ class Acls(Protocol):
         """Every binding; None where the cluster has no authorizer.
 
         Raises:
-            Retriable: when the cluster does not answer, or does not let us look.
+            Retriable: the cluster does not answer, or does not permit the read.
         """
         ...
 
     def create(self, acls: Collection[Acl], deadline: Deadline) -> Mapping[Acl, str]:
-        """Create bindings; one that is there already is fine. Returns why, for each that was refused.
+        """Create bindings; an existing one is no error. Returns the reason for each that was refused.
 
         Raises:
-            Retriable: when the cluster does not answer; what was created is not known.
+            Retriable: the cluster does not answer; some may have been created.
         """
         ...
 
     def delete(self, acls: Collection[Acl], deadline: Deadline) -> Mapping[Acl, str]:
-        """Delete exactly these; one that is not there is fine. Returns and raises like `create`."""
+        """Delete exactly these; a missing one is no error. Returns and raises like `create`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the source's ACLs come to on the target."""
+    """The bindings that the target should have."""
 
     due: frozenset[Acl]
-    """To be there now."""
+    """Now."""
     staged: frozenset[Acl]
-    """To be there when applications have moved."""
+    """When applications have moved."""
     left: Mapping[Acl, str]
-    """The source's bindings of which nothing is copied, with the reason."""
+    """The source's bindings that are not copied, with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """How the target gets there."""
+    """The bindings to create and to delete on the target."""
 
     create: frozenset[Acl]
     delete: frozenset[Acl]
 
 
 def wanted_acls(source: Iterable[Acl], *, taken: Collection[str], flow: FlowName, policy: ReplicationPolicy) -> Wanted:
-    """Decide what becomes of each binding of the source.
+    """Map each binding of the source to the target.
 
     Args:
         source: its bindings.
         taken: the topics of the source that the flow replicates.
-        flow: whose source names the remote topics.
-        policy: how they are named.
+        flow: for the names of remote topics.
+        policy: for the names of remote topics.
     """
     source = frozenset(source)
     topics = [acl for acl in source if acl.resource == "TOPIC" and not _unknown(acl)]
@@ -121,16 +121,16 @@ def wanted_acls(source: Iterable[Acl], *, taken: Collection[str], flow: FlowName
     remote, own = list(names.on_remote_topics(topics)), list(names.under_their_own_names(topics))
     moving = {acl for acl in source if acl.resource in STAGED_RESOURCES and not _unknown(acl)}
     due = frozenset(acl for _, acl in remote)
-    followed = moving.union(origin for origin, _ in remote + own)
+    copied = moving.union(origin for origin, _ in remote + own)
     return Wanted(
         due=due,
         staged=frozenset(moving.union(acl for _, acl in own) - due),
-        left={acl: _why_left(acl) for acl in sorted(source - followed)},
+        left={acl: _why_left(acl) for acl in sorted(source - copied)},
     )
 
 
 def downgraded(acl: Acl) -> Acl | None:
-    """MM2's rule for a remote topic: ALLOW ALL becomes ALLOW READ, ALLOW WRITE becomes nothing, all else stays."""
+    """MM2's rule for a remote topic: ALLOW ALL becomes ALLOW READ, ALLOW WRITE is dropped, all else stays."""
     if acl.permission != "ALLOW":
         return acl
     if acl.operation == "WRITE":
@@ -139,19 +139,19 @@ def downgraded(acl: Acl) -> Acl | None:
 
 
 def changes(due: frozenset[Acl], *, on_target: frozenset[Acl], ours: frozenset[Acl], kept: frozenset[Acl]) -> Changes:
-    """What has to be written.
+    """The changes that the target needs.
 
     Args:
-        due: what the target should have.
-        on_target: what it has, of whomever.
-        ours: what we created there; nothing else is ever deleted.
-        kept: what the operator created by a failover: not the schedule's to delete.
+        due: the bindings that the target should have.
+        on_target: all of its bindings.
+        ours: those that the flow created; no other is ever deleted.
+        kept: those that a failover created: the schedule does not delete them.
     """
     return Changes(create=due - on_target, delete=(ours & on_target) - due - kept)
 
 
 def held_back(allows: Iterable[Acl], without: Iterable[Acl]) -> dict[Acl, Acl]:
-    """The ALLOWs that must wait, each with a DENY that could not be created: alone they would open too much."""
+    """The ALLOWs that must wait, each with a DENY that could not be created: without it they would permit too much."""
     missing = sorted(without)
     return {
         allow: deny
@@ -170,30 +170,29 @@ class _Names:
     policy: ReplicationPolicy
 
     def on_remote_topics(self, topics: Collection[Acl]) -> Iterator[tuple[Acl, Acl]]:
-        """What is due, each with the source's binding that it comes from: a name becomes its remote name.
+        """The bindings that are due, each with its origin on the source: a name becomes its remote name.
 
-        A prefix stays a prefix where renaming leads it into this flow's own names: `*` becomes `us-east.` PREFIXED.
-        Under the identity policy it would open topics of the target that are none of the flow's, so it becomes one
-        literal for each topic.
+        A prefix stays a prefix where the policy renames topics: `*` becomes `us-east.` PREFIXED. Under the identity
+        policy it would apply to topics of the target outside the flow, so it becomes one literal for each topic.
         """
         opened = self._opened(topics) if self._renames else frozenset()
         for acl in topics:
-            followed = downgraded(acl)
-            if followed is None or not self._concerns(acl, opened):
+            copied = downgraded(acl)
+            if copied is None or not self._concerns(acl, opened):
                 continue
             if acl.prefix is None:
-                yield acl, followed.on("LITERAL", self._remote(acl.name))
+                yield acl, copied.on("LITERAL", self._remote(acl.name))
             elif self._renames:
-                yield acl, followed.on("PREFIXED", self._remote(acl.prefix))
+                yield acl, copied.on("PREFIXED", self._remote(acl.prefix))
             else:
                 for topic in self._reach(acl):
-                    yield acl, followed.on("LITERAL", self._remote(topic))
+                    yield acl, copied.on("LITERAL", self._remote(topic))
 
     def under_their_own_names(self, topics: Collection[Acl]) -> Iterator[tuple[Acl, Acl]]:
-        """What is staged, likewise: what MM2's rule left out and, where topics are renamed, all other rights as well.
+        """The bindings to stage, likewise: those that MM2's rule leaves out and, under renaming policies, all others.
 
-        A prefix is an application's own name space and stays one. The wildcard becomes one literal for each topic: as
-        it is, it would open every topic of the target.
+        A prefix is an application's own name space and stays one. The wildcard becomes one literal for each topic:
+        unchanged, it would apply to every topic of the target.
         """
         moving = [acl for acl in topics if acl.permission == "DENY" or downgraded(acl) != acl or self._renames]
         opened = self._opened(acl for acl in moving if not acl.is_wildcard)
@@ -210,19 +209,19 @@ class _Names:
                     yield acl, acl.on("PREFIXED", prefix)
 
     def _concerns(self, acl: Acl, opened: frozenset[str]) -> bool:
-        """Whether it is about a taken topic, or denies a part of what some ALLOW on a prefix opens on the target."""
+        """Whether it applies to a taken topic, or denies a part of what an ALLOW on a prefix permits on the target."""
         if self._reach(acl):
             return True
         return acl.permission == "DENY" and any(acl.name.startswith(prefix) for prefix in opened)
 
     def _opened(self, topics: Iterable[Acl]) -> frozenset[str]:
-        """The prefixes that ALLOWs open."""
+        """The prefixes of ALLOWs."""
         return frozenset(
             acl.prefix for acl in topics if acl.prefix is not None and acl.permission == "ALLOW" and self._reach(acl)
         )
 
     def _reach(self, acl: Acl) -> list[str]:
-        """The taken topics that a binding is about."""
+        """The taken topics that a binding applies to."""
         prefix = acl.prefix
         if prefix is None:
             return [acl.name] if acl.name in self.taken else []
@@ -233,7 +232,7 @@ class _Names:
 
     @property
     def _renames(self) -> bool:
-        """Whether the policy puts something before a name, so that a prefix leads to this flow's remote topics only."""
+        """Whether the policy prefixes names, so that a prefix matches this flow's remote topics only."""
         return bool(self._remote(""))
 
 
@@ -243,9 +242,9 @@ def _unknown(acl: Acl) -> bool:
 
 def _why_left(acl: Acl) -> str:
     if _unknown(acl):
-        return "this version of the Kafka client has no word for it"
+        return "this version of the Kafka client has no name for it"
     if acl.resource == "CLUSTER":
-        return "ACLs on the cluster are never copied: what somebody may do to one cluster says nothing about another"
+        return "ACLs on the cluster are never copied: rights on one cluster do not apply to another"
     if acl.resource != "TOPIC":
         return f"ACLs on {acl.resource} are not copied"
     if acl.prefix is None:

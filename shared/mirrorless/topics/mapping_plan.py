@@ -1,7 +1,7 @@
-"""Which event source mappings should there be for the topics found, and what brings the real ones there?
+"""The plan of event source mappings for discovered topics: what to create, update and delete.
 
-Pure: requests and the API's answers come in by the API's names, a plan goes out. The mappings of topics that the flow
-names literally belong to the deployment and are not looked at.
+Pure: requests and the API's responses come in by the API's names, a plan goes out. The mappings of topics that the flow
+names literally belong to the deployment and are left out.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Request = dict[str, Any]
 """Fields of a mapping by the API's names."""
 
 CONFIGS: Final = ("AmazonManagedKafkaEventSourceConfig", "SelfManagedKafkaEventSourceConfig")
-"""Which of the two holds the consumer group depends on the kind of event source."""
+"""The members with the consumer group, one for each kind of event source."""
 
 SETTLED: Final = frozenset({"Enabled", "Disabled"})
-"""States in which the API takes a change; in all others something is under way."""
+"""States in which the API accepts a change; all others are transitional."""
 
 
 class MappingRefused(MirrorlessError):
-    """Lambda refuses this one request. The others may be fine."""
+    """Lambda refuses this one request; others may succeed."""
 
 
 class Mappings(Protocol):
@@ -50,29 +50,29 @@ class Mappings(Protocol):
         ...
 
     def tags(self, arn: str, deadline: Deadline) -> dict[str, str]:
-        """The tags of a mapping; none when it is gone. Raises MappingRefused."""
+        """The tags of a mapping; none when it does not exist. Raises MappingRefused."""
         ...
 
 
 MappingOutcome = Literal["done", "there", "busy"]
-"""`there`: nothing was left to do. `busy`: the mapping is being changed; try again in the next round."""
+"""`there`: nothing to do. `busy`: the mapping is in a transition; try again in the next round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingPlan:
-    """What is to be done; all by topic."""
+    """The changes to make, by topic."""
 
     create: Mapping[str, Request]
     update: Mapping[str, tuple[str, Request]]
     """UUID and the fields to change."""
     good: frozenset[str]
-    """As they should be."""
+    """Mappings without a difference."""
     delete: Mapping[str, str]
-    """UUIDs of mappings of topics that the flow does not take any more, or that read from another cluster."""
+    """UUIDs of mappings of topics that the flow no longer takes, or that read from another cluster."""
     busy: tuple[str, ...]
     """Being created, changed or deleted."""
     disabled: tuple[str, ...]
-    """Somebody disabled them. They stay so: it is how replication of a topic is paused."""
+    """Disabled by an operator. They stay disabled: that is how replication of a topic is paused."""
 
 
 def mapping_request(settings: ControlSettings, topic: str) -> Request:
@@ -84,21 +84,21 @@ def mapping_request(settings: ControlSettings, topic: str) -> Request:
             request[config] = dict(request[config]) | group
     return request | {
         "Topics": [topic],
-        # What comes later than the flow begins at its first record, a partition that is added later as well. Where the
-        # flow begins elsewhere, those offsets were committed for the group.
+        # A topic or partition that is newer than the flow begins at its first record. For the others, the flow's start
+        # offsets are committed for the group.
         "StartingPosition": "TRIM_HORIZON",
         "Tags": owner_tags(settings.name),
     }
 
 
 def owner_tags(flow: FlowName) -> dict[str, str]:
-    """The tags by which a mapping of ours is told from one that a deployment, or somebody, has made."""
-    # The flow as a group carries it: a tag's value takes no `>`.
+    """The tags of mappings made by `refresh_topics`, as opposed to those of a deployment or an operator."""
+    # The slug, as in the consumer group: a tag's value may not contain `>`.
     return {"mirrorless:flow": flow.slug, "mirrorless:owner": "refresh_topics"}
 
 
 def is_ours(tags: Mapping[str, str], flow: FlowName) -> bool:
-    """Whether a mapping with these tags was made for a found topic of this flow."""
+    """Whether a mapping with these tags was made for a discovered topic of this flow."""
     return owner_tags(flow).items() <= tags.items()
 
 
@@ -109,13 +109,13 @@ def plan_mappings(
     flow: FlowName,
     keep: Collection[str] = (),
 ) -> MappingPlan:
-    """Compare what there is with what there should be.
+    """Compare the actual mappings with the desired ones.
 
     Args:
         actual: the function's mappings, as the API describes them.
         desired: requests by topic.
-        flow: whose; a mapping is told by its consumer group.
-        keep: topics whose mappings are not touched, whatever they are.
+        flow: whose mappings; a mapping is identified by its consumer group.
+        keep: topics whose mappings are not changed.
     """
     present = {topic: each for each in actual if (topic := topic_of(each, flow)) is not None and topic not in keep}
     busy = {topic for topic, each in present.items() if each.get("State") not in SETTLED}
@@ -143,7 +143,7 @@ def plan_mappings(
 
 
 def group_of(mapping: Request) -> str:
-    """The consumer group of a mapping; empty for one that is no Kafka mapping."""
+    """The consumer group of a mapping; empty for other event sources than Kafka."""
     for config in CONFIGS:
         group = (mapping.get(config) or {}).get("ConsumerGroupId")
         if group:
@@ -152,10 +152,10 @@ def group_of(mapping: Request) -> str:
 
 
 def drifted(actual: Request, desired: Request) -> Request:
-    """The fields that UpdateEventSourceMapping has to set; empty when all is well.
+    """The fields that UpdateEventSourceMapping has to set; empty without a difference.
 
-    A field that the flow does not ask for is held to the API's default where another value would lose records or
-    change their order of retries; `Enabled` is the operator's.
+    A field that the flow does not set is held to the API's default where another value would lose records or change
+    their order of retries; `Enabled` is left to the operator.
     """
     fields: Request = {}
     for name, comparable in _COMPARED.items():
@@ -168,11 +168,11 @@ def drifted(actual: Request, desired: Request) -> Request:
         if differs:
             fields[name] = wanted
     if fields.get("ProvisionedPollerConfig") == {} and actual.get("LoggingConfig"):
-        fields["LoggingConfig"] = {}  # only provisioned mode has it, and none is what the mode is left with
+        fields["LoggingConfig"] = {}  # it is allowed in provisioned mode only, and must be removed with the mode
     return fields
 
 
-def _as_it_is(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -193,20 +193,20 @@ def _filters(value: Any) -> Any:
 
 
 _COMPARED: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "BatchSize": _as_it_is,
-    "MaximumBatchingWindowInSeconds": _as_it_is,
+    "BatchSize": _identity,
+    "MaximumBatchingWindowInSeconds": _identity,
     "SourceAccessConfigurations": _access,
     "ProvisionedPollerConfig": bool,
-    "MaximumRetryAttempts": _as_it_is,
-    "MaximumRecordAgeInSeconds": _as_it_is,
+    "MaximumRetryAttempts": _identity,
+    "MaximumRecordAgeInSeconds": _identity,
     "BisectBatchOnFunctionError": bool,
     "FunctionResponseTypes": _unordered,
     "DestinationConfig": _destination,
     "FilterCriteria": _filters,
     "MetricsConfig": lambda value: _unordered((value or {}).get("Metrics")),
-    "LoggingConfig": _as_it_is,
+    "LoggingConfig": _identity,
 }
-"""How each field that can be updated is compared."""
+"""The form in which each updatable field is compared."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "SourceAccessConfigurations": [],

@@ -1,11 +1,11 @@
-"""How do the mappings of found topics go when their flow does? None may be left, and none may be made again meanwhile.
+"""The removal of discovered topics' mappings when their flow is deleted.
 
-    1. Hold     the refresh's lease, so that no run of it makes what is deleted here.
-    2. Delete   every mapping that has its tags, whatever has become of the function that it calls.
-    3. Look     again, until none is left.
+    1. Hold     the lease of the refresh, so that no run of it creates what is deleted here.
+    2. Delete   every mapping with the flow's tags, whether or not its function still exists.
+    3. Repeat   until none is left.
 
-Every step can be done again, by this run or by the next one. What a mapping's group has committed stays on the source,
-and the chains stay in the offset map: a flow that comes back goes on where it was.
+Every step can be repeated, by this run or by the next one. The commits of a mapping's group stay on the source, and the
+chains stay in the offset map: a flow that is deployed again resumes where it was.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from mirrorless.scheduled.runner import CLAIM_EVERY_SECONDS, lease
 from mirrorless.topics.mapping_plan import MappingRefused, Mappings, Request, is_ours, topic_of
 
 HOLDER: Final = "remove_mappings"
-"""The same for every run: a run that is repeated takes over at once."""
+"""The same for every run, so that a repeated run gets the lease at once."""
 
 LONGEST_WAIT_MS: Final = (REFRESH_TOPICS.timeout_seconds + 10) * 1000
-"""For the lease. No run of the refresh lasts longer, and nothing starts another."""
+"""The wait for the lease, at most. No run of the refresh lasts longer, and nothing starts another."""
 
 GRACE_MS: Final = 180_000
-"""The lease goes on for so long after the work. A start that was under way when the schedule went may come two minutes
-later; it waits for a minute, and ends. A flow that is deployed again meanwhile waits as well."""
+"""How long the lease is held after the work. A start that was pending when the schedule was deleted may come two
+minutes later; it waits for a minute, and ends. A flow that is deployed again in that time waits as well."""
 
 LOOK_EVERY_SECONDS: Final = 5.0
-"""Between two looks at mappings that are being deleted."""
+"""Between two listings of mappings that are being deleted."""
 
 NEAR_SECONDS: Final = 5.0
-"""What is kept of the deadline, to say how it went."""
+"""Reserved of the deadline, for the result."""
 
-PATIENCE: Final = 6
-"""So many looks in a row may fail: Lambda's throttling passes, a right that is not granted does not."""
+FAILURES: Final = 6
+"""Failed rounds in a row before giving up: throttling passes, a missing permission does not."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Removal:
-    """What was done.
+    """The result of a run.
 
     Attributes:
         deleted: mappings deleted by this run.
-        warning: what the operator should know although all went well; mostly empty.
+        warning: for the operator, although the removal succeeded; mostly empty.
     """
 
     deleted: int = 0
@@ -61,9 +61,9 @@ class MappingRemoval:
     """Removes the mappings that `refresh_topics` has made for one flow.
 
     Attributes:
-        flow: whose.
+        flow: whose mappings.
         mappings: of the whole account and region.
-        documents: where the refresh keeps its lease.
+        documents: with the lease of the refresh.
         clock: ms since the epoch.
         sleep: for seconds.
     """
@@ -74,31 +74,31 @@ class MappingRemoval:
     clock: Callable[[], int]
     sleep: Callable[[float], None]
     _ours: dict[str, bool] = field(default_factory=dict)
-    """By UUID: tags do not change by themselves, and each costs a call."""
+    """By UUID: tags do not change by themselves, and each read is a call."""
 
     def act(self, deadline: Deadline) -> Removal:
-        """Do it.
+        """Remove the mappings.
 
-        Without the lease's table it is done all the same, once no run can be under way any more: a refresh that cannot
-        take its lease makes nothing.
+        If the table of the lease cannot be read, the removal waits until no run can be active any more: a refresh that
+        cannot get its lease creates nothing.
 
         Raises:
-            MirrorlessError: mappings may be left; a retry goes on.
+            MirrorlessError: mappings may be left; a retry continues.
         """
         removal = Removal(warning=self._hold(deadline))
         try:
             self._remove(removal, deadline)
         finally:
             if not removal.warning:
-                with suppress(MirrorlessError):  # it ends by itself, later
+                with suppress(MirrorlessError):  # the lease expires by itself, later
                     self._claim(self.clock() + GRACE_MS)
         return removal
 
     def _hold(self, deadline: Deadline) -> str:
-        """Keep the refresh out; answers with why it could not be kept out.
+        """Hold the lease of the refresh. Returns a warning where it could not be taken.
 
         Raises:
-            MirrorlessError: a run of the refresh is at work, and does not end.
+            MirrorlessError: a run of the refresh is active, and does not end.
         """
         end = self.clock() + LONGEST_WAIT_MS
         while True:
@@ -107,12 +107,14 @@ class MappingRemoval:
                 if self._claim(self.clock() + int(deadline() * 1000) + GRACE_MS):
                     return ""
             except MirrorlessError as exc:
-                trouble = f"the refresh's lease was not taken, so it was waited for its longest run to end: {exc}"
+                trouble = (
+                    f"the lease of refresh_topics was not taken; the removal waited until no run could be active: {exc}"
+                )
             if self.clock() >= end:
                 if trouble:
                     return trouble
                 raise MirrorlessError(
-                    f"somebody keeps the lease of refresh_topics for more than {LONGEST_WAIT_MS // 1000} s",
+                    f"the lease of refresh_topics was held by another run for more than {LONGEST_WAIT_MS // 1000} s",
                     where=str(self.flow),
                     hint="see who invokes refresh_topics of this flow, then delete the stack again",
                 )
@@ -123,9 +125,9 @@ class MappingRemoval:
         return self.documents.claim(self.flow, lease(REFRESH_TOPICS.name), holder=HOLDER, now=now, until=until)
 
     def _remove(self, removal: Removal, deadline: Deadline) -> None:
-        """Delete, and look again, until nothing is left."""
+        """Delete, and list again, until nothing is left."""
         failures, trouble, left = 0, "", -1
-        while deadline() > NEAR_SECONDS and failures < PATIENCE:
+        while deadline() > NEAR_SECONDS and failures < FAILURES:
             try:
                 left, trouble = self._round(removal, deadline)
             except Retriable as exc:
@@ -134,15 +136,15 @@ class MappingRemoval:
                 return
             failures = failures + 1 if trouble else 0
             self.sleep(LOOK_EVERY_SECONDS)
-        known = f"{left} are left" if left >= 0 else "nobody knows how many are left"
+        remaining = f"{left} are left" if left >= 0 else "the number left is unknown"
         raise MirrorlessError(
-            f"{removal.deleted} mappings of found topics were deleted, {known}{trouble and ': '}{trouble}",
+            f"{removal.deleted} mappings of discovered topics were deleted, {remaining}{trouble and ': '}{trouble}",
             where=str(self.flow),
-            hint="delete the stack again: what is done stays done",
+            hint="delete the stack again: it continues from here",
         )
 
     def _round(self, removal: Removal, deadline: Deadline) -> tuple[int, str]:
-        """Delete what can be deleted now; how many of ours there were before that, and what was refused.
+        """Delete what can be deleted now. Returns how many of the flow's mappings there were, and the last refusal.
 
         Raises:
             Retriable: Lambda did not answer.
@@ -160,7 +162,7 @@ class MappingRemoval:
 
     def _is_ours(self, mapping: Request, deadline: Deadline) -> bool:
         if topic_of(mapping, self.flow) is None:
-            return False  # spares a call for every mapping of the account that is none of this flow's
+            return False  # saves a call for every mapping of another flow in the account
         uuid = str(mapping["UUID"])
         if uuid not in self._ours:
             self._ours[uuid] = is_ours(self.mappings.tags(str(mapping["EventSourceMappingArn"]), deadline), self.flow)

@@ -1,6 +1,6 @@
-"""How do the real event source mappings get to where they should be? Step by step, as far as a round's time allows.
+"""The sync of event source mappings with discovered topics, as far as a round's time allows.
 
-Every step stands for itself, so a round may end anywhere and the next one goes on.
+The changes are independent, so a round may end after any of them and the next one continues.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from mirrorless.topics.mapping_plan import (
 from mirrorless.topics.topic_state import TopicState
 
 NEAR_SECONDS: Final = 5.0
-"""What is kept of the deadline: no further change is begun."""
+"""Reserved of the deadline: no further change is started."""
 
 Update = tuple[str, Request]
 """The UUID of a mapping, and the fields to change."""
 
 Change = tuple[str, str, Callable[[], MappingOutcome]]
-"""What is done, to which topic's mapping, and how."""
+"""The kind of a change, its topic, and the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingSync:
-    """The event source mappings of one flow's topics, but for those that it names literally."""
+    """Syncs the event source mappings of one flow's topics, except those that it names literally."""
 
     settings: ControlSettings
     mappings: Mappings
@@ -54,7 +54,7 @@ class MappingSync:
     def sync(
         self,
         found: Discovery,
-        seen: Mapping[str, TopicState],
+        states: Mapping[str, TopicState],
         *,
         unready: Collection[str],
         report: RoundReport,
@@ -64,9 +64,9 @@ class MappingSync:
 
         Args:
             found: the topics that the flow takes.
-            seen: what is known of them.
-            unready: topics whose mappings are not touched in this round.
-            report: told what went wrong, topic by topic.
+            states: their stored states.
+            unready: topics whose mappings are not changed in this round.
+            report: gets what went wrong, topic by topic.
             deadline: seconds that are left.
 
         Raises:
@@ -80,17 +80,21 @@ class MappingSync:
             flow=self.settings.name,
             keep=found.literals | frozenset(unready),
         )
-        updates = {topic: update for topic, update in plan.update.items() if not self._is_vain(seen[topic], update)}
-        done, pending = self._carry_out(self._changes(plan, updates, seen, arns, deadline), report, deadline)
-        self._forget_updates([seen[topic] for topic in sorted(plan.good)])
-        if vain := tuple(topic for topic in plan.update if topic not in updates):
+        updates = {
+            topic: update for topic, update in plan.update.items() if not self._is_repeated(states[topic], update)
+        }
+        done, pending = self._carry_out(self._changes(plan, updates, states, arns, deadline), report, deadline)
+        self._forget_updates([states[topic] for topic in sorted(plan.good)])
+        if repeated := tuple(topic for topic in plan.update if topic not in updates):
+            fields = ", ".join(sorted(plan.update[repeated[0]][1]))
             report.troubles.append(
-                f"mappings that do not keep what was set: {some(vain)}: {', '.join(sorted(plan.update[vain[0]][1]))}; "
-                "somebody else changes it, or Lambda shows it in another form: set it by hand, or change the flow"
+                f"mappings that do not keep what was set: {some(repeated)}: {fields}; "
+                "something else changes it, or Lambda returns it in another form: set it by hand, or change the "
+                "flow"
             )
         if plan.disabled:
             report.troubles.append(
-                f"disabled mappings: {some(plan.disabled)}: nothing is replicated until somebody enables them again"
+                f"disabled mappings: {some(plan.disabled)}: nothing is replicated until they are enabled again"
             )
         report.figures |= {f"mappings-{what}": count for what, count in done.items()}
         report.figures["mappings-pending"] = pending + len(plan.busy)
@@ -99,15 +103,15 @@ class MappingSync:
         self,
         plan: MappingPlan,
         updates: Mapping[str, Update],
-        seen: Mapping[str, TopicState],
+        states: Mapping[str, TopicState],
         arns: Mapping[str, str],
         deadline: Deadline,
     ) -> list[Change]:
-        """What is to be done, what brings records first."""
+        """The calls to make; those that start replication first."""
 
         def create(topic: str, request: Request) -> Callable[[], MappingOutcome]:
             def act() -> MappingOutcome:
-                self._begin(seen[topic], deadline)
+                self._commit_start(states[topic], deadline)
                 return self.mappings.create(request, deadline)
 
             return act
@@ -115,7 +119,7 @@ class MappingSync:
         def update(topic: str, change: Update) -> Callable[[], MappingOutcome]:
             def act() -> MappingOutcome:
                 self._check_owner(arns[change[0]], deadline)
-                self._remember(replace(seen[topic], mapping_update=_mark(change)))
+                self._store(replace(states[topic], mapping_update=_mark(change)))
                 return self.mappings.update(*change, deadline)
 
             return act
@@ -134,7 +138,7 @@ class MappingSync:
         ]
 
     def _carry_out(self, changes: list[Change], report: RoundReport, deadline: Deadline) -> tuple[dict[str, int], int]:
-        """Do it; how many changes of each kind were made, and how many are left."""
+        """Make the changes. Returns how many of each kind were made, and how many are left."""
         done = dict.fromkeys(("created", "updated", "deleted"), 0)
         pending = 0
         for number, (what, topic, act) in enumerate(changes):
@@ -153,56 +157,56 @@ class MappingSync:
         return done, pending
 
     def _check_owner(self, arn: str, deadline: Deadline) -> None:
-        """Let nobody else's mapping be touched: a deployment may have made it before we are told that it would.
+        """Check that a mapping was made by `refresh_topics`: a deployment may have made it in the meantime.
 
         Raises:
-            MappingRefused: it is not tagged as ours.
+            MappingRefused: it has other tags.
         """
         if not is_ours(self.mappings.tags(arn, deadline), self.settings.name):
             raise MappingRefused(
-                f"{arn} has the flow's consumer group, and the tags of somebody else",
-                hint="wait until the deployment is through; delete it if nobody needs it",
+                f"{arn} has the flow's consumer group, but not its tags",
+                hint="wait until the deployment has ended; delete the mapping if it is not needed",
             )
 
-    def _begin(self, seen: TopicState, deadline: Deadline) -> None:
-        """Let a mapping's group begin where the flow does. What the group has committed itself stays.
+    def _commit_start(self, state: TopicState, deadline: Deadline) -> None:
+        """Commit the flow's start offsets for a mapping's group. Existing commits of the group stay.
 
-        A round that dies after the commit finds it in the next one.
+        If the round is interrupted after the commit, the next one reads it.
         """
-        if not seen.start or seen.start_committed:
+        if not state.start or state.start_committed:
             return
-        group = self.settings.consumer_group(seen.topic)
+        group = self.settings.consumer_group(state.topic)
         committed = self.source_groups.committed([group], deadline)
         if group not in committed:
             raise MirrorlessError(
-                f"the source does not tell what group {group} has committed",
-                where=f"{self.settings.name} {seen.topic}",
+                f"the commits of group {group} cannot be read on the source",
+                where=f"{self.settings.name} {state.topic}",
                 hint="grant the function access to the consumer groups mirrorless.* of the source",
             )
         missing = {
-            (seen.topic, partition): OffsetAndMetadata(offset)
-            for partition, offset in enumerate(seen.start)
-            if (seen.topic, partition) not in committed[group]
+            (state.topic, partition): OffsetAndMetadata(offset)
+            for partition, offset in enumerate(state.start)
+            if (state.topic, partition) not in committed[group]
         }
         if missing:
             self.source_groups.commit(group, missing, deadline)
-        self._remember(replace(seen, start_committed=True))
+        self._store(replace(state, start_committed=True))
 
-    # An update stops a mapping's pollers for a while, so one that does not take is not repeated every minute.
+    # An update stops a mapping's pollers for a while, so one without effect is not repeated every minute.
 
     @staticmethod
-    def _is_vain(seen: TopicState, change: Update) -> bool:
-        """Whether this very update was made already, and the mapping was never seen as it should be."""
-        return seen.mapping_update == _mark(change)
+    def _is_repeated(state: TopicState, change: Update) -> bool:
+        """Whether this update was already made, without effect so far."""
+        return state.mapping_update == _mark(change)
 
     def _forget_updates(self, good: Iterable[TopicState]) -> None:
-        """Updates of mappings that are as they should be have taken effect."""
-        self._remember(*(replace(seen, mapping_update="") for seen in good if seen.mapping_update))
+        """Drop the updates that have taken effect."""
+        self._store(*(replace(state, mapping_update="") for state in good if state.mapping_update))
 
-    def _remember(self, *news: TopicState) -> None:
-        if news:
+    def _store(self, *states: TopicState) -> None:
+        if states:
             self.documents.write(
-                self.settings.name, {f"topic/{seen.topic}": msgspec.json.encode(seen) for seen in news}
+                self.settings.name, {f"topic/{state.topic}": msgspec.json.encode(state) for state in states}
             )
 
 

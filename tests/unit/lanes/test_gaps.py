@@ -40,15 +40,15 @@ def causes(
     *,
     start: int = 0,
     cleanup: Cleanup = KEEPS,
-    seen: Look = NOTHING,
+    uncommitted: Look = NOTHING,
     committed: Look = UNREAD,
 ) -> tuple[list[tuple[int, int, GapCause]], int | None]:
-    pieces, until = explain(gaps, start=start, cleanup=cleanup, seen=seen, committed=committed)
+    pieces, until = explain(gaps, start=start, cleanup=cleanup, uncommitted=uncommitted, committed=committed)
     return [(piece.first, piece.next, piece.cause) for piece in pieces], until
 
 
 @pytest.mark.parametrize(
-    ("start", "cleanup", "seen", "committed", "cause"),
+    ("start", "cleanup", "uncommitted", "committed", "cause"),
     [
         (11, EXPIRES, UNREAD, UNREAD, "retention"),
         (11, COMPACTS_AND_EXPIRES, UNREAD, UNREAD, "retention"),
@@ -65,17 +65,19 @@ def causes(
         (10, EXPIRES, LARGE, LARGE, "oversize"),
     ],
 )
-def test_each_gap_has_its_cause(start: int, cleanup: Cleanup, seen: Look, committed: Look, cause: GapCause) -> None:
-    found = causes([(10, 11)], start=start, cleanup=cleanup, seen=seen, committed=committed)
+def test_each_gap_has_its_cause(
+    start: int, cleanup: Cleanup, uncommitted: Look, committed: Look, cause: GapCause
+) -> None:
+    found = causes([(10, 11)], start=start, cleanup=cleanup, uncommitted=uncommitted, committed=committed)
 
     assert found == ([(10, 11, cause)], None)
 
 
 def test_a_gap_is_split_where_its_causes_change() -> None:
-    seen = Look(until=20, visible={12: 1, 13: 1, 14: EVENT_BYTES})
+    uncommitted = Look(until=20, visible={12: 1, 13: 1, 14: EVENT_BYTES})
     committed = Look(until=15, visible={13: 1, 14: EVENT_BYTES})
 
-    found = causes([(5, 16)], start=8, cleanup=EXPIRES, seen=seen, committed=committed)
+    found = causes([(5, 16)], start=8, cleanup=EXPIRES, uncommitted=uncommitted, committed=committed)
 
     assert found == (
         [
@@ -93,29 +95,29 @@ def test_a_gap_is_split_where_its_causes_change() -> None:
 def test_pieces_of_one_cause_are_one_piece() -> None:
     records = dict.fromkeys(range(3, 9), 10)
 
-    found = causes([(3, 9)], seen=Look(until=9, visible=records), committed=Look(until=9, visible=records))
+    found = causes([(3, 9)], uncommitted=Look(until=9, visible=records), committed=Look(until=9, visible=records))
 
     assert found == ([(3, 9, "unexplained")], None)
 
 
 def test_what_was_not_read_waits() -> None:
-    assert causes([(3, 5), (8, 12), (15, 16)], seen=Look(until=10, visible={})) == (
+    assert causes([(3, 5), (8, 12), (15, 16)], uncommitted=Look(until=10, visible={})) == (
         [(3, 5, "transaction_marker"), (8, 10, "transaction_marker")],
         10,
     )
-    assert causes([(3, 5)], seen=UNREAD) == ([], 3)
-    assert causes([(3, 5)], start=4, cleanup=EXPIRES, seen=UNREAD) == ([(3, 4, "retention")], 4)
+    assert causes([(3, 5)], uncommitted=UNREAD) == ([], 3)
+    assert causes([(3, 5)], start=4, cleanup=EXPIRES, uncommitted=UNREAD) == ([(3, 4, "retention")], 4)
 
 
 def test_a_record_waits_until_a_read_committed_reader_could_have_seen_it() -> None:
     """It may be aborted, or of a transaction that is still open: the first reader cannot tell."""
-    seen = Look(until=12, visible={9: 1, 10: 1})
+    uncommitted = Look(until=12, visible={9: 1, 10: 1})
 
-    assert causes([(8, 12)], seen=seen, committed=Look(until=10, visible={})) == (
+    assert causes([(8, 12)], uncommitted=uncommitted, committed=Look(until=10, visible={})) == (
         [(8, 9, "transaction_marker"), (9, 10, "aborted")],
         10,
     )
-    assert causes([(8, 12)], seen=seen, committed=UNREAD) == ([(8, 9, "transaction_marker")], 9)
+    assert causes([(8, 12)], uncommitted=uncommitted, committed=UNREAD) == ([(8, 9, "transaction_marker")], 9)
 
 
 def test_only_places_with_a_record_are_looked_at_twice() -> None:
@@ -125,22 +127,22 @@ def test_only_places_with_a_record_are_looked_at_twice() -> None:
 @given(
     ends=st.lists(st.integers(1, 60), min_size=2, max_size=12, unique=True).map(sorted),
     start=st.integers(0, 60),
-    seen=st.dictionaries(st.integers(0, 60), st.integers(1, 5)),
+    uncommitted=st.dictionaries(st.integers(0, 60), st.integers(1, 5)),
     read=st.integers(-1, 61),
     confirmed=st.integers(-1, 61),
 )
 def test_pieces_lie_end_to_end_over_all_that_is_explained(
-    ends: list[int], start: int, seen: dict[int, int], read: int, confirmed: int
+    ends: list[int], start: int, uncommitted: dict[int, int], read: int, confirmed: int
 ) -> None:
-    """Every offset of a gap is in exactly one piece, or at or above the place from which on nothing is known."""
+    """Every offset of a gap is in exactly one piece, or at or above the place from which on nothing was read."""
     gaps = list(zip(ends[::2], ends[1::2], strict=False))
-    visible = {offset: size for offset, size in sorted(seen.items()) if offset < read}
+    visible = {offset: size for offset, size in sorted(uncommitted.items()) if offset < read}
 
     pieces, until = explain(
         gaps,
         start=start,
         cleanup=EXPIRES,
-        seen=Look(until=read, visible=visible),
+        uncommitted=Look(until=read, visible=visible),
         committed=Look(until=confirmed, visible={offset: size for offset, size in visible.items() if offset % 2}),
     )
 

@@ -202,7 +202,7 @@ def test_acls_on_the_cluster_are_never_copied() -> None:
 
 @pytest.mark.parametrize("unknown", [allow("UNKNOWN"), allow("READ", resource="UNKNOWN")])
 def test_what_the_client_cannot_name_is_left_with_the_reason(unknown: Acl) -> None:
-    assert left(unknown) == {unknown: "this version of the Kafka client has no word for it"}
+    assert left(unknown) == {unknown: "this version of the Kafka client has no name for it"}
 
 
 ANY_ACL = st.builds(

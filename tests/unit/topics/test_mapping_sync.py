@@ -221,7 +221,7 @@ def test_a_mapping_that_somebody_else_made_for_the_flow_is_neither_changed_nor_d
     report = stage.round(topic("ta"))
 
     assert {name: each["BatchSize"] for name, each in stage.mappings.mappings.items()} == {"ta": 100, "tb": 100}
-    assert ["somebody else" in trouble for trouble in report.troubles] == [True, True]
+    assert ["but not its tags" in trouble for trouble in report.troubles] == [True, True]
 
 
 def test_an_update_is_made_once_and_again_only_after_it_took(stage: Stage) -> None:
