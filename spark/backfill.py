@@ -181,8 +181,8 @@ class _BackfilledLanes:
     def let_go(self) -> None:
         """End the leases that are left.
 
-        An unfinished lane is stopped first, unless its mapping goes on at or below the lane's position: the forwarder
-        would go on behind the gap.
+        An unfinished lane is stopped first, unless its mapping continues at or below the lane's position: the forwarder
+        would continue behind the gap.
         """
         self._leases.stop()
         for lane, planned in self._left.items():

@@ -124,7 +124,7 @@ class HeldLanes:
     """How long a warm forwarder may replicate without having read that its lane is held."""
 
     def since(self, lanes: Sequence[Lane]) -> int | None:
-        """When the first of them was held, ms since the epoch; None when none is."""
+        """The time at which the first of them was held, ms since the epoch; None when none is."""
         return min((stop.at for stop in self._stops(lanes).values() if stop.reason == HELD), default=None)
 
     def hold(self, lanes: Sequence[Lane]) -> str:

@@ -26,7 +26,7 @@ from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task
-from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
+from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import orphans_ahead
 from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import lane_of, to_do
@@ -36,7 +36,7 @@ from spark.driver import JobOutcome, JobRun, drive
 from spark.lane_tasks import copy_lane, run_lanes
 from spark.leases import HeldLanes, KeptLeases
 from spark.reconcile_summary import LaneUnderWay, outcome_of
-from spark.reconcile_tasks import ReconciledTopics, find_orphans, look_at_lane
+from spark.reconcile_tasks import ReconciledTopics, find_orphans, inspect_lane
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
 """The last step of a run."""
@@ -96,7 +96,7 @@ class Reconciliation:
             if not self.options.look_only:
                 self.run.phase = "hold"
                 self.troubles += filter(None, [held.hold(forward)])
-            lanes = [self._lane(each) for each in [*self._look(tasks), *left_alone]]
+            lanes = [self._lane(each) for each in [*self._inspect(tasks), *left_alone]]
             self.on_step("looked")
             if self.options.look_only:
                 self._find(lanes)
@@ -125,10 +125,10 @@ class Reconciliation:
 
     # On Spark
 
-    def _look(self, tasks: Sequence[LookTask]) -> list[LaneLook]:
+    def _inspect(self, tasks: Sequence[InspectTask]) -> list[LaneInspection]:
         self.run.phase = "look"
-        found = run_lanes(self.run.spark, look_at_lane, [msgspec.json.encode(task) for task in tasks])
-        return [msgspec.json.decode(each, type=LaneLook) for each in found]
+        found = run_lanes(self.run.spark, inspect_lane, [msgspec.json.encode(task) for task in tasks])
+        return [msgspec.json.decode(each, type=LaneInspection) for each in found]
 
     def _copy_back(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "copy back"
@@ -136,8 +136,10 @@ class Reconciliation:
         for each in lanes:
             if not each.going:
                 continue
-            late = each.look.late
-            tasks = back_tasks(self._flow, each.lane, late, each.look.tail, run_id=self._run_id, files=self._files)
+            late = each.inspection.late
+            tasks = back_tasks(
+                self._flow, each.lane, late, each.inspection.tail, run_id=self._run_id, files=self._files
+            )
             for task in tasks:
                 rounds[0 if late and task is tasks[0] else 1].append((each, task))
         for work in rounds:
@@ -156,15 +158,15 @@ class Reconciliation:
         tasks = [
             OrphanTask(
                 settings=self._flow,
-                names=each.look.names,
-                position=each.look.position,
-                until=orphans_ahead(each.look),
+                names=each.inspection.names,
+                position=each.inspection.position,
+                until=orphans_ahead(each.inspection),
             )
             for each in going
         ]
         found = run_lanes(self.run.spark, find_orphans, [msgspec.json.encode(task) for task in tasks])
         for each, text in zip(going, found, strict=True):
-            answer = msgspec.json.decode(text, type=OrphanLook)
+            answer = msgspec.json.decode(text, type=LaneOrphans)
             each.error, each.until, each.orphans = answer.error, answer.until, answer.stretches
             if not self.options.look_only:
                 each.remember(self.run.files)
@@ -177,9 +179,9 @@ class Reconciliation:
         for each in lanes:
             if not each.going:
                 continue
-            found = OrphanLook(names=each.look.names, until=each.until, stretches=each.orphans)
+            found = LaneOrphans(names=each.inspection.names, until=each.until, stretches=each.orphans)
             try:
-                each.position = joining.join(each.lane, each.look, found, each.policy)
+                each.position = joining.join(each.lane, each.inspection, found, each.policy)
             except Retriable as exc:
                 each.error = str(exc)
 
@@ -192,7 +194,7 @@ class Reconciliation:
             beside = lane_of(each.lane, each.policy)
             position = self._chains.heads([beside])[beside].position
             ranges = to_do(each.lane, each.policy, self._ledger.read(each.lane.forward), position=position)
-            if ranges and each.policy == "replay" and self._topics.grew(each.look):
+            if ranges and each.policy == "replay" and self._topics.grew(each.inspection):
                 each.waits = (
                     "orphans wait to be written again: the target was still written to. Stop its producers, and start "
                     "the reconcile again"
@@ -212,8 +214,10 @@ class Reconciliation:
             include=self.options.groups,
             exclude=self.options.groups_exclude,
         )
-        covered = {each.lane.forward: each.look.target.next for each in lanes if each.going}
-        remote = {(each.look.remote_topic, each.look.partition): each.lane.forward for each in lanes if each.going}
+        covered = {each.lane.forward: each.inspection.target.next for each in lanes if each.going}
+        remote = {
+            (each.inspection.remote_topic, each.inspection.partition): each.lane.forward for each in lanes if each.going
+        }
         end = time.monotonic() + ANSWER_SECONDS
         groups, troubles = back.bring(remote, covered, lambda: end - time.monotonic())
         self.troubles += troubles
@@ -221,9 +225,9 @@ class Reconciliation:
 
     # The request
 
-    def _lane(self, look: LaneLook) -> LaneUnderWay:
-        policy = self.options.policies.get(look.topic, self.options.policy)
-        return LaneUnderWay(look, look.names.of(self._flow.name), policy)
+    def _lane(self, inspection: LaneInspection) -> LaneUnderWay:
+        policy = self.options.policies.get(inspection.topic, self.options.policy)
+        return LaneUnderWay(inspection, inspection.names.of(self._flow.name), policy)
 
     @property
     def _flow(self) -> FlowSettings:

@@ -12,7 +12,7 @@ from mirrorless.clock import now_ms
 from mirrorless.jobs.request import Policy, ReconcileOptions
 from mirrorless.ports.stores import Chains, JobFiles
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.findings import LaneLook
+from mirrorless.reconcile.findings import LaneInspection
 from mirrorless.reconcile.orphans import Stretch
 from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, Tally, is_clean, totals_of
 from mirrorless.reconcile.report import report_of
@@ -24,7 +24,7 @@ from spark.driver import JobOutcome, JobRun
 class LaneUnderWay:
     """One lane during the job."""
 
-    look: LaneLook
+    inspection: LaneInspection
     lane: ReconciledLane
     policy: Policy
     error: str = ""
@@ -36,7 +36,7 @@ class LaneUnderWay:
     @property
     def going(self) -> bool:
         """Whether more is to be done with it."""
-        return not self.look.differs and not self.error
+        return not self.inspection.differs and not self.error
 
     def remember(self, files: JobFiles) -> None:
         """Keep its orphans for the report of an attempt that continues after the join."""
@@ -50,7 +50,7 @@ class LaneUnderWay:
 
     @property
     def _file(self) -> str:
-        return f"orphans/{self.look.topic}-{self.look.partition}.json"
+        return f"orphans/{self.inspection.topic}-{self.inspection.partition}.json"
 
 
 def outcome_of(
@@ -98,25 +98,25 @@ def outcome_of(
 
 def _outcome(each: LaneUnderWay, tally: Tally | None, files: JobFiles) -> LaneOutcome:
     """The outcome of one lane; without a tally only what this attempt found."""
-    look = each.look
+    inspection = each.inspection
     plain = LaneOutcome(
-        topic=look.topic,
-        partition=look.partition,
-        remote_topic=look.remote_topic,
+        topic=inspection.topic,
+        partition=inspection.partition,
+        remote_topic=inspection.remote_topic,
         policy=each.policy,
-        differs=look.differs,
+        differs=inspection.differs,
         error=each.error,
-        position_before=look.position,
-        position=each.position or look.position,
-        claimed_until=look.chain_end,
-        on_target=look.claimed_records + look.late_records + look.tail_records,
-        bytes_on_target=look.claimed_bytes + look.late_bytes + look.tail_bytes,
-        new=look.late_records + look.tail_records,
-        new_bytes=look.late_bytes + look.tail_bytes,
-        new_ranges=look.to_copy,
+        position_before=inspection.position,
+        position=each.position or inspection.position,
+        claimed_until=inspection.chain_end,
+        on_target=inspection.claimed_records + inspection.late_records + inspection.tail_records,
+        bytes_on_target=inspection.claimed_bytes + inspection.late_bytes + inspection.tail_bytes,
+        new=inspection.late_records + inspection.tail_records,
+        new_bytes=inspection.late_bytes + inspection.tail_bytes,
+        new_ranges=inspection.to_copy,
         orphans=each.orphans,
         waits=each.waits,
     )
-    if tally is None or look.differs:
+    if tally is None or inspection.differs:
         return plain
-    return tally.added(plain, each.lane, each.remembered(files) or each.orphans, look)
+    return tally.added(plain, each.lane, each.remembered(files) or each.orphans, inspection)

@@ -18,33 +18,33 @@ from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.request import JobRequest
 from mirrorless.lanes.gaps import cleanup_of
 from mirrorless.ports.kafka import Deadline
-from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
+from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import SECONDS, LaneEnds, LaneView
 from mirrorless.reconcile.outcome import LocalTopic
 from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.lane_tasks import TaskAttempt, warm_log, warm_target
 
 
-def look_at_lane(task: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `LookTask`: from its JSON to that of a `LaneLook`.
+def inspect_lane(task: bytes, attempt: TaskAttempt) -> bytes:
+    """Do one `InspectTask`: from its JSON to that of a `LaneInspection`.
 
     Raises:
         Retriable: Spark tries again; at the last attempt the lane is left alone instead.
     """
-    wanted = msgspec.json.decode(task, type=LookTask)
+    wanted = msgspec.json.decode(task, type=InspectTask)
     try:
-        found = lane_view(wanted.settings).look(wanted)
+        found = lane_view(wanted.settings).inspect(wanted)
     except MirrorlessError as exc:
         if exc.retriable and not attempt.last:
             raise
-        found = LaneLook(
+        found = LaneInspection(
             topic=wanted.topic, partition=wanted.partition, remote_topic=wanted.remote_topic, differs=str(exc)
         )
     return msgspec.json.encode(found)
 
 
 def find_orphans(task: bytes, attempt: TaskAttempt) -> bytes:
-    """Do one `OrphanTask`: from its JSON to that of an `OrphanLook`.
+    """Do one `OrphanTask`: from its JSON to that of an `LaneOrphans`.
 
     Raises:
         Retriable: Spark tries again; at the last attempt the result has the error.
@@ -55,7 +55,7 @@ def find_orphans(task: bytes, attempt: TaskAttempt) -> bytes:
     except MirrorlessError as exc:
         if exc.retriable and not attempt.last:
             raise
-        found = OrphanLook(names=wanted.names, until=wanted.position, error=str(exc))
+        found = LaneOrphans(names=wanted.names, until=wanted.position, error=str(exc))
     return msgspec.json.encode(found)
 
 
@@ -101,11 +101,11 @@ class ReconciledTopics:
         self._source = KafkaTopics(request.flow.source, flow=request.flow.flow, role="reconcile")
         self._target = KafkaTopics(request.flow.target, flow=request.flow.flow, role="reconcile")
 
-    def tasks(self, *, count: bool) -> tuple[list[LookTask], list[LaneLook]]:
+    def tasks(self, *, count: bool) -> tuple[list[InspectTask], list[LaneInspection]]:
         """The tasks, and the lanes that cannot be reconciled, with the reason.
 
         Args:
-            count: see `LookTask.count`.
+            count: see `InspectTask.count`.
 
         Raises:
             ConfigurationError: neither side has one of the topics.
@@ -127,10 +127,12 @@ class ReconciledTopics:
             config = {entry.name: entry.value for entry in configs.get(topic, [])}
             for partition in request.partitions.get(topic, tuple(range(partitions))):
                 if config.get("message.timestamp.type") == "LogAppendTime":
-                    left_alone.append(LaneLook(topic=topic, partition=partition, remote_topic=remote, differs=_STAMPS))
+                    left_alone.append(
+                        LaneInspection(topic=topic, partition=partition, remote_topic=remote, differs=_STAMPS)
+                    )
                     continue
                 tasks.append(
-                    LookTask(
+                    InspectTask(
                         settings=flow,
                         topic=topic,
                         partition=partition,
@@ -141,10 +143,10 @@ class ReconciledTopics:
                 )
         return tasks, left_alone
 
-    def grew(self, look: LaneLook) -> bool:
+    def grew(self, inspection: LaneInspection) -> bool:
         """Whether the target's partition has grown since it was inspected."""
-        place = (look.remote_topic, look.partition)
-        return self._target.ends([place], _soon()).get(place, 0) > look.target.next
+        place = (inspection.remote_topic, inspection.partition)
+        return self._target.ends([place], _soon()).get(place, 0) > inspection.target.next
 
     def local(self, held_at: int | None) -> list[LocalTopic]:
         """The target's own topics with the names of the requested ones; none under `identity`.

@@ -1,4 +1,4 @@
-"""How does the operator watch a run? A table that renews itself, a line now and then, or a line of JSON each time."""
+"""The view of a run until it is over: a live table, a line every few seconds, or JSON lines."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from cli.jobs.runs import CLEAN, RunView, as_json
 
 LINES_SECONDS = 5.0
-"""Between two lines, where nobody watches a terminal."""
+"""Between two lines, where the output is no terminal."""
 
 
 def views(look: Callable[[], RunView], *, every_seconds: float, sleep: Callable[[float], None]) -> Iterator[RunView]:
-    """Look again and again, until the run is over."""
+    """Read the run again and again, until it is over."""
     while True:
         view = look()
         yield view
@@ -26,10 +26,10 @@ def views(look: Callable[[], RunView], *, every_seconds: float, sleep: Callable[
 def follow(look: Callable[[], RunView], *, as_lines: bool, every_seconds: float) -> int:
     """Show a run until it is over, and return the command's exit code.
 
-    Ctrl-C ends the watching only: the run goes on, and that is said.
+    Ctrl-C ends the view only: the run continues, and a line states that.
 
     Args:
-        look: how it is now.
+        look: reads the run.
         as_lines: JSON lines, for programs.
         every_seconds: between two looks.
     """
@@ -49,24 +49,24 @@ def follow(look: Callable[[], RunView], *, as_lines: bool, every_seconds: float)
 
 
 def _json_lines(found: Iterator[RunView]) -> int:
-    """A line whenever something is new; the last one has `over` and `exit_code`."""
-    told, code = None, CLEAN
+    """Print a line after each change; the last one has `over` and `exit_code`."""
+    last_line, code = None, CLEAN
     for view in found:
         line = json.dumps(as_json(view) | {"over": view.over} | ({"exit_code": view.exit_code} if view.over else {}))
-        if line != told:
+        if line != last_line:
             print(line, flush=True)
-        told, code = line, view.exit_code
+        last_line, code = line, view.exit_code
     return code
 
 
 def _lines(found: Iterator[RunView]) -> RunView:
     from cli.jobs.table import sentence  # noqa: PLC0415 -- same
 
-    said_at, said_state, last = 0.0, "", None
+    shown_at, shown_state, last = 0.0, "", None
     for view in found:
-        if view.state != said_state or time.monotonic() - said_at >= LINES_SECONDS:
+        if view.state != shown_state or time.monotonic() - shown_at >= LINES_SECONDS:
             print(sentence(view), flush=True)
-            said_at, said_state = time.monotonic(), view.state
+            shown_at, shown_state = time.monotonic(), view.state
         last = view
     assert last is not None  # noqa: S101 -- there is always a first look
     return last

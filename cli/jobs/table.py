@@ -1,4 +1,4 @@
-"""How does a run look to people? A line, a table while it goes on, its end, and a list of runs."""
+"""Job runs in text: one line, a live table, the last lines, and a list of runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cli.output import ago, duration, numbered, size
 from mirrorless.jobs.progress import JobProgress, LaneProgress
 
 MOST_LANES = 12
-"""Of those under way; every one that stopped or failed is shown."""
+"""Of those in progress; every one that stopped or failed is shown."""
 
 SHARE_WIDTH = 24
 
@@ -50,22 +50,22 @@ def sentence(view: RunView) -> str:
 
 
 def ending(view: RunView) -> list[str]:
-    """What the operator reads last."""
+    """The last lines for the operator."""
     trouble = [f"  ! {lane.lane}: {lane.note}" for lane in _troubled(view.progress)]
     match view.state:
         case "succeeded":
-            told = [f"{view.run_id}: {view.verdict or 'it ended without a report'}", *trouble]
-            told.append(f"  report  {view.page}")
+            lines = [f"{view.run_id}: {view.verdict or 'it ended without a report'}", *trouble]
+            lines.append(f"  report  {view.page}")
         case "failed":
-            told = [f"{view.run_id} failed: {view.error}", *trouble]
+            lines = [f"{view.run_id} failed: {view.error}", *trouble]
         case _:
-            told = [f"{view.run_id} was cancelled: its lanes stand where they are, and another run goes on there."]
+            lines = [f"{view.run_id} was cancelled: progress is kept, and a new run resumes."]
     where = [f"{name.replace('_', ' '):<7} {view.more[name]}" for name in ("log", "log_group") if name in view.more]
-    return told + [f"  {each}" for each in where if view.exit_code]
+    return lines + [f"  {each}" for each in where if view.exit_code]
 
 
 def share(progress: JobProgress) -> str:
-    """How much is behind it: `42 %`."""
+    """The finished share: `42 %`."""
     if not progress.total:
         return "0 %" if progress.state in {"starting", "running"} else "100 %"
     return f"{100 * progress.done // progress.total} %"
@@ -84,7 +84,7 @@ def runs_table(views: Sequence[RunView], *, now: int) -> Table:
         table.add_row(
             Text(view.run_id),
             view.flow,
-            Text(_state_told(view), style=_STYLES.get(view.state, "")),
+            Text(_state_text(view), style=_STYLES.get(view.state, "")),
             ago(view.started_at, now=now),
             "" if progress is None else share(progress),
             "" if progress is None else f"{progress.records:,}",
@@ -96,7 +96,7 @@ def runs_table(views: Sequence[RunView], *, now: int) -> Table:
 _STYLES = {"failed": "red", "cancelled": "yellow", "succeeded": "green"}
 
 
-def _state_told(view: RunView) -> str:
+def _state_text(view: RunView) -> str:
     return "look at it" if view.state == "succeeded" and view.clean is False else view.state
 
 

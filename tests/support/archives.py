@@ -1,4 +1,4 @@
-"""Archives of raw records, as whoever archives topics writes them: tidy, and as untidy as they may be."""
+"""Archives of raw records as topic archivers write them: tidy, and as untidy as they may be."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ TERM = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillRound:
-    """What became of one round."""
+    """The result of one round."""
 
     killed: tuple[str, ...]
     """In order; each was seen at work before and gone after."""
@@ -94,13 +94,13 @@ def kill_round(
             time.sleep(draw.uniform(0.0, 1.5))  # a moment, whatever happens in it
             _kill(job, kind, draw)
             killed.append(kind)
-        said = job.said()
-        # Spark itself says that it had to try again after the first two.
+        said = job.log_text()
+        # After the first two, Spark's log shows that it tried again.
         assert "Lost task" in said, said[-3_000:]
         assert "Lost executor" in said, said[-3_000:]
         # What the dead driver left behind works on for a while, beside the run that follows.
         with submitted(SCRIPT, run, **places) as again:
-            assert again.driver.wait(TERM * 5) == 0, again.said()[-3_000:]
+            assert again.driver.wait(TERM * 5) == 0, again.log_text()[-3_000:]
     report = msgspec.json.decode((run / "report.json").read_bytes())
     before = report["totals"]["records"] - report["totals"]["written"]
     faults, seen = _audit(stage, seed)
@@ -129,14 +129,14 @@ def _await_work(job: RunningJob, run: Path, kind: str) -> None:
     before = _positions(run)
 
     def moves() -> bool:
-        assert job.driver.poll() is None, f"the job ended before its {kind} was killed: {job.said()[-3_000:]}"
+        assert job.driver.poll() is None, f"the job ended before its {kind} was killed: {job.log_text()[-3_000:]}"
         return bool(job.workers()) and _positions(run) != before
 
     wait_for(moves, f"the job at work, before its {kind} is killed", seconds=TERM * 2)
 
 
 def _positions(run: Path) -> dict[str, int]:
-    """Where lanes that are under way stand."""
+    """The positions of lanes in progress."""
     notes = (msgspec.json.decode(path.read_bytes(), type=LaneProgress) for path in (run / "lanes").glob("*.json"))
     return {note.lane: note.position for note in notes if note.state == "running"}
 

@@ -53,8 +53,8 @@ class RunningJob:
                 os.kill(pid, signal.SIGKILL)
         self.driver.wait(30)
 
-    def said(self) -> str:
-        """What driver and Spark have logged so far."""
+    def log_text(self) -> str:
+        """The log of driver and Spark so far."""
         return self.log.read_text(errors="replace")
 
 
@@ -103,7 +103,7 @@ def submitted(
 
 
 def _home(folder: Path) -> Path:
-    """Spark's home as links: executors of a `local-cluster` work in its `work`, whatever they are told."""
+    """Spark's home as links: executors of a `local-cluster` always work in its `work`."""
     folder.mkdir(exist_ok=True)
     for path in SPARK_HOME.iterdir():
         link = folder / path.name
@@ -140,7 +140,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def command(pid: int) -> str:
-    """How a process was started; empty when it is gone."""
+    """The command line of a process; empty when it is gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""

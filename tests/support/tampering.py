@@ -1,12 +1,12 @@
-"""Copies that went wrong on their way to the target, although the chain says that all is well.
+"""Copies that went wrong on their way to the target, while the chain has no sign of it.
 
-The writer of an environment is told what to write, writes something else, and reports what was asked for: so the chain
+The writer of an environment writes something else than it was given, and reports the given records: so the chain
 has the offsets and the digest of what should be there. Each fault stands for something that happens:
 
     missing      acknowledged and lost: the leader died before its followers had it, and one of them became the leader
     duplicated   sent again after an answer that got lost, by a producer without idempotence
     swapped      the same with several requests under way: the second one arrives first
-    changed      a byte, a header or a timestamp: somebody "repaired" records, or a topic with LogAppendTime
+    changed      a byte, a header or a timestamp: "repaired" records, or a topic with LogAppendTime
     emptied      a tombstone that a serializer in between has made an empty value of
 """
 
@@ -23,13 +23,13 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.record import Record
 
 Tampered = tuple[list[Record], list[int]]
-"""What is written instead, and for each record that was to be written, where it is said to stand among those."""
+"""The records written instead, and the reported index among those of each given record."""
 
 Tamper = Callable[[list[Record]], Tampered]
 
 
 def missing(at: int) -> Tamper:
-    """One record is not there; what is told of the last one is the place of the commit marker."""
+    """One record is not there; the reported offset of the last one is that of the commit marker."""
     return lambda records: (records[:at] + records[at + 1 :], list(range(len(records))))
 
 

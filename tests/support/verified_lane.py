@@ -1,4 +1,4 @@
-"""A replicated lane in memory, whose copy can be tampered with after the chain has said what should be there."""
+"""A replicated lane in memory, whose copy can be changed after the chain was written."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class VerifiedLane:
         self.target.records[downstream] = _at(record, downstream)
 
     def insert(self, downstream: int, record: Record) -> None:
-        """A record that no run knows stands before this offset: everything that follows was written behind it."""
+        """Put a record of no run before this offset: everything that follows was written behind it."""
         self.target.records = dict(
             sorted(
                 [(at, each) for at, each in self.target.records.items() if at < downstream]

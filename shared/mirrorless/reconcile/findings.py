@@ -11,7 +11,7 @@ from mirrorless.reconcile.orphans import Stretch
 from mirrorless.settings import FlowSettings
 
 
-class LookTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class InspectTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Inspect one partition, on both sides."""
 
     settings: FlowSettings
@@ -30,7 +30,7 @@ class LookTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return Lane(FlowName.parse(self.settings.flow), self.topic, self.partition)
 
 
-class Names(msgspec.Struct, frozen=True):
+class LaneNames(msgspec.Struct, frozen=True):
     """The names of a task's lanes."""
 
     topic: str
@@ -44,7 +44,7 @@ class Names(msgspec.Struct, frozen=True):
         return ReconciledLane(forward=forward, remote_topic=self.remote, generation=self.generation)
 
 
-class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
+class LaneInspection(msgspec.Struct, frozen=True, kw_only=True):
     """One lane before anything is changed."""
 
     topic: str
@@ -78,9 +78,11 @@ class LaneLook(msgspec.Struct, frozen=True, kw_only=True):
     """As far as they were searched."""
 
     @property
-    def names(self) -> Names:
+    def names(self) -> LaneNames:
         """Its names, as plain values."""
-        return Names(topic=self.topic, partition=self.partition, remote=self.remote_topic, generation=self.generation)
+        return LaneNames(
+            topic=self.topic, partition=self.partition, remote=self.remote_topic, generation=self.generation
+        )
 
     @property
     def to_copy(self) -> tuple[OffsetRange, ...]:
@@ -92,17 +94,17 @@ class OrphanTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Find a lane's orphans, once everything new has been copied back."""
 
     settings: FlowSettings
-    names: Names
+    names: LaneNames
     position: int
     """Of the forward lane."""
     until: int
     """The upstream offset up to which orphans are searched at least; where copies stand beyond it, up to these."""
 
 
-class OrphanLook(msgspec.Struct, frozen=True, kw_only=True):
+class LaneOrphans(msgspec.Struct, frozen=True, kw_only=True):
     """A lane's orphans below the position that it will have."""
 
-    names: Names
+    names: LaneNames
     until: int
     """The lane's next position."""
     stretches: tuple[Stretch, ...] = ()

@@ -25,7 +25,7 @@ from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replay_check import contradiction
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import Claims, claims_of, narrowed, runs_of, unclaimed
-from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
+from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.join import copies_above, places_of
 from mirrorless.reconcile.orphans import stretches_of
 from mirrorless.record import Record
@@ -66,13 +66,13 @@ class LaneView:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
-    def look(self, task: LookTask) -> LaneLook:
+    def inspect(self, task: InspectTask) -> LaneInspection:
         """Find what is new on the target, and whether the source still has the records of the chain.
 
         Raises:
             Retriable: a cluster or a store does not answer.
         """
-        found = LaneLook(topic=task.topic, partition=task.partition, remote_topic=task.remote_topic)
+        found = LaneInspection(topic=task.topic, partition=task.partition, remote_topic=task.remote_topic)
         stop = self.states.read([task.lane]).get(task.lane)
         if stop is not None and stop.stop is not None and stop.stop.reason != HELD:
             return _leave(
@@ -101,7 +101,7 @@ class LaneView:
             found = replace(found, source=OffsetRange(ends[0], ends[2]))
         return self._new(task, found, claims)
 
-    def orphans(self, task: OrphanTask) -> OrphanLook:
+    def orphans(self, task: OrphanTask) -> LaneOrphans:
         """Find the records of the source that are neither replicated nor copies.
 
         Raises:
@@ -113,15 +113,15 @@ class LaneView:
         until = max(task.until, copies[-1].next if copies else 0)
         wanted = OffsetRange(task.position, until)
         if wanted.first >= wanted.next:
-            return OrphanLook(names=task.names, until=task.position)
+            return LaneOrphans(names=task.names, until=task.position)
         self._await_stable(task.names.topic, task.names.partition, until)
         records = self._records(self.source_log, task.names.topic, task.names.partition, wanted)
         stretches = stretches_of(((each.offset, _size(each)) for each in records), copies)
-        return OrphanLook(names=task.names, until=until, stretches=tuple(stretches))
+        return LaneOrphans(names=task.names, until=until, stretches=tuple(stretches))
 
     # The chain
 
-    def _head(self, task: LookTask) -> Head:
+    def _head(self, task: InspectTask) -> Head:
         head = self.chains.heads([task.lane])[task.lane]
         if head.run is not None and head.in_doubt:
             settle_doubt(
@@ -134,7 +134,7 @@ class LaneView:
 
     # The target
 
-    def _new(self, task: LookTask, found: LaneLook, claims: Claims) -> LaneLook:
+    def _new(self, task: InspectTask, found: LaneInspection, claims: Claims) -> LaneInspection:
         ends = self.target_ends(task.remote_topic, task.partition)
         if ends is None:
             if claims.end:
@@ -163,7 +163,7 @@ class LaneView:
             tail_bytes=size if task.count else 0,
         )
 
-    def _brought_back(self, task: LookTask, generation: int) -> int:
+    def _brought_back(self, task: InspectTask, generation: int) -> int:
         """The downstream offset below which everything was brought back before, in any generation."""
         lanes = [
             ReconciledLane(forward=task.lane, remote_topic=task.remote_topic, generation=each).back
@@ -173,7 +173,7 @@ class LaneView:
 
     # The source
 
-    def _differs(self, task: LookTask, head: Head, runs: Sequence[Run], ends: tuple[int, int, int] | None) -> str:
+    def _differs(self, task: InspectTask, head: Head, runs: Sequence[Run], ends: tuple[int, int, int] | None) -> str:
         """The reason why the source is not the one of the chain; empty when it is."""
         if ends is None:
             return (
@@ -192,7 +192,7 @@ class LaneView:
             return ""
         return self._contradicts(task, last, start)
 
-    def _contradicts(self, task: LookTask, last: Run, start: int) -> str:
+    def _contradicts(self, task: InspectTask, last: Run, start: int) -> str:
         """Compare the records of the last run with the source's."""
         self._await_stable(task.topic, task.partition, last.next)
         wanted = OffsetRange(max(start, last.position), last.next)
@@ -223,16 +223,16 @@ class LaneView:
             yield from chunk.records
 
 
-def orphans_ahead(look: LaneLook) -> int:
+def orphans_ahead(inspection: LaneInspection) -> int:
     """The upstream offset up to which a lane's orphans are searched, when no copies stand beyond it."""
-    return look.position if look.reconciled else max(look.position, look.source.next)
+    return inspection.position if inspection.reconciled else max(inspection.position, inspection.source.next)
 
 
-def _leave(found: LaneLook, reason: str) -> LaneLook:
+def _leave(found: LaneInspection, reason: str) -> LaneInspection:
     return replace(found, differs=reason)
 
 
-def _remote(task: LookTask) -> tuple[str, int]:
+def _remote(task: InspectTask) -> tuple[str, int]:
     return task.remote_topic, task.partition
 
 

@@ -33,7 +33,7 @@ from mirrorless.lane_state import Head
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import runs_of
-from mirrorless.reconcile.findings import LaneLook, OrphanLook
+from mirrorless.reconcile.findings import LaneInspection, LaneOrphans
 from mirrorless.reconcile.orphans import orphaned
 from mirrorless.run import Run, Span
 
@@ -153,12 +153,12 @@ class BackLaneJoin:
     request: str
     """The job run."""
 
-    def join(self, lane: ReconciledLane, look: LaneLook, found: OrphanLook, policy: Policy) -> int:
+    def join(self, lane: ReconciledLane, inspection: LaneInspection, found: LaneOrphans, policy: Policy) -> int:
         """Extend one lane's chain over its copies and its orphans.
 
         Args:
             lane: whose.
-            look: the inspection before anything was copied.
+            inspection: the inspection before anything was copied.
             found: its orphans, after everything was copied.
             policy: of the orphans.
 
@@ -169,14 +169,14 @@ class BackLaneJoin:
             Retriable: another writer continued the lane meanwhile; the next run finds the new difference.
         """
         head = self.chains.heads([lane.forward])[lane.forward]
-        if (head.generation, head.position) != (look.generation, look.position) or head.in_doubt:
+        if (head.generation, head.position) != (inspection.generation, inspection.position) or head.in_doubt:
             raise _moved(lane)
         back = copies_above(runs_of(self.chains, lane.back), head.position)
         plan = joined(
             lane.forward,
             head,
             back,
-            mapped_from=look.chain_end,
+            mapped_from=inspection.chain_end,
             until=found.until,
             request=self.request,
             now=self.clock(),

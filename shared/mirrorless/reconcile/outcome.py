@@ -17,7 +17,7 @@ from mirrorless.jobs.request import Policy
 from mirrorless.ports.stores import Chains
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import PAGE, runs_of
-from mirrorless.reconcile.findings import LaneLook
+from mirrorless.reconcile.findings import LaneInspection
 from mirrorless.reconcile.orphans import Stretch, lane_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.run import Run
@@ -120,7 +120,7 @@ class Tally:
     """The job run."""
 
     def added(
-        self, plain: LaneOutcome, lane: ReconciledLane, orphans: Sequence[Stretch], look: LaneLook
+        self, plain: LaneOutcome, lane: ReconciledLane, orphans: Sequence[Stretch], inspection: LaneInspection
     ) -> LaneOutcome:
         """Complete the outcome of a lane by the chains.
 
@@ -128,7 +128,7 @@ class Tally:
             plain: the outcome of this attempt.
             lane: the lane.
             orphans: found in all attempts.
-            look: the inspection of this attempt.
+            inspection: the inspection of this attempt.
 
         Raises:
             Retriable: the store does not answer.
@@ -136,13 +136,13 @@ class Tally:
         every = [run for run in runs_of(self.chains, lane.back) if run.spans]
         ours = [run for run in every if run.request == self.request]
         # Runs that an earlier attempt joined are among those that the chain claimed when this attempt inspected it.
-        fresh = [run for run in every if (run.last_downstream or 0) >= look.position]
+        fresh = [run for run in every if (run.last_downstream or 0) >= inspection.position]
         copied = sum(run.records for run in ours)
         moved = [run for run in runs_of(self.chains, lane_of(lane, plain.policy)) if run.request == self.request]
         return replace(
             plain,
-            on_target=look.claimed_records + sum(run.records for run in fresh),
-            bytes_on_target=look.claimed_bytes + sum(run.bytes for run in fresh),
+            on_target=inspection.claimed_records + sum(run.records for run in fresh),
+            bytes_on_target=inspection.claimed_bytes + sum(run.bytes for run in fresh),
             new=copied,
             new_bytes=sum(run.bytes for run in ours),
             new_ranges=tuple(OffsetRange(run.spans[0].upstream, _end(run)) for run in ours) or plain.new_ranges,

@@ -1,4 +1,4 @@
-"""History that the source no longer has comes from an archive, into the same lane, and the log goes on behind it."""
+"""History that the source no longer has comes from an archive, into the same lane, and the log continues behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a backfill bring a topic's history over, and let go of each lane where its mapping goes on?"""
+"""A backfill copies a topic's history, and lets go of each lane where its mapping continues."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def groups(stage: LaneStage) -> KafkaGroups:
 
 
 def went_live_at(stage: LaneStage, offset: int) -> None:
-    """What a mapping that reads from the end leaves: a chain whose first record stands there."""
+    """Leave a chain as a mapping does that reads from the end: its first record stands there."""
     record = Record(offset=offset, timestamp=1_700_000_000_000, headers=[], key=b"k", value=b"live")
     batch = Batch(topic=stage.topic, records={0: [record]})
     stage.environment().replicate(batch, request="test", deadline=deadline_in(20))

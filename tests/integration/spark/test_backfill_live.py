@@ -1,4 +1,4 @@
-"""Does a backfill meet a live mapping without a gap and without an overlap? On the lab, by the real driver."""
+"""A backfill meets a live mapping without a gap and without an overlap: on the lab, by the real driver."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ RECORDS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """Where the operator sits: a topic of this test alone, and the words that lead to the lab."""
+    """The operator's commands: a topic of this test alone, and the options that lead to the lab."""
 
     topic: str
     target: KafkaCluster

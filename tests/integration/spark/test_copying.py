@@ -1,4 +1,4 @@
-"""What does a copy by a job leave behind? The same as the forwarder: every record once, in order, and an exact map."""
+"""A copy by a job has the result of the forwarder: every record once, in order, and an exact map."""
 
 from __future__ import annotations
 

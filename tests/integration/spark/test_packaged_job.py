@@ -1,7 +1,7 @@
 """A job runs from what is deployed, and from nothing else: the archive of dependencies, our package, the submission.
 
 Everything is as EMR Serverless has it: its Python has no packages of its own, Spark unpacks the archive beside each
-executor, and settings come from `submit_confs`. What differs is that we unpack the archive for the driver ourselves.
+executor, and settings come from `submit_confs`. The one difference: the test unpacks the archive for the driver.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def test_a_backfill_runs_from_the_deployed_archive_and_from_nothing_of_this_mach
 
     with submitted(folder / "job.py", run, folder=folder, confs=confs, environment={**aws, **path, **driver}) as job:
         code = job.driver.wait(400)
-        assert code == 0, job.said()[-5_000:]
+        assert code == 0, job.log_text()[-5_000:]
 
     report = json.loads((run / "report.json").read_bytes())
     assert report["totals"] | {"records": 404, "written": 404, "done": 2} == report["totals"]

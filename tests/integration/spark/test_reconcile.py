@@ -1,4 +1,4 @@
-"""Is a flow whole again after a failover and a failback? Real clusters, real stores, real Spark."""
+"""A flow is whole again after a failover and a failback: real clusters, real stores, real Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does verification find what is wrong with a copy, and only that? Real clusters, real stores, real Spark."""
+"""Verification finds the faults of a copy, and only those: real clusters, real stores, real Spark."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def verified(stage: LaneStage, spark: SparkSession, folder: Path, **options: Any
 
 
 def found(outcome: JobOutcome, partition: int) -> dict[str, int]:
-    """What is wrong with one lane, by kind."""
+    """The faults of one lane, by kind."""
     counts = outcome.found["lanes"][partition]["counts"]
     return {kind: counts[kind] for kind in KINDS if counts[kind]}
 
@@ -117,7 +117,7 @@ def test_each_planted_fault_is_found_as_what_it_is_and_a_true_copy_has_none(
     assert {kind: totals[kind] for kind in KINDS} == {
         "missing": 1, "duplicated": 1, "reordered": 1, "different": 4, "misplaced": 0,
     }  # fmt: skip
-    # Every other record is proved: the source's records of a run that does not hold tell them apart.
+    # Every other record is proved, by the source's records of the wrong run.
     assert totals["records"] == 64
     assert totals["proved"] == 64 - 6
     notes = open_job_files(str(tmp_path)).names("lanes/")

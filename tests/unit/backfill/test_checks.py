@@ -1,4 +1,4 @@
-"""What does a backfill refuse, warn of, or only say, before it begins?"""
+"""The refusals, warnings and notes of a backfill before it begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When may a job let go of a lane? Only when the mapping's next batch begins at or below where the lane stands."""
+"""A job lets go of a lane only when the mapping's next batch begins at or below the lane's position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's price is its workers' hours, and says from when its prices are."""
+"""A job's price is its workers' hours, with the date of the list prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a cap hold on average, and is the lease thought of while a lane pauses?"""
+"""A cap holds on average, and the lease is renewed while a lane pauses."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from mirrorless.jobs.rate_limit import LaneRateLimit
 
 
 class Clock:
-    """Moves when somebody sleeps."""
+    """A clock that moves by `sleep` alone."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self) -> float:
-        """Tell the time."""
+        """Return the time."""
         return self.now
 
     def sleep(self, seconds: float) -> None:

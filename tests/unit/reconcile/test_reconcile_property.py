@@ -1,4 +1,4 @@
-"""Whatever stands on both sides after an outage, a reconcile joins it to one chain: histories at random.
+"""A reconcile joins both sides after an outage to one chain: property tests over random histories.
 
 The real forwarder replicates on a cluster in memory, the same replicator copies back, and the join is the job's own.
 The oracle lists both logs: records that are equal are pairs, in one order.
@@ -25,7 +25,7 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import claims_of, runs_of, unclaimed
-from mirrorless.reconcile.findings import LaneLook, LookTask, OrphanLook, OrphanTask
+from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import LaneView, orphans_ahead
 from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import Stretch, stretches_of
@@ -78,7 +78,7 @@ class Outage:
     names: int = 0
 
     def write(self, cluster: MemoryCluster, topic: str, kinds: list[bool]) -> list[int]:
-        """Records, and between them what nobody sees; the offsets of the records."""
+        """Records, and between them hidden offsets; the offsets of the records."""
         log, offsets = cluster.topics[topic][0], []
         for visible in kinds:
             if visible:
@@ -100,7 +100,7 @@ class Outage:
             batch = Batch(topic=HERE, records={0: records[first : first + 4]})
             self._replicator(LANE, self.target, THERE).replicate(batch, request="live", deadline=lambda: 10.0)
 
-    def reconcile(self, *, copy: bool = True, join: bool = True) -> OrphanLook:
+    def reconcile(self, *, copy: bool = True, join: bool = True) -> LaneOrphans:
         """The job's steps; it may end after each."""
         view = LaneView(
             chains=self.chains,
@@ -112,24 +112,26 @@ class Outage:
             target_log=MemoryLog(self.target),
             transactional=True,
         )
-        look = view.look(LookTask(settings=SETTINGS, topic=HERE, partition=0, remote_topic=THERE))
-        assert not look.differs
-        lane = look.names.of(FLOW)
+        inspection = view.inspect(InspectTask(settings=SETTINGS, topic=HERE, partition=0, remote_topic=THERE))
+        assert not inspection.differs
+        lane = inspection.names.of(FLOW)
         if copy:
-            self._copy_back(lane, look)
+            self._copy_back(lane, inspection)
         found = view.orphans(
-            OrphanTask(settings=SETTINGS, names=look.names, position=look.position, until=orphans_ahead(look))
+            OrphanTask(
+                settings=SETTINGS, names=inspection.names, position=inspection.position, until=orphans_ahead(inspection)
+            )
         )
         if join:
             BackLaneJoin(chains=self.chains, ledger=self.ledger, clock=lambda: T, request="reconcile-1").join(
-                lane, look, found, "report"
+                lane, inspection, found, "report"
             )
         return found
 
-    def _copy_back(self, lane: ReconciledLane, look: LaneLook) -> None:
+    def _copy_back(self, lane: ReconciledLane, inspection: LaneInspection) -> None:
         copier = self._replicator(lane.back, self.source, HERE)
         copier.examined = True
-        for wanted in look.to_copy:
+        for wanted in inspection.to_copy:
             for chunk in MemoryLog(self.target).read(THERE, 0, wanted, lambda: 10.0):
                 batch = Batch(topic=lane.back.topic, records={0: chunk.records}, covered={0: chunk.covered})
                 copier.replicate(batch, request="reconcile-1", deadline=lambda: 10.0)
@@ -205,7 +207,7 @@ def test_after_a_join_every_record_is_accounted_for_and_translates_both_ways(
 def test_what_the_forwarder_brought_over_late_keeps_its_place_and_what_it_cannot_be_ordered_with_is_left_unmapped(
     before: list[bool], new: list[bool], late: list[bool]
 ) -> None:
-    """Nobody held the lanes: the source came back, and the flow went on behind what producers had written."""
+    """The lanes were not held: the source came back, and the flow continued behind what producers had written."""
     outage = Outage()
     outage.write(outage.source, HERE, [*before, True])
     outage.replicate()

@@ -94,7 +94,7 @@ def test_null_is_not_empty_and_every_part_of_a_record_counts() -> None:
 
 @given(repeating, st.data())
 def test_a_record_that_is_missing_is_lost_even_among_its_equals(values: list[bytes], data: st.DataObject) -> None:
-    """Which of several equal records was lost nobody can tell; that one was lost, and nothing moved, they can."""
+    """Which of several equal records was lost is undefined; that one was lost, and nothing moved, is not."""
     at = data.draw(st.integers(0, len(values) - 1))
 
     assert found(values, values[:at] + values[at + 1 :]) == (1, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""What verification tells: its words, its totals, and its page."""
+"""The report of a verification: its words, its totals, and its page."""
 
 from __future__ import annotations
 
