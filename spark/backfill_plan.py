@@ -38,6 +38,11 @@ from spark.lane_tasks import warm_archive, warm_log
 LANES_AT_A_TIME = 2
 """By default: the cores of the smallest worker."""
 
+ANSWER_SECONDS = 60.0
+
+SAMPLE = 500
+"""Offsets from which the size of a topic's records is estimated."""
+
 
 def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Survey | None = None) -> JobPlan:
     """Read the facts, check them and make the plan. Needs no Spark session.
@@ -100,13 +105,6 @@ def _planned(facts: BackfillFacts, lane: LaneFacts) -> PlannedLane:
         bytes=lane.bytes,
         group="" if facts.options.into is not None else facts.request.flow.consumer_group(lane.topic),
     )
-
-
-ANSWER_SECONDS = 60.0
-
-
-SAMPLE = 500
-"""Offsets from which the size of a topic's records is estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,12 @@ _LOCAL: Final[Mapping[str, str]] = {
     "spark.sql.artifact.isolation.enabled": "false",
 }
 
+_MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
+"""Executors are allocated dynamically: their number at the beginning of a job is no measure."""
+
+LEFT_OVER_OBJECTS = 10_000
+"""Container objects that outlived their chunks before the garbage collector runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskAttempt:
@@ -64,11 +70,13 @@ class TaskAttempt:
     """Whether Spark would end the whole job if this one failed."""
 
 
-_MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
-"""Executors are allocated dynamically: their number at the beginning of a job is no measure."""
-
 Work = Callable[[bytes, TaskAttempt], bytes]
 """A function of a module: workers import it by its name."""
+
+
+def now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
 
 
 def spark_session(name: str) -> SparkSession:
@@ -126,10 +134,6 @@ def _most_attempts(spark: SparkSession) -> int:
         _, _, failures = master.removeprefix("local[").removesuffix("]").partition(",")
         return int(failures or 1)
     return int(spark.conf.get("spark.task.maxFailures", "4") or 4)
-
-
-LEFT_OVER_OBJECTS = 10_000
-"""Container objects that outlived their chunks before the garbage collector runs."""
 
 
 def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:

@@ -24,6 +24,13 @@ from mirrorless.reconcile.outcome import LocalTopic
 from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.lane_tasks import TaskAttempt, warm_log, warm_target
 
+ANSWER_SECONDS: Final = 30.0
+
+_STAMPS: Final = (
+    "the source topic stamps records itself (message.timestamp.type=LogAppendTime), so copies would have timestamps of "
+    "their own: set it to CreateTime, reconcile, and set it back"
+)
+
 
 def inspect_lane(task: bytes, attempt: TaskAttempt) -> bytes:
     """Do one `InspectTask`: from its JSON to that of a `LaneInspection`.
@@ -88,9 +95,6 @@ def _warm_records(cluster: bytes, flow: str) -> KafkaRecords:
     """The process's admin client of a cluster, given as JSON."""
     settings = msgspec.json.decode(cluster, type=ClusterSettings)
     return KafkaRecords(settings, flow=flow, client_role=f"reconcile-{uuid4().hex[:8]}")
-
-
-ANSWER_SECONDS: Final = 30.0
 
 
 class ReconciledTopics:
@@ -175,12 +179,6 @@ class ReconciledTopics:
                 )
             )
         return found
-
-
-_STAMPS: Final = (
-    "the source topic stamps records itself (message.timestamp.type=LogAppendTime), so copies would have timestamps of "
-    "their own: set it to CreateTime, reconcile, and set it back"
-)
 
 
 def _soon() -> Deadline:

@@ -29,6 +29,21 @@ HandoverStep = Literal["waiting", "committed", "pin", "idle", "copy", "hold"]
 """The first two and `idle`: let go. `pin`: commit the position for the group, then let go. `copy`: copy to the end.
 `hold`: stop the lane at its position, because the mapping would skip records."""
 
+POLL_SECONDS: Final = 0.5
+"""Between two reads of a mapping without an offset."""
+
+ANSWER_SECONDS: Final = 30.0
+
+TROUBLES: Final = 20
+"""Reads in a row that may fail."""
+
+_JOINED: Final[dict[HandoverStep, Joined]] = {
+    "waiting": "waiting",
+    "committed": "committed",
+    "pin": "pinned",
+    "idle": "idle",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoverState:
@@ -72,25 +87,6 @@ def step_at_exact_end(seen: HandoverState, *, idle_after: float) -> HandoverStep
     if seen.position < seen.end:
         return "hold"  # the offset at which the mapping begins is not known
     return "idle" if seen.quiet_seconds >= idle_after else "copy"
-
-
-POLL_SECONDS: Final = 0.5
-"""Between two reads of a mapping without an offset."""
-
-
-ANSWER_SECONDS: Final = 30.0
-
-
-TROUBLES: Final = 20
-"""Reads in a row that may fail."""
-
-
-_JOINED: Final[dict[HandoverStep, Joined]] = {
-    "waiting": "waiting",
-    "committed": "committed",
-    "pin": "pinned",
-    "idle": "idle",
-}
 
 
 @dataclass(slots=True, kw_only=True)

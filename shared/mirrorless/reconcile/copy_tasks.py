@@ -21,6 +21,45 @@ from mirrorless.jobs.request import Policy
 from mirrorless.lane import FlowName, Lane
 from mirrorless.settings import FlowSettings
 
+ORPHANS_SUFFIX = ".orphans"
+"""Of the topic on the target with the quarantined orphans: `us-east.orders.orphans`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconciledLane:
+    """One partition of one flow, and the lanes by which a reconcile moves its records."""
+
+    forward: Lane
+    remote_topic: str
+    generation: int
+    """Of the forward lane."""
+
+    @property
+    def back(self) -> Lane:
+        """From the remote topic to the source topic."""
+        turned = FlowName(self.forward.flow.target, self.forward.flow.source)
+        return Lane(turned, self._beside(self.remote_topic, ""), self.forward.partition)
+
+    @property
+    def orphans(self) -> Lane:
+        """From the source topic to the topic of orphans on the target."""
+        return Lane(self.forward.flow, self._beside(self.forward.topic, "orphans"), self.forward.partition)
+
+    @property
+    def replay(self) -> Lane:
+        """From the source topic to its own end."""
+        return Lane(self.forward.flow, self._beside(self.forward.topic, "replay"), self.forward.partition)
+
+    @property
+    def orphans_topic(self) -> str:
+        """The topic of quarantined orphans, on the target."""
+        return self.remote_topic + ORPHANS_SUFFIX
+
+    def _beside(self, topic: str, what: str) -> str:
+        number = str(self.generation) if self.generation else ""
+        suffix = ".".join(part for part in (what, number) if part)
+        return f"{topic}#{suffix}" if suffix else topic
+
 
 def back_tasks(
     settings: FlowSettings,
@@ -82,43 +121,3 @@ def turned_around(settings: FlowSettings) -> FlowSettings:
     """The flow from the target to the source; its tables stay where they are."""
     name = FlowName(settings.name.target, settings.name.source)
     return replace(settings, flow=str(name), source=settings.target, target=settings.source)
-
-
-ORPHANS_SUFFIX = ".orphans"
-"""Of the topic on the target with the quarantined orphans: `us-east.orders.orphans`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReconciledLane:
-    """One partition of one flow, and the lanes by which a reconcile moves its records."""
-
-    forward: Lane
-    remote_topic: str
-    generation: int
-    """Of the forward lane."""
-
-    @property
-    def back(self) -> Lane:
-        """From the remote topic to the source topic."""
-        turned = FlowName(self.forward.flow.target, self.forward.flow.source)
-        return Lane(turned, self._beside(self.remote_topic, ""), self.forward.partition)
-
-    @property
-    def orphans(self) -> Lane:
-        """From the source topic to the topic of orphans on the target."""
-        return Lane(self.forward.flow, self._beside(self.forward.topic, "orphans"), self.forward.partition)
-
-    @property
-    def replay(self) -> Lane:
-        """From the source topic to its own end."""
-        return Lane(self.forward.flow, self._beside(self.forward.topic, "replay"), self.forward.partition)
-
-    @property
-    def orphans_topic(self) -> str:
-        """The topic of quarantined orphans, on the target."""
-        return self.remote_topic + ORPHANS_SUFFIX
-
-    def _beside(self, topic: str, what: str) -> str:
-        number = str(self.generation) if self.generation else ""
-        suffix = ".".join(part for part in (what, number) if part)
-        return f"{topic}#{suffix}" if suffix else topic
