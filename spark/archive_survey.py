@@ -89,17 +89,17 @@ def survey_lane(archive: ParquetArchive, topic: str, partition: int, wanted: Off
         Retriable: the store does not answer.
     """
     extent = archive.bounds(topic, partition)
-    asked = OffsetRange(max(wanted.first, extent.first), min(wanted.next, extent.next))
-    if asked.first >= asked.next:
+    requested = OffsetRange(max(wanted.first, extent.first), min(wanted.next, extent.next))
+    if requested.first >= requested.next:
         return LaneSurvey(topic=topic, partition=partition)
-    pieces = sorted(archive.inside(topic, partition, asked), key=lambda piece: piece.first)
-    count = _Count(asked.first)
+    pieces = sorted(archive.inside(topic, partition, requested), key=lambda piece: piece.first)
+    count = _Count(requested.first)
     waiting = np.empty(0, np.int64)
     size, clusters = 0, set[str]()
     oldest: list[int] = []
     newest: list[int] = []
     for piece, following in zip(pieces, [*pieces[1:], None], strict=True):
-        offsets, times = _read(archive, piece, (topic, partition), asked)
+        offsets, times = _read(archive, piece, (topic, partition), requested)
         count.rows += len(offsets)
         if len(times):
             oldest.append(int(times.min()))
@@ -110,15 +110,15 @@ def survey_lane(archive: ParquetArchive, topic: str, partition: int, wanted: Off
         waiting = waiting[cut:]
         added, named = archive.footprint(piece)
         size, clusters = size + added, clusters | named
-    count.end(asked.next)
+    count.end(requested.next)
     return LaneSurvey(
         topic=topic,
         partition=partition,
-        first=asked.first,
-        next=asked.next,
+        first=requested.first,
+        next=requested.next,
         records=count.records,
         copies=count.rows - count.records,
-        missing=asked.next - asked.first - count.records,
+        missing=requested.next - requested.first - count.records,
         holes=tuple(count.holes),
         hole_count=count.hole_count,
         oldest=min(oldest, default=-1),
@@ -134,9 +134,9 @@ def _read(
     """The offsets, and the timestamps of records that have one."""
     table = archive.rows(piece, *lane, ("timestamp_ms",))
     offsets: Offsets = table["offset"].to_numpy().astype(np.int64)
-    asked = (offsets >= wanted.first) & (offsets < wanted.next)
+    requested = (offsets >= wanted.first) & (offsets < wanted.next)
     times: Offsets = table["timestamp_ms"].fill_null(-1).to_numpy().astype(np.int64)
-    return offsets[asked], times[asked & (times >= 0)]
+    return offsets[requested], times[requested & (times >= 0)]
 
 
 class _Count:

@@ -19,7 +19,7 @@ from mirrorless.adapters.kafka.timestamps import KafkaPeek
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts, check_all
 from mirrorless.backfill.plan import make_plan
-from mirrorless.backfill.ranges import Asked, resolve
+from mirrorless.backfill.ranges import RequestedRange, resolve
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.archive import LaneSurvey, Survey
@@ -93,7 +93,7 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Surv
 
 
 def _planned(facts: BackfillFacts, lane: LaneFacts) -> PlannedLane:
-    wanted = lane.asked.range
+    wanted = lane.requested.range
     return PlannedLane(
         topic=lane.topic,
         partition=lane.partition,
@@ -160,26 +160,26 @@ class BackfillFacts:
         extents = self._extents(places)
         bounds = (self.options.start, self.options.end)
         start_at, end_at = (self._at(bound, places) for bound in bounds)
-        asked = {
+        requested = {
             place: resolve(*bounds, extents[place], start_at=start_at.get(place), end_at=end_at.get(place))
             for place in places
         }
         if self.options.into is not None and self.options.end.kind == "latest":
-            asked = {place: self._until_live(place, each) for place, each in asked.items()}
-        surveys = self._surveys(asked)
-        sizes, oldest = self._sizes(asked), self._oldest(asked, surveys)
+            requested = {place: self._until_live(place, each) for place, each in requested.items()}
+        surveys = self._surveys(requested)
+        sizes, oldest = self._sizes(requested), self._oldest(requested, surveys)
         lanes = {place: Lane(self.request.flow.name, self.lane_topic(place[0]), place[1]) for place in places}
         heads, states = self.chains.heads(lanes.values()), self.states.read(lanes.values())
         found = []
         for place, lane in lanes.items():
-            head, state, wanted = heads[lane], states.get(lane, RUNNING), asked[place].range
+            head, state, wanted = heads[lane], states.get(lane, RUNNING), requested[place].range
             begun = beginning(lane, head.generation, wanted, self.chains, self.log)
             left = max(0, wanted.next - max(head.position, wanted.first))
             found.append(
                 LaneFacts(
                     topic=place[0],
                     partition=place[1],
-                    asked=asked[place],
+                    requested=requested[place],
                     extent=extents[place],
                     position=head.position,
                     begins=begun.begins,
@@ -237,38 +237,40 @@ class BackfillFacts:
         topics = KafkaTopics(flow.source, flow=flow.flow, role="job")
         return topics.offsets_at(places, bound.value, deadline_in(ANSWER_SECONDS))
 
-    def _until_live(self, place: TopicPartition, asked: Asked) -> Asked:
+    def _until_live(self, place: TopicPartition, requested: RequestedRange) -> RequestedRange:
         """History beside a live lane ends where that lane begins."""
         lane = Lane(self.request.flow.name, *place)
         head = self.chains.heads([lane])[lane]
-        begins = beginning(lane, head.generation, asked.range, self.chains, self.log).begins
-        following = asked.range.next if begins is None else max(asked.range.first, min(begins, asked.range.next))
-        return Asked(first=asked.first, range=OffsetRange(asked.range.first, following))
+        begins = beginning(lane, head.generation, requested.range, self.chains, self.log).begins
+        following = (
+            requested.range.next if begins is None else max(requested.range.first, min(begins, requested.range.next))
+        )
+        return RequestedRange(first=requested.first, range=OffsetRange(requested.range.first, following))
 
-    def _surveys(self, asked: Mapping[TopicPartition, Asked]) -> Mapping[TopicPartition, LaneSurvey]:
+    def _surveys(self, requested: Mapping[TopicPartition, RequestedRange]) -> Mapping[TopicPartition, LaneSurvey]:
         """The survey of each range; empty where a log is read."""
         if self.archive is None:
             return {}
-        ranges = {place: each.range for place, each in asked.items()}
+        ranges = {place: each.range for place, each in requested.items()}
         if self.survey is not None:
             return self.survey(ranges)
         return {place: survey_lane(self.archive, *place, wanted) for place, wanted in ranges.items()}
 
     def _oldest(
-        self, asked: Mapping[TopicPartition, Asked], surveys: Mapping[TopicPartition, LaneSurvey]
+        self, requested: Mapping[TopicPartition, RequestedRange], surveys: Mapping[TopicPartition, LaneSurvey]
     ) -> Mapping[TopicPartition, int | None]:
         """The timestamp of the first record of each range, ms since the epoch; of an archive, the oldest one."""
         if self.archive is not None:
             return {place: survey.oldest for place, survey in surveys.items() if survey.oldest >= 0}
-        places = {place: each.range.first for place, each in asked.items() if each.range.first < each.range.next}
+        places = {place: each.range.first for place, each in requested.items() if each.range.first < each.range.next}
         flow = self.request.flow
         return KafkaPeek(flow.source, flow=flow.flow, seconds=ANSWER_SECONDS).first_timestamps(places)
 
-    def _sizes(self, asked: Mapping[TopicPartition, Asked]) -> dict[str, float]:
+    def _sizes(self, requested: Mapping[TopicPartition, RequestedRange]) -> dict[str, float]:
         """The bytes of keys and values per offset, by topic, from the longest of its ranges."""
         sizes = {}
         for topic in self.request.topics:
-            of_topic = [(place, each.range) for place, each in asked.items() if place[0] == topic]
+            of_topic = [(place, each.range) for place, each in requested.items() if place[0] == topic]
             place, longest = max(of_topic, key=lambda each: each[1].next - each[1].first)
             sizes[topic] = self._sample(place, longest)
         return sizes

@@ -30,7 +30,7 @@ from mirrorless.jobs.request import (
 )
 from mirrorless.lane import FlowName
 from mirrorless.lanes.gaps import Cleanup
-from mirrorless.reconcile.findings import LaneLook
+from mirrorless.reconcile.findings import LaneInspection
 from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.reports.report import Report
@@ -84,7 +84,7 @@ def texts() -> dict[str, str]:
 
 def reconciled() -> Any:
     """The report of a reconcile."""
-    look = LaneLook(topic="orders", partition=0, remote_topic="us-east.orders")
+    look = LaneInspection(topic="orders", partition=0, remote_topic="us-east.orders")
 
     def job(run: JobRun) -> JobOutcome:
         lanes = [LaneUnderWay(look, look.names.of(FLOW), "replay")]

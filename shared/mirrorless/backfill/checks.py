@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirrorless.backfill.ranges import Asked
+from mirrorless.backfill.ranges import RequestedRange
 from mirrorless.jobs.archive import LaneSurvey
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.plan import CheckFinding, Severity
@@ -28,7 +28,7 @@ class LaneFacts:
 
     topic: str
     partition: int
-    asked: Asked
+    requested: RequestedRange
     extent: OffsetRange
     """What the log holds, to its stable end."""
     position: int = 0
@@ -206,13 +206,13 @@ def _space(lanes: Sequence[LaneFacts], options: BackfillOptions, replication_fac
 
 def _history(lane: LaneFacts, options: BackfillOptions) -> Iterator[CheckFinding]:
     """Find requested records that are gone."""
-    if lane.asked.first < lane.extent.first and lane.asked.first >= lane.position:
+    if lane.requested.first < lane.extent.first and lane.requested.first >= lane.position:
         yield _finding(
             "refuse",
             "start",
             lane.where,
-            f"upstream offset {lane.asked.first} was requested, and the log begins at {lane.extent.first}. Start at "
-            "earliest, or read the rest from an archive first",
+            f"upstream offset {lane.requested.first} was requested, and the log begins at {lane.extent.first}. Start "
+            "at earliest, or read the rest from an archive first",
         )
     if options.start.kind == "earliest" and 0 < lane.position < lane.extent.first:
         yield _finding(
@@ -248,7 +248,7 @@ def _archived(lane: LaneFacts) -> Iterator[CheckFinding]:
 
 def _live(lane: LaneFacts) -> Iterator[CheckFinding]:
     """Find records that would be put before a lane's copies, or left out behind them."""
-    wanted = lane.asked.range
+    wanted = lane.requested.range
     if wanted.first >= wanted.next:
         return
     if lane.generation > 0 and lane.begins is not None and lane.begins > wanted.first:

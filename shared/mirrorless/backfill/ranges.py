@@ -9,7 +9,7 @@ from mirrorless.jobs.request import Bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestedRange:
     """A requested range, and the part of it that can be read."""
 
     first: int
@@ -20,7 +20,7 @@ class Asked:
 
 def resolve(
     start: Bound, end: Bound, extent: OffsetRange, *, start_at: int | None = None, end_at: int | None = None
-) -> Asked:
+) -> RequestedRange:
     """Resolve the range between two bounds.
 
     Args:
@@ -34,7 +34,7 @@ def resolve(
     first = _offset(start, extent, start_at)
     following = min(_offset(end, extent, end_at), extent.next)
     readable = max(first, extent.first)
-    return Asked(first=first, range=OffsetRange(readable, max(readable, following)))
+    return RequestedRange(first=first, range=OffsetRange(readable, max(readable, following)))
 
 
 def _offset(bound: Bound, extent: OffsetRange, at: int | None) -> int:

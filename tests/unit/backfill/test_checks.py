@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirrorless.backfill.checks import LaneFacts, TopicFacts, check_all
-from mirrorless.backfill.ranges import Asked, resolve
+from mirrorless.backfill.ranges import RequestedRange, resolve
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import BackfillOptions, Bound
 from mirrorless.lane_state import Lease, Stop
@@ -19,7 +19,7 @@ NOW = 1_800_000_000_000
 LANE = LaneFacts(
     topic="orders",
     partition=3,
-    asked=Asked(first=0, range=OffsetRange(0, 1000)),
+    requested=RequestedRange(first=0, range=OffsetRange(0, 1000)),
     extent=OffsetRange(0, 1000),
     oldest=NOW - 30 * DAY,
     bytes=5_000_000,
@@ -69,16 +69,19 @@ def test_a_target_that_would_not_keep_or_take_the_records_is_named(
         ({"position": 400, "begins": 0}, []),
         ({"position": 400, "begins": 300, "before": True}, [("refuse", "live lane")]),
         ({"position": 400, "begins": 300, "before": True, "generation": 1}, [("info", "live lane")]),
-        ({"position": 400, "asked": Asked(first=600, range=OffsetRange(600, 1000))}, [("refuse", "start")]),
         (
-            {"extent": OffsetRange(500, 1000), "asked": Asked(first=200, range=OffsetRange(500, 1000))},
+            {"position": 400, "requested": RequestedRange(first=600, range=OffsetRange(600, 1000))},
+            [("refuse", "start")],
+        ),
+        (
+            {"extent": OffsetRange(500, 1000), "requested": RequestedRange(first=200, range=OffsetRange(500, 1000))},
             [("refuse", "start")],
         ),
         (
             {
                 "position": 400,
                 "extent": OffsetRange(500, 1000),
-                "asked": Asked(first=500, range=OffsetRange(500, 1000)),
+                "requested": RequestedRange(first=500, range=OffsetRange(500, 1000)),
             },
             [("warn", "retention")],
         ),
@@ -121,5 +124,5 @@ def test_history_does_not_go_into_a_remote_topic_and_live_lanes_do_not_hinder_it
 def test_bounds_become_offsets_that_readers_see(
     start: Bound, end: Bound, at: tuple[int | None, int | None], expected: tuple[int, int, int]
 ) -> None:
-    asked = resolve(start, end, OffsetRange(5, 90), start_at=at[0], end_at=at[1])
-    assert (asked.first, asked.range.first, asked.range.next) == expected
+    requested = resolve(start, end, OffsetRange(5, 90), start_at=at[0], end_at=at[1])
+    assert (requested.first, requested.range.first, requested.range.next) == expected

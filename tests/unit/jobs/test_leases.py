@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import Lease
-from spark.lane_tasks import now
 from spark.leases import KeptLeases
 from tests.support.chains import MemoryLaneStates
 
@@ -49,7 +49,7 @@ def test_leases_are_renewed_inside_the_block_and_ended_behind_it(states: MemoryL
 
 
 def test_of_lanes_that_another_job_has_none_is_kept(states: MemoryLaneStates) -> None:
-    states.take(LANES[1], Lease(holder="run-0", until=now() + 60_000), now=now())
+    states.take(LANES[1], Lease(holder="run-0", until=now_ms() + 60_000), now=now_ms())
 
     with pytest.raises(LeaseHeld), leases(states).of(LANES):
         pytest.fail("the block ran without all of its leases")
@@ -61,7 +61,7 @@ def test_a_lease_that_another_job_took_is_noticed(states: MemoryLaneStates) -> N
     kept = leases(states)
 
     with kept.of(LANES):
-        other = Lease(holder="run-2", until=now() + 60_000)
+        other = Lease(holder="run-2", until=now_ms() + 60_000)
         states.states[LANES[0]] = replace(states.states[LANES[0]], lease=other)
 
         def noticed() -> bool:
