@@ -1,4 +1,4 @@
-"""Documents in memory: the double that the contract suite holds to DynamoDB's behaviour."""
+"""Documents in memory; the contract suite holds this double to DynamoDB's behaviour."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class MemoryDocuments:
     documents: dict[tuple[FlowName, str], bytes] = field(default_factory=dict)
     leases: dict[tuple[FlowName, str], tuple[str, int]] = field(default_factory=dict)
     writes: int = 0
-    """Documents written so far: what an idle round must not do."""
+    """Documents written so far; an idle round writes none."""
 
     def read(self, flow: FlowName, prefix: str) -> dict[str, bytes]:
-        """See `Documents.read`."""
+        """See `StateStore.read`."""
         return {
             key: document
             for (owner, key), document in sorted(self.documents.items())
@@ -26,16 +26,16 @@ class MemoryDocuments:
         }
 
     def write(self, flow: FlowName, documents: Mapping[str, bytes]) -> None:
-        """See `Documents.write`."""
+        """See `StateStore.write`."""
         self.writes += len(documents)
         self.documents.update({(flow, key): document for key, document in documents.items()})
 
     def delete(self, flow: FlowName, key: str) -> None:
-        """See `Documents.delete`."""
+        """See `StateStore.delete`."""
         self.documents.pop((flow, key), None)
 
     def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> bool:
-        """See `Documents.claim`."""
+        """See `StateStore.claim`."""
         held_by, end = self.leases.get((flow, key), (holder, 0))
         if held_by != holder and end >= now:
             return False
@@ -43,6 +43,6 @@ class MemoryDocuments:
         return True
 
     def release(self, flow: FlowName, key: str, *, holder: str) -> None:
-        """See `Documents.release`."""
+        """See `StateStore.release`."""
         if self.leases.get((flow, key), ("", 0))[0] == holder:
             del self.leases[flow, key]

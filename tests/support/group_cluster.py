@@ -1,7 +1,7 @@
-"""Two clusters in memory as consumer groups see them: their offsets, the small topics, and mirrored lanes to read.
+"""Two clusters in memory for consumer groups: their offsets, the internal topics, and replicated lanes.
 
-The doubles have state and behave as Kafka does where it matters: nobody commits for a group with members, a consumer's
-position passes markers, and a cluster may fall silent.
+The doubles have state and behave as Kafka does where it matters: no commit for a group with members, a consumer's
+position passes markers, and a cluster may stop answering.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ MINUTE = 60.0
 
 @dataclass
 class MemoryGroups:
-    """Implements `mirrorless.ports.groups.Groups`. Its methods may be replaced, to let something happen in between."""
+    """Implements `mirrorless.ports.groups.Groups`. A test may replace its methods, for an event in between."""
 
     offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)
     mute: set[str] = field(default_factory=set)
-    """Groups that do not tell their offsets."""
+    """Groups whose commits cannot be read."""
     silent: bool = False
     commits: list[tuple[str, TopicPartition, int | None, int]] = field(default_factory=list)
-    """What was committed for others: group, place, the offset before, and after."""
+    """What was committed for others: group, topic-partition, the offset before, and after."""
 
     def names(self, deadline: Deadline) -> list[str]:  # noqa: ARG002  the port's
         """See `Groups.names`."""
@@ -84,7 +84,7 @@ class MemoryGroups:
             known[place] = offset
 
     def put(self, group: str, place: TopicPartition, offset: int, metadata: str = "") -> None:
-        """What the group itself commits, or its operator."""
+        """Commit as the group itself, or its operator."""
         self.offsets.setdefault(group, {})[place] = OffsetAndMetadata(offset, metadata)
 
     def _answer(self) -> None:
@@ -99,12 +99,12 @@ class MemoryTopics:
     created: dict[str, tuple[int, int, Mapping[str, str]]] = field(default_factory=dict)
     written: list[Written] = field(default_factory=list)
     logs: dict[TopicPartition, list[int]] = field(default_factory=dict)
-    """Record identities and markers by place."""
+    """Record identities and markers by topic-partition."""
     silent: bool = False
     refuses: bool = False
-    """Whether it answers, but lets nobody write."""
+    """Whether it answers, but refuses writes."""
     looks: int = 0
-    """How often its logs were looked into."""
+    """The number of reads of its logs."""
 
     def ensure_topic(
         self,
@@ -162,7 +162,7 @@ class MemoryTopics:
 
 @dataclass(slots=True)
 class TwoClusters:
-    """The flow us-east->eu-west of topic `orders`, and a scheduled function that does rounds when told to."""
+    """The flow us-east->eu-west of topic `orders`, and its checkpoint round."""
 
     settings: ControlSettings
     source: MemoryGroups = field(default_factory=MemoryGroups)
@@ -176,11 +176,11 @@ class TwoClusters:
     _identities: int = 0
 
     def __post_init__(self) -> None:
-        """Start the function."""
+        """Start the first environment."""
         self.restart()
 
     def restart(self) -> None:
-        """Another environment takes over: nothing is remembered but the documents."""
+        """Another environment takes over: only the documents are kept."""
         scope = FlowScope.of(self.settings)
         every = self.settings.sync_group_offsets_seconds
         sides = Sides(
@@ -229,11 +229,11 @@ class TwoClusters:
         return Lane(FLOW, topic, partition)
 
     def source_log(self, lane: Lane) -> list[int]:
-        """What stands on the source."""
+        """The log on the source."""
         return self.source_topics.logs.setdefault((lane.topic, lane.partition), [])
 
     def target_log(self, lane: Lane) -> list[int]:
-        """What stands on the target."""
+        """The log on the target."""
         return self.target_topics.logs.setdefault((f"{FLOW.source}.{lane.topic}", lane.partition), [])
 
     def produce(self, lane: Lane, *sizes: int) -> None:
@@ -266,7 +266,7 @@ class TwoClusters:
     def read(
         self, side: MemoryGroups, group: str, lane: Lane, limit: int | None = None, *, past: bool = True
     ) -> list[int]:
-        """A member of a group reads on from where it committed, or from the beginning, and commits.
+        """Read as a member of a group, from its commit or from the beginning, and commit.
 
         Args:
             side: the cluster.
@@ -293,7 +293,7 @@ class TwoClusters:
         side.put(group, place, at)
         return found
 
-    # What was found
+    # Results
 
     def document(self, group: str, direction: Direction = "forward") -> GroupCheckpoints:
         """The stored document of a group."""

@@ -1,4 +1,4 @@
-"""CloudFormation asks for the end of found topics, and is answered whatever happens."""
+"""The custom resource that deletes mappings: every request of CloudFormation gets a response."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CloudFormation:
 
 @dataclass(slots=True)
 class Context:
-    """As much of Lambda's context as the function asks for."""
+    """The part of Lambda's context that the function uses."""
 
     seconds: float = 600
 
@@ -118,9 +118,7 @@ def test_an_answer_is_put_without_a_content_type_for_which_its_address_is_not_si
     assert cloudformation.methods == [("PUT", "")]
 
 
-def test_a_resource_keeps_the_id_that_cloudformation_knows_it_by(
-    function: ModuleType, cloudformation: CloudFormation
-) -> None:
+def test_a_resource_keeps_its_physical_id(function: ModuleType, cloudformation: CloudFormation) -> None:
     """Another id would be another resource, and the old one's mappings would be deleted."""
     function.handler(cloudformation.request("Update", PhysicalResourceId="of old"), Context())
 
@@ -147,7 +145,7 @@ def test_a_deletion_deletes_in_time_to_answer(
 @pytest.mark.parametrize(
     "error", [MirrorlessError("3 are left"), ZeroDivisionError("3 are left"), KeyError("3 are left")]
 )
-def test_whatever_goes_wrong_is_told_as_the_reason(
+def test_every_error_is_sent_as_the_reason(
     error: Exception, function: ModuleType, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def remove(_settings: object, _deadline: object) -> Removal:
@@ -162,7 +160,7 @@ def test_whatever_goes_wrong_is_told_as_the_reason(
     assert told["PhysicalResourceId"] == "found-mappings-us-east.eu-west"
 
 
-def test_a_function_that_does_not_know_its_flow_answers_too(
+def test_a_function_without_settings_sends_a_response_too(
     function: ModuleType, cloudformation: CloudFormation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(FLOW_VARIABLE)

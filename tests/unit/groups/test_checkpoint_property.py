@@ -1,4 +1,4 @@
-"""Whatever a lane has been through, a group that moves skips nothing, and `reread` is what it would read twice.
+"""For any history of a lane, a group that moves skips no record, and `reread` counts what it would read again.
 
 The oracle lists the records of both logs and counts.
 """
@@ -49,7 +49,7 @@ def records(log: list[int], first: int, end: int | None = None) -> list[int]:
 
 @settings(max_examples=150, deadline=None)
 @given(history=histories, where=st.floats(0, 1), stands=st.floats(0, 1))
-def test_a_group_that_moves_over_skips_nothing_and_rereads_what_was_said(
+def test_a_group_that_moves_over_skips_nothing_and_rereads_as_counted(
     history: History, where: float, stands: float
 ) -> None:
     world = TwoClusters(flow_settings())
@@ -77,7 +77,7 @@ def test_a_group_that_moves_over_skips_nothing_and_rereads_what_was_said(
 
 @settings(max_examples=150, deadline=None)
 @given(history=histories, where=st.floats(0, 1), stands=st.floats(0, 1))
-def test_a_group_that_moves_back_skips_nothing_and_rereads_what_was_said(
+def test_a_group_that_moves_back_skips_nothing_and_rereads_as_counted(
     history: History, where: float, stands: float
 ) -> None:
     world = TwoClusters(flow_settings())

@@ -1,4 +1,4 @@
-"""Groups keep their place on both sides: checkpoints are exact, and offsets move forwards or not at all."""
+"""The checkpoint round: exact checkpoints, and committed offsets that only move forwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS, REMOTE = ("orders", 0), ("us-east.orders", 0)
 
 def mirrored(*sizes: int, **options: object) -> TwoClusters:
     """Two clusters with one lane, replicated event by event: a marker after each downstream."""
-    world = TwoClusters(settings(**options))  # type: ignore[arg-type]  # handed through
+    world = TwoClusters(settings(**options))  # type: ignore[arg-type]  # passed through
     for size in sizes:
         world.produce(world.lane(), -size)
         world.replicate(world.lane())
@@ -31,7 +31,7 @@ def mirrored(*sizes: int, **options: object) -> TwoClusters:
 # Checkpoints
 
 
-def test_a_checkpoint_tells_the_exact_place_on_the_target() -> None:
+def test_a_checkpoint_holds_the_exact_offset_on_the_target() -> None:
     """MM2's testCheckpoint; MM2 says 4 for any group beyond its sync at 3."""
     world = mirrored(3, 4)
     world.source.put("shop", ORDERS, 5, "some metadata")
@@ -46,7 +46,7 @@ def test_a_checkpoint_tells_the_exact_place_on_the_target() -> None:
 
 
 def test_remote_topics_are_named_by_the_policy_and_cycles_are_never_checkpointed() -> None:
-    """MM2's testDownstreamTopicRenaming; a topic that came from the target is not replicated, so nothing is told."""
+    """MM2's testDownstreamTopicRenaming; a topic that came from the target is not replicated, so it has none."""
     topics = ("orders", "eu-west.orders", "ap-south.orders")
     world = TwoClusters(settings(topics=topics))
     world.round.scope.policy = DefaultPolicy()
@@ -89,22 +89,22 @@ def test_a_group_that_has_committed_nothing_has_no_checkpoint() -> None:
     assert report.figures["groups"] == 0
 
 
-def test_nothing_is_said_twice_not_even_by_another_environment() -> None:
+def test_nothing_is_emitted_twice_not_even_by_another_environment() -> None:
     """MM2's testCheckpointsTaskRestartUsesExistingCheckpoints."""
     world = mirrored(5, 5)
     world.source.put("shop", ORDERS, 7)
     world.act()
-    told, written = list(world.checkpoints()), world.documents.writes
+    emitted, written = list(world.checkpoints()), world.documents.writes
 
     world.act()
     world.restart()
     world.act()
 
-    assert world.checkpoints() == told
+    assert world.checkpoints() == emitted
     assert world.documents.writes == written
 
 
-def test_a_rewind_by_one_is_told() -> None:
+def test_a_rewind_by_one_is_emitted() -> None:
     """MM2's testCheckpointRecordsMonotonicIfStoreRewinds: only the group itself makes its checkpoint go down."""
     world = mirrored(5, 5)
     for upstream in (7, 6, 6, 8):
@@ -114,7 +114,7 @@ def test_a_rewind_by_one_is_told() -> None:
     assert [(up, down) for _, _, _, up, down, _ in world.checkpoints()] == [(7, 8), (6, 7), (8, 9)]
 
 
-def test_changed_metadata_is_told() -> None:
+def test_changed_metadata_is_emitted() -> None:
     world = mirrored(5)
     for metadata in ("one", "two"):
         world.source.put("shop", ORDERS, 3, metadata)
@@ -123,7 +123,7 @@ def test_changed_metadata_is_told() -> None:
     assert [metadata for *_, metadata in world.checkpoints()] == ["one", "two"]
 
 
-def test_without_its_memory_a_round_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_documents_a_round_emits_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """MM2's testCheckpointStoreInitialized and testReadCheckpointsTopicError: here the round fails, loudly."""
     world = mirrored(5)
     world.source.put("shop", ORDERS, 3)
@@ -157,8 +157,8 @@ def test_a_group_on_an_empty_partition_goes_on_at_its_beginning() -> None:
     assert world.read(world.target, "shop", empty) == world.source_log(empty)
 
 
-def test_a_place_before_the_map_is_never_given_a_place() -> None:
-    """Whatever stands there now lies after records that the group has not read."""
+def test_an_offset_before_the_map_is_never_committed() -> None:
+    """The oldest offset in the map lies after records that the group has not read."""
     world = TwoClusters(settings(sync=3))
     world.chains.prepare([run(40, 50, (40, 10, 10))])
     world.source.put("shop", ORDERS, 20)
@@ -171,7 +171,7 @@ def test_a_place_before_the_map_is_never_given_a_place() -> None:
 
 
 @pytest.mark.parametrize(("start", "readiness"), [("latest", "before_map"), ("earliest", "ready")])
-def test_a_group_before_the_place_where_a_flow_began_is_told_so(start: str, readiness: str) -> None:
+def test_a_group_below_the_start_of_its_flow_is_before_the_map(start: str, readiness: str) -> None:
     """A flow that begins at the latest record leaves records out; one that takes all has only lost what is gone."""
     world = TwoClusters(settings(sync=3, start=start))
     world.chains.prepare([run(0, 50, (40, 10, 10))])
@@ -195,7 +195,7 @@ def test_a_partition_is_not_empty_where_a_flow_leaves_records_out() -> None:
     assert world.document("shop").readiness == "ahead_of_replication"
 
 
-def test_what_nobody_asked_to_follow_is_left_alone() -> None:
+def test_groups_and_topics_out_of_scope_are_ignored() -> None:
     world = mirrored(5, groups=("shop", "mirrorless.*"), sync=3)
     for group in ("shop", "console-consumer-17", "billing", "mirrorless.us-east.eu-west.orders"):
         world.source.put(group, ORDERS, 3)
@@ -210,7 +210,7 @@ def test_what_nobody_asked_to_follow_is_left_alone() -> None:
 # Group offsets
 
 
-def test_a_sleeping_group_gets_its_offset_where_it_has_none_or_a_lower_one() -> None:
+def test_a_group_without_members_gets_its_offset_where_it_has_none_or_a_lower_one() -> None:
     """MM2's testSyncOffset and testSyncOffsetForTargetGroupWithNullOffsetAndMetadata."""
     world = mirrored(5, 5, sync=3)
     for group, there in (("lower", 3), ("equal", 8), ("higher", 10), ("none", None)):
@@ -223,7 +223,7 @@ def test_a_sleeping_group_gets_its_offset_where_it_has_none_or_a_lower_one() -> 
     assert world.target.commits == [("lower", REMOTE, 3, 8), ("none", REMOTE, None, 8)]
 
 
-def test_nothing_is_committed_unless_asked_for() -> None:
+def test_nothing_is_committed_unless_switched_on() -> None:
     world = mirrored(5)
     world.source.put("shop", ORDERS, 3)
     world.act()
@@ -232,7 +232,7 @@ def test_nothing_is_committed_unless_asked_for() -> None:
     assert world.document("shop").by == "checkpoint"
 
 
-def test_a_group_with_members_is_only_followed() -> None:
+def test_a_group_with_members_is_never_written() -> None:
     world = mirrored(5, 5, sync=3)
     world.source.put("shop", ORDERS, 7)
     world.target.put("shop", REMOTE, 2)
@@ -248,7 +248,7 @@ def test_a_group_with_members_is_only_followed() -> None:
     assert world.document("shop").readiness == "ready"
 
 
-def test_a_group_that_has_just_come_and_committed_nothing_lives_there_too() -> None:
+def test_a_group_with_members_and_without_commits_is_active_too() -> None:
     world = mirrored(5, sync=3)
     world.source.put("shop", ORDERS, 3)
     world.target.members.add("shop")
@@ -259,8 +259,8 @@ def test_a_group_that_has_just_come_and_committed_nothing_lives_there_too() -> N
     assert world.document("shop").readiness == "active_on_target"
 
 
-def test_a_group_that_wakes_up_in_the_last_moment_is_no_error() -> None:
-    """The broker refuses; so it lives there, and that is all there is to say."""
+def test_a_group_that_gets_members_in_the_last_moment_is_no_error() -> None:
+    """The broker refuses the commit, so the group is active there."""
     world = mirrored(5, sync=3)
     world.source.put("shop", ORDERS, 3)
     world.target.put("shop", REMOTE, 1)
@@ -274,8 +274,8 @@ def test_a_group_that_wakes_up_in_the_last_moment_is_no_error() -> None:
     assert world.document("shop").readiness == "active_on_target"
 
 
-def test_a_group_that_read_on_meanwhile_is_not_moved_back() -> None:
-    """It woke up, read on and fell asleep between two looks of ours; MM2 would rewind it."""
+def test_a_group_that_read_on_in_between_is_not_moved_back() -> None:
+    """It had members and committed between two reads of the round; MM2 would rewind it."""
     world = mirrored(5, 5, sync=3)
     world.source.put("shop", ORDERS, 5)
     world.target.put("shop", REMOTE, 2)
@@ -283,7 +283,7 @@ def test_a_group_that_read_on_meanwhile_is_not_moved_back() -> None:
 
     def late(groups: object, deadline: object) -> object:
         world.target.put("shop", REMOTE, 9)
-        return states(groups, deadline)  # type: ignore[arg-type]  # handed through
+        return states(groups, deadline)  # type: ignore[arg-type]  # passed through
 
     world.target.states = late  # type: ignore[method-assign, assignment]  # something happens in between
     world.act()
@@ -292,7 +292,7 @@ def test_a_group_that_read_on_meanwhile_is_not_moved_back() -> None:
     assert world.target.offsets["shop"][REMOTE].offset == 9
 
 
-def test_a_group_that_does_not_tell_what_it_has_is_not_written_over() -> None:
+def test_a_group_whose_commits_cannot_be_read_is_not_overwritten() -> None:
     world = mirrored(5, sync=3)
     world.source.put("shop", ORDERS, 5)
     world.target.put("shop", REMOTE, 9)
@@ -305,7 +305,7 @@ def test_a_group_that_does_not_tell_what_it_has_is_not_written_over() -> None:
 
 
 def test_an_operators_rewind_on_the_target_is_not_undone() -> None:
-    """The group sleeps on both sides, and somebody wants its records processed again over there."""
+    """The group has no members on either side, and an operator wants records processed again on the target."""
     world = mirrored(5, 5, sync=3, reverse=True)
     world.source.put("shop", ORDERS, 7)
     world.act()
@@ -335,13 +335,13 @@ def test_an_operators_rewind_on_the_source_is_not_undone_by_the_way_back() -> No
 
 
 def test_a_rewind_survives_a_crash_right_after_the_commit() -> None:
-    """What is committed has been marked before, so a successor does not take it for the group's own news."""
+    """A commit is marked before it is made, so a successor does not take it for the group's own commit."""
     world = mirrored(5, 5, sync=3, reverse=True)
     world.source.put("shop", ORDERS, 7)
     commit = world.target.commit
 
     def crash(*arguments: object) -> None:
-        commit(*arguments)  # type: ignore[arg-type]  # handed through
+        commit(*arguments)  # type: ignore[arg-type]  # passed through
         raise KeyboardInterrupt
 
     world.target.commit = crash  # type: ignore[method-assign, assignment]  # the environment dies
@@ -379,8 +379,8 @@ def test_a_consumer_behind_the_last_marker_is_exactly_at_the_end() -> None:
     assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(5, 6, "exact")
 
 
-def test_behind_a_run_in_doubt_nobody_says_exact() -> None:
-    """Its records are visible and were read; until the run is confirmed the map cannot say where they came from."""
+def test_after_a_run_in_doubt_no_offset_is_exact() -> None:
+    """Its records are visible and were read; until the run is confirmed the map does not contain them."""
     world = mirrored(5)
     world.produce(world.lane(), -5)
     world.replicate(world.lane(), prepared=True)
@@ -403,7 +403,7 @@ def test_without_transactions_the_stable_end_proves_nothing() -> None:
     assert world.document("shop", "reverse").offsets["orders"][0] == GroupOffset(5, 6, "ahead_of_replication")
 
 
-def test_nothing_is_written_to_the_source_unless_asked_for() -> None:
+def test_nothing_is_written_to_the_source_unless_switched_on() -> None:
     world = mirrored(5, 5, sync=3)
     world.target.put("shop", REMOTE, 9)
     world.source.put("shop", ORDERS, 2)
@@ -412,7 +412,7 @@ def test_nothing_is_written_to_the_source_unless_asked_for() -> None:
     assert (world.source.commits, world.source_topics.written, world.source_topics.created) == ([], [], {})
 
 
-def test_the_way_back_is_told_once_it_is_switched_on() -> None:
+def test_reverse_checkpoints_are_emitted_once_switched_on() -> None:
     world = mirrored(5, 5)
     world.target.put("shop", REMOTE, 9)
     world.act()
@@ -425,7 +425,7 @@ def test_the_way_back_is_told_once_it_is_switched_on() -> None:
     assert world.source.offsets["shop"] == {ORDERS: OffsetAndMetadata(8)}
 
 
-def test_the_two_directions_do_not_answer_each_other() -> None:
+def test_the_two_directions_do_not_echo_each_other() -> None:
     """An offset in a gap translates to the next record, and that one translates back to a higher offset."""
     world = TwoClusters(settings(sync=3, reverse=True))
     world.produce(world.lane(), 3, 3)
@@ -445,8 +445,8 @@ def test_the_two_directions_do_not_answer_each_other() -> None:
 # A cluster that is gone
 
 
-def test_groups_go_on_moving_over_while_the_source_is_gone() -> None:
-    """What was known last of the source still holds: the group gets its place on the target."""
+def test_groups_still_move_to_the_target_while_the_source_is_gone() -> None:
+    """The last commits read on the source still hold: the group gets its offset on the target."""
     world = mirrored(5, 5, sync=3, reverse=True)
     world.source.put("shop", ORDERS, 12)
     world.produce(world.lane(), -5)
@@ -502,7 +502,7 @@ def test_a_silent_target_fails_the_round() -> None:
 
 
 def test_a_group_behind_the_sources_last_marker_is_not_ahead() -> None:
-    """No event brings the marker, so the position stays before it; once both rest, a look at the source tells."""
+    """No event contains the marker, so the position stays before it; once both stand still, the source is read."""
     world = mirrored(5, sync=3)
     world.source.put("shop", ORDERS, 5)
     world.act()
@@ -522,7 +522,7 @@ def test_a_group_behind_the_sources_last_marker_is_not_ahead() -> None:
     assert world.documents.writes == writes
 
 
-def test_a_look_that_finds_a_record_is_not_repeated_until_the_lane_moves() -> None:
+def test_a_read_that_finds_a_record_is_not_repeated_until_the_lane_moves() -> None:
     world = mirrored(5)
     world.produce(world.lane(), 2, 2)
     world.source.put("shop", ORDERS, 8)
@@ -601,7 +601,7 @@ def test_a_round_with_nothing_new_reads_no_chain_and_writes_nothing() -> None:
 
 
 class _Counting:
-    """Chains that note who reads them."""
+    """Chains that count their reads."""
 
     def __init__(self, chains: MemoryChains, calls: list[str]) -> None:
         self._chains, self._calls = chains, calls
@@ -611,7 +611,7 @@ class _Counting:
         return getattr(self._chains, name)
 
 
-def test_after_a_reset_groups_are_looked_at_anew_within_a_minute() -> None:
+def test_after_a_reset_groups_are_translated_again_within_a_minute() -> None:
     world = mirrored(5)
     world.source.put("shop", ORDERS, 3)
     world.act()

@@ -1,4 +1,4 @@
-"""What explains a gap: the table of causes, and that nothing is explained that was not read."""
+"""The causes of gaps, and no explanation for offsets that were not read."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_was_not_read_waits() -> None:
 
 
 def test_a_record_waits_until_a_read_committed_reader_could_have_seen_it() -> None:
-    """It may be aborted, or of a transaction that is still open: the first reader cannot tell."""
+    """It may be aborted, or of a transaction that is still open: read_uncommitted does not show which."""
     uncommitted = Look(until=12, visible={9: 1, 10: 1})
 
     assert causes([(8, 12)], uncommitted=uncommitted, committed=Look(until=10, visible={})) == (
@@ -120,7 +120,7 @@ def test_a_record_waits_until_a_read_committed_reader_could_have_seen_it() -> No
     assert causes([(8, 12)], uncommitted=uncommitted, committed=UNREAD) == ([(8, 9, "transaction_marker")], 9)
 
 
-def test_only_places_with_a_record_are_looked_at_twice() -> None:
+def test_only_ranges_with_a_record_are_read_twice() -> None:
     assert to_confirm([(0, 5), (7, 20), (30, 31)], Look(until=40, visible={9: 1, 12: 1, 30: 1})) == [(9, 13), (30, 31)]
 
 

@@ -1,4 +1,4 @@
-"""The lane check on stores and clusters in memory: what it finds, what it leaves alone, and what it costs."""
+"""The lane check on stores and clusters in memory: its findings, its limits, and its reads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MemorySource:
 
     start: int = 0
     end: int = 1_000_000
-    """Beyond which nothing can be read."""
+    """The first offset that cannot be read."""
     records: dict[int, bool] = field(default_factory=dict)
     """Whether the record at an offset is committed."""
     policy: Cleanup = EXPIRES
@@ -101,7 +101,7 @@ class Stage:
         return {place: (0, stable_offset(log), len(log)) for place, log in logs.items()}
 
     def check(self) -> LaneCheck:
-        """The task, as a new run wires it."""
+        """The task of a new run."""
         return LaneCheck(
             flow=FLOW,
             remote_topic=lambda topic: f"us-east.{topic}",
@@ -336,7 +336,7 @@ def test_a_doubt_is_left_alone_for_as_long_as_its_writer_could_commit() -> None:
 
 
 @pytest.mark.parametrize(("state", "position"), [("committed", 3), ("open", 0)])
-def test_a_doubt_that_nobody_came_back_for_is_settled(state: str, position: int) -> None:
+def test_an_abandoned_run_in_doubt_is_settled(state: str, position: int) -> None:
     stage = Stage()
     link = stage.prepared(run(0, 3, (0, 0, 3)), state)
     stage.round()
@@ -390,7 +390,7 @@ def test_a_doubt_whose_witness_is_a_stranger_stops_its_lane_once_while_the_other
 # Stuck partitions
 
 
-def test_a_stable_offset_that_stands_still_for_longer_than_any_transaction_is_told() -> None:
+def test_a_stable_offset_that_stands_still_for_longer_than_any_transaction_is_reported() -> None:
     stage = Stage()
     stage.cluster.topics[REMOTE][1] += [Entry(_record(run(0, 1, (0, 0, 1))), "open", "lost marker")]
 
@@ -405,7 +405,7 @@ def test_a_stable_offset_that_stands_still_for_longer_than_any_transaction_is_to
 
 
 def test_a_stable_offset_that_moves_is_not_stuck() -> None:
-    """Under load there is an open transaction at almost every look, each time another one."""
+    """Under load there is an open transaction at almost every read, each time another one."""
     stage = Stage()
     log = stage.cluster.topics[REMOTE][1]
     record = _record(run(0, 1, (0, 0, 1)))

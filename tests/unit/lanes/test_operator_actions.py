@@ -1,4 +1,4 @@
-"""What the operator may order, and what it writes."""
+"""The operator's actions: when they are allowed, and what they write."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_refused_record_may_be_left_out() -> None:
     ],
 )
 def test_nothing_else_may_be_left_out(state: LaneState, complaint: str) -> None:
-    """Leaving out a record that nobody refused would be loss by a slip of the finger."""
+    """Leaving out a record that was not refused would lose it by a typing error."""
     with pytest.raises(NotAllowed, match=complaint):
         check_quarantine(LANE, state, 100)
 
@@ -108,7 +108,7 @@ def test_records_of_a_new_topic_that_are_skipped_below_the_old_position_are_note
     assert "not known" in loss.detail
 
 
-def test_a_lane_that_nobody_replicated_is_not_reset_by_a_typing_error() -> None:
+def test_a_lane_that_was_never_replicated_is_not_reset_by_a_typing_error() -> None:
     with pytest.raises(NotAllowed, match="ever replicated"):
         reset(NEW_LANE, RUNNING, 5)
 
@@ -127,7 +127,7 @@ def test_a_run_in_doubt_that_can_still_be_settled_is_not_given_up(state: LaneSta
         reset(IN_DOUBT, state, 90)
 
 
-def test_a_run_in_doubt_that_nobody_can_settle_is_given_up() -> None:
+def test_a_run_in_doubt_that_cannot_be_settled_is_dropped() -> None:
     plan = reset(IN_DOUBT, stopped("broken", 90), 95)
 
     assert plan.withdraw == IN_DOUBT.run
@@ -144,7 +144,7 @@ def test_what_is_skipped_of_a_topic_that_was_created_again_are_records_of_the_ne
     assert (loss.first, loss.next, loss.generation) == (0, 40, 3)
 
 
-def test_after_a_truncation_the_lane_is_told_to_go_on_where_the_source_ended() -> None:
+def test_after_a_truncation_the_advice_is_to_resume_where_the_source_ended() -> None:
     stop = stopped("truncated", 60).stop
 
     assert stop is not None
@@ -181,10 +181,10 @@ def test_a_hold_stops_a_lane_where_it_stands_and_changes_no_other_stop() -> None
     ],
 )
 def test_a_resumption_says_what_comes_of_it(head: Head, state: LaneState, says: str | None) -> None:
-    told = resumption(LANE, head, state, now=NOW)
+    effect = resumption(LANE, head, state, now=NOW)
 
-    assert (told is None) == (says is None)
-    assert (says or "") in (told or "")
+    assert (effect is None) == (says is None)
+    assert (says or "") in (effect or "")
 
 
 @pytest.mark.parametrize(

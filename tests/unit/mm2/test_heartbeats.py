@@ -1,4 +1,4 @@
-"""A heartbeat on each side, whatever the other side does."""
+"""Heartbeats on both sides, independent of each other."""
 
 from __future__ import annotations
 

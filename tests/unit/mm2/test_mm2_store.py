@@ -1,4 +1,4 @@
-"""Our port of MM2's translation answers as MM2's own tests say: otherwise the comparison would beat a straw man."""
+"""The port of MM2's offset translation passes MM2's own tests, so comparisons with it are fair."""
 
 from __future__ import annotations
 

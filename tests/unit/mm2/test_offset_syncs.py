@@ -1,4 +1,4 @@
-"""MM2's tools find the last record of each lane that moved, and nothing twice."""
+"""Offset syncs for MM2's tools: the last record of each lane that moved, once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Syncing:
         return [(each.topic, each.partition, each.upstream, each.downstream) for each in decoded]
 
 
-def test_each_lane_that_moved_is_told_by_its_last_record() -> None:
+def test_each_lane_that_moved_gets_an_offset_sync_of_its_last_record() -> None:
     syncing = Syncing()
     world = syncing.world
     for lane in (world.lane(0), world.lane(1), world.lane(topic="payments")):
@@ -66,7 +66,7 @@ def test_each_lane_that_moved_is_told_by_its_last_record() -> None:
     assert {topic for topic, *_ in world.target_topics.written} == {"mm2-offset-syncs.us-east.internal"}
 
 
-def test_another_environment_tells_nothing_twice() -> None:
+def test_another_environment_writes_nothing_twice() -> None:
     syncing = Syncing()
     syncing.world.produce(syncing.world.lane(), -3)
     syncing.world.replicate(syncing.world.lane())
@@ -76,7 +76,7 @@ def test_another_environment_tells_nothing_twice() -> None:
     assert syncing.act() == 0
 
 
-def test_a_run_in_doubt_is_told_once_it_is_confirmed() -> None:
+def test_a_run_in_doubt_gets_its_offset_sync_once_it_is_confirmed() -> None:
     """The remote partition grows no more when the run is confirmed, so growth alone must not decide."""
     syncing = Syncing()
     world = syncing.world

@@ -1,4 +1,4 @@
-"""A scheduled run does each task at its own interval, alone, and tells how it went."""
+"""The task runner: intervals, the lease, and the stored reports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Minute:
         self.now += int(seconds * 1000)
 
     def task(self, name: str, every_seconds: float, act: Act = lambda _report, _deadline: None) -> Task:
-        """A task that notes when it was done."""
+        """A task that records when it ran."""
 
         def noted(report: RoundReport, deadline: Deadline) -> None:
             self.done.append((name, self.now))
@@ -57,7 +57,7 @@ class Minute:
         return self.rounds(holder).run(tasks, window_seconds=window, deadline=lambda: (end - self.now) / 1000)
 
     def times(self, name: str) -> list[int]:
-        """Seconds after the start of the first run at which a task was done."""
+        """Seconds after the start of the first run at which a task ran."""
         return [(at - 1_000_000) // 1000 for task, at in self.done if task == name]
 
 
@@ -85,7 +85,7 @@ def test_a_task_that_is_not_due_yet_waits_for_a_later_run(minute: Minute) -> Non
     assert minute.times("configs") == [0, 600]
 
 
-def test_a_task_that_fails_keeps_no_other_from_its_work_and_is_tried_again(minute: Minute) -> None:
+def test_a_task_that_fails_does_not_stop_the_others_and_runs_again(minute: Minute) -> None:
     def fail(_report: RoundReport, _deadline: Deadline) -> None:
         raise Retriable("the target does not answer", where="us-east->eu-west")
 
@@ -150,7 +150,7 @@ def test_a_run_that_was_taken_for_dead_stops(minute: Minute) -> None:
     assert minute.times("checkpoints") == [0]
 
 
-def test_a_task_is_told_to_end_before_its_lease_does(minute: Minute) -> None:
+def test_a_tasks_deadline_is_not_later_than_the_end_of_the_lease(minute: Minute) -> None:
     left: list[float] = []
     minute.run(minute.task("checkpoints", 60, lambda _report, deadline: left.append(deadline())), seconds=90)
     assert left == [15.0]

@@ -1,4 +1,4 @@
-"""Which places of a group belong to a flow, read from either side."""
+"""The topic-partitions of a group that belong to a flow, on either side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round remembers, and what it does when the target refuses or falls silent half-way."""
+"""The ACL sync: its stored state, refusals, and a target that stops answering half-way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.documents import MemoryDocuments
 
 @dataclass(slots=True)
 class MemoryAcls:
-    """A cluster's ACLs in a set. What is in `refused` it never takes; `silent` after it has done what it was asked."""
+    """A cluster's ACLs in a set. It refuses what is in `refused`; `silent`: it raises after each change."""
 
     there: set[Acl] | None = field(default_factory=set)
     refused: set[Acl] = field(default_factory=set)
@@ -166,7 +166,7 @@ def test_a_named_topic_has_its_rights_before_it_is_created(stage: Stage) -> None
     assert stage.target.there == {topic_acl("us-east.later")}
 
 
-def test_one_refusal_is_told_and_stops_no_other(stage: Stage) -> None:
+def test_one_refusal_is_reported_and_stops_no_other(stage: Stage) -> None:
     stage.source.there = {READ, topic_acl("payments")}
     stage.target.refused = {REMOTE}
 
@@ -217,7 +217,7 @@ def test_a_round_that_dies_half_way_leaves_nothing_that_cannot_be_revoked(stage:
     assert stage.target.there == set()
 
 
-def test_a_source_without_an_authorizer_is_no_trouble_and_the_target_is_not_asked(stage: Stage) -> None:
+def test_a_source_without_an_authorizer_is_no_error_and_the_target_is_not_read(stage: Stage) -> None:
     stage.source.there = None
 
     report = stage.round()
@@ -292,6 +292,6 @@ def test_a_failover_that_is_refused_is_not_noted(stage: Stage) -> None:
     assert stored(stage.documents, SETTINGS.name)[1].created == (topic_acl("payments", "WRITE"),)
 
 
-def test_a_failover_before_the_first_round_says_that_nothing_is_known(stage: Stage) -> None:
+def test_a_failover_before_the_first_round_is_refused_because_nothing_is_staged(stage: Stage) -> None:
     with pytest.raises(ConfigurationError, match="nothing is staged"):
         stage.failover.plan(ten_seconds)

@@ -1,4 +1,4 @@
-"""What becomes of each ACL of the source: now, at a failover, and when it is revoked."""
+"""The mapping of the source's ACLs to the target: now, at a failover, and when revoked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAKEN = ("orders", "orders-late", "payments")
 
 
 def allow(operation: str, name: str = "orders", pattern: str = "LITERAL", **more: str) -> Acl:
-    """A grant on a topic, unless told otherwise."""
+    """A grant on a topic, by default."""
     words = {"resource": "TOPIC", "principal": "User:shop", "host": "*", "permission": "ALLOW"} | more
     return Acl(name=name, pattern=pattern, operation=operation, **words)
 
@@ -256,7 +256,7 @@ def test_a_revoked_grant_is_deleted_if_we_made_it_and_only_then() -> None:
     assert change.delete == {ours}
 
 
-def test_what_somebody_else_has_deleted_needs_no_deletion() -> None:
+def test_a_binding_deleted_by_another_client_needs_no_deletion() -> None:
     ours = allow("READ", "us-east.orders")
 
     assert not changes(frozenset(), on_target=frozenset(), ours=frozenset({ours}), kept=frozenset()).delete

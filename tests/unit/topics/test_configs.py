@@ -1,4 +1,4 @@
-"""What brings a remote topic's configs back to its source topic's."""
+"""The drift of a remote topic's configs from its source topic's."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ def test_what_cannot_be_read_or_written_is_left_alone() -> None:
     assert drift([*source, own("secret2", None)], target).change == NOTHING
 
 
-def test_a_config_that_only_the_target_knows_is_none_of_the_sources() -> None:
+def test_a_config_that_only_the_target_has_is_left_alone() -> None:
     assert drift([], [own("new.in.5.0")]).change == NOTHING
 
 
-def test_a_config_that_the_target_does_not_know_is_told_and_keeps_none_back() -> None:
+def test_a_config_unknown_to_the_target_is_reported_and_stops_no_other() -> None:
     found = drift([own("a"), own("new.in.5.0")], [default("a")])
 
     assert (found.change, found.unknown) == (ConfigChange(set={"a": "1"}), ("new.in.5.0",))
 
 
-def test_a_default_that_the_target_does_not_know_is_not_missed() -> None:
+def test_a_default_unknown_to_the_target_is_not_reported() -> None:
     assert drift([default("new.in.5.0")], [], defaults_from="source").unknown == ()
 
 

@@ -1,4 +1,4 @@
-"""Which topics a flow takes, which it refuses and says so, and what the target must have for them."""
+"""The topics that a flow takes, those that it refuses, and the remote topics that they need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDENTITY = FlowSettings(flow=FLOW.flow, source=FLOW.source, target=FLOW.target, 
 
 
 def settings(**changes: Any) -> ControlSettings:
-    """A flow that takes everything of a source whose neighbours' names are not known, as MM2 sees it."""
+    """A flow that takes everything of a source without a list of cluster aliases, as in MM2."""
     given: dict[str, Any] = {"flow": FLOW, "topics": (".*",)}
     return ControlSettings(**given | changes)
 
@@ -59,14 +59,14 @@ def test_what_came_from_the_source_or_the_target_is_not_sent_in_circles() -> Non
     assert taken(*CYCLES, *LONGER_CYCLES, *NO_CYCLES) == sorted(NO_CYCLES)
 
 
-def test_under_identity_names_tell_no_cycles_but_those_of_heartbeats() -> None:
+def test_under_identity_names_show_no_cycles_but_those_of_heartbeats() -> None:
     names = (*CYCLES, *LONGER_CYCLES, *NO_CYCLES)
     heartbeats = ("target.heartbeats", "target.source.heartbeats", "othersource.heartbeats", "heartbeats")
 
     assert taken(*names, *heartbeats, flow=IDENTITY) == sorted([*names, "heartbeats", "othersource.heartbeats"])
 
 
-def test_a_name_that_the_flow_spells_out_and_cannot_replicate_is_told() -> None:
+def test_a_literal_name_that_cannot_be_replicated_is_reported() -> None:
     found = discover({"target.orders": 1, "orders": 1}, settings(topics=("target.orders", "orders")))
 
     assert found.taken == ("orders",)
@@ -86,14 +86,14 @@ def test_what_only_a_pattern_matches_is_refused_in_silence_and_counted() -> None
     [("a" * 190, "200 characters"), ("a" * 245, "no legal topic name"), ("x", "one character")],
     ids=["group", "remote name", "one letter"],
 )
-def test_a_topic_that_cannot_be_mapped_is_told(topic: str, reason: str) -> None:
+def test_a_topic_that_cannot_be_mapped_is_reported(topic: str, reason: str) -> None:
     found = discover({topic: 1, "orders": 1}, settings())
 
     assert found.taken == ("orders",)
     assert reason in found.troubles()[0]
 
 
-def test_one_sentence_tells_of_many_topics() -> None:
+def test_one_sentence_reports_many_topics() -> None:
     found = discover({chr(97 + n): 1 for n in range(9)}, settings())
 
     assert found.troubles() == [
@@ -101,7 +101,7 @@ def test_one_sentence_tells_of_many_topics() -> None:
     ]
 
 
-def test_a_topic_that_the_flow_names_and_the_source_does_not_have_is_told() -> None:
+def test_a_topic_that_the_flow_names_and_the_source_does_not_have_is_reported() -> None:
     assert discover({}, settings(topics=("orders", "pay.*"))).troubles() == [
         "not on the source: orders, which the flow names"
     ]

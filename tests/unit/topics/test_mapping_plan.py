@@ -1,4 +1,4 @@
-"""Which mappings are created, updated and deleted, and which are left alone."""
+"""The plan of mappings: created, updated, deleted, left alone."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_missing_mappings_are_created_and_superfluous_ones_deleted() -> None:
     assert (list(plan.create), plan.update, plan.delete) == (["new"], {}, {"old": "uuid-old"})
 
 
-def test_other_flows_mappings_and_other_kinds_are_not_looked_at() -> None:
+def test_other_flows_mappings_and_other_kinds_are_ignored() -> None:
     others = [
         actual("old", SelfManagedKafkaEventSourceConfig={"ConsumerGroupId": "mirrorless.us-east.eu-west2.old"}),
         actual("old", SelfManagedKafkaEventSourceConfig={"ConsumerGroupId": "of-somebody-else"}),
@@ -98,8 +98,8 @@ def test_what_is_under_way_is_left_to_the_next_round(state: str) -> None:
     assert (plan.create, plan.update, plan.delete, plan.busy) == ({}, {}, {}, ("a", "gone"))
 
 
-def test_a_disabled_mapping_stays_disabled_and_is_told() -> None:
-    """It is how somebody pauses a topic."""
+def test_a_disabled_mapping_stays_disabled_and_is_reported() -> None:
+    """It is how an operator pauses a topic."""
     plan = plan_mappings([actual("a", State="Disabled")], desired("a"), flow=FLOW)
 
     assert (plan.update, plan.disabled) == ({}, ("a",))
@@ -134,7 +134,7 @@ def test_a_mapping_as_it_should_be_is_left_alone(template: Request) -> None:
     ids=["batch", "access", "destination", "filter"],
 )
 def test_a_field_that_drifted_is_brought_back(change: Request, field: str, wanted: Any) -> None:
-    """A filter or a destination that somebody added would lose records."""
+    """A filter or a destination added by hand would lose records."""
     update = drifted(actual("a", **change), desired("a")["a"])
 
     assert list(update) == [field]

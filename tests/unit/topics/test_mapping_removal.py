@@ -1,4 +1,4 @@
-"""The mappings of found topics go with their flow: all of them, no others, and none comes back."""
+"""The removal of a deleted flow's mappings: all of them, no others, and none is created again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SilentDocuments(MemoryDocuments):
 
 @dataclass(slots=True)
 class Account:
-    """Implements `Mappings` for a whole account, and lets time pass only where somebody sleeps."""
+    """Implements `Mappings` for a whole account, whose clock advances only by `sleep`."""
 
     mappings: dict[str, Request] = field(default_factory=dict)
     tags_of: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -130,7 +130,7 @@ def test_mappings_of_the_template_of_other_flows_and_of_strangers_stay(account: 
     assert sorted(account.mappings) == ["literal", "other", "queue", "tagged"]
 
 
-def test_tags_are_asked_for_once_and_only_of_mappings_that_may_be_the_flows(account: Account) -> None:
+def test_tags_are_read_once_and_only_of_mappings_that_may_be_the_flows(account: Account) -> None:
     account.add("other", flow=OTHER)
     account.looks_until_gone = 4
 
@@ -180,7 +180,7 @@ def test_without_its_table_the_mappings_are_deleted_once_no_refresh_can_be_at_wo
     assert "DynamoDB did not answer" in removal.warning
 
 
-def test_a_lease_that_does_not_end_is_told_and_nothing_is_deleted(account: Account) -> None:
+def test_a_lease_that_does_not_end_is_reported_and_nothing_is_deleted(account: Account) -> None:
     account.documents.claim(FLOW, LEASE, holder="somebody", now=0, until=10**12)
 
     with pytest.raises(MirrorlessError, match="the lease of refresh_topics was held"):
@@ -194,7 +194,7 @@ def test_throttling_passes(account: Account) -> None:
     assert account.remove().deleted == 3
 
 
-def test_what_does_not_pass_is_told_in_time_with_what_is_left(account: Account) -> None:
+def test_a_lasting_failure_is_reported_in_time_with_what_is_left(account: Account) -> None:
     account.refused, began = "tb", account.now
 
     with pytest.raises(MirrorlessError, match=r"2 mappings .* were deleted, 1 are left: no"):

@@ -1,4 +1,4 @@
-"""The steps towards the mappings that there should be: each alone, in time, none in vain."""
+"""The sync of mappings: independent changes, within the deadline, none repeated without effect."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class MemoryMappings:
 
 @dataclass(slots=True)
 class MemoryGroups:
-    """As much of `mirrorless.ports.groups.Groups` as is asked here."""
+    """The part of `mirrorless.ports.groups.Groups` that is used here."""
 
     offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     active: bool = False
@@ -154,7 +154,7 @@ def test_one_refusal_leaves_the_others_alone(stage: Stage) -> None:
     assert (report.figures["mappings-created"], len(report.troubles)) == (2, 1)
 
 
-def test_a_service_that_is_down_is_told_once_and_the_next_round_goes_on(stage: Stage) -> None:
+def test_a_service_that_is_down_is_reported_once_and_the_next_round_continues(stage: Stage) -> None:
     stage.mappings.silent_after = 1
     topics = [topic(f"t{n}") for n in range(5)]
 
@@ -201,7 +201,7 @@ def test_what_the_group_has_committed_itself_stays(stage: Stage) -> None:
     }
 
 
-def test_a_topic_whose_group_somebody_reads_with_is_not_mapped_and_told(stage: Stage) -> None:
+def test_a_topic_whose_group_has_members_is_not_mapped_and_reported(stage: Stage) -> None:
     stage.groups.active = True
 
     report = stage.round(topic("ta", 5), topic("tb"))
@@ -210,8 +210,8 @@ def test_a_topic_whose_group_somebody_reads_with_is_not_mapped_and_told(stage: S
     assert "it reads" in report.troubles[0]
 
 
-def test_a_mapping_that_somebody_else_made_for_the_flow_is_neither_changed_nor_deleted(stage: Stage) -> None:
-    """A deployment makes the mapping of a topic that is named from now on before the refresh is told so."""
+def test_a_mapping_of_the_flow_with_other_tags_is_neither_changed_nor_deleted(stage: Stage) -> None:
+    """A deployment creates the mapping of a newly named topic before the refresh gets the new settings."""
     stage.round(topic("ta"), topic("tb"))
     for mapping in stage.mappings.mappings.values():
         mapping["Tags"] = {"mirrorless:flow": FLOW.slug, "mirrorless:owner": "template"}

@@ -1,4 +1,4 @@
-"""What a look at a source topic says about the topic that was replicated."""
+"""The state of source topics: unchanged, re-created, truncated, gone."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_only_an_end_that_moved_backwards_is_suspicious() -> None:
     assert receded(before, now) == [("orders", 0)]
 
 
-def test_an_end_that_nobody_told_is_remembered_as_before() -> None:
+def test_an_end_that_was_not_read_keeps_its_stored_value() -> None:
     before = {"orders": [5, 6], "gone": [1], "finished": [2]}
 
     merged = merged_ends(before, {("orders", 0): 9, ("new", 0): 0}, {"orders": 3, "new": 1}, keep={"gone"})
