@@ -1,1 +1,1 @@
-"""The check of every lane: doubts settled, gaps explained, heads renewed."""
+"""The check of lanes, the causes of gaps, and the operator's actions."""

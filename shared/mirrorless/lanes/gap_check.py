@@ -91,18 +91,24 @@ class GapCheck:
         view = _View(starts={}, cleanup={}, uncommitted={}, committed={})
         if not gaps:
             return view
-        places = {_place(lane): found for lane, found in gaps.items()}
+        partitions = {_source_partition(lane): found for lane, found in gaps.items()}
         try:
-            view.cleanup = self.source.cleanup(sorted({topic for topic, _ in places}), deadline)
-            view.starts = self.source.starts(sorted(places), deadline)
-            readable = {place: clipped(found, view.starts[place]) for place, found in places.items() if view.has(place)}
+            view.cleanup = self.source.cleanup(sorted({topic for topic, _ in partitions}), deadline)
+            view.starts = self.source.starts(sorted(partitions), deadline)
+            readable = {
+                partition: clipped(found, view.starts[partition])
+                for partition, found in partitions.items()
+                if view.has(partition)
+            }
             view.uncommitted = self.source.look(_some(readable), committed=False, deadline=deadline)
-            doubtful = {place: to_confirm(readable[place], read) for place, read in view.uncommitted.items()}
+            doubtful = {
+                partition: to_confirm(readable[partition], read) for partition, read in view.uncommitted.items()
+            }
             view.committed = self.source.look(_some(doubtful), committed=True, deadline=deadline)
         except Retriable as exc:
             report.troubles.append(f"gaps wait for the source: {exc}")
         else:
-            for topic in sorted({place[0] for place in places if not view.has(place)}):
+            for topic in sorted({partition[0] for partition in partitions if not view.has(partition)}):
                 report.troubles.append(f"{next(iter(gaps)).flow} {topic}: gaps wait; the source does not describe it")
         for (topic, partition), look in (*view.uncommitted.items(), *view.committed.items()):
             if look.trouble:
@@ -119,28 +125,28 @@ class _View:
     uncommitted: Mapping[TopicPartition, Look]
     committed: Mapping[TopicPartition, Look]
 
-    def has(self, place: TopicPartition) -> bool:
-        return place in self.starts and place[0] in self.cleanup
+    def has(self, partition: TopicPartition) -> bool:
+        return partition in self.starts and partition[0] in self.cleanup
 
     def explain(self, lane: Lane, gaps: list[GapRange]) -> tuple[list[ExplainedGap], int | None]:
-        place = _place(lane)
-        if not self.has(place):
+        partition = _source_partition(lane)
+        if not self.has(partition):
             return [], gaps[0][0]
         return explain(
             gaps,
-            start=self.starts[place],
+            start=self.starts[partition],
             cleanup=self.cleanup[lane.topic],
-            uncommitted=self.uncommitted.get(place, UNREAD),
-            committed=self.committed.get(place, UNREAD),
+            uncommitted=self.uncommitted.get(partition, UNREAD),
+            committed=self.committed.get(partition, UNREAD),
         )
 
 
-def _place(lane: Lane) -> TopicPartition:
+def _source_partition(lane: Lane) -> TopicPartition:
     return lane.topic, lane.partition
 
 
 def _some(ranges: Mapping[TopicPartition, list[GapRange]]) -> dict[TopicPartition, list[GapRange]]:
-    return {place: found for place, found in ranges.items() if found}
+    return {partition: found for partition, found in ranges.items() if found}
 
 
 def _superseded(gaps: list[GapRange]) -> tuple[list[ExplainedGap], None]:

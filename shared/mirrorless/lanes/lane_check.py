@@ -198,11 +198,11 @@ class LaneCheck:
         """Settle a run in doubt, unless its writer or a job may still be active. Returns whether it is settled."""
         if self.clock() - run.settled_at <= self._settle_after_ms or self._leased([run.lane]):
             return False
-        place = run.lane.at(run.position)
+        where = run.lane.at(run.position)
         stop = self.states.read([run.lane]).get(run.lane, RUNNING).stop
         if stop is not None and stop.reason == "broken" and stop.upstream_offset == run.position:
             report.figures["doubts-open"] += 1
-            report.troubles.append(f"{place}: stopped as broken; a run in doubt waits for the operator")
+            report.troubles.append(f"{where}: stopped as broken; a run in doubt waits for the operator")
             return False
         remote_topic, soon = self.remote_topic(run.lane.topic), self._soon(deadline)
         try:

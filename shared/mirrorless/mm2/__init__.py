@@ -1,1 +1,1 @@
-"""What MirrorMaker 2's own clients and tools read from us."""
+"""Heartbeats, offset syncs and internal records for MirrorMaker 2's own clients and tools."""

@@ -1,1 +1,1 @@
-"""How a scheduled function runs: what it is told, what it keeps, and when its tasks are due."""
+"""The scheduled functions: settings, tasks, the task runner."""

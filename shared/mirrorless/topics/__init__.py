@@ -1,1 +1,1 @@
-"""A flow's topics: found, shaped, watched, mapped, and who may read them."""
+"""A flow's topics: discovery, change detection, remote topics, event source mappings, ACLs."""

@@ -47,7 +47,7 @@ class AclPlan:
     wanted: Wanted
     changes: Changes
     on_target: frozenset[Acl]
-    known: AclDocument | None
+    previous: AclDocument | None
     """The state of the round before; None in the first round."""
 
 
@@ -110,16 +110,16 @@ class AclSync:
         on_target = self.target.read(deadline)
         if on_target is None:
             return Disabled(cluster="target")
-        known, moved = stored(self.documents, self._flow)
-        topics = self._taken(on_source, known, deadline)
+        previous, moved = stored(self.documents, self._flow)
+        topics = self._taken(on_source, previous, deadline)
         wanted = wanted_acls(on_source, taken=topics, flow=self._flow, policy=self.settings.policy)
-        ours = frozenset(known.created if known is not None else ())
+        ours = frozenset(previous.created if previous is not None else ())
         return AclPlan(
             topics=topics,
             wanted=wanted,
             changes=changes(wanted.due, on_target=on_target, ours=ours, kept=frozenset(moved.created)),
             on_target=on_target,
-            known=known,
+            previous=previous,
         )
 
     def carry_out(self, plan: AclPlan, deadline: Deadline) -> AclOutcome:
@@ -133,30 +133,30 @@ class AclSync:
         """
         todo = plan.changes
         # A binding that is neither on the target nor due was deleted by another client: the flow no longer owns it.
-        ours = frozenset(plan.known.created if plan.known is not None else ()) & (plan.wanted.due | todo.delete)
-        pending = self._store(plan.known, ours | todo.create, plan)
+        ours = frozenset(plan.previous.created if plan.previous is not None else ()) & (plan.wanted.due | todo.delete)
+        pending = self._store(plan.previous, ours | todo.create, plan)
         failed = create(self.target, todo.create, deadline)
         failed |= self.target.delete(todo.delete, deadline) if todo.delete else {}
         created, deleted = todo.create - failed.keys(), todo.delete - failed.keys()
         self._store(pending, (ours - todo.create - deleted) | created, plan)
         return _unless_all_failed(AclOutcome(created=created, deleted=deleted, failed=failed), self._flow)
 
-    def _store(self, known: AclDocument | None, created: Iterable[Acl], plan: AclPlan) -> AclDocument:
+    def _store(self, previous: AclDocument | None, created: Iterable[Acl], plan: AclPlan) -> AclDocument:
         document = AclDocument(
             created=tuple(sorted(created)), staged=tuple(sorted(plan.wanted.staged)), topics=plan.topics
         )
-        if document != known:
+        if document != previous:
             self.documents.write(self._flow, {DOCUMENT: msgspec.json.encode(document)})
         return document
 
-    def _taken(self, on_source: Iterable[Acl], known: AclDocument | None, deadline: Deadline) -> tuple[str, ...]:
+    def _taken(self, on_source: Iterable[Acl], previous: AclDocument | None, deadline: Deadline) -> tuple[str, ...]:
         """The topics that the flow takes: those listed now, those listed before, and those that ACLs name.
 
         So only the source's ACLs and the flow's filters can revoke anything. A topic that a listing misses, or that
         does not exist yet, keeps its rights.
         """
         named = (acl.name for acl in on_source if acl.resource == "TOPIC" and acl.prefix is None)
-        before = known.topics if known is not None else ()
+        before = previous.topics if previous is not None else ()
         return discover(dict.fromkeys((*named, *before), 0) | dict(self.topics(deadline)), self.settings).taken
 
     @property
@@ -179,15 +179,15 @@ class AclFailover:
             Retriable: the target or the store does not answer.
             ConfigurationError: nothing was stored for this flow yet.
         """
-        known, _ = stored(self.documents, self.flow)
-        if known is None:
+        previous, _ = stored(self.documents, self.flow)
+        if previous is None:
             raise ConfigurationError(
                 "no round has read the source's ACLs yet: nothing is staged",
                 where=str(self.flow),
                 hint="set sync.topic.acls.enabled: true, or run `acl apply` once while the source is available",
             )
         on_target = self.target.read(deadline)
-        return Disabled(cluster="target") if on_target is None else frozenset(known.staged) - on_target
+        return Disabled(cluster="target") if on_target is None else frozenset(previous.staged) - on_target
 
     def carry_out(self, missing: frozenset[Acl], deadline: Deadline) -> AclOutcome:
         """Store them as created by the failover, create them, and remove those that failed.

@@ -230,28 +230,28 @@ class ChangeDetector:
     ) -> None:
         """Stop the lanes whose position lies beyond the source's end."""
         suspects = [
-            place
-            for place in topic_state.receded(stored.ends, snapshot.ends)
-            if (before := stored.topics.get(place[0])) is not None and before.topic_id == snapshot.ids[place[0]]
+            partition
+            for partition in topic_state.receded(stored.ends, snapshot.ends)
+            if (before := stored.topics.get(partition[0])) is not None and before.topic_id == snapshot.ids[partition[0]]
         ]
         if not suspects:
             return
         # The heads before the ends: otherwise a lane that advances in between would seem to be beyond the end.
-        heads = self.chains.heads([Lane(self.settings.name, *place) for place in suspects])
+        heads = self.chains.heads([Lane(self.settings.name, *partition) for partition in suspects])
         ends = self.source.ends(suspects, deadline)
         stops: dict[Lane, Stop] = {}
-        for place in suspects:
-            lane = Lane(self.settings.name, *place)
-            position, end = heads[lane].position, ends.get(place, snapshot.ends[place])
+        for partition in suspects:
+            lane = Lane(self.settings.name, *partition)
+            position, end = heads[lane].position, ends.get(partition, snapshot.ends[partition])
             if position > end:
                 stops[lane] = topic_state.truncated_stop(
-                    self.settings.name, place, end=end, position=position, now=self.clock()
+                    self.settings.name, partition, end=end, position=position, now=self.clock()
                 )
                 report.troubles.append(f"{lane}: {stops[lane].detail}")
             else:
                 report.troubles.append(
                     f"{lane}: the source lost records that were not replicated yet: it ended at "
-                    f"{topic_state.last_end(stored.ends, place)} and then at {snapshot.ends[place]}"
+                    f"{topic_state.last_end(stored.ends, partition)} and then at {snapshot.ends[partition]}"
                 )
         self._stop(stops, report)
 

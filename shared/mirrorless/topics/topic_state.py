@@ -187,14 +187,14 @@ def recreated_stop(flow: FlowName, state: TopicState, partition: int, *, now: in
     )
 
 
-def truncated_stop(flow: FlowName, place: TopicPartition, *, end: int, position: int, now: int) -> Stop:
+def truncated_stop(flow: FlowName, topic_partition: TopicPartition, *, end: int, position: int, now: int) -> Stop:
     """The stop of a lane whose position lies beyond the source's end."""
     return Stop(
         reason="truncated",
         upstream_offset=end,
         detail=f"the source ends at {end} and was replicated up to {position}: it lost what it had acknowledged, and "
         "offsets from there on are given again to other records. To go on with those: "
-        f"{reset_command(flow, *place, str(end))}",
+        f"{reset_command(flow, *topic_partition, str(end))}",
         at=now,
     )
 
@@ -206,12 +206,12 @@ def reset_command(flow: FlowName, topic: str, partition: int | str, to: str) -> 
 
 def receded(before: TopicEnds, now: Mapping[TopicPartition, int]) -> list[TopicPartition]:
     """The partitions that end below their stored end."""
-    return [place for place, end in now.items() if end < last_end(before, place)]
+    return [each for each, end in now.items() if end < last_end(before, each)]
 
 
-def last_end(ends: TopicEnds, place: TopicPartition) -> int:
+def last_end(ends: TopicEnds, topic_partition: TopicPartition) -> int:
     """The stored end of a partition; -1 for none."""
-    topic, partition = place
+    topic, partition = topic_partition
     of_topic = ends.get(topic, [])
     return of_topic[partition] if partition < len(of_topic) else UNKNOWN
 
