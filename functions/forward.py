@@ -1,8 +1,8 @@
-"""The forwarder: a Kafka event source mapping sends a batch, the batch stands on the target, exactly once.
+"""The forwarder: the Lambda function that replicates each batch of a Kafka event source mapping exactly once.
 
-Wire once, call once, answer. Variables:
+Variables:
 
-    MIRRORLESS_FLOW               the flow, see mirrorless.settings
+    MIRRORLESS_FLOW               the flow: mirrorless.settings
     MIRRORLESS_PARTIAL_RESPONSES  `true` where the mapping has ReportBatchItemFailures
     MIRRORLESS_PROFILE            `true` prints a stage profile of each event
 """
@@ -34,14 +34,14 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import FlowSettings, decode_settings
 
 WARM_UP_SECONDS = 8.0
-"""Lambda gives a function 10 s to initialise."""
+"""Lambda allows a function 10 s to initialise."""
 
 LEFT_OVER_OBJECTS = 10_000
-"""Container objects that outlived their events before the collector looks at them."""
+"""Container objects left over from events before the garbage collector runs."""
 
 
 def wire(settings: FlowSettings) -> Replicator:
-    """The replicator of a flow, with everything that it touches."""
+    """Return the replicator of a flow, with its adapters."""
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role, direct=True)
     tables = settings.tables
     chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days)
@@ -71,8 +71,8 @@ if profile is not None:
     hooks.observers.append(profile)
 hand_events_over_undecoded()
 replicator.warm_up(WARM_UP_SECONDS)
-# What is alive now lives as long as the environment, and an event's ten thousand records hold no cycles: the collector
-# looks between events, once enough is left over from earlier ones, instead of many times during each.
+# The objects of now stay as long as the environment, and an event's ten thousand records have no cycles. So the
+# collector runs between events, once enough is left over from earlier ones, instead of many times during each.
 gc.freeze()
 gc.disable()
 
@@ -82,7 +82,7 @@ def handler(event: Any, context: Any) -> dict[str, Any] | None:
 
     Args:
         event: the event's bytes, or what a runtime without our hook made of them.
-        context: Lambda's context: the request id and the time that is left.
+        context: Lambda's context: the request id and the remaining time.
     """
     received_at = now_ms()
     if gc.get_count()[0] > LEFT_OVER_OBJECTS:

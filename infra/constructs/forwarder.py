@@ -1,4 +1,4 @@
-"""What does one flow deploy to replicate? The forwarder behind its alias, and a mapping for each topic it names."""
+"""The replication of one flow: the forwarder behind its alias, and a mapping for each topic that is named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def variables(flow: FlowDeployment) -> dict[str, str]:
-    """The forwarder's environment."""
+    """Return the forwarder's environment."""
     return {
         FLOW_VARIABLE: flow.flow.function_settings_json(),
         PARTIAL_RESPONSES_VARIABLE: str(flow.flow.partial_responses).lower(),
@@ -29,7 +29,7 @@ def variables(flow: FlowDeployment) -> dict[str, str]:
 
 
 def settings(flow: FlowDeployment) -> dict[str, Any]:
-    """The flow's settings and clusters as they are written, for `cdk diff` to show what a change changes."""
+    """Return the flow's settings and clusters as they are written, for `cdk diff` to show changes of them."""
 
     def written(section: Any) -> Any:
         return section.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -58,7 +58,7 @@ class Forwarder(Construct):
     def __init__(
         self, scope: Construct, *, deployment: Deployment, flow: FlowDeployment, after: Sequence[IDependable] = ()
     ) -> None:
-        """Args: after: what pollers need besides, such as endpoints."""
+        """Args: after: other resources that pollers need, such as endpoints."""
         super().__init__(scope, flow.id)
         chosen = flow.flow.settings.function
         self.function = FlowFunction(

@@ -1,7 +1,7 @@
-"""What starts a flow's control functions? A schedule each, every minute, whose input is the flow's whole configuration.
+"""Schedules that start a flow's control functions every minute; their input is the flow's whole configuration.
 
-Nothing repeats a start that went wrong: neither Scheduler nor Lambda's own queue tries again, and no queue keeps what
-failed. The next minute starts the same function with the same input, and a heap of late starts would help nobody.
+A failed start is not repeated: neither Scheduler nor Lambda's own queue tries again, and there is no dead-letter queue.
+The next minute starts the same function with the same input, so late starts would be of no use.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from infra.constructs.flow_function import ALIAS
 from infra.constructs.forwarder import settings
 from infra.constructs.readable_diff import show_in_diff
 from mirrorless.errors import ConfigurationError
+from mirrorless.naming import FORWARD
 from mirrorless.scheduled.functions import EVERY_SECONDS, LONGEST_INPUT, SCHEDULED
 from mirrorless.scheduled.settings import control_settings
 
@@ -36,13 +37,13 @@ OLDEST_SECONDS = EVERY_SECONDS
 
 
 def schedule_input(flow: FlowDeployment) -> dict[str, Any]:
-    """What the flow's control functions are told: `mirrorless.scheduled.settings`."""
-    forwarder = flow.flow.resource_name("forward")
+    """Return the settings of the flow's control functions: `mirrorless.scheduled.settings`."""
+    forwarder = flow.flow.resource_name(FORWARD)
     return flow.flow.control_settings(f"{forwarder}:{ALIAS}", secret_arn=flow.secret_arn)
 
 
 def schedule_input_text(flow: FlowDeployment) -> str:
-    """The same as JSON.
+    """Return `schedule_input` as JSON.
 
     Raises:
         ConfigurationError: it is longer than a schedule's input may be.
@@ -58,13 +59,13 @@ def schedule_input_text(flow: FlowDeployment) -> str:
 
 
 def scheduled_functions(flow: FlowDeployment) -> tuple[ScheduledFunction, ...]:
-    """The control functions that have anything to do."""
-    told = control_settings(json.loads(schedule_input_text(flow)))
-    return tuple(each for each in SCHEDULED if each.has_work(told))
+    """Return the control functions that have work to do."""
+    settings_ = control_settings(json.loads(schedule_input_text(flow)))
+    return tuple(each for each in SCHEDULED if each.has_work(settings_))
 
 
 def group_arn(flow: FlowDeployment) -> str:
-    """The ARN of the schedules' group."""
+    """Return the ARN of the schedules' group."""
     return flow.home.arn("scheduler", f"schedule-group/{GROUP}")
 
 

@@ -1,29 +1,29 @@
-"""What can go wrong, where it happened, whether a retry helps, and what the operator can do.
+"""Errors: what went wrong, where, whether a retry helps, and what the operator can do.
 
 MirrorlessError
-├── ConfigurationError      bad input, found before anything is created; a retry does not help
+├── ConfigurationError      invalid input, found before anything is created; a retry does not help
 ├── EventError              an event that is not what a Kafka event source mapping sends
 ├── Retriable               the same call may succeed later; Lambda's own retry is the right answer
-│   ├── LostRace            a rival prepared this lane first; read the positions again
+│   ├── LostRace            another writer prepared this lane first; read the positions again
 │   ├── InDoubt             a run's fate cannot be known yet (an open transaction hides it)
-│   ├── LeaseHeld           another job has this lane to itself; it lets go, or its lease ends
-│   └── LaneWaits           nothing of this lane is written before a job has come to its end; the other lanes go on
+│   ├── LeaseHeld           another job holds this lane, until it releases it or its lease ends
+│   └── LaneWaits           nothing of this lane is written until a job has ended; the other lanes go on
 ├── LaneStopped             one lane waits for the operator; the other lanes go on
-├── RecordsGone             a log begins above what a job wanted to read of it
+├── RecordsGone             a log begins above what a job was to read of it
 ├── ArchiveBroken           an archive contradicts itself, or is none
-└── ChainBroken             an invariant of the offset map does not hold; nothing may be guessed
+└── ChainBroken             an invariant of the offset map does not hold; the operator must look
 """
 
 from __future__ import annotations
 
 
 class MirrorlessError(Exception):
-    """Base of every error we raise on purpose.
+    """Base of every error that is raised on purpose.
 
     Attributes:
-        where: the place, as an operator would say it: `us-east->eu-west orders-3 @ 1234`.
+        where: flow, topic-partition and offset, or a field: `us-east->eu-west orders-3 @ 1234`.
         hint: what the operator can do; empty when waiting is all.
-        retriable: whether the same call may succeed without anybody changing anything.
+        retriable: whether the same call may succeed later without any change.
     """
 
     retriable = False
@@ -50,7 +50,7 @@ class EventError(MirrorlessError):
 
 
 class Retriable(MirrorlessError):
-    """The effect failed for a reason that time may cure."""
+    """The effect failed for a reason that may pass."""
 
     retriable = True
 
@@ -64,7 +64,7 @@ class InDoubt(Retriable):
 
 
 class LeaseHeld(Retriable):
-    """A job has this lane to itself, and another job must wait."""
+    """A job holds this lane, and another job must wait."""
 
 
 class LaneWaits(Retriable):
@@ -84,4 +84,4 @@ class ArchiveBroken(MirrorlessError):
 
 
 class ChainBroken(MirrorlessError):
-    """The offset map contradicts itself or the target. Stop and look: do not guess."""
+    """The offset map contradicts itself or the target."""

@@ -1,7 +1,7 @@
-"""Which topics, groups and properties does a flow take? Include and not exclude, as MM2 filters.
+"""Filters of topics, groups and topic configs, as MM2 has them: included and not excluded.
 
 A list has literal names (`orders`, `audit.log-v2`) and regular expressions (`orders-.*`); both match the whole name. A
-literal is compared as it is written: its dot is a dot, where MM2 would let it match any character.
+literal is compared character by character: its dot is a dot, where MM2 lets it match any character.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ def split_list(text: str) -> tuple[str, ...]:
 
 
 def is_literal(entry: str) -> bool:
-    """Whether an entry names one thing, and is no pattern. `a.b` is a literal: a dot is legal in a name."""
+    """Whether an entry is one name and no pattern. `a.b` is a literal: a dot is legal in a name."""
     return bool(LEGAL_TOPIC.fullmatch(entry))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameFilter:
-    """Include and not exclude; the exclusion wins. An empty include list takes nothing, as in MM2.
+    """Included and not excluded names; the exclusion wins. An empty include list takes nothing, as in MM2.
 
     Attributes:
         include: literal names and regular expressions.
-        exclude: the same; what it matches is never taken.
+        exclude: the same; what they match is never taken.
 
     Raises:
-        ValueError: an entry is not a valid regular expression; the text names it.
+        ValueError: an entry is not a valid regular expression; the message has it.
     """
 
     include: Sequence[str]
@@ -85,7 +85,7 @@ class NameFilter:
 
     def accepts(self, name: str) -> bool:
         """Whether this name is taken."""
-        return self._included.have(name) and not self._excluded.have(name)
+        return self._included.match(name) and not self._excluded.match(name)
 
 
 def should_replicate(
@@ -93,14 +93,14 @@ def should_replicate(
 ) -> bool:
     """Whether a flow replicates this topic of its source: MM2's `shouldReplicateTopic`.
 
-    `heartbeats` takes every heartbeats topic even where the filter does not name it: so chains are measured.
+    With `heartbeats` every heartbeats topic is taken, also without a match: they measure chains of flows.
     """
     wanted = topics.accepts(topic) or (heartbeats and policy.is_heartbeats_topic(topic))
     return wanted and not policy.is_internal_topic(topic) and not policy.is_cycle(topic, flow)
 
 
 def check_pattern(entry: str) -> str | None:
-    """Say what is wrong with one entry of a list; None when it can be used."""
+    """Return what is wrong with one entry of a list; None when it can be used."""
     if is_literal(entry):
         return None
     try:
@@ -118,7 +118,7 @@ def check_pattern(entry: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """The names that a list stands for. Literals are looked up, however many there are: only patterns are tried."""
+    """A list of names and patterns, compiled: a literal costs one look-up, however many there are."""
 
     literals: frozenset[str]
     patterns: tuple[re.Pattern[str], ...]
@@ -132,6 +132,6 @@ class _Names:
         literals = frozenset(entry for entry in entries if is_literal(entry))
         return cls(literals, tuple(re.compile(entry) for entry in entries if entry not in literals))
 
-    def have(self, name: str) -> bool:
-        """Whether this is one of them."""
+    def match(self, name: str) -> bool:
+        """Whether this name is in the list or fits a pattern."""
         return name in self.literals or any(pattern.fullmatch(name) for pattern in self.patterns)

@@ -1,7 +1,7 @@
-"""Which stream of records are we talking about? Flows, lanes, and how they are written.
+"""Names of flows and lanes, and their text forms.
 
 A flow is `us-east->eu-west`; a lane is one source topic-partition of one flow, and the unit of order,
-of position and of failure. Everything that must happen "once" happens once per lane.
+of position and of failure. Exactly once means once per lane.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 ALIAS = re.compile(r"[a-z0-9-]+")
-"""What a cluster alias may look like: it becomes part of topic names, group ids and table keys."""
+"""The form of a cluster alias, which is part of topic names, group ids and table keys."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,7 +36,7 @@ class FlowName:
 
     @property
     def slug(self) -> str:
-        """The flow as a consumer group, transactional id or resource name can carry it: `source.target`."""
+        """The flow as consumer groups and transactional ids have it: `source.target`."""
         return f"{self.source}.{self.target}"
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Lane:
     partition: int
 
     def at(self, upstream_offset: int) -> str:
-        """The place of one record, for errors and logs."""
+        """Return the position of one record as text, for errors and logs."""
         return f"{self} @ {upstream_offset}"
 
     def __str__(self) -> str:

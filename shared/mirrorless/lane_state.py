@@ -9,26 +9,26 @@ from mirrorless.run import Link, Reset, Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The end of a lane's chain: what has been replicated, and the run that was last."""
+    """The end of a lane's chain: its position and its newest run."""
 
     generation: int
     position: int
     """First upstream offset that no run covers."""
     run: Run | None = None
-    """The newest run of this generation, committed or in doubt; None at the birth of a generation."""
+    """The newest run of this generation, committed or in doubt; None at the start of a generation."""
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the newest run is only prepared, so that nobody knows yet if its records are visible."""
+        """Whether the newest run is only prepared, so that its records may be visible or not."""
         return self.run is not None and self.run.state == "prepared"
 
 
 NEW_LANE = Head(generation=0, position=0)
-"""A lane without a chain. It stands at 0, wherever its first record does, so that rivals meet at one key."""
+"""A lane without a chain. Its position is 0, whatever its first offset is: rival writers meet at one key."""
 
 
 def head_of(newest: Link | None) -> Head:
-    """Read the head off the newest link of a chain."""
+    """Return the head of a chain from its newest link."""
     if newest is None:
         return NEW_LANE
     if isinstance(newest, Reset):
@@ -39,13 +39,13 @@ def head_of(newest: Link | None) -> Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Why a lane stands still, from which upstream offset on, and since when."""
+    """The reason for which a lane is stopped, the upstream offset and the time."""
 
     reason: str
-    """`refused`: the target or the client cannot take this record. `contradiction`: the source is not what it was.
-    `broken`: a run is in doubt, and the target can no longer say whether it was committed. `recreated`: the source
+    """`refused`: the target or the client rejects this record. `contradiction`: the source is not what it was.
+    `broken`: a run is in doubt, and the target no longer shows whether it was committed. `recreated`: the source
     topic was deleted and created again, so its offsets mean other records. `truncated`: the source ends below the
-    position. `held`: the operator said so. `backfilled`: a backfill ended, as ordered, below where the mapping is."""
+    position. `held`: an operator's order. `backfilled`: a backfill ended, as ordered, below the mapping's position."""
     upstream_offset: int
     detail: str
     at: int
@@ -54,12 +54,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A job has the lane to itself: everybody else waits until the job lets go, or the lease ends."""
+    """A job's exclusive hold on a lane, until the job releases it or the lease ends."""
 
     holder: str
     """The job run's id."""
     until: int
-    """ms since the epoch. A job that lives renews it."""
+    """ms since the epoch. A running job renews it."""
 
     def keeps_out(self, who: str, now: int) -> bool:
         """Whether `who` must wait at `now`, ms since the epoch."""
@@ -68,15 +68,15 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneState:
-    """What is known about a lane beside its chain."""
+    """The state of a lane beside its chain."""
 
     stop: Stop | None = None
     quarantine: frozenset[int] = frozenset()
-    """Upstream offsets that the operator ordered to leave out."""
+    """Upstream offsets that an operator ordered to leave out."""
     lease: Lease | None = None
     """Of a job, ended or not."""
     waiting: int | None = None
-    """The first upstream offset of the batch that waits for a job, until it has come through; None when none does."""
+    """The first upstream offset of the batch that waits for a job, until it is replicated; None when none waits."""
 
 
 RUNNING = LaneState()

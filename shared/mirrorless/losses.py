@@ -1,8 +1,7 @@
-"""What did not arrive, and why? The loss ledger has an entry for every record we know to be missing on the target.
+"""The entries of the loss ledger: every record that is known to be missing on the target, and why.
 
-Nothing is dropped in silence: a record is on the target, or its offset is in a gap of a run. What the scheduled check
-finds in a gap is a loss, with its exact offsets; or it is harmless, then it is counted in one summary for each lane and
-generation.
+A record is on the target, or its offset is in a gap of a run. What the scheduled check finds in a gap is a loss, with
+its exact offsets, or harmless: then it is counted in one summary for each lane and generation.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ Harmless = Literal["aborted", "transaction_marker", "compaction", "superseded"]
 GapCause = Lost | Harmless
 """
 retention           the source's own cleanup removed it: before it was forwarded, or before it could be looked at
-truncation          removed from a topic that keeps everything: only an order (DeleteRecords) does that
+truncation          removed from a topic without retention: only DeleteRecords does that
 oversize            the record is there, and larger than any event can be
 unexplained         the record is there, and could have been forwarded
-aborted             of a transaction that the source's producer took back
+aborted             of a transaction that the source's producer aborted
 transaction_marker  the end of a transaction; no record
-compaction          a later record with the same key took its place, or a marker stood there
+compaction          a later record with the same key replaced it, or it was a marker
 superseded          its generation was closed by a reset before it was explained: the source may be another one now
 """
 
@@ -37,7 +36,7 @@ LOSSES: Final[frozenset[GapCause]] = frozenset(get_args(Lost))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedGap:
-    """A part of a gap with one explanation."""
+    """A part of a gap with one cause."""
 
     first: int
     next: int
@@ -45,13 +44,13 @@ class ExplainedGap:
 
 
 LossCause = Literal["quarantined", "reset", "orphaned"] | Lost
-"""`quarantined`: left out on the operator's order. `reset`: skipped when the operator reset the lane. `orphaned`: on
-the source alone when the flow was reconciled; the detail says what became of it. The others are what the scheduled
+"""`quarantined`: left out by an operator's order. `reset`: skipped when the operator reset the lane. `orphaned`: on
+the source alone when the flow was reconciled; the detail has what became of it. The others are what the scheduled
 check found in a gap: see `mirrorless.losses.GapCause`."""
 
 DETAILS: Mapping[str, str] = {
     "retention": "the source's retention had removed it when the gap was looked at",
-    "truncation": "removed on the source, whose topic keeps everything: somebody deleted records",
+    "truncation": "removed on the source by DeleteRecords: its topic has no retention",
     "oversize": "larger than any event can be, so the mapping dropped it; it is still on the source",
     "unexplained": "on the source, visible and not too large, and never delivered",
 }
@@ -75,7 +74,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapSummary:
-    """Every gap of one generation of a lane that was explained so far, losses among them."""
+    """All gaps of one generation of a lane that are explained so far, losses included."""
 
     lane: Lane
     generation: int
@@ -87,7 +86,7 @@ class GapSummary:
     """When it was last added to, ms since the epoch."""
 
     def plus(self, pieces: Sequence[ExplainedGap], *, until: int, at: int) -> GapSummary:
-        """The summary once these pieces count too; losses are entries of their own."""
+        """Return the summary with these pieces added; losses are entries of their own."""
         offsets = dict(self.offsets)
         for piece in pieces:
             if piece.cause not in LOSSES:
@@ -97,7 +96,7 @@ class GapSummary:
 
 
 def quarantined_loss(lane: Lane, generation: int, offset: int, *, at: int) -> Loss:
-    """One record that the operator ordered to leave out."""
+    """Return the loss of one record that an operator has quarantined."""
     return Loss(
         lane=lane,
         generation=generation,
@@ -110,7 +109,7 @@ def quarantined_loss(lane: Lane, generation: int, offset: int, *, at: int) -> Lo
 
 
 def losses_in(lane: Lane, generation: int, pieces: Sequence[ExplainedGap], *, at: int) -> list[Loss]:
-    """The losses among the pieces of a lane's gaps."""
+    """Return the losses among the pieces of a lane's gaps."""
     return [
         Loss(
             lane=lane,

@@ -1,4 +1,4 @@
-"""What is a topic called on the other cluster, and where did it come from? MM2's replication policies, by MM2's rules.
+"""MM2's replication policies, by MM2's rules: the name of a remote topic, and the origin of a topic by its name.
 
 Both policies keep MM2's names, so that MM2's own clients (`MirrorClient`, `RemoteClusterUtils`) read what we write.
 They differ from MM2 in one place, on purpose: when the cluster aliases are known, only they count as origins, and a
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from mirrorless.lane import FlowName
 
 HEARTBEATS_TOPIC = "heartbeats"
-"""Where heartbeats are written, on the flow's target. The separator never touches this name."""
+"""The topic of heartbeats on a flow's target. Its name has no separator."""
 
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 LONGEST_TOPIC = 249
-"""Kafka's own rule for topic names: these characters, at most this many, and neither `.` nor `..`."""
+"""Kafka's rule for topic names: these characters, at most this many, and neither `.` nor `..`."""
 
 
 def is_legal_topic(name: str) -> bool:
@@ -28,19 +28,19 @@ def is_legal_topic(name: str) -> bool:
 
 
 class ReplicationPolicy(Protocol):
-    """How a flow names its remote topics, and how such a name is read back."""
+    """The names of a flow's remote and internal topics, and the origin of a topic by its name."""
 
     def remote_topic(self, source_alias: str, topic: str) -> str:
         """Return the name that `topic` of the cluster `source_alias` has on the target."""
 
     def topic_source(self, topic: str) -> str | None:
-        """Return the alias that `topic` was replicated from last; None for a topic that was born here."""
+        """Return the alias that `topic` was replicated from last; None for a topic that originates here."""
 
     def upstream_topic(self, topic: str) -> str | None:
-        """Return the name of `topic` one hop upstream; None for a topic that was born here."""
+        """Return the name of `topic` one hop upstream; None for a topic that originates here."""
 
     def original_topic(self, topic: str) -> str:
-        """Return the name of `topic` where it was born: every hop stripped."""
+        """Return the name of `topic` on its first cluster: every hop stripped."""
 
     def heartbeats_topic(self) -> str:
         """Return the topic that heartbeats are written to."""
@@ -64,7 +64,7 @@ class ReplicationPolicy(Protocol):
         """Whether `topic` belongs to Kafka or to the replication itself, and is never replicated."""
 
     def is_cycle(self, topic: str, flow: FlowName, *, strict: bool = True) -> bool:
-        """Whether replicating `topic` of the flow's source would send a record back where it has been.
+        """Whether replicating `topic` of the flow's source would send a record back to a cluster that it came from.
 
         `strict` is the rule of MM2 4.4: a hop through the source or the target is a cycle. Otherwise the rule up to
         4.3: only a hop through the target is.
@@ -94,7 +94,7 @@ class DefaultPolicy:
         source, separator, rest = topic.partition(self.separator)
         if not separator or not _has_text_beside(rest, self.separator):
             return None
-        # Heartbeats tell of clusters beyond our own configuration, so their names are always read by MM2's rule.
+        # Heartbeats come from clusters beyond this configuration too, so their names are always read by MM2's rule.
         known = self.aliases is None or source in self.aliases or rest.split(self.separator)[-1] == HEARTBEATS_TOPIC
         return source if known else None
 
@@ -163,11 +163,11 @@ class DefaultPolicy:
 class IdentityPolicy(DefaultPolicy):
     """`identity`: a remote topic keeps its name. Heartbeats alone are named as DefaultPolicy would.
 
-    A name then says nothing about where a record has been, so cycles of data topics cannot be seen: the configuration
+    A name then does not contain a record's origin, so cycles of data topics cannot be detected: the configuration
     refuses flows in both directions instead.
 
     Attributes:
-        source_alias: the cluster that every topic is said to come from.
+        source_alias: the cluster that counts as the source of every topic.
     """
 
     source_alias: str

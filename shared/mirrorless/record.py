@@ -1,4 +1,4 @@
-"""What is a record? Bytes, in the order in which they stood, and nothing interpreted.
+"""A record: bytes, headers in order, and nothing interpreted.
 
 Null and empty are different values everywhere: a null value is a tombstone, an empty value is zero bytes.
 """
@@ -12,10 +12,10 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class Record(msgspec.Struct, gc=False):
-    """One record of one topic-partition, as it stands on the source.
+    """One record of one topic-partition, as it is on the source.
 
     The field names are those of Lambda's event, so that an event decodes straight into records. While an event is
-    being decoded `headers` holds the wire form; everybody else sees `Headers`. `gc=False`: a record holds no cycle,
+    being decoded `headers` holds the wire form, afterwards `Headers`. `gc=False`: a record holds no cycle,
     and an event has up to 10,000 of them.
     """
 

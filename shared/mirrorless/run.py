@@ -1,14 +1,13 @@
-"""What is a run? One link of a lane's chain: which upstream offsets it covers, and where they stand downstream.
+"""A run, one link of a lane's chain: the upstream offsets that it covers, and their downstream offsets.
 
-A run covers the upstream offsets [position, next). Inside, spans say which of them became records on the
-target, and where:
+A run covers the upstream offsets [position, next). Its spans are those that became records on the target:
 
     upstream    100        103 104     107 108
                  |  span A  |           |  span B ...      position 100, next 110
     downstream  517        520         521                 A = (100, 517, 3), B = (107, 520, 3)
                            gap [103, 107)
 
-What lies in no span is a gap: compacted away, a transaction's marker, aborted, quarantined, or lost. A gap is
+What is in no span is a gap: compacted away, a transaction's marker, aborted, quarantined, or lost. A gap is
 never dropped from the map; the loss ledger explains it.
 """
 
@@ -48,7 +47,7 @@ class Run:
     writer: str
     """The transactional id that wrote the records: fencing it settles a run in doubt."""
     attempt: str
-    """Unique to one attempt to write, so that nobody touches a rival's run at the same key."""
+    """Unique to one attempt to write, so that a writer never changes a rival's run at the same key."""
     fingerprint: bytes
     """Of the last record; empty when the run has no record."""
     digest: bytes
@@ -59,14 +58,14 @@ class Run:
     bytes: int
     """Key and value bytes."""
     quarantined: tuple[int, ...] = ()
-    """Upstream offsets that were left out on the operator's order."""
+    """Upstream offsets that were left out by an operator's order."""
     request: str = ""
     """The Lambda request or the job run that wrote it."""
     settled_at: int = 0
     """Clock of the writer, ms since the epoch."""
     examined: bool = False
-    """Whether a job read this part of the source's log itself: then what lies in no span was no committed record, or
-    stands in the loss ledger already. A mapping's batch says nothing of the kind."""
+    """Whether a job read this part of the source's log itself: then what is in no span was no committed record, or is
+    in the loss ledger already. A mapping's batch does not show that."""
 
     @property
     def last_downstream(self) -> int | None:
@@ -74,11 +73,11 @@ class Run:
         return self.spans[-1].downstream + self.spans[-1].length - 1 if self.spans else None
 
     def committed(self) -> Run:
-        """The same run, once its transaction is known to be committed."""
+        """Return the same run as committed."""
         return replace(self, state="committed")
 
     def gaps(self) -> Iterator[tuple[int, int]]:
-        """Half-open ranges of upstream offsets that this run covers without a record."""
+        """Return the half-open ranges of upstream offsets that this run covers without a record."""
         at = self.position
         for span in self.spans:
             if span.upstream > at:
@@ -92,8 +91,7 @@ class Run:
 class Reset:
     """A link by which an operator closed a chain and opened the next one.
 
-    It stands where the next run of the old generation would stand, so that a forwarder which still remembers the
-    old position collides with it instead of going on.
+    It has the key of the old generation's next run, so that a forwarder with the old position collides with it.
     """
 
     lane: Lane
@@ -115,8 +113,8 @@ _SEVEN_BITS, _MORE = 0x7F, 0x80
 def spans_of(upstream: Sequence[int], downstream: Sequence[int]) -> tuple[Span, ...]:
     """Fold pairs of offsets, both strictly growing, into spans.
 
-    Growing offsets whose ends are as far apart as their number leave no room for a gap: that one comparison on
-    each side settles the usual batch.
+    Growing offsets whose ends are as far apart as their number have no gap: one comparison on each side decides the
+    usual batch.
     """
     count = len(upstream)
     if count == 0:
@@ -133,7 +131,7 @@ def spans_of(upstream: Sequence[int], downstream: Sequence[int]) -> tuple[Span, 
 
 
 def pack_spans(spans: Sequence[Span]) -> bytes:
-    """Spans as unsigned varints (LEB128): gap upstream, gap downstream, length; the first gaps count from 0."""
+    """Encode spans as unsigned varints (LEB128): gap upstream, gap downstream, length. The first gaps count from 0."""
     packed = bytearray()
     upstream = downstream = 0
     for span in spans:
@@ -148,7 +146,7 @@ def pack_spans(spans: Sequence[Span]) -> bytes:
 
 
 def unpack_spans(packed: bytes) -> tuple[Span, ...]:
-    """The inverse of `pack_spans`."""
+    """Decode what `pack_spans` encoded."""
     numbers = []
     number = shift = 0
     for byte in packed:

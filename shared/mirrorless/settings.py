@@ -1,7 +1,7 @@
-"""What does a function know about its flow? One small JSON text in its environment, read once at cold start.
+"""A flow's settings for its functions: one small JSON text in their environment, read once at cold start.
 
-The deployment writes it (`Flow.function_settings()`), so that a cold start needs neither YAML nor pydantic. It
-fits Lambda's limit of 4 KB for all variables: only what this flow's functions use is in it, and no secret is.
+The deployment writes it (`Flow.function_settings()`), so that a cold start needs neither YAML nor pydantic. Lambda
+allows 4 KB for all variables: it has only what this flow's functions use, and no secret.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirrorless.policy import ReplicationPolicy, replication_policy
 
 
 class Authentication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a client proves who it is."""
+    """How a client authenticates."""
 
     type: Literal["plaintext", "scram", "mtls", "iam"] = "plaintext"
     secret: str = ""
@@ -48,7 +48,7 @@ class Tables(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything a function needs to know about its flow."""
+    """The settings of one flow."""
 
     flow: str
     source: ClusterSettings
@@ -65,7 +65,7 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tables_role: str | None = None
     """ARN of the role that reaches the tables, where they are in another account than the functions."""
     history_first: bool = False
-    """Whether a lane begins with a backfill: without a chain it waits, unless it is met at its very first record."""
+    """Whether a lane begins with a backfill: without a chain it waits, except at upstream offset 0."""
 
     @property
     def name(self) -> FlowName:
@@ -77,7 +77,7 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self._policy.remote_topic(self.source.alias, topic)
 
     def begins_with_history(self, topic: str) -> bool:
-        """Whether a backfill comes before a source topic's first batch. Nobody needs the history of heartbeats."""
+        """Whether a backfill comes before a source topic's first batch. Heartbeats have no history of use."""
         return self.history_first and not self._policy.is_heartbeats_topic(topic)
 
     @property

@@ -1,12 +1,12 @@
-"""Which DynamoDB tables are there? One definition for the deployment, for the lab and for the tests.
+"""The DynamoDB tables, defined once for the deployment, the lab and the tests.
 
     offset map    lane (hash), link (range)     runs and resets; link = generation and upstream position
     lanes         lane (hash)                   stops and the operator's orders
     loss ledger   lane (hash), first (range)    losses by generation and upstream offset; one summary of explained gaps
-    checkpoints   flow (hash), key (range)      where each consumer group would go on on the other side
-    control       flow (hash), key (range)      what the scheduled functions know from one run to the next
+    checkpoints   flow (hash), key (range)      where each consumer group would resume on the other cluster
+    control       flow (hash), key (range)      state of the scheduled functions between runs
 
-All live in the target's region: the map is needed most when the source is gone.
+All are in the target's region: the map is needed most when the source is gone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TableDefinition:
     expiry: str | None = None
 
     def create_request(self) -> dict[str, Any]:
-        """The arguments of DynamoDB's CreateTable."""
+        """Return the arguments of DynamoDB's CreateTable."""
         keys = [(self.hash_key, "HASH")] + ([(self.range_key, "RANGE")] if self.range_key else [])
         return {
             "TableName": self.name,
@@ -42,7 +42,7 @@ class TableDefinition:
 
 
 def definitions(tables: Tables) -> tuple[TableDefinition, ...]:
-    """The tables that a flow needs, under the names of its settings."""
+    """Return the tables of a flow, with the names of its settings."""
     return (
         TableDefinition(name=tables.offset_map, hash_key="lane", range_key="link", expiry=EXPIRY),
         TableDefinition(name=tables.lanes, hash_key="lane"),
