@@ -1,4 +1,4 @@
-"""How is the CDK's command line run? The pinned one, under the pinned Node, installed the first time.
+"""The CDK's command line: the pinned version under the pinned Node, installed at its first use.
 
     python -m infra.cdk synth -c config=replication.yaml
     python -m infra.cdk deploy --all -c config=replication.yaml

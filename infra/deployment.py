@@ -1,4 +1,4 @@
-"""Which stacks does a configuration ask for, and where? A plan of plain values, made and checked before any CDK.
+"""The stacks that a configuration needs, and their regions and accounts: plain values, checked before any CDK.
 
 state        with the target: the flow's tables; a bucket for each place
 replication  at the flow's home: the forwarder and the mappings of literal topics

@@ -1,4 +1,4 @@
-"""What would be deployed? Synthesizes configurations by the CDK, lints the templates, and counts what is in them.
+"""Synthesis of configurations by the CDK, with lint of the templates and an inventory of their resources.
 
     python -m infra.synth replication.yaml        into cdk.out, which `cdk deploy --app cdk.out` takes as it is
     python -m infra.synth                         every example, each into cdk.out/<its name>

@@ -1,4 +1,4 @@
-"""What does a whole deployment look like on one machine? Clusters, tables, functions and mappings of a configuration.
+"""A whole deployment on one machine: clusters, tables, functions and mappings of a configuration.
 
     Lab(configuration)  start_servers()  ->  create_topics()  ->  start_flows()  ...  stop()
 

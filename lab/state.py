@@ -1,4 +1,4 @@
-"""What does the running lab look like from outside? One JSON file, always whole.
+"""The state of the running lab as one JSON file, always whole.
 
     ready                         true once records flow
     config                        the replication.yaml that runs

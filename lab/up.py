@@ -1,4 +1,4 @@
-"""How does one run flows on this machine until Ctrl-C?"""
+"""The command `lab up`: runs flows on this machine until Ctrl-C."""
 
 from __future__ import annotations
 

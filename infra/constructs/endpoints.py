@@ -1,4 +1,4 @@
-"""How do functions and pollers reach AWS out of a VPC that has no way there? By endpoints, once for each VPC.
+"""VPC endpoints for functions and pollers in a VPC without another way to AWS, once for each VPC.
 
 Interface endpoints, with private names, so that nobody has to be told: Lambda and STS for pollers on demand
 (provisioned ones need none), Lambda for the refresh of topics, Secrets Manager for proofs, STS for tables of another

@@ -1,4 +1,4 @@
-"""Where do we depart from the security rules, and why? Each exception with its reason, next to what it excuses.
+"""Exceptions from cdk-nag's security rules, each with its reason, next to what it excuses.
 
 cdk-nag 3 is a validation plugin; an acknowledgement names one rule, and for IAM's wildcards the very resource.
 """

@@ -1,4 +1,4 @@
-"""What does every function of ours look like on AWS? A bundle behind an alias, a log that ends, a role of its own.
+"""A Lambda function of a flow: a bundle behind an alias, a log group with retention, a role of its own.
 
 Whoever calls it calls the alias: a deployment publishes a version and moves the alias to it, so that no caller meets a
 function that is half changed. Old versions stay: an invocation that runs on one is not cut off.

@@ -1,4 +1,4 @@
-"""Where do functions and jobs write? A log group that ends after the configured days, under your own key if any."""
+"""Log groups of functions and jobs: retention as configured, encrypted with the configured key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends the mappings of found topics when their flow goes? A custom resource; its deletion runs `remove_mappings`.
+"""A custom resource whose deletion runs `remove_mappings`, so that mappings of found topics go with their flow.
 
 CloudFormation deletes what depends on others first: the schedules, so that nothing is found any more; then this
 resource, which deletes what was found; then the function that does so, its rights and its role. A flow that is taken

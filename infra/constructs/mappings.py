@@ -1,4 +1,4 @@
-"""Which event source mapping does a topic that a flow names get? The API's request, in CloudFormation's words.
+"""Event source mappings of topics that a flow names: the API's request as CloudFormation properties.
 
 A mapping keeps its logical id for as long as its flow and topic have their names, so that a deployment changes it in
 place. Its consumer group is what it resumes by: CloudFormation cannot replace a mapping that has a group's name, since

@@ -1,4 +1,4 @@
-"""What does `cdk diff` show of a changed replication.yaml? Settings, by their names, in the metadata of a resource.
+"""A flow's settings by name in a resource's metadata, so that `cdk diff` shows what changed in replication.yaml.
 
 A function's environment and a schedule's input hold them too, as one long text each, where nobody finds a change.
 """

@@ -1,4 +1,4 @@
-"""How does EMR Serverless run the jobs of a flow? Its applications, their bounds, and what every job is submitted with.
+"""EMR Serverless settings: application names and limits, and the parameters of every job submission.
 
 There is one application for each target cluster, as a network belongs to an application, and a cluster has one. Idle,
 it costs nothing. Code is no part of it: an application can be changed only while it is stopped, a job takes what is

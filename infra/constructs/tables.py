@@ -1,4 +1,4 @@
-"""What do a flow's tables look like on AWS? Kept whatever happens to their stack, with one home to write to.
+"""DynamoDB tables of a flow: retained with their stack gone, written in one home region.
 
 Schemas are those of `mirrorless.tables`, which the lab and the tests use too. Where the plan asks for it, each table
 has a copy in the source's region: a global table of two, which DynamoDB keeps equal within seconds. All writes go home,

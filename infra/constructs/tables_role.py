@@ -1,4 +1,4 @@
-"""How do functions of another account reach a flow's tables? By a role beside the tables, which only they can assume.
+"""A role beside the tables that only the functions of another account can assume.
 
 IAM refuses a trust policy that names a role which is not there yet, and the functions' roles are made after the tables.
 So the account is trusted, on the condition that the caller is one of the flow's roles, known by its path. Both sides

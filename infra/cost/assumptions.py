@@ -1,4 +1,4 @@
-"""What does the model of costs take for granted? Everything that is neither a price nor the reader's workload.
+"""Assumptions of the cost model: everything that is neither a price nor the reader's workload.
 
 Measured figures come from measured.json, prices from `infra/monitoring/prices.json`. The rest stands here, with the
 reason, in one table: `TABLE`.

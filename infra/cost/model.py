@@ -1,4 +1,4 @@
-"""What does replication cost a month? Mirrorless, MSK Replicator, and MirrorMaker 2 on MSK Connect.
+"""Monthly cost of replication: Mirrorless, MSK Replicator, and MirrorMaker 2 on MSK Connect.
 
 Pure arithmetic on a workload, assumptions, prices and measured CPU. Not in it, because all pay it alike: the Kafka
 clusters and bytes between regions (`transfer`). No free tier, no savings plans, no discounts.

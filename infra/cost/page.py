@@ -1,4 +1,4 @@
-"""How is the cost shown? A section of a report, and docs/reference/cost.md, from the same tables."""
+"""Cost as a section of a report and as docs/reference/cost.md, from the same tables."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What would a change of configuration or code do to tables, mappings and positions? Told offline, from templates."""
+"""Offline checks of what a change of configuration or code does to tables, mappings and positions."""

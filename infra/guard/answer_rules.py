@@ -1,4 +1,4 @@
-"""Would a deployment let a function answer what its mappings do not read yet? They would take failures for success.
+"""Rules on partial batch responses: a function must not name failed records before its mapping reads them.
 
 A forwarder that names the records that failed (`MIRRORLESS_PARTIAL_RESPONSES`) needs `ReportBatchItemFailures` in every
 mapping that calls it: without it, any answer means that all was delivered. A deployment changes the function first,

@@ -1,4 +1,4 @@
-"""What would a deployment do to what holds state? Two sets of templates in, findings out; nothing is asked of AWS.
+"""Rules on stateful resources: two sets of templates in, findings out, without any call of AWS.
 
 Refused is what loses data, makes a resource anew, or fails half-way. Noted is what an operator should read before.
 """

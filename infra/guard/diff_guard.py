@@ -1,4 +1,4 @@
-"""Would this change replace a table or a mapping by surprise? Compares two deployments offline, and refuses what hurts.
+"""The guard's command: compares two deployments offline and refuses replaced tables and mappings.
 
     python -m infra.guard.diff_guard OLD NEW                     folders with *.template.json, or configuration files
     python -m infra.guard.diff_guard OLD NEW --accept LOGICAL_ID go on knowingly

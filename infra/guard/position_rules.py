@@ -1,4 +1,4 @@
-"""What would a deployment do to positions? Topics that change hands, and flows that write to other places than before.
+"""Rules on positions: topics that change hands, and flows that write to other places than before.
 
 Who maps a topic is decided by how the flow names it: the template if literally, `refresh_topics` if by a pattern. Both
 give its mapping the same consumer group, and Lambda takes a group once for each source. So

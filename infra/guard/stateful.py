@@ -1,4 +1,4 @@
-"""Which resources of a template hold state or a position, what are they outside of it, and what of them cannot change?
+"""Stateful resources of a template: their physical names, and the properties that cannot change.
 
 CloudFormation knows a resource by its logical id, the service by a name of its own. Where the two part company,
 something is made twice, or made anew without what was in it.

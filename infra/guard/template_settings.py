@@ -1,4 +1,4 @@
-"""What do templates tell functions of their flows? Forwarders by an environment, control functions by schedules."""
+"""Flow settings as they stand in templates: environments of forwarders, inputs of schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may each role do? Rights as plain values, by subject; a role is given the sum of what its part needs.
+"""IAM rights as plain values, by subject; a role gets the sum of what its part needs.
 
     tables    DynamoDB            secrets   Secrets Manager and KMS      kafka    MSK with IAM
     network   interfaces, MSK's description                              mappings event source mappings

@@ -1,4 +1,4 @@
-"""What must CloudFormation be allowed to do to deploy a configuration? Derived from the templates, type by type.
+"""Policies for CloudFormation's execution role, derived from the templates type by type.
 
     python -m infra.iam.execution_policy cdk.out        prints policies, each small enough to be a managed one
 

@@ -1,4 +1,4 @@
-"""May it talk to MSK? `kafka-cluster` rights of each part, where a cluster authenticates by IAM.
+"""MSK IAM (`kafka-cluster`) rights of each part, where a cluster authenticates by IAM.
 
 A part is described by the calls that it makes and the names that they concern; `kafka_operations` knows what a call
 needs, `kafka_names` which names are the flow's. All other clusters ask for a secret, and have ACLs of their own.

@@ -1,4 +1,4 @@
-"""Which names of topics and groups are a flow's? Literal where they can be, ending with `*` where not.
+"""Names of a flow's topics and groups in IAM resources: literal where possible, otherwise ending with `*`.
 
 IAM knows no regular expressions: a pattern becomes the literal text that it begins with, and a `*`. What that covers
 beyond the pattern, and what an exclusion takes out again, is allowed and never asked for. There is no Deny for literal

@@ -1,4 +1,4 @@
-"""What does each call of a Kafka client need? The call, the operation that brokers check, and its action in MSK's IAM.
+"""Kafka client calls with the operation that brokers authorize and its MSK IAM action.
 
 Operations are Kafka's own (https://kafka.apache.org/documentation/#operations_resources_and_protocols), actions AWS's
 (https://docs.aws.amazon.com/msk/latest/developerguide/kafka-actions.html). Calls that need no right have `()`.

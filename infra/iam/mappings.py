@@ -1,4 +1,4 @@
-"""What may be done about event source mappings? `refresh_topics` keeps those it makes, `remove_mappings` ends them.
+"""Rights on event source mappings: `refresh_topics` manages those it creates, `remove_mappings` deletes them.
 
 A mapping has no name of ours, only a UUID that Lambda gives it. What narrows these rights is the function that a
 mapping calls: `lambda:FunctionArn` is known for creating, changing and deleting

@@ -1,4 +1,4 @@
-"""What may a role do to reach the brokers? Its network interfaces, and the description of an MSK cluster.
+"""Rights to reach brokers: network interfaces, and the description of an MSK cluster.
 
 AWS acts here, not our code: Lambda makes the interfaces of a function that is in a VPC; the pollers of a mapping make
 theirs, look the MSK cluster up and ask for its brokers. All of them act by the function's role.

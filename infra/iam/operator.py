@@ -1,4 +1,4 @@
-"""What must a person be allowed to do who operates flows by `mirrorless`? A policy for each flow, by what they do.
+"""IAM policies of people who operate flows with `mirrorless`, for each flow and kind of command.
 
     python -m infra.iam.operator replication.yaml            to look: status, translate, losses, groups, topics
     python -m infra.iam.operator replication.yaml --repair   to repair as well: lanes, acl

@@ -1,4 +1,4 @@
-"""Which secrets may each part read? Those of the flow's two clusters: proofs, and certificates of private authorities.
+"""Rights to read the secrets of a flow's two clusters: credentials, and certificates of private authorities.
 
 Pollers act by the forwarder's role, and read the same secrets. A secret that is written by its name has an ARN that
 ends with six letters of Secrets Manager's choice.

@@ -1,4 +1,4 @@
-"""What may a part of a flow do, all subjects together, apart from writing its log?"""
+"""All rights of one part of a flow, without those to write its log."""
 
 from __future__ import annotations
 

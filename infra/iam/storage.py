@@ -1,4 +1,4 @@
-"""What may jobs do in S3 and with their log? Read what is deployed for them, and keep to their flow's prefix.
+"""Rights of jobs in S3 and on their log group: read what is deployed, write below their flow's prefix.
 
 The log's rights are what EMR Serverless asks of a job's role
 (https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html); it uses them, no call of ours does.

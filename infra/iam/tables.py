@@ -1,4 +1,4 @@
-"""What may each part do in the flow's tables? The actions of the calls that it makes, table by table, and no others.
+"""DynamoDB rights of each part: the actions of its calls, table by table, and no others.
 
 A test holds them against the recording of the calls, both ways. PartiQL has actions of its own, by the verb,
 and BatchExecuteStatement has none.

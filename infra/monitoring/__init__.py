@@ -1,1 +1,1 @@
-"""How is a flow watched? Metrics, alarms with what to do first, a dashboard, and what it all costs."""
+"""Monitoring of a flow: metrics, alarms with a first action, a dashboard, and its cost."""

@@ -1,4 +1,4 @@
-"""When is somebody woken, why, and what is the first thing to do? One list of plain values for each flow.
+"""Alarms of a flow, as plain values: condition, reason, and the operator's first action.
 
 An alarm is made only of what needs a person. What the next round or the next delivery mends by itself stays on the
 dashboard. Every alarm has a section of docs/how-to/on-call.md that begins with what to do.

@@ -1,4 +1,4 @@
-"""What does a flow cost an hour? Metric math over what CloudWatch counts anyway, by list prices.
+"""Hourly cost of a flow as metric math over CloudWatch's own counts, by list prices.
 
 An estimate to see a change by, not a bill. Not in it: Kafka, traffic between regions, storage, backups, logs, metrics,
 alarms and jobs. Prices stand in prices.json, with their date.

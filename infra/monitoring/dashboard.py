@@ -1,4 +1,4 @@
-"""What does somebody see who opens a flow's dashboard at three in the morning? The body of a CloudWatch dashboard.
+"""The body of a flow's CloudWatch dashboard.
 
 The first row answers "is it all right?"; below it, top down: does it move, does it fail, who watches, what is lost,
 what does it cost.

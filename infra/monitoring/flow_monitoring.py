@@ -1,4 +1,4 @@
-"""What is watched of one flow, and who is told? A dashboard and alarms as resources, and a topic for an address.
+"""A flow's dashboard and alarms as resources, and a topic for an e-mail address.
 
 What is decided stands in `alarms`, `dashboard` and `paging` as plain values; here it is made.
 """

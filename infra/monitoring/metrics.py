@@ -1,4 +1,4 @@
-"""Where does CloudWatch keep what dashboards and alarms look at? Names, dimensions and regions as plain values.
+"""CloudWatch metrics that dashboards and alarms read: names, dimensions and regions as plain values.
 
 Our own metrics are written by `mirrorless.adapters.aws.metrics` (a line for each batch, by remote topic) and
 `mirrorless.adapters.aws.task_metrics` (a line for each round of a task, by flow). A test runs both, and compares what

@@ -1,4 +1,4 @@
-"""Who is told when an alarm rings? The topics that the configuration names, and one of ours for an address.
+"""SNS topics that alarms notify: those of the configuration, and one of our own for an e-mail address.
 
 CloudWatch tells topics of its own region only, so each place takes those that are there. A flow whose alarms would tell
 nobody is refused, unless nobody is named at all: then alarms only show their colour.

@@ -1,4 +1,4 @@
-"""Which files are deployed? The bundle of a function as an asset: the folder that the lab runs out of; and jobs' files.
+"""Deployment assets: the bundle of a function (the folder that the lab runs), and the files of jobs.
 
 They are built before CDK sees them, so that an asset's hash is the hash of what is deployed, not of its sources.
 """

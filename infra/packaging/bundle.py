@@ -1,4 +1,4 @@
-"""What folder is deployed as a function? Its file, what that imports of `mirrorless`, and the pinned wheels it needs.
+"""The bundle of a function: its file, the modules of `mirrorless` that it imports, and the pinned wheels it needs.
 
 The lab runs functions out of the same folder, so what was tested is what is deployed. `make bundle` weighs them:
 `lab.functions.bundles`.

@@ -1,4 +1,4 @@
-"""Which of the locked distributions does a function need? Those that it imports, and all that these need."""
+"""Locked distributions that a function needs: those that it imports, and all that these require."""
 
 from __future__ import annotations
 

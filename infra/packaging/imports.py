@@ -1,4 +1,4 @@
-"""Which modules does a function import, at its head or in the middle of the night? Read from sources, without running.
+"""Modules that a function imports, at its head or later, read from the sources without running them.
 
 An import inside a function counts like one at the head of a file: it is only later. What stands under
 `if TYPE_CHECKING:` never happens. What cannot be told from the sources, an import by a computed name, is refused.

@@ -1,4 +1,4 @@
-"""What do Spark jobs run with? Our package as one file, their dependencies as an archive; built without Docker.
+"""Artifacts of Spark jobs: our packages as one file, their dependencies as an archive; built without Docker.
 
 The archive holds libraries only and is put on the PYTHONPATH of EMR's own Python 3.11. A packed virtual environment
 would bring a link to the interpreter of the machine that built it, which EMR does not have, or an interpreter of its

@@ -1,4 +1,4 @@
-"""How does a lock file become a folder that is the same, byte for byte, wherever it was installed?
+"""Installation of a lock file into a folder that is the same, byte for byte, on every machine.
 
 pip installs the pinned wheels; what pip and the clock leave behind is taken away, what no function of ours imports is
 pruned, and modes are fixed. A folder is keyed by everything that went into it, so it is built once and then only read.

@@ -1,4 +1,4 @@
-"""What runs beside the forwarder? The scheduled functions, their schedules, and the removal of what they made."""
+"""The control stack: scheduled functions, their schedules, and the removal of what they created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What replicates at one place? The forwarder of every flow that lives there, and the mappings of topics it names.
+"""The replication stack: the forwarder of every flow of one region and account, and mappings of named topics.
 
 The endpoints of their networks come first: pollers look for them as soon as there is a mapping.
 """

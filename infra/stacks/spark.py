@@ -1,4 +1,4 @@
-"""What runs jobs in one place? An application for each target cluster, a role for each flow, and what jobs are made of.
+"""The Spark stack: an application for each target cluster, a role for each flow, and the jobs' artifacts.
 
 A job run is no resource: whoever starts one reads from a parameter of its flow what to submit it with.
 """

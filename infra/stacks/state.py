@@ -1,4 +1,4 @@
-"""What must outlive everything else? The flows' tables, and a bucket for what their jobs write.
+"""The state stack, which outlives all others: the flows' tables, and a bucket for job files.
 
 The stack is protected, and what is in it stays when it goes. Taken down and deployed again, it takes its tables and its
 bucket back: `deploy --import-existing-resources`, which finds them by their names.

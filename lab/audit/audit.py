@@ -1,4 +1,4 @@
-"""Did every record arrive once, in order, byte for byte, and does every offset translate? Both clusters, read whole.
+"""The audit: every record once, in order, byte for byte, and every offset translated; both clusters read whole.
 
 Per topic-partition, and in total:
 

@@ -1,4 +1,4 @@
-"""Is every record accounted for after a failover and a failback? Both clusters, read whole, without asking the map.
+"""The account of every record after a failover and a failback, from both clusters, without the offset map.
 
 The source's records without its orphans, and the remote topic's, must be the same, in the same order. An orphan must
 be where its policy says: in the topic of orphans, or once more on the source, and so on the target.

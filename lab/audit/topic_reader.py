@@ -1,4 +1,4 @@
-"""What stands in a topic? Every visible record of it, read to its stable end.
+"""Every visible record of a topic, read to its last stable offset.
 
 A record is kept as its offset and 16 bytes of hash, so that large records by the hundred thousand fit. The end (the
 last stable offset) is asked for first, and reading stops there: nothing is concluded from silence.

@@ -1,4 +1,4 @@
-"""Does the offset map tell the truth? Every upstream offset of a lane, translated, and held to where records are.
+"""Offset translation compared with the places of records: every upstream offset of a lane.
 
 A whole lane has tens of thousands of offsets, and `OffsetMap` reads the store for each. So the lane's chain is loaded
 once, and the very same `OffsetMap` works on the loaded links; a random sample of offsets goes through the store itself.

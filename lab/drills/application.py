@@ -1,4 +1,4 @@
-"""What does an application read? It is a member of a consumer group; what the group has committed, it has read.
+"""An application as a member of a consumer group: it has read what its group has committed.
 
 Records are read committed, and committed batch by batch. Where a commit fails, as when a broker is killed, the cluster
 is asked what became of it, and only what it says counts: so whatever is read twice, or never, is not the application's

@@ -1,4 +1,4 @@
-"""Does it do what it says, before my eyes? Two clusters, both ways, two faults, a moving group, and a full audit.
+"""The demonstration: two clusters in both directions, two faults, a group that moves, and a full audit.
 
 While records flow, the consumer group `shop` reads two topics on one cluster, is moved to the other one, and back. Each
 record must arrive once, and must be read once.

@@ -1,4 +1,4 @@
-"""What happens when a region is lost, and comes back? One flow, one outage, a reconcile, a failback, a full account.
+"""The failover demonstration: one flow, one outage, a reconcile, a failback, and an account of every record.
 
     records flow from A to B  ->  A stops in the middle: its last records never left it
     hold the lanes  ->  producers and the group go on on B  ->  A is back  ->  reconcile  ->  everybody returns to A

@@ -1,4 +1,4 @@
-"""What is the drill of a failover? A flow, an outage, a move, a reconcile, a return, and an account of every record.
+"""The steps of the failover drill: outage, move, reconcile, return.
 
 Only the commands that an operator would give touch the flow: hold, reconcile. All else is what applications do.
 """

@@ -1,4 +1,4 @@
-"""Does a consumer group go on where it left off, on another cluster and back again? One application is moved.
+"""The move of a consumer group to the other cluster and back, with a count of what it reads.
 
 It reads a flow's topics on the source, leaves, waits until its offsets are on the target, goes on there on the remote
 topics, leaves, waits until its offsets are on the source, and goes on there to the end. Where its offsets ought to be

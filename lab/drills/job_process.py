@@ -1,4 +1,4 @@
-"""How does the lab run a Spark job? As an operator does on his machine: its own script, in a process of its own."""
+"""A Spark job as an operator starts it: its own script in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does it hold for hours? Many short runs, each with its own seed, its own faults and a full audit.
+"""The soak: many short runs, each with its own seed, its own faults and a full audit.
 
     python -m lab soak               all seeds that are not done yet; Ctrl-C and start again at will
     python -m lab soak --seed 7      one of them, again

@@ -1,4 +1,4 @@
-"""What flows while a soak run breaks things? A reproducible stream of records of every shape, in bursts.
+"""A reproducible stream of records of every shape, in bursts, for soak runs.
 
 Part of it is written in transactions, and some of those are aborted: their records and markers leave gaps in the
 offsets. The source broker may die on the way: the stream waits for it, and what was not acknowledged is not counted on.

@@ -1,4 +1,4 @@
-"""What do real applications write? Four topics that between them have every shape of record, in bursts.
+"""Applications that write to four topics with every shape of record, in bursts.
 
     orders      6 partitions; keys, headers of all kinds, null keys and empty values, back-dated timestamps, bursts
     payments    3 partitions; transactions, a third of them aborted: gaps in the offsets

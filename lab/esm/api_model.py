@@ -1,4 +1,4 @@
-"""Does a request fit the Lambda API's own model? Types, ranges, patterns and enumerations, read from botocore.
+"""Request validation by the Lambda API's own model: types, ranges, patterns and enumerations from botocore.
 
 The service's model is the only list of these constraints that we keep: when AWS changes it, so does the lab.
 Rules that tie several fields together are not in the model; they stand in `lab.esm.mapping_api`.

@@ -1,4 +1,4 @@
-"""What happens in the thread of one invocation? Invoke, decide, and deliver what is given up.
+"""One invocation attempt of a batch: invoke, judge, and deliver to the destination what is given up.
 
 Nothing here touches the consumer or the poller's state: an attempt ends with a verdict, which the poller lands, or
 ignores if the partitions are no longer its own. A zombie therefore keeps its thread, and never the poller's.

@@ -1,4 +1,4 @@
-"""A batch was invoked: what is resolved now, what is delivered again, what is given up? Pure decisions.
+"""Decisions after an invocation: which records are done, retried or given up. Pure.
 
 A *flight* is one batch under way, and its partitions wait for it. It consists of *pieces*, invoked one after the
 other: one at first, more after a bisect. The position that may be committed for a partition is its lowest

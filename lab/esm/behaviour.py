@@ -1,4 +1,4 @@
-"""What does the lab do where AWS documents nothing? One named switch for each such choice."""
+"""Choices of the lab where AWS documents nothing: one named switch for each."""
 
 from __future__ import annotations
 

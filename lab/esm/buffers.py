@@ -1,4 +1,4 @@
-"""Which fetched records make the next payload, and when is it due? One poller's buffers, without any clock or socket.
+"""Buffers of one poller: which fetched records make the next payload, and when it is due. No clock, no socket.
 
 A payload is due when its first record has waited for the batching window, when BatchSize records are there, or when
 6 MB of JSON are. A partition whose last batch is still under way is *busy*: its records wait, so that there is never

@@ -1,4 +1,4 @@
-"""Where do records go that a function never accepted? On-failure destinations: SQS, SNS, S3, or a Kafka topic.
+"""On-failure destinations for records that a function never accepted: SQS, SNS, S3, or a Kafka topic.
 
 SQS and SNS get metadata, S3 the whole event as well, a Kafka topic one record for each source record, with its key.
 The formats follow AWS's samples, inconsistencies included: `RetryAttemptsExhausted` here and `RetriesExhausted` in a

@@ -1,4 +1,4 @@
-"""What JSON does a Kafka event source mapping hand to a function? The encoder, byte for byte.
+"""The encoder of Kafka events, byte for byte as an event source mapping writes them.
 
 Written from AWS's own events, apart from the decoder that reads them, so that each can catch the other's mistakes.
 Every record is encoded once; the size of a growing event is a sum of lengths, so the 6 MB limit is checked exactly

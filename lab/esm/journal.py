@@ -1,4 +1,4 @@
-"""What has an event source mapping done so far, and what is to befall it?
+"""The journal of an event source mapping: its counters, and the faults that are planned for it.
 
 The journal has its counters, its last result and its log; the faults are those that a test has ordered.
 """

@@ -1,4 +1,4 @@
-"""How does a function, or an outsider, talk to the lab's mappings? In HTTP, as the AWS SDK talks to Lambda.
+"""The Lambda API of the lab's mappings over HTTP, as the AWS SDK speaks it.
 
     AWS_ENDPOINT_URL_LAMBDA=http://127.0.0.1:<port>
 

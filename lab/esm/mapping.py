@@ -1,4 +1,4 @@
-"""How does one event source mapping live? Its state machine, its pollers, and what can be seen of it from outside."""
+"""One event source mapping: its state machine and its pollers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which event source mappings does the Lambda API accept, and with what defaults? Rules for Kafka, in AWS's names.
+"""Rules and defaults of the Lambda API for Kafka event source mappings, in AWS's names.
 
 What one field may be is the API's own model (`lab.esm.api_model`); here are the rules between fields. What the lab does
 not emulate (queue mode, filters, schema registries) it refuses, rather than ignoring it.

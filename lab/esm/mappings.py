@@ -1,4 +1,4 @@
-"""Which event source mappings exist, and in what state? The control plane that a deployment and a test talk to.
+"""The control plane of event source mappings: create, update, delete, list.
 
 The requests and answers are Lambda's own, by the API's names; calls answer at once and work goes on behind, as with
 HTTP 202. What only a lab can offer (waiting, watching, breaking) comes after `stop`.

@@ -1,4 +1,4 @@
-"""How does a poller join its consumer group, and where does it begin? Client configuration, starting positions."""
+"""A poller's membership in its consumer group: client configuration and starting positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do records get from a topic into a function, and the function's answers into committed offsets? One poller.
+"""One poller: records from a topic into a function, and the function's answers into committed offsets.
 
 A poller is one member of the mapping's consumer group. Its thread alone touches the consumer, and polls it at all
 times; invocations block in threads of their own. What a poller has fetched, invoked or is about to commit belongs to

@@ -1,4 +1,4 @@
-"""How do planned faults reach a running flow? Each at its moment, and all of them undone at the end."""
+"""The injector of planned faults into a running flow; all of them are undone at the end."""
 
 from __future__ import annotations
 

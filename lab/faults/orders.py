@@ -1,4 +1,4 @@
-"""How does the lab let a function die exactly at one step? Orders in a folder, obeyed by a layer inside the function.
+"""Orders to kill, stop or fail a function at one step of the protocol: files in a folder, obeyed by a layer.
 
 faults = Faults(folder)
 function = LambdaFunction(handler=FAULTY_HANDLER, layers=[LAYER], variables={**variables, **faults.variables}, …)

@@ -1,4 +1,4 @@
-"""Which faults befall a soak run, and when? A schedule drawn from a seed, so that any run can be replayed.
+"""The fault schedule of a soak run, drawn from a seed, so that any run can be replayed.
 
 Pure. The seed fixes what is produced, how the mapping is set, and which fault comes at which point of the work; how
 threads interleave is the machine's business, which is why there are many seeds.

@@ -1,4 +1,4 @@
-"""What do a flow's scheduled functions look like in the lab? Two real functions, their input, and their timers.
+"""A flow's scheduled functions in the lab: two real functions, their input, and their timers.
 
 A test that cannot wait for minutes gives other intervals by the names of ControlSettings, such as
 `{"refresh_topics_seconds": 1}`.

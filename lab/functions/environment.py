@@ -1,4 +1,4 @@
-"""What is one execution environment? One process under the real runtime interface client, thawed only while it works.
+"""An execution environment: one process under the real runtime interface client, frozen between invocations.
 
 It is started, frozen (SIGSTOP) when it asks for its next event, thawed (SIGCONT) for one, killed at a deadline or
 beyond its memory, and its death is noticed at once. Which environment gets an event is decided by

@@ -1,4 +1,4 @@
-"""How does a function run in the lab? As in Lambda: one process per concurrent execution environment, warm or cold.
+"""A Lambda function in the lab: one process per concurrent execution environment, warm or cold.
 
 This module decides which environment gets an event and when a new one starts. What an environment is stands in
 `lab.functions.environment`, what it speaks in `lab.functions.runtime_api`. Not imitated: a share of CPU by memory size,

@@ -1,4 +1,4 @@
-"""What does an event source mapping see of a function? One call in, one outcome out.
+"""An invocation as an event source mapping sees it: one call in, one outcome out.
 
 The poller (`lab.esm.mappings`) and the function runtime (`lab.functions.function`) meet here and nowhere else.
 """

@@ -1,4 +1,4 @@
-"""How does a function's process get its events and give its answers? The Lambda Runtime API over HTTP, on loopback.
+"""The Lambda Runtime API over HTTP, on loopback.
 
 One server per execution environment, as in Lambda. It speaks HTTP/1.1 to the runtime interface client and nothing else;
 what an answer means, and what happens to a process that gives none, is `lab.functions.environment`'s business.

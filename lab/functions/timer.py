@@ -1,4 +1,4 @@
-"""What starts a scheduled function? EventBridge Scheduler's part in the lab: the same input, again and again.
+"""A timer in place of EventBridge Scheduler: the same input to a function, at an interval.
 
 An invocation is asynchronous: the schedule keeps its time however long the function runs, so two runs may overlap, as
 they may at AWS. Unlike there, a run that fails is not repeated (Lambda would, twice, unless it is told not to) and the

@@ -1,4 +1,4 @@
-"""How is DynamoDB had on this machine? DynamoDB Local, Amazon's own, as a child process."""
+"""DynamoDB Local, Amazon's own, as a child process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is one real Kafka cluster had on this machine? A single KRaft node as a child process, on loopback.
+"""A real Kafka cluster of one KRaft node, as a child process on loopback.
 
 The cluster keeps its address and its data over kill -9 and restart, as a managed cluster would.
 """

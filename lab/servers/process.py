@@ -1,4 +1,4 @@
-"""How does a real server run as our child: started, watched, killed, and never left behind?
+"""A server as a child process: started, watched, killed, and never left behind.
 
 Kafka, DynamoDB Local and the function environments are all such children. What they are started with, and when they are
 ready, is their own modules' business.

@@ -1,4 +1,4 @@
-"""What do the lab's servers have in common? They start, become ready, die, and come back at the same address.
+"""The base of the lab's servers: start, readiness, kill, and restart at the same address.
 
 How one is started and what "ready" means to its clients is said by its own module.
 """

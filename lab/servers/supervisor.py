@@ -1,4 +1,4 @@
-"""Who brings back what died? AWS and a managed cluster do; in the lab, one watching thread."""
+"""A supervisor thread that restarts killed servers, as AWS and a managed cluster would."""
 
 from __future__ import annotations
 

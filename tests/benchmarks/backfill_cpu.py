@@ -1,4 +1,4 @@
-"""How fast does a job copy a topic, beside the barest loop that could? Both on the same Spark, in alternating rounds.
+"""Speed of a job's copy beside a bare loop: both on the same Spark, in alternating rounds.
 
 The bare loop consumes and produces in transactions of 20,000 records, and keeps no map: no digest, no chain, no
 position. Ours is the worker of the backfill job, with everything on. Wall time is of the whole Spark job once its

@@ -1,4 +1,4 @@
-"""Does a backfill lose, repeat or reorder anything beside a live mapping? A whole one, in the lab, and an audit of all.
+"""A whole backfill beside a live mapping in the lab, and an audit of every record.
 
     history on the source  ->  the flow's mapping polls, and waits  ->  the job runs  ->  both meet  ->  audit
 

@@ -1,4 +1,4 @@
-"""What does the forwarder cost above the bare minimum? CPU per event, in one run beside a bare loop.
+"""CPU of the forwarder per event, in one run beside a bare loop.
 
 The bare loop does what no forwarder with this protocol can leave out: typed decoding, produce, flush, one prepare,
 commit, one confirm. The forwarder is `functions/forward.py`'s handler with everything on: plan, digest, fingerprint,

@@ -1,4 +1,4 @@
-"""Did a change to the forwarder pay? Variants of it side by side: the real bundle under the real runtime client.
+"""Variants of the forwarder side by side: the real bundle under the real runtime client.
 
 Each variant is a folder of sources and variables of the environment. All of them get the same events in turn, from one
 broker and one table; what is compared is the CPU of the function's process, all of its threads and the runtime client

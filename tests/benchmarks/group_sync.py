@@ -1,4 +1,4 @@
-"""How long does a group's commit take to the other cluster, and is it exact there? Measured on the lab.
+"""Time until a group's commit is on the other cluster, and its exactness there, measured in the lab.
 
 Moving groups: consumers read a topic while records flow, and commit at random moments. A commit has arrived when the
 group's own offset on the target leaves out no record and repeats none. The scheduled functions run as they are

@@ -1,4 +1,4 @@
-"""Does a backfill end whole, however often its processes are killed? Round after round, each from another seed.
+"""Backfills whose processes are killed, round after round, each from another seed.
 
     python -m tests.benchmarks.kill_backfill --rounds 20
 

@@ -1,4 +1,4 @@
-"""What would MirrorMaker 2 have answered? Its offset translation in Python, for comparison only.
+"""MirrorMaker 2's offset translation in Python, for comparison only.
 
 Three parts, each as MM2 4.x has it, without Kafka between them:
 
@@ -30,7 +30,7 @@ class Sync(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class SyncWriter:
-    """When is a sync due? State of one partition in the memory of one task."""
+    """State of one partition in the memory of one task: decides when a sync is due."""
 
     lag_max: int
     """`offset.lag.max`."""
@@ -55,7 +55,7 @@ class SyncWriter:
 
 @dataclass(slots=True, kw_only=True)
 class SyncSender:
-    """Which syncs are on their way? Those that are due go at once, while few are in flight; the others wait.
+    """Syncs in flight: those that are due go at once while few are in flight; the others wait.
 
     Per partition only the newest waits: what is sent late is sent for all before it.
     """
@@ -98,7 +98,7 @@ class SyncSender:
 
 @dataclass(slots=True, kw_only=True)
 class SyncStore:
-    """Which syncs of one partition are kept, and where do they place an upstream offset?
+    """The syncs of one partition that are kept, and the translation of an upstream offset by them.
 
     For slots i < j with different syncs, u being a sync's upstream offset:
 

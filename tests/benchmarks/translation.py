@@ -1,4 +1,4 @@
-"""How many records does a group read again after failover, because of translation alone? MM2 and ours, side by side.
+"""Records that a group reads again after failover because of translation alone: MM2 and ours, side by side.
 
 One partition, all of its records replicated, and a group at every lag there is. MM2 sees its best case: offsets equal
 on both sides, no gap, a task that lives from the first record on. Ours sees what the forwarder leaves behind: batches

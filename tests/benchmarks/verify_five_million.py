@@ -1,4 +1,4 @@
-"""Can millions of records be verified in minutes, with nothing found where nothing is wrong, and one fault in them?
+"""Verification of five million records: nothing found in a good copy, and exactly one planted fault.
 
     records on the source  ->  copied by the jobs' engine  ->  verified: nothing is found
     one more batch, one byte of it changed on its way  ->  verified again: exactly that one is found

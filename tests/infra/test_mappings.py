@@ -1,4 +1,4 @@
-"""Does the template ask for the same mapping as the API's request would?"""
+"""Event source mappings in templates, compared with the API's request."""
 
 from __future__ import annotations
 

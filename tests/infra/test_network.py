@@ -1,4 +1,4 @@
-"""Can functions and pollers reach brokers and AWS, and nothing of EC2 and MSK besides?"""
+"""Network access of functions and pollers: brokers and AWS, and nothing else of EC2 and MSK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does what replicates hurt nobody? Limits of Lambda, answers that would lose records, order, and rights."""
+"""The replication stack: limits of Lambda, responses that would lose records, order, and rights."""
 
 from __future__ import annotations
 

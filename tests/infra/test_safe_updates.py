@@ -1,4 +1,4 @@
-"""What does a change of configuration or code change, and what does it leave alone?"""
+"""Resources that a change of configuration or code changes, and those that it leaves alone."""
 
 from __future__ import annotations
 

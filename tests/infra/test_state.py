@@ -1,4 +1,4 @@
-"""Is what the flows know safe from a deployment, a mistake and a stranger? The state stacks, as they are deployed."""
+"""The state stacks: protection from deployments, mistakes and strangers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the comparison run, end to end, and say what it is expected to say? Its smallest profile, with the real MM2."""
+"""The comparison with the real MM2, end to end, in its smallest profile."""
 
 from __future__ import annotations
 

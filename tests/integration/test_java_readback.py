@@ -1,4 +1,4 @@
-"""Is the copy right in the eyes of a client that is not ours? Kafka's own Java consumer reads both sides.
+"""The copy as Kafka's own Java consumer reads it, on both sides.
 
 Everything else here reads with the library that also wrote the records: a mistake that it makes both ways would go
 unnoticed.

@@ -1,4 +1,4 @@
-"""Do MirrorMaker 2's own Java clients, `MirrorClient` and `RemoteClusterUtils`, find their way about our clusters?
+"""MirrorMaker 2's own Java clients, `MirrorClient` and `RemoteClusterUtils`, on our clusters.
 
 An application that was written for MM2 asks these before it fails over, and before it returns. What they should answer
 is found by reading the records on both sides; nothing here asks our map.

@@ -1,4 +1,4 @@
-"""What do the stacks of an example come to? Synthesized once per test session, read as plain JSON."""
+"""The stacks of an example, synthesized once per test session and read as plain JSON."""
 
 from __future__ import annotations
 

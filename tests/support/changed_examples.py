@@ -1,4 +1,4 @@
-"""What does a changed configuration deploy? An example's text with changes, and its first replication stack alone."""
+"""An example's text with changes, and its first replication stack alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One topic of one flow on a running lab: what does a fault test need to say, and nothing more?
+"""A stage for fault tests: one topic of one flow on a running lab.
 
 stage.produce(60)  ...the fault...  stage.await_replicated()  stage.verify()
 """

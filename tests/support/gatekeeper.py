@@ -1,4 +1,4 @@
-"""What would IAM say? A gate before the lab's DynamoDB and Lambda API lets a function do what its role allows.
+"""A gate before the lab's DynamoDB and Lambda API that enforces a function's IAM role.
 
 One gate for each function, so that it knows who calls. It answers a forbidden call as AWS does (403 and
 AccessDeniedException), passes everything else on unchanged, and remembers both. What passes is recorded.

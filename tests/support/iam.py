@@ -1,4 +1,4 @@
-"""A small evaluator of the policies in a template: would IAM let this role do that?
+"""A small evaluator of the IAM policies in a template.
 
 It knows what our templates use, and refuses to guess about anything else.
 (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html)

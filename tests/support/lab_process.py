@@ -1,4 +1,4 @@
-"""How does an outsider drive the lab? As a process: by its state file, its addresses and signals, and nothing else.
+"""The lab as an outsider's process: driven by its state file, its addresses and signals.
 
 with LabProcess(folder, CONFIGURATION) as lab:
     lab.await_ready()

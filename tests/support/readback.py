@@ -1,4 +1,4 @@
-"""What stands in a topic, and does one topic mirror another exactly? A comparison small enough to be read at a glance.
+"""A comparison of two topics, small enough to be checked by reading it.
 
 Written apart from the lab's audit, so that each checks the other: this one keeps whole records, stops at the first
 difference and says what it is.

@@ -1,4 +1,4 @@
-"""What happens when the synthesized templates are deployed? Their resources, made of the lab's parts.
+"""The synthesized templates deployed: their resources, made of the lab's parts.
 
 Nothing here reads replication.yaml: names, keys, variables, code, mappings and schedules are what the templates say,
 and each function reaches DynamoDB and Lambda through a gate that holds it to its role (`tests.support.gatekeeper`).

@@ -1,4 +1,4 @@
-"""How do Mirrorless and MirrorMaker 2 compare on this machine? One command measures both and writes the report.
+"""The comparison of Mirrorless and MirrorMaker 2 on this machine: measures both and writes the report.
 
     python -m tests.benchmarks.beside_mm2 [--profile quick] [--resume] [--only throughput latency]
 

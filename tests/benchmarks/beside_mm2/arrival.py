@@ -1,4 +1,4 @@
-"""When has everything arrived? When a read_committed reader of the target finds the last record of every partition.
+"""The moment of arrival: a read_committed reader of the target has the last record of every partition.
 
 Asking for the stable ends costs next to nothing. Markers make an end larger than the number of records, so ends
 only say when to look; the record that stands last says whether it is the last.

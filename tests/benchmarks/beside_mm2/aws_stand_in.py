@@ -1,4 +1,4 @@
-"""What does AWS run for a flow? Its event source mappings and its function, in a process of their own.
+"""AWS's part for a flow in a process of its own: its event source mappings and its function.
 
     python -m tests.benchmarks.beside_mm2.aws_stand_in request.json
 

@@ -1,4 +1,4 @@
-"""How does the backfill job run here? As on an operator's machine: the job's own door, and Spark in this machine.
+"""The backfill job as on an operator's machine: its own script, with Spark on this machine.
 
 On EMR Serverless the driver and the workers are machines of their own; here they share these cores with everything.
 """

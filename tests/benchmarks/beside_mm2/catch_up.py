@@ -1,4 +1,4 @@
-"""How long does a backlog take, from a standing start? Each side is started cold before the same full topic."""
+"""Time to copy a backlog: each side is started cold before the same full topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between which clusters is everything measured? Two real single-node Kafkas with the same properties, for all."""
+"""The clusters of all measurements: two real single-node Kafkas with the same properties."""
 
 from __future__ import annotations
 

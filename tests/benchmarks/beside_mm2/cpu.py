@@ -1,4 +1,4 @@
-"""How much CPU did a process take? The kernel's own account, /proc/<pid>/stat, in ticks of 10 ms. Linux only."""
+"""CPU time of a process by the kernel: /proc/<pid>/stat, in ticks of 10 ms. Linux only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a reader of the report have to know about each kind of measurement? Headings and paragraphs."""
+"""Headings and explanations of the report, for each kind of measurement."""
 
 from __future__ import annotations
 

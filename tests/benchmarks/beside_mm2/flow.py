@@ -1,4 +1,4 @@
-"""What do applications see while records flow? A producer at a fixed rate, and readers that note each record's arrival.
+"""A producer at a fixed rate, and readers that note each record's arrival.
 
 A value begins with its writer (8 bytes), its number (8 bytes) and the moment at which it was handed to the producer's
 client (8 bytes, ns on the monotonic clock, which all threads of this process share); what is left is filler. A reader

@@ -1,4 +1,4 @@
-"""What do lagging groups read again after a move? As `tests.benchmarks.translation` counts it."""
+"""Records that lagging groups read again after a move, as `tests.benchmarks.translation` counts them."""
 
 from __future__ import annotations
 

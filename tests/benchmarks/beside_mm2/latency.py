@@ -1,4 +1,4 @@
-"""How long does a record take from a producer on the source to a reader of the target? By rate, one side at a time."""
+"""Latency from a producer on the source to a reader of the target, by rate, one side at a time."""
 
 from __future__ import annotations
 

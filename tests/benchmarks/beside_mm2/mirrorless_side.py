@@ -1,4 +1,4 @@
-"""How does Mirrorless run here? As deployed: the bundle under the real runtime client, fed by event source mappings.
+"""Mirrorless as deployed: the bundle under the real runtime client, fed by event source mappings.
 
 Everything is on: exactly once, digests, metrics. The forwarder is measured, as MM2's source connector is; the two
 functions that a schedule starts once a minute are not running.

@@ -1,4 +1,4 @@
-"""How does real MirrorMaker 2 run here? In dedicated mode, one process, out of Maven Central's jars, in four modes.
+"""Real MirrorMaker 2 in dedicated mode: one process, from Maven Central's jars, in four modes.
 
     default               what one gets without a setting about throughput
     tuned                 larger fetches and batches, lz4, a task per core and more: what a careful operator would set

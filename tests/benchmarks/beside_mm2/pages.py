@@ -1,4 +1,4 @@
-"""How is a run shown? As a report of plain values: all rounds, the ratios with their spread, and what is missing."""
+"""The report of a run as plain values: all rounds, the ratios with their spread, and what is missing."""
 
 from __future__ import annotations
 

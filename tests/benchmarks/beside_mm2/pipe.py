@@ -1,4 +1,4 @@
-"""What would a copy cost at the very least? kcat to kcat: a consumer and a producer in C, and nothing in between."""
+"""The lower bound of a copy: kcat to kcat, a consumer and a producer in C, and nothing in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is measured? Two sizes of a run: the full one, and one that only shows that everything works."""
+"""Sizes of a run: the full one, a quick one, and a smoke test."""
 
 from __future__ import annotations
 

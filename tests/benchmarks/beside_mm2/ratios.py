@@ -1,4 +1,4 @@
-"""How do we stand beside MM2? Ours over MM2's, round by round, and then the median with its spread. Pure.
+"""Ratios of ours over MM2's, round by round, with median and spread. Pure.
 
 A ratio is formed only within a pair: the same round, the same records, one right after the other.
 """

@@ -1,4 +1,4 @@
-"""Which records are copied? The same for every side, from a fixed seed.
+"""The records that every side copies, from a fixed seed.
 
 A value begins with its number in its partition (8 hexadecimal digits), so that whoever reads the last record of a
 partition knows that it is the last. Orders as JSON follow, cut where the value ends: lz4 leaves a third. Or noise:

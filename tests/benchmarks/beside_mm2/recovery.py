@@ -1,4 +1,4 @@
-"""What does a death cost, in time and duplicates? While records flow, the replicator is killed, or the target."""
+"""Recovery time and duplicates after a kill of the replicator or of the target while records flow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured so far? Every single measurement with its raw figures, in a file that is whole at any moment.
+"""Results of a run: every measurement with its raw figures, in a file that is whole at any moment.
 
 Nothing is averaged, corrected or dropped here: a measurement that failed stands there with its reason. A run that was
 interrupted can be resumed: what the file has is not measured again, and what failed is tried once more.

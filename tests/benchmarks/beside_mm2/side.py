@@ -1,4 +1,4 @@
-"""What is measured? A side: Mirrorless or MM2, running, as every measurement sees it."""
+"""A side of the comparison, Mirrorless or MM2, as every measurement uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does it cost to copy? A backlog is copied by one side, then the very same records by the other, in turns.
+"""CPU and time of copying a backlog: the same records by one side and then by the other, in turns.
 
 Both sides run and are warm; whoever is not measured is frozen. While the source topic is filled both are. The figures:
 

@@ -1,4 +1,4 @@
-"""Was each record read once? The count must know, or the demonstration's nought means nothing."""
+"""The count of records read once in the demonstration's group move."""
 
 from __future__ import annotations
 

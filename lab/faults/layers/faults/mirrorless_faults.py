@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 - a layer's root, not a package
-"""Which step should this environment die at? A Lambda layer that asks for orders at every step of the protocol.
+"""A Lambda layer that obeys fault orders at each step of the protocol.
 
 Put this folder behind the bundle on the path and name `mirrorless_faults.handler` as the function's handler: it is the
 forwarder's own, watched. An order is a file in $MIRRORLESS_FAULTS named `<action>.<step>` or `<action>.<step>.<n>`; the
