@@ -248,6 +248,17 @@ def test_a_group_with_members_is_never_written() -> None:
     assert world.document("shop").readiness == "ready"
 
 
+def test_a_group_with_members_is_active_where_nothing_is_due() -> None:
+    world = mirrored(5)
+    world.source.put("shop", ORDERS, 3)
+    world.target.put("shop", REMOTE, 3)
+    world.target.members.add("shop")
+
+    world.act()
+
+    assert world.document("shop").readiness == "active_on_target"
+
+
 def test_a_group_with_members_and_without_commits_is_active_too() -> None:
     world = mirrored(5, sync=3)
     world.source.put("shop", ORDERS, 3)
@@ -440,6 +451,21 @@ def test_the_two_directions_do_not_echo_each_other() -> None:
     assert world.target.commits == [("shop", REMOTE, None, 3)]
     assert world.source.commits == []
     assert world.documents.writes <= writes + 2  # the way back sees the group once
+
+
+def test_a_commit_is_no_news_for_the_other_direction_of_the_same_round() -> None:
+    """The group has commits on both sides, so the round translates both before it writes one of them."""
+    world = TwoClusters(settings(sync=3, reverse=True))
+    world.produce(world.lane(), 3, 3)
+    world.replicate(world.lane())
+    world.source.put("shop", ORDERS, 3)  # on the marker between the two transactions
+    world.target.put("shop", REMOTE, 1)
+
+    for _ in range(3):
+        world.act()
+
+    assert world.target.commits == [("shop", REMOTE, 1, 3)]
+    assert world.source.commits == []
 
 
 # A cluster that is gone
