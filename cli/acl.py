@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 
 from cli.args import add_deployment, add_flow, add_order
-from cli.clock import deadline
+from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.output import PLAN_ONLY, UNKNOWN, WIDE_PIPE_WIDTH, console, numbered, print_json, table
 from mirrorless.clock import now_ms

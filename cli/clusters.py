@@ -5,6 +5,7 @@ A cluster that does not answer makes no command fail: what it alone has is None 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,8 +19,15 @@ from mirrorless.scheduled.settings import ControlSettings
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
+    from mirrorless.ports.kafka import Deadline
 
 _T = TypeVar("_T")
+
+
+def deadline(seconds: float) -> Deadline:
+    """A function that returns the seconds that are left, from now on."""
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
 
 
 class ClusterReads:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cli.args import add_deployment, add_flow
-from cli.clock import deadline
+from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.errors import BadInput
 from cli.output import ago, console, numbered, print_json, table

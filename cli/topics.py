@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from cli.args import add_deployment, add_flow
-from cli.clock import deadline
-from cli.clusters import ClusterReads
+from cli.clusters import ClusterReads, deadline
 from cli.deployment import DeployedFlows
 from cli.output import UNKNOWN, console, numbered, print_json, table
 from cli.tasks import tasks_of
