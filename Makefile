@@ -98,6 +98,7 @@ deploy: $(READY) ## deploy CONFIG=replication.yaml in order, asking before right
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.config
 	@$(BIN)/python -m infra.cost
+	@$(BIN)/python -m cli.reference
 
 frozen: $(READY) ## write what users see into golden files anew, see tests/frozen; PART=help for one part
 	@$(BIN)/python -m tests.frozen $(PART)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from mirrorless.adapters.kafka.client import client_config, seconds_left, translated
-from mirrorless.adapters.kafka.records import KafkaRecords, LogEnds
+from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
 from mirrorless.naming import JOB_GROUP
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.kafka import Deadline, LogEnds
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
 

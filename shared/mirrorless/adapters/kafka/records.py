@@ -18,15 +18,12 @@ from mirrorless.adapters.kafka.admin import DENIED, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left, translated
 from mirrorless.adapters.kafka.writer import KafkaWriter
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
 
 InternalRecord = tuple[str, bytes, bytes | None, int]
 """Topic, key, value (None removes the key), and timestamp in ms since the epoch."""
-
-LogEnds = tuple[int, int, int]
-"""Log start offset, last stable offset (where a read_committed reader's view ends), high watermark."""
 
 PROBE_AFTER_SECONDS: Final = 300
 """A writer idle for longer is probed first: brokers close idle connections after 10 minutes."""
