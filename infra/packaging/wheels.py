@@ -7,6 +7,7 @@ pruned, and modes are fixed. A folder is keyed by everything that went into it, 
 from __future__ import annotations
 
 import csv
+import fcntl
 import hashlib
 import os
 import re
@@ -116,16 +117,24 @@ def once(folder: Path, fill: Callable[[Path], None]) -> Path:
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     sweep(folder.parent)
-    with _scratch(folder.parent) as scratch:
-        fill(scratch)
-        scratch.chmod(0o755)
-        try:
+    with taking_turns(folder.parent), _scratch(folder.parent) as scratch:
+        if not folder.is_dir():
+            fill(scratch)
+            scratch.chmod(0o755)
             scratch.rename(folder)
-        except OSError:
-            # Another process was faster, and built the same from the same inputs.
-            if not folder.is_dir():
-                raise
     return folder
+
+
+@contextmanager
+def taking_turns(folder: Path) -> Iterator[None]:
+    """Let one process at a time fill a folder; the others then find what they need."""
+    folder.mkdir(parents=True, exist_ok=True)
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX)  # ends when the folder is closed, or the process is gone
+        yield
+    finally:
+        os.close(place)
 
 
 def sweep(cache: Path) -> None:

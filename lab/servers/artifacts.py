@@ -5,7 +5,6 @@ A folder appears in the cache whole or not at all: it is filled under another na
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import hashlib
 import os
@@ -14,11 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from string import Template
 
+from infra.packaging.wheels import taking_turns
 from mirrorless.errors import MirrorlessError
 
 DEFAULT_KAFKA = "4.1.1"
@@ -90,7 +88,7 @@ def compiled(source: Path, jars: Path) -> Path:
     text = "\n".join((source.read_text(), java_version(), classpath(jars)))
     folder = cache_folder() / f"{source.stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     if not folder.is_dir():
-        with filling_cache():
+        with taking_turns(cache_folder()):
             if not folder.is_dir():
                 _compile(source, jars, folder)
     return folder
@@ -158,22 +156,10 @@ def resolve(name: str, template: str, version: str) -> Path:
     """The cache's folder `name`; filled by Maven from the pom template if it is not there yet."""
     folder = cache_folder() / name
     if not folder.is_dir():
-        with filling_cache():
+        with taking_turns(cache_folder()):
             if not folder.is_dir():
                 _fetch(folder, template, version)
     return folder
-
-
-@contextmanager
-def filling_cache() -> Iterator[None]:
-    """Let one process at a time add to the cache; the others then find what they need."""
-    cache_folder().mkdir(parents=True, exist_ok=True)
-    folder = os.open(cache_folder(), os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # ends when the folder is closed, or the process is gone
-        yield
-    finally:
-        os.close(folder)
 
 
 def _fetch(folder: Path, template: str, version: str) -> None:

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lab.servers.artifacts import cache_folder, filling_cache, java_version
+from infra.packaging.wheels import taking_turns
+from lab.servers.artifacts import cache_folder, java_version
 
 
 def class_archive_options(name: str, jars: Path, make: Callable[[Path], None]) -> list[str]:
@@ -24,7 +25,7 @@ def class_archive_options(name: str, jars: Path, make: Callable[[Path], None]) -
     """
     archive = cache_folder() / f"{name}-classes-{_key(jars)}.jsa"
     if not archive.exists():
-        with filling_cache():
+        with taking_turns(archive.parent):
             if not archive.exists():
                 _make(archive, make)
     return [f"-XX:SharedArchiveFile={archive}"] if archive.stat().st_size else []
