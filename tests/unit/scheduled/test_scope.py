@@ -54,7 +54,7 @@ def test_under_the_identity_policy_the_names_are_the_same_on_both_sides() -> Non
     assert scope.remote_partition(Lane(FLOW, "orders", 3)) == ("orders", 3)
 
 
-def test_groups_of_mappings_are_never_scope() -> None:
+def test_groups_of_mappings_are_never_in_scope() -> None:
     scope = FlowScope.of(settings())
 
     assert scope.group("shop")
