@@ -1,4 +1,4 @@
-"""Include and not exclude."""
+"""Filters of names: included and not excluded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_pattern_matches_the_whole_name_or_not_at_all() -> None:
 
 
 def test_a_literal_dot_is_a_dot() -> None:
-    """MM2 would take `orders-v1` here, which nobody asked for."""
+    """MM2 would take `orders-v1` here, which the list does not name."""
     topics = NameFilter(include=["orders.v1"])
 
     assert topics.accepts("orders.v1")

@@ -1,4 +1,4 @@
-"""What a valid replication.yaml comes down to, and that what is generated from the model is up to date."""
+"""A valid replication.yaml resolved, and the pages that are generated from the model."""
 
 from __future__ import annotations
 

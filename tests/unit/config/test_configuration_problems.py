@@ -1,4 +1,4 @@
-"""Every mistake in replication.yaml is found, is named by its field, and comes with what to write instead."""
+"""Every problem of replication.yaml is reported by its field, with what to write instead."""
 
 from __future__ import annotations
 
@@ -535,7 +535,7 @@ def test_no_advice_is_to_remove_a_key_that_some_section_has() -> None:
 
 
 def test_every_problem_is_told_at_once_in_the_documents_order() -> None:
-    """One mistake a run would be a long night."""
+    """Otherwise each run would end at its first problem."""
     found = problems(
         document(
             "a->b: {topics: ['['], start: never}",

@@ -1,4 +1,4 @@
-"""YAML is read so that no value means something else than a reader of the file would take it for."""
+"""YAML as replication.yaml uses it: types of values, lines, duplicate keys and tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small decisions of the core: where a lane stands, what Lambda is told, which settings and configs are taken."""
+"""Small values of the core: the head of a lane, the response to Lambda, settings and topic configs."""
 
 from __future__ import annotations
 
