@@ -17,6 +17,7 @@ from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.jobs.request import JobRequest, encode_request
+from mirrorless.naming import SPARK_MASTER_VARIABLE
 
 REPOSITORY = Path(__file__).parents[2]
 LOOK_EVERY_SECONDS = 0.2
@@ -86,7 +87,7 @@ class JobProcess:
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
-            "MIRRORLESS_SPARK_MASTER": "local[2,4]",
+            SPARK_MASTER_VARIABLE: "local[2,4]",
             "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join((str(REPOSITORY / "shared"), str(REPOSITORY))),
