@@ -74,11 +74,6 @@ Work = Callable[[bytes, TaskAttempt], bytes]
 """A function of a module: workers import it by its name."""
 
 
-def now() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def spark_session(name: str) -> SparkSession:
     """The session of this process: EMR's, or a local one where `MIRRORLESS_SPARK_MASTER` is set."""
     builder = SparkSession.builder.appName(name)
