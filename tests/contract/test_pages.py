@@ -16,7 +16,7 @@ from infra import cdk
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "docs" / "how-to" / "deploy.md"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
