@@ -25,13 +25,11 @@ WIDTH: Final = 24
 MOST_ALARMS: Final = 100
 """Of one widget. (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html)"""
 
-_SECTIONS: Final = {
-    "the short way": "something-is-wrong-the-short-way",
+RUNBOOK_SECTIONS: Final = {
+    "triage": "triage",
     "alarms": "alarms",
     "a stopped lane": "a-stopped-lane",
-    "losses": "what-is-missing-and-why",
-    "a group fails over": "a-group-fails-over-and-back",
-    "the cost": "what-the-dashboard-says-of-cost",
+    "the cost": "cost-on-the-dashboard",
 }
 """Sections of the runbook that the first widget links to, by what they are called there."""
 
@@ -84,7 +82,7 @@ def dashboard_body(flow: FlowDeployment, *, alarm_arns: Sequence[str], runbook: 
 
 
 def _heading(flow: FlowDeployment, runbook: str | None) -> str:
-    links = " · ".join(f"[{title}]({runbook or RUNBOOK}#{anchor})" for title, anchor in _SECTIONS.items())
+    links = " · ".join(f"[{title}]({runbook or RUNBOOK}#{anchor})" for title, anchor in RUNBOOK_SECTIONS.items())
     where = f"functions in {flow.home}, tables in {flow.state}"
     return f"## {flow.name}\n{where} · `mirrorless status '{flow.name}'` · {links if runbook else RUNBOOK}"
 

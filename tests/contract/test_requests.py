@@ -36,6 +36,7 @@ from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.adapters.aws.secrets import read_secret
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
+from mirrorless.adapters.dynamodb.direct import OPERATIONS
 from mirrorless.adapters.dynamodb.lane_index import lanes_in
 from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
@@ -156,6 +157,10 @@ FUNCTIONS: tuple[Callable[[], Any], ...] = (
 NO_CALLS = {
     ("shared/mirrorless/adapters/kafka/client.py", "Query"): "of a URL",
     ("shared/mirrorless/adapters/kafka/client.py", "GetSession"): "of botocore",
+    **{
+        ("shared/mirrorless/adapters/dynamodb/direct.py", name): "boto3's, where the direct call of a store failed"
+        for name in OPERATIONS
+    },
 }
 """What the text has by the name of an operation, and is none."""
 

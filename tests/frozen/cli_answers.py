@@ -10,10 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
+
 from cli.jobs.emr import _more
 from cli.main import main
 from mirrorless.adapters.aws.emr_serverless import JobRunThere
-from mirrorless.jobs.plan import JobPlan
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.jobs.submission import Submission
 from tests.frozen.key_tree import tree
@@ -56,8 +57,23 @@ ANSWERS: dict[str, Sequence[Sequence[str]]] = {
 RUN: Sequence[tuple[str, Any]] = [("progress", JobProgress | None), ("clean", bool | None)]
 """What a run says or does not say, depending on how soon it is looked at."""
 
+
+class ShownFinding(msgspec.Struct):
+    """A finding of a dry run."""
+
+    severity: str
+    text: str
+    where: str
+
+
+class ShownBytes(msgspec.Struct):
+    """The size of a lane, or of all, in a dry run; null where it is not known."""
+
+    bytes: int | None
+
+
 TYPES: Mapping[str, Sequence[tuple[str, Any]]] = {
-    "job-dry-run": [("", JobPlan)],
+    "job-dry-run": [("", ShownBytes), ("findings[]", ShownFinding), ("lanes[]", ShownBytes)],
     "job-start": RUN,
     "job-list": [(f"runs[].{path}", type_) for path, type_ in RUN],
     "job-follow": RUN,

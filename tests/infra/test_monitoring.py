@@ -14,6 +14,7 @@ from infra.deployment import FlowDeployment, plan
 from infra.guard.stateful import Resource
 from infra.monitoring import cost, metrics
 from infra.monitoring.alarms import alarms, mapping_alarm
+from infra.monitoring.dashboard import RUNBOOK_SECTIONS
 from infra.monitoring.paging import listeners
 from mirrorless.adapters.aws.metrics import NAMESPACE, emit
 from mirrorless.adapters.aws.task_metrics import ALARMING, emit_report
@@ -291,6 +292,10 @@ def test_every_section_about_an_alarm_is_about_one_that_there_is() -> None:
 
 def test_every_link_within_the_runbook_leads_somewhere() -> None:
     assert [each for each in re.findall(r"\]\(#([^)]+)\)", RUNBOOK) if each not in _sections()] == []
+
+
+def test_every_link_of_the_dashboard_leads_to_a_section_of_the_runbook() -> None:
+    assert [each for each in RUNBOOK_SECTIONS.values() if each not in _sections()] == []
 
 
 def test_links_lead_to_the_operator_s_own_copy_where_there_is_one(tmp_path: Path) -> None:

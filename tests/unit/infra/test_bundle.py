@@ -301,7 +301,7 @@ def test_a_bundle_built_anew_elsewhere_by_somebody_else_is_the_same_bytes_and_th
 ) -> None:
     """Another folder, umask, hash seed, time zone and language; installed again, wheel by wheel."""
     here = bundle.build("forward", platform=platform)
-    program = "import os, sys; os.umask(0o077); from infra import bundle; from pathlib import Path; "
+    program = "import os, sys; os.umask(0o077); from infra.packaging import bundle; from pathlib import Path; "
     program += f"print(bundle.build('forward', platform={platform!r}, out=Path(sys.argv[1])))"
     elsewhere = {"PYTHONHASHSEED": "7", "TZ": "Asia/Kathmandu", "LC_ALL": "tr_TR.UTF-8", "SOURCE_DATE_EPOCH": "1"}
 

@@ -11,7 +11,7 @@ from infra.packaging.wheels import BuildError
 
 
 def traced(folder: Path, entry: str, **modules: str) -> Imports:
-    """Trace an entry through a package `mirrorless` of these modules; `groups__moving` is `groups/group_move.py`."""
+    """Trace an entry through a package `mirrorless` of these modules; `groups__sync` is `groups/sync.py`."""
     package = folder / "mirrorless"
     for name, text in {"__init__": "", **modules}.items():
         path = package.joinpath(*name.split("__", 1)) if name != "__init__" else package / name
@@ -29,11 +29,9 @@ def names(found: Imports) -> list[str]:
 
 
 def test_an_import_inside_a_function_counts(tmp_path: Path) -> None:
-    found = traced(
-        tmp_path, "def handler():\n    from mirrorless.protocol.recovery import resolve\n", doubt="", other=""
-    )
+    found = traced(tmp_path, "def handler():\n    from mirrorless.recovery import resolve\n", recovery="", other="")
 
-    assert names(found) == ["mirrorless/__init__", "mirrorless/doubt"]
+    assert names(found) == ["mirrorless/__init__", "mirrorless/recovery"]
 
 
 def test_a_module_that_is_imported_as_a_name_of_its_package_counts(tmp_path: Path) -> None:
@@ -46,10 +44,10 @@ def test_a_package_comes_with_its_own_imports(tmp_path: Path) -> None:
     (tmp_path / "mirrorless" / "groups").mkdir(parents=True)
     (tmp_path / "mirrorless" / "groups" / "__init__.py").write_text("from mirrorless.lane import Lane\n")
 
-    found = traced(tmp_path, "import mirrorless.groups.group_move\n", groups__moving="from . import ports", lane="")
+    found = traced(tmp_path, "import mirrorless.groups.sync\n", groups__sync="from . import ports", lane="")
 
     assert "mirrorless/lane" in names(found)
-    assert "groups/moving" in names(found)
+    assert "groups/sync" in names(found)
 
 
 def test_relative_imports_are_followed(tmp_path: Path) -> None:
