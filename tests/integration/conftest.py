@@ -19,22 +19,26 @@ from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from tests.support import aws_recorder
+from tests.support.integration_parts import PARTS, place
 from tests.support.lane_stage import LaneStage
-from tests.support.worker_plan import place
 
 FOLDER = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests of this folder by worker, and mark them with it; see `tests.support.worker_plan`."""
-    here = [item for item in items if item.path.is_relative_to(FOLDER)]
-    places = {item.nodeid: place(item.path.relative_to(FOLDER).as_posix()) for item in here}
-    for item in here:
-        item.add_marker(pytest.mark.xdist_group(f"worker-{places[item.nodeid][0]}"))
-    items[:] = [item for item in items if item.nodeid not in places] + sorted(
-        here, key=lambda each: places[each.nodeid]
-    )
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--part`."""
+    parser.addoption("--part", type=int, choices=range(len(PARTS)), help="only one part of tests/integration")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of one part, in the part's order; see `tests.support.integration_parts`."""
+    part = config.getoption("part")
+    if part is None:
+        return
+    places = [(item, place(item.path.relative_to(FOLDER).as_posix())) for item in items]
+    config.hook.pytest_deselected(items=[item for item, (number, _) in places if number != part])
+    kept = [(position, item) for item, (number, position) in places if number == part]
+    items[:] = [item for _, item in sorted(kept, key=lambda each: each[0])]
 
 
 @pytest.fixture(scope="session", autouse=True)

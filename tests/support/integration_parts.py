@@ -1,14 +1,15 @@
-"""The integration tests that each pytest-xdist worker runs (`--dist loadgroup`), so that workers end together.
+"""Parts of the integration tests, each a process of its own (`pytest --part N tests/integration`).
 
-A worker has clusters, DynamoDB, Spark and labs of its own; each is started once, and stopped after the last test that
-needs it. The tests mostly wait, so there are more workers than cores. A worker begins with what takes longest.
+A part has clusters, DynamoDB, Spark and labs of its own; each is started once, and stopped after the last test that
+needs it. A part begins with what takes longest. Processes and not workers of pytest-xdist: its groups (3.8) have no
+effect on node ids of pytest 9.1, so that every worker started every lab.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-WORKERS: Sequence[Sequence[str]] = (
+PARTS: Sequence[Sequence[str]] = (
     # Processes of Spark and of MM2: one at a time, for each wants two cores.
     ("test_lab_failover.py", "spark/test_kills.py", "test_beside_mm2.py", "spark/test_backfill_live.py"),
     # Labs whose schedules run every second.
@@ -22,16 +23,16 @@ WORKERS: Sequence[Sequence[str]] = (
     # The two clusters of the session alone, and every file that is not named above.
     ("test_lane_", "test_template.py", ""),
 )
-"""Beginnings of paths below tests/integration, by worker; the longest that fits decides."""
+"""Beginnings of paths below tests/integration, by part; the longest that fits decides."""
 
 
 def place(path: str) -> tuple[int, int]:
-    """The worker of a file, and its place there."""
+    """The part of a file, and its place there."""
     fits = [
-        (len(beginning), worker, position)
-        for worker, beginnings in enumerate(WORKERS)
+        (len(beginning), part, position)
+        for part, beginnings in enumerate(PARTS)
         for position, beginning in enumerate(beginnings)
         if path.startswith(beginning)
     ]
-    _, worker, position = max(fits)
-    return worker, position
+    _, part, position = max(fits)
+    return part, position
