@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-READY_WITHIN_S = 90.0
+READY_WITHIN_S = 240.0
 """A cold start takes some 3 s on two idle cores; the rest is for machines that are busy or slow."""
 
 
