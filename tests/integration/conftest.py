@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of one part, in the part's order; see `tests.support.integration_parts`."""
-    part = config.getoption("part")
+    part = config.getoption("part", default=None)  # unknown where this folder is not named on the command line
     if part is None:
         return
     places = [(item, place(item.path.relative_to(FOLDER).as_posix())) for item in items]
