@@ -453,7 +453,7 @@ def test_apply_waits_for_a_schedule_that_is_at_work(stage: Stage, bench_at: Call
     bench, now = bench_at(stage.source.bootstrap), time.time_ns() // 1_000_000
     assert bench.documents.claim(FLOW, "lease/refresh_topics", holder="a run", now=now, until=now + 60_000)
 
-    with pytest.raises(Retriable, match="at work"):
+    with pytest.raises(Retriable, match="refresh_topics is running for this flow"):
         bench.run("apply", str(FLOW), "--execute")
 
     bench.documents.release(FLOW, "lease/refresh_topics", holder="a run")

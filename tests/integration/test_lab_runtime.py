@@ -48,9 +48,9 @@ def handler(event, context):
                 time.sleep(0.005)  # the function waits to be let go; its deadline ends it
             Path(event["file"] + ".done").touch()
         case "steps":
-            from mirrorless import steps
-            for step in steps.STEPS:
-                steps.reached(step)
+            from mirrorless.protocol import hooks
+            for step in hooks.STEPS:
+                hooks.reached(step)
     return {
         "calls": calls,
         "pid": os.getpid(),
@@ -64,7 +64,7 @@ def handler(event, context):
     }
 """
 
-STEPS = Path(__file__).parents[2] / "shared" / "mirrorless" / "steps.py"
+HOOKS = Path(__file__).parents[2] / "shared" / "mirrorless" / "protocol" / "hooks.py"
 
 MakeFunction = Callable[..., LambdaFunction]
 
@@ -73,11 +73,12 @@ MakeFunction = Callable[..., LambdaFunction]
 def bundle(tmp_path: Path) -> Path:
     """A bundle without dependencies, and with the one module of the package that the fault layer watches."""
     folder = tmp_path / "bundle"
-    (folder / "mirrorless").mkdir(parents=True)
+    (folder / "mirrorless" / "protocol").mkdir(parents=True)
     (folder / "forward.py").write_text(HANDLER)
     (folder / "broken.py").write_text("import not_in_the_bundle\n")
     (folder / "mirrorless" / "__init__.py").touch()
-    (folder / "mirrorless" / "steps.py").write_bytes(STEPS.read_bytes())
+    (folder / "mirrorless" / "protocol" / "__init__.py").touch()
+    (folder / "mirrorless" / "protocol" / "hooks.py").write_bytes(HOOKS.read_bytes())
     return folder
 
 
