@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LONGEST_NAME = 64
 """Characters of the name of a function, a schedule or a role at most, by Lambda, EventBridge Scheduler and IAM."""
 
-LONGEST_PART = "heartbeat_checkpoint"
+LONGEST_PART = "remove_mappings"
 """The longest of the parts that a resource is named by."""
 
 

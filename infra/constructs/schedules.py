@@ -1,4 +1,4 @@
-"""Schedules that start a flow's control functions every minute; their input is the flow's whole configuration.
+"""The schedules of a flow's functions: a start every minute, whose input is the flow's whole configuration.
 
 A failed start is not repeated: neither Scheduler nor Lambda's own queue tries again, and there is no dead-letter queue.
 The next minute starts the same function with the same input, so late starts would be of no use.
@@ -37,7 +37,7 @@ OLDEST_SECONDS = EVERY_SECONDS
 
 
 def schedule_input(flow: FlowDeployment) -> dict[str, Any]:
-    """Return the settings of the flow's control functions: `mirrorless.scheduled.settings`."""
+    """Return the settings of the flow's scheduled functions: `mirrorless.scheduled.settings`."""
     forwarder = flow.flow.resource_name(FORWARD)
     return flow.flow.control_settings(f"{forwarder}:{ALIAS}", secret_arn=flow.secret_arn)
 
@@ -51,7 +51,7 @@ def schedule_input_text(flow: FlowDeployment) -> str:
     text = json.dumps(schedule_input(flow), separators=(",", ":"), ensure_ascii=False)
     if (length := len(text.encode())) > LONGEST_INPUT:
         raise ConfigurationError(
-            f"its control functions' settings have {length:,} bytes, and a schedule's input has {LONGEST_INPUT:,}",
+            f"its scheduled functions' settings have {length:,} bytes, and a schedule's input has {LONGEST_INPUT:,}",
             where=f"flows {flow.name}",
             hint="name topics and groups by patterns, or make two flows of it",
         )
@@ -59,7 +59,7 @@ def schedule_input_text(flow: FlowDeployment) -> str:
 
 
 def scheduled_functions(flow: FlowDeployment) -> tuple[ScheduledFunction, ...]:
-    """Return the control functions that have work to do."""
+    """Return the scheduled functions that have work to do."""
     settings_ = control_settings(json.loads(schedule_input_text(flow)))
     return tuple(each for each in SCHEDULED if each.has_work(settings_))
 
@@ -94,7 +94,7 @@ class FlowSchedules(Construct):
         role = iam.Role(
             self,
             "Role",
-            description=f"Starts the control functions of {flow.id}",
+            description=f"Starts the scheduled functions of {flow.id}",
             # The service acts for whoever names this role in a schedule: only for this group's.
             # https://docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html
             assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com").with_conditions(

@@ -30,7 +30,7 @@ def forwarders(templates: Templates) -> dict[str, tuple[Resource, Mapping[str, A
 
 
 def controls(templates: Templates) -> dict[str, ControlSettings]:
-    """What schedules tell the control functions, by flow; older templates may know other keys than we do."""
+    """What schedules tell the scheduled functions, by flow; older templates may know other keys than we do."""
     found = {}
     for template in templates.values():
         for body in template.get("Resources", {}).values():

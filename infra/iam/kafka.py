@@ -4,7 +4,7 @@ A part is described by the calls that it makes and the names that they concern; 
 needs, `kafka_names` which names are the flow's. All other clusters ask for a secret, and have ACLs of their own.
 
     forward               reads the flow's topics as its mappings' pollers do, writes the remote topics
-    heartbeat_checkpoint  follows groups, writes internal topics, looks at gaps, settles what is in doubt
+    control               follows groups, writes internal topics, looks at gaps, settles what is in doubt
     refresh_topics        looks at topics, creates and configures the remote ones, copies ACLs
     jobs                  read and write both sides
 
@@ -162,7 +162,7 @@ def _forward(flow: Flow) -> _Uses:
     ]
 
 
-def _heartbeat_checkpoint(flow: Flow) -> _Uses:
+def _control(flow: Flow) -> _Uses:
     settings, policy = flow.settings, flow.policy
     topics = source_topics(flow)
     there = remote(flow, topics)
@@ -244,7 +244,7 @@ def _jobs(flow: Flow) -> _Uses:
 
 _USES: Final[Mapping[Part, Callable[[Flow], _Uses]]] = {
     "forward": _forward,
-    "heartbeat_checkpoint": _heartbeat_checkpoint,
+    "control": _control,
     "refresh_topics": _refresh_topics,
     "jobs": _jobs,
 }

@@ -26,7 +26,7 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
         "lanes": ("BatchGetItem", "UpdateItem"),
         "loss_ledger": ("PutItem",),
     },
-    "heartbeat_checkpoint": {
+    "control": {
         "offset_map": ("Query", "PartiQLUpdate", "PartiQLDelete"),
         "lanes": ("BatchGetItem", "UpdateItem"),
         "loss_ledger": ("GetItem", "PutItem"),

@@ -177,7 +177,7 @@ def _of_silence(flow: FlowDeployment) -> list[Alarm]:
             Alarm(
                 id="no-heartbeats",
                 means=f"No task of {flow.name} has run for minutes: nobody looks after its lanes and groups.",
-                first="look at the schedule and at the log of heartbeat_checkpoint.",
+                first="look at the schedule and at the log of the function control.",
                 metric=metrics.of_flow(flow, "task-errors", "SampleCount"),
                 below=1,
                 looks=_looks(MINUTE),

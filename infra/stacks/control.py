@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FlowControl(Construct):
-    """The control functions of one flow.
+    """The scheduled functions of one flow.
 
     Attributes:
         functions: by name.

@@ -1,4 +1,4 @@
-"""What starts the control functions, with what rights, and in which order they go."""
+"""What starts the scheduled functions, with what rights, and in which order they go."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_the_role_of_a_schedule_starts_its_flows_two_functions_for_this_accounts
             "Action": "lambda:InvokeFunction",
             "Effect": "Allow",
             "Resource": [
-                f"arn:aws:lambda:{region}:{account}:function:mirrorless-heartbeat-checkpoint-paris_hub:live",
+                f"arn:aws:lambda:{region}:{account}:function:mirrorless-control-paris_hub:live",
                 f"arn:aws:lambda:{region}:{account}:function:mirrorless-refresh-topics-paris_hub:live",
             ],
         }
@@ -190,7 +190,7 @@ def test_a_key_of_the_customers_encrypts_the_schedules_and_opens_them_for_their_
         assert each.properties["KmsKeyArn"] == key
     prefix = "arn:aws:scheduler:us-east-2:111122223333:schedule/mirrorless/mirrorless"
     assert opened == {
-        (f"{prefix}-heartbeat-checkpoint-{flow}", f"{prefix}-refresh-topics-{flow}")
+        (f"{prefix}-control-{flow}", f"{prefix}-refresh-topics-{flow}")
         for flow in ("plant-north_analysis", "plant-south_analysis")
     }
 
@@ -202,7 +202,7 @@ def test_the_functions_have_the_memory_and_the_time_that_they_have_in_the_lab(as
     }
 
     assert functions == {
-        "mirrorless-heartbeat-checkpoint-us-east_us-west": (256, 90),
+        "mirrorless-control-us-east_us-west": (256, 90),
         "mirrorless-refresh-topics-us-east_us-west": (256, 120),
         "mirrorless-remove-mappings-us-east_us-west": (256, 600),
     }
@@ -211,7 +211,7 @@ def test_the_functions_have_the_memory_and_the_time_that_they_have_in_the_lab(as
 def test_nothing_is_started_for_tasks_that_are_all_switched_off() -> None:
     off = "topics: [orders], refresh.topics.enabled: false, sync.topic.configs.enabled: false, sync.topic.acls.enabled"
 
-    assert [each.name for each in scheduled_functions(planned(f"{{{off}: false}}"))] == ["heartbeat_checkpoint"]
+    assert [each.name for each in scheduled_functions(planned(f"{{{off}: false}}"))] == ["control"]
     assert len(scheduled_functions(planned(f"{{{off}: true}}"))) == 2
 
 
@@ -271,7 +271,7 @@ def test_the_removal_runs_where_the_address_of_its_answer_can_be_reached(assembl
     functions = of_type(assembled("active-passive"), "AWS::Lambda::Function")
 
     assert {each.properties["FunctionName"].split("-")[1]: "VpcConfig" in each.properties for each in functions} == {
-        "heartbeat": True,
+        "control": True,
         "refresh": True,
         "remove": False,
     }

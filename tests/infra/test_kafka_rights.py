@@ -133,7 +133,7 @@ def imported(module: Path) -> frozenset[Path]:
 
 UNREACHED: dict[Part, set[str]] = {
     "forward": {"WriteDataIdempotently", "AlterTopicDynamicConfiguration"},  # transactions; it only reads an entry
-    "heartbeat_checkpoint": {"AlterTopic", "AlterTopicDynamicConfiguration"},  # it only lists remote topics
+    "control": {"AlterTopic", "AlterTopicDynamicConfiguration"},  # it only lists remote topics
     "refresh_topics": set(),
 }
 """Needed by calls of the imported adapters which this function does not get to."""
@@ -171,7 +171,7 @@ REQUIRED = {
 """https://docs.aws.amazon.com/msk/latest/developerguide/kafka-actions.html, column "Required actions"."""
 
 
-@pytest.mark.parametrize("part", ["forward", "heartbeat_checkpoint", "refresh_topics", "jobs"])
+@pytest.mark.parametrize("part", ["forward", "control", "refresh_topics", "jobs"])
 @pytest.mark.parametrize("cluster", [f"/{SOURCE_PATH}", f"/{TARGET_PATH}"])
 def test_what_an_action_requires_is_granted_on_the_same_cluster(part: Part, cluster: str, flowing: Flowing) -> None:
     granted = {
@@ -222,7 +222,7 @@ def test_topics_that_keep_their_names_are_granted_by_these_names(flowing: Flowin
 def test_nothing_is_written_to_the_source_unless_it_is_asked_for(flowing: Flowing) -> None:
     quiet = flowing(sync_group_offsets_reverse_enabled=False, emit_heartbeats_source_enabled=False)
 
-    for part in ("forward", "heartbeat_checkpoint", "refresh_topics"):
+    for part in ("forward", "control", "refresh_topics"):
         for action in ("WriteData", "CreateTopic", "AlterTopic", "WriteDataIdempotently"):
             assert not [arn for arn in resources(rights(part, quiet), action) if arn.startswith(SOURCE)]
 
@@ -231,14 +231,14 @@ def test_group_offsets_are_committed_only_where_they_are_synchronised(flowing: F
     still = flowing(sync_group_offsets_reverse_enabled=False, sync_group_offsets_enabled=False)
     moving = flowing(groups=["shop", "billing-.*"])
 
-    assert not may(rights("heartbeat_checkpoint", still), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
-    assert may(rights("heartbeat_checkpoint", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
-    assert may(rights("heartbeat_checkpoint", moving), "AlterGroup", f"{SOURCE}:group/{SOURCE_PATH}/billing-eu")
-    assert not may(rights("heartbeat_checkpoint", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shopping")
+    assert not may(rights("control", still), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
+    assert may(rights("control", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
+    assert may(rights("control", moving), "AlterGroup", f"{SOURCE}:group/{SOURCE_PATH}/billing-eu")
+    assert not may(rights("control", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shopping")
 
 
 def test_internal_topics_are_named_one_by_one(flowing: Flowing) -> None:
-    granted = rights("heartbeat_checkpoint", flowing(**{"emit.offset-syncs.enabled": True}))
+    granted = rights("control", flowing(**{"emit.offset-syncs.enabled": True}))
 
     assert resources(granted, "CreateTopic") == {
         f"{TARGET}:topic/{TARGET_PATH}/heartbeats",
@@ -336,7 +336,7 @@ def test_a_serverless_cluster_is_asked_only_what_it_has(flowing: Flowing) -> Non
     assert any("-s1" in arn for arn in resources(granted, "CreateTopic"))
 
 
-@pytest.mark.parametrize("part", ["forward", "heartbeat_checkpoint", "refresh_topics", "jobs"])
+@pytest.mark.parametrize("part", ["forward", "control", "refresh_topics", "jobs"])
 def test_a_right_with_a_wildcard_says_why(part: Part, flowing: Flowing) -> None:
     nameless = {"msk.cluster.arn": None, "region": "us-west-2", "account": "111122223333"}
 
@@ -345,7 +345,7 @@ def test_a_right_with_a_wildcard_says_why(part: Part, flowing: Flowing) -> None:
             assert right.reason or not any("*" in arn for arn in right.resources)
 
 
-@pytest.mark.parametrize("part", ["forward", "heartbeat_checkpoint", "refresh_topics", "jobs"])
+@pytest.mark.parametrize("part", ["forward", "control", "refresh_topics", "jobs"])
 def test_a_thousand_topics_fit_into_a_role_and_each_is_granted(part: Part, flowing: Flowing) -> None:
     topics = [f"team-{number % 7}.service-{number % 31}.event-{number}" for number in range(1000)]
 

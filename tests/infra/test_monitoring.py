@@ -457,8 +457,8 @@ def test_the_cost_is_what_a_hand_computes(tmp_path: Path) -> None:
     counted = {
         "calls_forward": 3_000.0,
         "ms_forward": 120_000.0,
-        "calls_heartbeat_checkpoint": 10.0,
-        "ms_heartbeat_checkpoint": 550_000.0,
+        "calls_control": 10.0,
+        "ms_control": 550_000.0,
         "writes_offset_map": 6_000.0,
         "reads_control": 9_000.0,
     }

@@ -249,7 +249,7 @@ def test_the_role_to_the_tables_trusts_the_functions_that_may_assume_it_and_nobo
     assembly = assembled("cross-account")
     (flow,) = assembly.deployment.flows
     role = tables_role(assembly, flow)
-    functions = ("forward", "heartbeat_checkpoint", "refresh_topics", "remove_mappings")
+    functions = ("forward", "control", "refresh_topics", "remove_mappings")
     trusted = [f"arn:aws:iam::111122223333:role/mirrorless/production_vault/{each}/*" for each in functions]
 
     (statement,) = role["AssumeRolePolicyDocument"]["Statement"]

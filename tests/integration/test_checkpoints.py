@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from heartbeat_checkpoint import ControlWiring, handler
+from control import ControlWiring, handler
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster

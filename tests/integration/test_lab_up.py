@@ -71,7 +71,7 @@ def test_the_state_file_tells_everything_that_an_outsider_needs(lab: LabProcess)
     assert set(_dynamodb(lab).list_tables()["TableNames"]) >= set(state["tables"].values())
     assert sorted(state["functions"]) == [
         f"mirrorless-{file}-{flow.source}_{flow.target}"
-        for file in ("forward", "heartbeat-checkpoint", "refresh-topics")
+        for file in ("control", "forward", "refresh-topics")
         for flow in (BACK, FORTH)
     ]
     assert all(function["environments"] for function in state["functions"].values())

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from heartbeat_checkpoint import ControlWiring
+from control import ControlWiring
 from msgspec.structs import replace
 
 from mirrorless.adapters.kafka import source_log

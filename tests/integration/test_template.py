@@ -148,7 +148,7 @@ def test_no_function_is_refused_anything_by_its_role(replicated: TemplateStage) 
 
 
 def test_the_code_of_the_templates_is_the_code_that_the_lab_runs(stage: TemplateStage) -> None:
-    for part in ("forward", "heartbeat_checkpoint", "refresh_topics"):
+    for part in ("forward", "control", "refresh_topics"):
         name = stage.assembly.deployment.flows[0].flow.resource_name(part)
         assert wheels.tree_hash(stage.code[name]) == wheels.tree_hash(bundle.build(part))
 

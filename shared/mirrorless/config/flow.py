@@ -189,7 +189,7 @@ class Flow:
         }
 
     def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
-        """Return the input of the schedules of this flow's control functions: `mirrorless.scheduled.settings`.
+        """Return the input of this flow's schedules: `mirrorless.scheduled.settings`.
 
         `function_name` is the forwarder's, for the mappings of found topics; `secret_arn` as in `mapping_request`.
         """

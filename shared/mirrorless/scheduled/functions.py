@@ -17,7 +17,7 @@ EVERY_SECONDS: Final = 60
 LONGEST_INPUT: Final = 256 * 1024
 """Bytes of a schedule's input at most (https://docs.aws.amazon.com/scheduler/latest/UserGuide/encryption-rest.html)."""
 
-ScheduledName = Literal["heartbeat_checkpoint", "refresh_topics"]
+ScheduledName = Literal["control", "refresh_topics"]
 """A file in `functions/`, without `.py`."""
 
 LANES_SECONDS: Final = 60.0
@@ -47,8 +47,8 @@ class ScheduledFunction:
         return not task_intervals(settings).keys().isdisjoint(self.tasks)
 
 
-HEARTBEAT_CHECKPOINT: Final = ScheduledFunction(
-    name="heartbeat_checkpoint",
+CONTROL: Final = ScheduledFunction(
+    name="control",
     description="heartbeats, checkpoints and group offsets, and the check of the lanes",
     memory_mb=256,
     timeout_seconds=90,
@@ -63,7 +63,7 @@ REFRESH_TOPICS: Final = ScheduledFunction(
     tasks=("topics", "configs", "acls"),
 )
 
-SCHEDULED: Final = (HEARTBEAT_CHECKPOINT, REFRESH_TOPICS)
+SCHEDULED: Final = (CONTROL, REFRESH_TOPICS)
 
 
 def task_intervals(settings: ControlSettings) -> dict[str, float]:

@@ -358,7 +358,7 @@ def test_config_check_of_no_file_exits_2(tmp_path: Path, capsys: pytest.CaptureF
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_the_schedules_tell_the_control_functions_everything_about_the_flow() -> None:
+def test_the_schedules_hold_every_setting_of_the_flow() -> None:
     flow = configuration("topics: ['orders', 'audit-.*'], start: latest, sync.group.offsets.enabled: true").flow("a->b")
 
     told = control_settings(json.loads(json.dumps(flow.control_settings("forwarder"))))
@@ -372,7 +372,7 @@ def test_the_schedules_tell_the_control_functions_everything_about_the_flow() ->
     assert told.sync_group_offsets_reverse is False
 
 
-def test_the_schedules_leave_no_setting_of_the_control_functions_to_its_default() -> None:
+def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_default() -> None:
     """But for the length of a run, which no key of replication.yaml sets."""
     flow = configuration("topics: [orders]").flow("a->b")
 
@@ -381,7 +381,7 @@ def test_the_schedules_leave_no_setting_of_the_control_functions_to_its_default(
 
 @pytest.mark.parametrize("policy", ["prefixed", "identity"])
 @pytest.mark.parametrize("separator", [".", "_"])
-def test_the_forwarder_and_the_control_functions_name_remote_topics_alike(policy: str, separator: str) -> None:
+def test_the_forwarder_and_the_scheduled_functions_name_remote_topics_alike(policy: str, separator: str) -> None:
     """Heartbeats have their prefix under `identity` too, so the separator matters there as well."""
     flow = configuration(
         f"topics: [orders], replication.policy: {policy}, replication.policy.separator: '{separator}'"

@@ -32,7 +32,7 @@ def test_each_flow_has_two_scheduled_functions_with_a_timer_each(tmp_path: Path)
 
     functions = plane.deploy([flow], variables={"A": "b"}, forwarder=lambda _: "forwarder")
 
-    assert sorted(functions) == ["mirrorless-heartbeat-checkpoint-a_b", "mirrorless-refresh-topics-a_b"]
+    assert sorted(functions) == ["mirrorless-control-a_b", "mirrorless-refresh-topics-a_b"]
     assert plane.timers.keys() == functions.keys()
     assert all(isinstance(function, LambdaFunction) for function in functions.values())
     plane.stop()

@@ -42,7 +42,7 @@ class Minute:
         """A run."""
         return TaskRunner(
             flow=FLOW,
-            function="heartbeat_checkpoint",
+            function="control",
             documents=self.documents,
             clock=lambda: self.now,
             sleep=self.sleep,
@@ -130,13 +130,13 @@ def test_an_error_leaves_the_time_of_the_last_success(minute: Minute) -> None:
 
 
 def test_a_second_run_waits_for_the_first_one_and_then_goes_on(minute: Minute) -> None:
-    minute.documents.claim(FLOW, "lease/heartbeat_checkpoint", holder="other", now=0, until=1_004_000)
+    minute.documents.claim(FLOW, "lease/control", holder="other", now=0, until=1_004_000)
     minute.run(minute.task("heartbeats", 1), window=8)
     assert minute.times("heartbeats") == [4, 5, 6, 7]
 
 
 def test_a_second_run_does_nothing_while_the_first_one_is_at_work(minute: Minute) -> None:
-    minute.documents.claim(FLOW, "lease/heartbeat_checkpoint", holder="other", now=0, until=2_000_000)
+    minute.documents.claim(FLOW, "lease/control", holder="other", now=0, until=2_000_000)
     assert minute.run(minute.task("heartbeats", 1)) == {}
     assert minute.done == []
 
@@ -144,7 +144,7 @@ def test_a_second_run_does_nothing_while_the_first_one_is_at_work(minute: Minute
 def test_a_run_that_was_taken_for_dead_stops(minute: Minute) -> None:
     def freeze(_report: RoundReport, _deadline: Deadline) -> None:
         minute.now += 20_000
-        assert minute.documents.claim(FLOW, "lease/heartbeat_checkpoint", holder="heir", now=minute.now, until=10**9)
+        assert minute.documents.claim(FLOW, "lease/control", holder="heir", now=minute.now, until=10**9)
 
     minute.run(minute.task("checkpoints", 1, freeze))
     assert minute.times("checkpoints") == [0]

@@ -39,7 +39,7 @@ from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap
-from mirrorless.scheduled.functions import HEARTBEAT_CHECKPOINT, task_intervals
+from mirrorless.scheduled.functions import CONTROL, task_intervals
 from mirrorless.scheduled.runner import Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, control_settings
@@ -204,7 +204,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
     wiring = wire(settings)
     rounds = TaskRunner(
         flow=settings.name,
-        function=HEARTBEAT_CHECKPOINT.name,
+        function=CONTROL.name,
         documents=wiring.documents,
         clock=now_ms,
         sleep=time.sleep,
