@@ -21,7 +21,7 @@ from cli.jobs.request import job_request
 from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json
 from cli.output import WIDE_PIPE_WIDTH, console, print_json
 from mirrorless.clock import now_ms
-from mirrorless.jobs.cost import EXECUTOR
+from mirrorless.cost.jobs import EXECUTOR
 from mirrorless.jobs.request import JobKind, Options
 from mirrorless.lane import FlowName
 

@@ -19,8 +19,9 @@ from cli.output import duration, numbered, size
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
+from mirrorless.cost.jobs import EXECUTOR, START_SECONDS, dollars, executors_for
+from mirrorless.cost.prices import PRICES, Architecture
 from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.jobs.cost import EXECUTOR, START_SECONDS, Architecture, dollars, executors_for, prices
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, JobRequest, VerifyOptions
 from mirrorless.lane import Lane
@@ -59,7 +60,7 @@ def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> J
         bytes=None,
         seconds=seconds,
         dollars=dollars(seconds, executors=executors, architecture=architecture),
-        priced=prices().as_of,
+        priced=PRICES.jobs.as_of,
         lanes_at_a_time=busy,
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infra.packaging.spark_archive import PYTHON
-from mirrorless.jobs.cost import DRIVER, EXECUTOR
+from mirrorless.cost.jobs import DRIVER, EXECUTOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,25 +1,22 @@
 """Hourly cost of a flow as metric math over CloudWatch's own counts, by list prices.
 
 An estimate to see a change by, not a bill. Not in it: Kafka, traffic between regions, storage, backups, logs, metrics,
-alarms and jobs. Prices stand in prices.json, with their date.
+alarms and jobs.
 """
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from infra.monitoring import metrics
+from mirrorless.cost.prices import PRICES
 from mirrorless.scheduled.functions import SCHEDULED
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
     from infra.monitoring.metrics import Metric
 
-PRICES: Final[dict[str, Any]] = json.loads((Path(__file__).parent / "prices.json").read_text())
-
-_FORWARDER = "forward"
+_FORWARDER: Final = "forward"
 
 
 def memory_mb(flow: FlowDeployment) -> dict[str, int]:
@@ -42,10 +39,10 @@ def inputs(flow: FlowDeployment) -> dict[str, Metric]:
 
 def functions_per_hour(flow: FlowDeployment) -> str:
     """Dollars per hour of the functions: the time that they ran, and the calls."""
-    gb_second = PRICES["lambda_gb_second"][flow.flow.settings.function.architecture]
+    gb_second = PRICES.lambda_gb_second[flow.flow.settings.function.architecture]
     terms = [
         f"FILL(ms_{part}, 0) * {_plain(mb / 1024 / 1000 * gb_second)}"
-        f" + FILL(calls_{part}, 0) * {_plain(PRICES['lambda_request'])}"
+        f" + FILL(calls_{part}, 0) * {_plain(PRICES.lambda_request)}"
         for part, mb in memory_mb(flow).items()
     ]
     return _per_hour(terms, clock=f"calls_{_FORWARDER}")
@@ -55,8 +52,8 @@ def tables_per_hour(flow: FlowDeployment) -> str | None:
     """Dollars per hour of requests to the tables. A replica pays for every write again; None where nothing is known."""
     if flow.state.account != flow.home.account:
         return None
-    write = PRICES["dynamodb_write_unit"] * (2 if flow.replica_region else 1)
-    read = PRICES["dynamodb_read_unit"]
+    write = PRICES.dynamodb_write_unit * (2 if flow.replica_region else 1)
+    read = PRICES.dynamodb_read_unit
     terms = [
         f"FILL(writes_{table}, 0) * {_plain(write)} + FILL(reads_{table}, 0) * {_plain(read)}"
         for table in flow.flow.tables
@@ -67,7 +64,7 @@ def tables_per_hour(flow: FlowDeployment) -> str | None:
 def pollers_per_hour() -> str:
     """Dollars per hour of the event poller units of all mappings of the region, which share them by groups."""
     units = metrics.over_mappings("EventPollerUnit", "Sum")
-    return f"SUM({units}) * {_plain(PRICES['event_poller_unit_hour'])}"
+    return f"SUM({units}) * {_plain(PRICES.event_poller_unit_hour)}"
 
 
 def _per_hour(terms: list[str], *, clock: str) -> str:

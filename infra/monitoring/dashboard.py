@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from infra.monitoring import cost, metrics
 from infra.monitoring.alarms import RUNBOOK
+from mirrorless.cost.prices import PRICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -254,9 +255,8 @@ def _cost_rows(flow: FlowDeployment) -> list[WidgetRow]:
 
 
 def _about_cost() -> str:
-    prices = cost.PRICES
     return (
-        f"Cost: {prices['kind']}, {prices['region']}, as of {prices['as_of']}. Pollers are those of all mappings of "
+        f"Cost: {PRICES.kind}, {PRICES.region}, as of {PRICES.as_of}. Pollers are those of all mappings of "
         "this account and region, whoever's they are. Not in it: Kafka, traffic, storage, backups, logs, metrics, jobs."
     )
 

@@ -17,7 +17,7 @@ from infra.guard.stateful import Resource
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.config.schema import SparkSection
-from mirrorless.jobs.cost import DRIVER, EXECUTOR
+from mirrorless.cost.jobs import DRIVER, EXECUTOR
 from mirrorless.jobs.request import JobKind
 from mirrorless.jobs.submission import decode_submission, parameter_name
 from tests.support.assembly import EXAMPLES, Assembly, assemble

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mirrorless.jobs import cost
+from mirrorless.cost import jobs as cost
+from mirrorless.cost.prices import PRICES
 from mirrorless.jobs.plan import CheckFinding, JobPlan, PlannedLane
 
 CPU_SECONDS_PER_RECORD: Final = 5e-6
@@ -59,7 +60,7 @@ def make_plan(
         bytes=size,
         seconds=seconds,
         dollars=cost.dollars(seconds, executors=cost.executors_for(busy, most=busy)),
-        priced=cost.prices().as_of,
+        priced=PRICES.jobs.as_of,
         lanes_at_a_time=busy,
         hands_over=hands_over,
     )

@@ -1,1 +1,1 @@
-"""The parts that all jobs share: request, plan, files, progress, cost, and the copy of one lane."""
+"""The parts that all jobs share: request, plan, files, progress, and the copy of one lane."""

@@ -8,7 +8,7 @@ from statistics import median
 
 import msgspec
 
-from infra.cost.page import cost_section
+from infra.cost import cost_section
 from mirrorless.reports.report import Bar, BarPlot, Cell, Figure, Report, ReportSection, Table, Tone
 from tests.benchmarks.beside_mm2.explained import CONDITIONS, HEADINGS, RATIOS, TEXTS, paragraphs
 from tests.benchmarks.beside_mm2.ratios import SUMMARY, Ratio

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirrorless.jobs.cost import DRIVER, EXECUTOR, dollars, dollars_per_hour, executors_for, prices
+from mirrorless.cost.jobs import DRIVER, EXECUTOR, dollars, dollars_per_hour, executors_for
 
 
 def test_an_hour_of_a_driver_and_two_executors_costs_their_cores_and_memory() -> None:
@@ -25,8 +25,3 @@ def test_the_other_architecture_costs_more() -> None:
 @pytest.mark.parametrize(("lanes", "most", "expected"), [(0, 31, 1), (1, 31, 1), (12, 31, 6), (500, 31, 31)])
 def test_a_job_uses_no_more_executors_than_its_lanes_fill(lanes: int, most: int, expected: int) -> None:
     assert executors_for(lanes, most=most) == expected
-
-
-def test_prices_say_when_and_where_they_are_from() -> None:
-    assert prices().as_of
-    assert prices().region == "us-east-1"

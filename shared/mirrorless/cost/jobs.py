@@ -1,18 +1,16 @@
 """The estimated cost of a job run on EMR Serverless: cores and memory of its workers, by the hour, at list prices.
 
-DynamoDB, traffic between regions, S3 and logs are not in it. Prices stand in prices.json.
+DynamoDB, traffic between regions, S3 and logs are not in it.
 """
 
 from __future__ import annotations
 
 import math
-from functools import cache
-from importlib.resources import files
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-Architecture = Literal["arm64", "x86_64"]
+from mirrorless.cost.prices import PRICES, Architecture
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,21 +41,6 @@ START_SECONDS = 120
 """From a start until lanes run, estimated, not measured: an application that is idle has no workers."""
 
 
-class Prices(msgspec.Struct, frozen=True):
-    """`prices.json`: dollars, by architecture."""
-
-    as_of: str
-    region: str
-    vcpu_hour: dict[Architecture, float]
-    gb_hour: dict[Architecture, float]
-
-
-@cache
-def prices() -> Prices:
-    """The list prices of the estimates."""
-    return msgspec.json.decode(files("mirrorless.jobs").joinpath("prices.json").read_bytes(), type=Prices)
-
-
 def executors_for(lanes: int, *, most: int) -> int:
     """The executors that a job of so many lanes uses, of the most that it may have."""
     return max(1, min(most, math.ceil(lanes / EXECUTOR.cores)))
@@ -71,5 +54,5 @@ def dollars(seconds: float, *, executors: int, architecture: Architecture = "arm
 
 def dollars_per_hour(worker: Worker, architecture: Architecture = "arm64") -> float:
     """The cost of one worker for an hour."""
-    price = prices()
-    return worker.cores * price.vcpu_hour[architecture] + worker.gb * price.gb_hour[architecture]
+    prices = PRICES.jobs
+    return worker.cores * prices.vcpu_hour[architecture] + worker.gb * prices.gb_hour[architecture]

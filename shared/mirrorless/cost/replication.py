@@ -6,27 +6,32 @@ clusters and bytes between regions (`transfer`). No free tier, no savings plans,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
 from typing import Final, Literal
 
-from infra.cost.assumptions import HOURS, MEASURED, PRICES, Assumptions, ReplicationLoad
-from mirrorless.jobs.cost import prices
+from mirrorless.cost.assumptions import (
+    HOURS,
+    MEASURED_EVENTS,
+    MM2_RECORDS_PER_CPU_SECOND,
+    Assumptions,
+    ReplicationLoad,
+)
+from mirrorless.cost.prices import PRICES, Architecture
 
 Mode = Literal["on-demand", "provisioned"]
 """Of the mappings. Provisioned: in one poller group, as topics of one network can be."""
 
-ARCHITECTURE: Final = "arm64"
+ARCHITECTURE: Final[Architecture] = "arm64"
 _SECONDS = HOURS * 3600
 _DEFAULTS = Assumptions()
+_GRID: Final = (0.0, *(10 ** (step / 50 - 3) for step in range(266)))
 
 
 def event_cpu_ms(records: float, value_bytes: float) -> float:
     """CPU of the function for one event: a share per event, per record and per byte, through three measured events."""
     fixed, per_record, per_byte = _solve(
-        [
-            [1.0, each["records"], each["records"] * each["record_bytes"], each["cpu_ms"]]
-            for each in MEASURED["forwarder_event_cpu_ms"]
-        ]
+        [[1.0, each.records, each.records * each.record_bytes, each.cpu_ms] for each in MEASURED_EVENTS]
     )
     return fixed + per_record * records + per_byte * value_bytes
 
@@ -57,64 +62,90 @@ def mirrorless(workload: ReplicationLoad, mode: Mode, assumptions: Assumptions =
     lanes = min(workload.partitions / _pollers(workload, assumptions), records / events) if events else 0.0
     runs = events * lanes * _SECONDS
     stored_gb = events * lanes * assumptions.retention_days * 86_400 * assumptions.run_bytes / 1e9
-    gb_second = PRICES["lambda_gb_second"][ARCHITECTURE]
+    gb_second = PRICES.lambda_gb_second[ARCHITECTURE]
     return {
         "functions: time": busy * assumptions.memory_gb * _SECONDS * gb_second,
-        "functions: calls": events * _SECONDS * PRICES["lambda_request"],
-        "pollers": _units(workload, assumptions) * HOURS * PRICES["event_poller_unit_hour"]
+        "functions: calls": events * _SECONDS * PRICES.lambda_request,
+        "pollers": _units(workload, assumptions) * HOURS * PRICES.event_poller_unit_hour
         if mode == "provisioned"
         else 0.0,
-        "offset map: writes": runs * assumptions.writes_per_lane * PRICES["dynamodb_write_unit"],
-        "offset map: storage": stored_gb * (PRICES["dynamodb_storage_gb_month"] + PRICES["dynamodb_recovery_gb_month"]),
+        "offset map: writes": runs * assumptions.writes_per_lane * PRICES.dynamodb_write_unit,
+        "offset map: storage": stored_gb * (PRICES.dynamodb_storage_gb_month + PRICES.dynamodb_recovery_gb_month),
         "scheduled functions": assumptions.control_gb_seconds * gb_second
-        + 2 * _SECONDS / 60 * (PRICES["lambda_request"] + PRICES["scheduler_call"])
-        + assumptions.control_writes * PRICES["dynamodb_write_unit"]
-        + assumptions.control_reads * PRICES["dynamodb_read_unit"],
+        + 2 * _SECONDS / 60 * (PRICES.lambda_request + PRICES.scheduler_call)
+        + assumptions.control_writes * PRICES.dynamodb_write_unit
+        + assumptions.control_reads * PRICES.dynamodb_read_unit,
         "metrics, alarms, logs": (
             assumptions.metrics_per_flow + (workload.topics * assumptions.metrics_per_topic if events else 0)
         )
-        * PRICES["cloudwatch_metric_month"]
-        + assumptions.alarms * PRICES["cloudwatch_alarm_month"]
-        + assumptions.dashboards * PRICES["cloudwatch_dashboard_month"]
-        + events * _SECONDS * assumptions.log_bytes_per_event / 1e9 * PRICES["cloudwatch_logs_gb"],
+        * PRICES.cloudwatch_metric_month
+        + assumptions.alarms * PRICES.cloudwatch_alarm_month
+        + assumptions.dashboards * PRICES.cloudwatch_dashboard_month
+        + events * _SECONDS * assumptions.log_bytes_per_event / 1e9 * PRICES.cloudwatch_logs_gb,
     }
+
+
+def total(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *, provisioned: bool = True) -> float:
+    """Dollars a month of Mirrorless."""
+    return sum(mirrorless(workload, "provisioned" if provisioned else "on-demand", assumptions).values())
 
 
 def msk_replicator(workload: ReplicationLoad) -> float:
     """Dollars a month. It charges for bytes as they stand in the log, hence compressed."""
     gb = workload.gb_month() / workload.compression
-    return float(HOURS * PRICES["msk_replicator_hour"] + gb * PRICES["msk_replicator_gb"])
+    return HOURS * PRICES.msk_replicator_hour + gb * PRICES.msk_replicator_gb
 
 
 def msk_connect(
     workload: ReplicationLoad, mm2: str = "exactly once, tuned", assumptions: Assumptions = _DEFAULTS
 ) -> float:
     """Dollars a month of MirrorMaker 2's three connectors."""
-    rates = MEASURED["mm2_records_per_cpu_second"][mm2]
-    small, large = 1 / rates["100"], 1 / rates["1000"]
+    rates = MM2_RECORDS_PER_CPU_SECOND[mm2]
+    small, large = 1 / rates[100], 1 / rates[1_000]
     per_record = small + (large - small) * (workload.record_bytes - 100) / 900
     vcpu = workload.mb_per_second * 1e6 / workload.record_bytes * per_record
     units = max(1, ceil(vcpu / assumptions.mm2_utilisation)) + assumptions.mm2_other_connectors
-    return float(units * HOURS * PRICES["msk_connect_mcu_hour"])
+    return units * HOURS * PRICES.msk_connect_mcu_hour
 
 
 def transfer(workload: ReplicationLoad) -> float:
     """Dollars a month for bytes between two regions, which each of them pays."""
-    return float(workload.gb_month() / workload.compression * PRICES["transfer_between_regions_gb"])
+    return workload.gb_month() / workload.compression * PRICES.transfer_between_regions_gb
 
 
 def backfill(gigabytes: float, assumptions: Assumptions = _DEFAULTS) -> float:
     """Dollars of a job on EMR Serverless that copies so much once."""
     vcpu_hours = gigabytes * 1000 / assumptions.backfill_mb_per_vcpu_second / 3600
-    of_jobs = prices()
-    per_hour = of_jobs.vcpu_hour[ARCHITECTURE] + assumptions.backfill_gb_per_vcpu * of_jobs.gb_hour[ARCHITECTURE]
+    prices = PRICES.jobs
+    per_hour = prices.vcpu_hour[ARCHITECTURE] + assumptions.backfill_gb_per_vcpu * prices.gb_hour[ARCHITECTURE]
     return vcpu_hours * per_hour
+
+
+def break_even(
+    workload: ReplicationLoad,
+    assumptions: Assumptions,
+    *,
+    provisioned: bool,
+    against: Callable[[ReplicationLoad], float],
+) -> list[tuple[float, float | None]]:
+    """The rates, in MB/s from 0 to 200, at which Mirrorless costs less: from, and to; None: the end of the range."""
+    found: list[tuple[float, float | None]] = []
+    cheaper = False
+    for rate in _GRID:
+        at = workload.at(rate)
+        now = total(at, assumptions, provisioned=provisioned) <= against(at)
+        if now and not cheaper:
+            found.append((rate, None))
+        elif cheaper and not now:
+            found[-1] = (found[-1][0], rate)
+        cheaper = now
+    return found
 
 
 def _pollers(workload: ReplicationLoad, assumptions: Assumptions) -> float:
     """Of one topic that are busy."""
     wanted = ceil(workload.mb_per_second / workload.topics / assumptions.poller_mb_per_second)
-    return float(min(max(1, wanted), workload.partitions))
+    return min(max(1, wanted), workload.partitions)
 
 
 def _units(workload: ReplicationLoad, assumptions: Assumptions) -> int:

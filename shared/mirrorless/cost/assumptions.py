@@ -1,18 +1,13 @@
 """Assumptions of the cost model: everything that is neither a price nor the reader's workload.
 
-Measured figures come from measured.json, prices from `infra/monitoring/prices.json`. The rest stands here, with the
-reason, in one table: `TABLE`.
+Limits of Lambda, defaults of replication.yaml and estimates, with the reason of each in one table: `TABLE`. Below it
+are the measured figures.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, Final
-
-PRICES: Final[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "monitoring" / "prices.json").read_text())
-MEASURED: Final[dict[str, Any]] = json.loads((Path(__file__).parent / "measured.json").read_text())
+from typing import Final, NamedTuple
 
 HOURS: Final = 730.0
 """Of a month."""
@@ -118,3 +113,27 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
 def rows(assumptions: Assumptions) -> list[tuple[str, float, str, str]]:
     """Name, value, unit and reason of each."""
     return [(each.name, getattr(assumptions, each.name), *TABLE[each.name]) for each in fields(assumptions)]
+
+
+class MeasuredEvent(NamedTuple):
+    """CPU of the forwarder for one event of equal records."""
+
+    record_bytes: int
+    records: int
+    cpu_ms: float
+
+
+MEASURED_ON: Final = "2026-11-22: 2 cores, AMD EPYC, Python 3.11, idle otherwise"
+
+MEASURED_EVENTS: Final = (
+    MeasuredEvent(record_bytes=100, records=10, cpu_ms=3.8),
+    MeasuredEvent(record_bytes=100, records=10_000, cpu_ms=20.6),
+    MeasuredEvent(record_bytes=1_000, records=3_992, cpu_ms=22.3),
+)
+"""By `python -m tests.benchmarks.forwarder_variants`."""
+
+MM2_RECORDS_PER_CPU_SECOND: Final = {
+    "exactly once, tuned": {100: 291_000, 1_000: 115_000},
+    "exactly once": {100: 141_000, 1_000: 56_000},
+}
+"""MirrorMaker 2's, by mode and bytes of a record: `make bench`, medians on six partitions."""

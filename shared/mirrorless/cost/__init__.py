@@ -1,0 +1,1 @@
+"""The cost of replication and of jobs by list prices: pure arithmetic."""
