@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infra.monitoring.paging import paging_problems
+from infra.problems import deployment_problems
 from mirrorless.config.cluster import partition_of
 from mirrorless.config.problems import InvalidConfiguration, Problem
 from mirrorless.naming import flow_id
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
     from mirrorless.config.flow import Flow
     from mirrorless.config.schema import DeploymentSection
 
-LONGEST_NAME = 64
-"""Characters of the name of a function, a schedule or a role at most, by Lambda, EventBridge Scheduler and IAM."""
-
-LONGEST_PART = "remove_mappings"
-"""The longest of the parts that a resource is named by."""
+ALIAS = "live"
+"""The alias of each function, which all callers call."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -157,7 +154,7 @@ def plan(configuration: Configuration) -> Deployment:
     Raises:
         InvalidConfiguration: what a laboratory can do without and a deployment cannot is not written.
     """
-    if problems := list(dict.fromkeys(_problems(configuration))):
+    if problems := list(dict.fromkeys(deployment_problems(configuration))):
         raise InvalidConfiguration(configuration.origin, problems)
     settings = configuration.deployment
     flows = []
@@ -188,29 +185,6 @@ def _key(settings: DeploymentSection, account: str, region: str) -> str | None:
     return next((arn for arn in settings.kms_key_arns if arn.split(":")[3:5] == [region, account]), None)
 
 
-def _problems(configuration: Configuration) -> Iterator[Problem]:
-    if not configuration.enabled_flows:
-        yield Problem(path=("flows",), what="no flow is enabled", hint="write `enabled: true` in one of them")
-    for flow in configuration.enabled_flows:
-        for end in (flow.home, flow.target):
-            path = ("clusters", end.alias)
-            if end.region is None:
-                what = f"{flow.name} is deployed in its region, and none is written"
-                yield Problem(path=(*path, "region"), what=what, hint="add `region: us-east-1`, or whichever it is")
-            if end.account is None:
-                what = f"{flow.name} is deployed in its account, and none is written"
-                yield Problem(path=(*path, "account"), what=what, hint='add `account: "111122223333"`, yours')
-        if (length := len(flow.resource_name(LONGEST_PART))) > LONGEST_NAME:
-            what = f"a function would have a name of {length} characters, and Lambda takes {LONGEST_NAME}"
-            yield Problem(path=("flows", str(flow.name)), what=what, hint="shorten the cluster aliases")
-        if flow.settings.start == "backfill":
-            yield from _jobs_problems(flow, spark_enabled=configuration.deployment.spark.enabled)
-        if (network := flow.home.vpc) and network.endpoints and network.id is None:
-            what = "endpoints are made in a VPC, and its id is not written"
-            yield Problem(path=("clusters", flow.home.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")
-    yield from paging_problems(configuration)
-
-
 def _half_encrypted(flows: Iterable[FlowDeployment]) -> Iterator[Problem]:
     """The flows of which a table would have a customer's key and its copy none, or the other way round.
 
@@ -228,14 +202,3 @@ def _half_encrypted(flows: Iterable[FlowDeployment]) -> Iterator[Problem]:
             hint=f"add a key of {lacking} in account {flow.state.account}, or write "
             "`offset.map.replicas.enabled: false`",
         )
-
-
-def _jobs_problems(flow: Flow, *, spark_enabled: bool) -> Iterator[Problem]:
-    """Why no job could ever release the lanes of a flow that begins with one."""
-    if not spark_enabled:
-        what = f"{flow.name} begins with a Spark job, and there are to be none"
-        yield Problem(path=("deployment", "spark", "enabled"), what=what, hint="write `start: earliest`, or enable it")
-    elif flow.target.vpc is None:
-        what = f"{flow.name} begins with a Spark job, which reaches no broker without a network"
-        hint = "add `vpc`: the network in the cluster's region that its brokers are reached from"
-        yield Problem(path=("clusters", flow.target.alias, "vpc"), what=what, hint=hint)

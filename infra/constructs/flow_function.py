@@ -16,6 +16,7 @@ from constructs import Construct
 
 from infra.constructs.exceptions import acknowledge, excuse
 from infra.constructs.log_group import add_log_group
+from infra.deployment import ALIAS
 from infra.iam import Right
 from infra.iam.network import network_of
 from infra.packaging.assets import function_code
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from infra.deployment import Deployment, FlowDeployment
     from infra.iam import Part
-
-ALIAS = "live"
 
 _ARCHITECTURES = {"arm64": lambda_.Architecture.ARM_64, "x86_64": lambda_.Architecture.X86_64}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.constructs.flow_function import ALIAS
+from infra.deployment import ALIAS
 from infra.iam import Right
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from infra.constructs import spark_settings
+from infra import spark_settings
 from infra.deployment import plan
 from infra.iam import Right
 from infra.iam.secrets import readable

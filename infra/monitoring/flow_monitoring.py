@@ -1,6 +1,6 @@
 """A flow's dashboard and alarms as resources, and a topic for an e-mail address.
 
-What is decided stands in `alarms`, `dashboard` and `paging` as plain values; here it is made.
+What is decided stands in `alarms` and `dashboard` as plain values; here it is made.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from constructs import Construct
 
 from infra.monitoring.alarms import Alarm, alarms, mapping_alarm
 from infra.monitoring.dashboard import dashboard_body
-from infra.monitoring.paging import TOPIC_NAME, listeners
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment, Location
+
+
+TOPIC_NAME = "mirrorless-alarms"
+"""Our own topic, where an address is named: one in each place."""
 
 
 class FlowMonitoring(Construct):
@@ -83,6 +86,17 @@ class OnCallTopic(Construct):
             )
         )
         topic.add_subscription(subscriptions.EmailSubscription(address))
+
+
+def listeners(deployment: Deployment, place: Location) -> tuple[str, ...]:
+    """The ARNs of the topics that the alarms of a place tell."""
+    named = tuple(arn for arn in deployment.settings.alarms.topic_arns if arn.split(":")[3] == place.region)
+    return (*named, own_topic(place)) if deployment.settings.alarms.email else named
+
+
+def own_topic(place: Location) -> str:
+    """The ARN of our own topic in a place."""
+    return place.arn("sns", TOPIC_NAME)
 
 
 def add_alarm(scope: Construct, alarm: Alarm, *, deployment: Deployment, flow: FlowDeployment) -> cloudwatch.CfnAlarm:

@@ -15,7 +15,7 @@ from aws_cdk import aws_ssm as ssm
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
-from infra.constructs import spark_settings
+from infra import spark_settings
 from infra.constructs.exceptions import acknowledge
 from infra.constructs.log_group import add_log_group
 from infra.iam import statements, storage

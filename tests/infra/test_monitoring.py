@@ -14,7 +14,7 @@ from infra.guard.stateful import Resource
 from infra.monitoring import cost, metrics
 from infra.monitoring.alarms import alarms, mapping_alarm
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS
-from infra.monitoring.paging import listeners
+from infra.monitoring.flow_monitoring import listeners
 from mirrorless.adapters.aws.metrics import NAMESPACE, emit
 from mirrorless.adapters.aws.task_metrics import ALARMING, emit_report
 from mirrorless.config import load

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from infra.constructs import flow_function
 from infra.constructs.forwarder import variables
-from infra.deployment import FlowDeployment, plan
+from infra.deployment import ALIAS, FlowDeployment, plan
 from infra.guard.stateful import Resource
 from mirrorless.config import load
 from mirrorless.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE
@@ -128,7 +127,7 @@ def test_a_mapping_waits_for_the_rights_it_is_tried_with_and_calls_the_alias(
         waits_for = [resources[each] for each in mapping.body["DependsOn"]]
 
         assert alias["Type"] == "AWS::Lambda::Alias"
-        assert alias["Properties"]["Name"] == flow_function.ALIAS
+        assert alias["Properties"]["Name"] == ALIAS
         assert any(
             each["Type"] == "AWS::IAM::Policy" and each["Properties"]["Roles"] == [{"Ref": role}] for each in waits_for
         )

@@ -15,8 +15,7 @@ from typing import Any, get_args
 
 import pytest
 
-from infra.constructs.flow_function import ALIAS
-from infra.deployment import FlowDeployment, Location, plan
+from infra.deployment import ALIAS, FlowDeployment, Location, plan
 from infra.iam import Part, operator, secrets
 from lab.esm.api_model import violations
 from mirrorless.config import load

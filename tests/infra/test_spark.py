@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from infra.constructs import spark_settings
+from infra import spark_settings
 from infra.deployment import plan
 from infra.guard.stateful import Resource
 from mirrorless.config import load

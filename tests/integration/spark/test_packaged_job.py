@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.constructs import spark_settings
+from infra import spark_settings
 from infra.packaging import spark_archive, wheels
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request

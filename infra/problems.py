@@ -1,0 +1,90 @@
+"""Checks of a configuration that only a deployment needs: places, names, networks, and topics of alarms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirrorless.config.problems import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirrorless.config import Configuration
+    from mirrorless.config.flow import Flow
+
+LONGEST_NAME = 64
+"""Characters of the name of a function, a schedule or a role at most, by Lambda, EventBridge Scheduler and IAM."""
+
+LONGEST_PART = "remove_mappings"
+"""The longest of the parts that a resource is named by."""
+
+_PATH = ("deployment", "alarms", "topic.arns")
+_SECTIONS = 6
+
+
+def deployment_problems(configuration: Configuration) -> Iterator[Problem]:
+    """What is missing or wrong, in the order of the document."""
+    if not configuration.enabled_flows:
+        yield Problem(path=("flows",), what="no flow is enabled", hint="write `enabled: true` in one of them")
+    for flow in configuration.enabled_flows:
+        for end in (flow.home, flow.target):
+            path = ("clusters", end.alias)
+            if end.region is None:
+                what = f"{flow.name} is deployed in its region, and none is written"
+                yield Problem(path=(*path, "region"), what=what, hint="add `region: us-east-1`, or whichever it is")
+            if end.account is None:
+                what = f"{flow.name} is deployed in its account, and none is written"
+                yield Problem(path=(*path, "account"), what=what, hint='add `account: "111122223333"`, yours')
+        if (length := len(flow.resource_name(LONGEST_PART))) > LONGEST_NAME:
+            what = f"a function would have a name of {length} characters, and Lambda takes {LONGEST_NAME}"
+            yield Problem(path=("flows", str(flow.name)), what=what, hint="shorten the cluster aliases")
+        if flow.settings.start == "backfill":
+            yield from _jobs_problems(flow, spark_enabled=configuration.deployment.spark.enabled)
+        if (network := flow.home.vpc) and network.endpoints and network.id is None:
+            what = "endpoints are made in a VPC, and its id is not written"
+            yield Problem(path=("clusters", flow.home.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")
+    yield from _paging_problems(configuration)
+
+
+def _jobs_problems(flow: Flow, *, spark_enabled: bool) -> Iterator[Problem]:
+    """Why no job could ever release the lanes of a flow that begins with one."""
+    if not spark_enabled:
+        what = f"{flow.name} begins with a Spark job, and there are to be none"
+        yield Problem(path=("deployment", "spark", "enabled"), what=what, hint="write `start: earliest`, or enable it")
+    elif flow.target.vpc is None:
+        what = f"{flow.name} begins with a Spark job, which reaches no broker without a network"
+        hint = "add `vpc`: the network in the cluster's region that its brokers are reached from"
+        yield Problem(path=("clusters", flow.target.alias, "vpc"), what=what, hint=hint)
+
+
+def _paging_problems(configuration: Configuration) -> Iterator[Problem]:
+    """What is wrong with the topics that are named, before anything is created."""
+    alarms = configuration.deployment.alarms
+    homes = {flow.home.region: flow for flow in configuration.enabled_flows}
+    reached = set()
+    for position, arn in enumerate(alarms.topic_arns):
+        sections = arn.split(":")
+        if len(sections) != _SECTIONS or sections[2] != "sns":
+            yield Problem(
+                path=(*_PATH, position),
+                what=f"{arn} is not the ARN of an SNS topic",
+                hint="write it as arn:aws:sns:us-east-1:111122223333:on-call",
+            )
+        elif sections[3] not in homes:
+            there = ", ".join(sorted(filter(None, homes)))
+            yield Problem(
+                path=(*_PATH, position),
+                what=f"no flow runs in {sections[3]}, and an alarm tells topics of its own region only",
+                hint=f"name a topic in {there}, or remove this one",
+            )
+        else:
+            reached.add(sections[3])
+    if not alarms.topic_arns or alarms.email:
+        return
+    for region, flow in homes.items():
+        if region is not None and region not in reached:
+            yield Problem(
+                path=_PATH,
+                what=f"no topic is in {region}, where {flow.name} runs: its alarms would tell nobody",
+                hint=f"add a topic of {region}, or an `email`",
+            )
