@@ -1,4 +1,4 @@
-"""The bundle of a function: its file, the modules of `mirrorless` that it imports, and the pinned wheels it needs.
+"""The bundle of a function: its file, the packages of `mirrorless` that functions rest on, and the pinned wheels.
 
 The lab runs functions out of the same folder, so what was tested is what is deployed. `make bundle` weighs them:
 `lab.functions.bundles`.
@@ -7,9 +7,11 @@ The lab runs functions out of the same folder, so what was tested is what is dep
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
-from infra.packaging import distributions, imports, wheels
+from infra.packaging import wheels
 from infra.packaging.wheels import BuildError, Platform
 
 REPOSITORY = Path(__file__).parents[2]
@@ -19,6 +21,16 @@ PACKAGE = REPOSITORY / "shared" / "mirrorless"
 
 RUNTIME = "3.13"
 """Lambda's Python: docs/decisions/0020-python-3-13.md."""
+
+_NOT_OF_FUNCTIONS: Final = frozenset(
+    {"adapters/archive", "backfill", "config", "cost", "jobs", "reconcile", "reports", "verify"}
+)
+"""Packages that only jobs and commands import: a change of them changes no function."""
+
+_NOT_NEEDED: Final[Mapping[str, frozenset[str]]] = {
+    "remove_mappings": frozenset({"aws_lambda_powertools", "confluent_kafka"})
+}
+"""Dependencies that a function does not import: without Kafka's client a bundle has a quarter of the size."""
 
 
 def build(
@@ -33,8 +45,7 @@ def build(
         functions: where the function's file is.
 
     Raises:
-        BuildError: there is no such function, it imports what no bundle carries, or its dependencies cannot be
-            installed.
+        BuildError: there is no such function, or its dependencies cannot be installed.
     """
     entry = functions / f"{function}.py"
     if not entry.is_file():
@@ -42,10 +53,9 @@ def build(
         raise BuildError("there is no such function", where=function, hint=f"choose one of: {known}")
     python = wheels.running_python() if platform == "local" else RUNTIME
     dependencies = wheels.install(LOCK, python=python, platform=platform, cache=out)
-    found = imports.trace(entry, PACKAGE)
-    wanted = _wanted(found, dependencies)
-    sources = {entry.name: entry, **{str(Path(PACKAGE.name) / file.relative_to(PACKAGE)): file for file in found.files}}
-    contents = {name: path.read_bytes() for name, path in sources.items()}
+    needless = _NOT_NEEDED.get(function, frozenset())
+    contents = {file.as_posix(): (PACKAGE.parent / file).read_bytes() for file in _modules()}
+    contents[entry.name] = entry.read_bytes()
     inputs = (part for name, content in contents.items() for part in (name.encode(), content))
 
     def fill(empty: Path) -> None:
@@ -55,36 +65,30 @@ def build(
             path.write_bytes(content)
         if platform == "local":
             wheels.compile_sources(empty)
-        for file in wanted:
-            path = empty / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _link(dependencies / file, path)
+        for source in wheels.files(dependencies):
+            file = source.relative_to(dependencies)
+            if file.parts[0].partition("-")[0].partition(".")[0] not in needless:
+                path = empty / file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _link(source, path)
         wheels.freeze_modes(empty)
 
-    key = wheels.key(dependencies.name.encode(), " ".join(map(str, wanted)).encode(), *inputs)
+    key = wheels.key(dependencies.name.encode(), " ".join(sorted(needless)).encode(), *inputs)
     return wheels.once(out / f"{function}-{key}", fill)
 
 
-def _wanted(found: imports.Imports, folder: Path) -> list[Path]:
-    """The files of the dependencies that a function needs, relative to their folder."""
-    known = distributions.providers(folder)
-    for name, module in found.required.items():
-        if name not in known:
-            hint = f"add it to functions/requirements.in and `make lock`, or keep {module} out of the function's reach"
-            raise BuildError(f"imports {name}, which no function's bundle carries", where=module, hint=hint)
-    needed = distributions.needed(folder, [*found.required, *(found.optional & known.keys())])
-    mine = {name for each in needed for name in (*each.tops, each.notes)}
-    stems = {name.removesuffix(".py") for name in mine}  # byte code of `six.py` lies in the folder that all share
-    paths = (path.relative_to(folder) for path in wheels.files(folder))
-    return [path for path in paths if path.parts[0] in mine or _of_one(path) in stems]
-
-
-def _of_one(path: Path) -> str | None:
-    return path.name.partition(".")[0] if path.parts[0] == "__pycache__" else None
+def _modules() -> list[Path]:
+    """The modules that all functions carry, relative to the package's folder."""
+    files = (path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py")))
+    return [
+        PACKAGE.name / file
+        for file in files
+        if _NOT_OF_FUNCTIONS.isdisjoint(parent.as_posix() for parent in file.parents)
+    ]
 
 
 def _link(source: Path, target: Path) -> None:
-    """Dependencies change seldom and sources often: link the 20 MB, do not copy them. Nobody writes into either."""
+    """Dependencies change seldom and sources often: link the 20 MB, do not copy them. Neither is ever written to."""
     try:
         target.hardlink_to(source)
     except OSError:

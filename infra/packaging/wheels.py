@@ -6,7 +6,6 @@ pruned, and modes are fixed. A folder is keyed by everything that went into it, 
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import hashlib
 import os
@@ -240,18 +239,9 @@ def _prune(folder: Path, services: frozenset[str]) -> None:
     for utility in (folder / "aws_lambda_powertools" / "utilities").glob("*/"):
         if utility.name not in _UTILITIES:
             shutil.rmtree(utility)
-    _forget_receipts(folder)
-
-
-def _forget_receipts(folder: Path) -> None:
-    for notes in folder.glob("*.dist-info"):
-        # Not every wheel says what it brings; pip's receipt does, before it goes.
-        rows = csv.reader((notes / "RECORD").read_text().splitlines())
-        tops = {path.partition("/")[0] for path, *_ in rows} - {"..", "bin", "__pycache__", notes.name}
-        (notes / "top_level.txt").write_text("".join(f"{top}\n" for top in sorted(tops)))
-        for file in notes.iterdir():
-            if file.name in _RECEIPTS:
-                file.unlink()
+    for note in folder.glob("*.dist-info/*"):
+        if note.name in _RECEIPTS:
+            note.unlink()
 
 
 @contextmanager
