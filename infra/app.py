@@ -15,9 +15,7 @@ from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from infra.deployment import plan
-from infra.stacks.control import ControlStack
-from infra.stacks.monitoring import MonitoringStack
-from infra.stacks.replication import ReplicationStack
+from infra.stacks.home import ControlStack, MonitoringStack, ReplicationStack
 from infra.stacks.spark import SparkStack
 from infra.stacks.state import StateStack
 from mirrorless.config import load

@@ -12,10 +12,10 @@ from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.constructs.exceptions import acknowledge, excuse
-from infra.constructs.log_group import add_log_group
+from infra.constructs.annotations import acknowledge, excuse
 from infra.deployment import ALIAS
 from infra.iam import Right
 from infra.iam.network import network_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from infra.deployment import Deployment, FlowDeployment
     from infra.iam import Part
+
 
 _ARCHITECTURES = {"arm64": lambda_.Architecture.ARM_64, "x86_64": lambda_.Architecture.X86_64}
 
@@ -144,3 +145,17 @@ def _not_for_code(flow: FlowDeployment, part: Part, rights: Sequence[Right]) -> 
             resources=["*"],
             conditions={"ArnEquals": {"lambda:SourceFunctionArn": flow.function_arn(part)}},
         )
+
+
+def add_log_group(scope: Construct, name: str, *, deployment: Deployment, key: kms.IKey | None) -> logs.LogGroup:
+    """Make the log group `name`, as `Log` of the scope."""
+    log = logs.LogGroup(
+        scope,
+        "Log",
+        log_group_name=name,
+        retention=logs.RetentionDays.ONE_MONTH,  # replaced below: the enumeration has no way from a number
+        removal_policy=RemovalPolicy.DESTROY,
+        encryption_key=key,
+    )
+    cast("logs.CfnLogGroup", log.node.default_child).retention_in_days = deployment.settings.log_retention_days
+    return log

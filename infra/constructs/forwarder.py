@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from constructs import Construct, IDependable
 
+from infra.constructs.annotations import show_in_diff
 from infra.constructs.flow_function import FlowFunction
 from infra.constructs.mappings import map_topic
-from infra.constructs.readable_diff import show_in_diff
 from infra.iam import statements
 from infra.monitoring.alarms import mapping_alarm
 from infra.monitoring.flow_monitoring import add_alarm

@@ -1,29 +1,50 @@
-"""Event source mappings of topics that a flow names: the API's request as CloudFormation properties.
+"""Event source mappings of a flow: those of literal topics as resources, and the removal of those that were found.
 
 A mapping keeps its logical id for as long as its flow and topic have their names, so that a deployment changes it in
 place. Its consumer group is what it resumes by: CloudFormation cannot replace a mapping that has a group's name, since
 the new one is made before the old one goes.
+
+Mappings of found topics go with a custom resource whose deletion runs `remove_mappings`. CloudFormation deletes what
+depends on others first: the schedules, so that nothing is found any more; then this resource; then the function, its
+rights and its role. A flow that is taken out of the configuration goes the same way.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aws_cdk import CfnTag
+from aws_cdk import CfnTag, CustomResource, Duration
 from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from infra.constructs.flow_function import FlowFunction
+from infra.iam.statements import rights
+from mirrorless.naming import FLOW_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from constructs import Construct, IDependable
+    from constructs import IDependable
 
-    from infra.deployment import FlowDeployment
+    from infra.deployment import Deployment, FlowDeployment
+
 
 OWNER = "deployment"
 """Who keeps a mapping of the template, by its tag. Those of topics that are found belong to `refresh_topics`."""
 
 _NAMES = {"KAFKA_BOOTSTRAP_SERVERS": "KafkaBootstrapServers", "KMSKeyArn": "KmsKeyArn"}
 """Names that CloudFormation writes in another way than the API; all others are the same."""
+
+
+MEMORY_MB = 256
+"""Of `remove_mappings`."""
+
+TIMEOUT_SECONDS = 600
+"""Enough for some thousand mappings, at ten calls a second and two calls each."""
+
+ANSWER_SECONDS = 3 * TIMEOUT_SECONDS
+"""How long CloudFormation waits for an answer: a second try of Lambda's has the time to end.
+(https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-cloudformation-customresource.html)"""
 
 
 def mapping_request(flow: FlowDeployment, topic: str) -> dict[str, Any]:
@@ -78,3 +99,35 @@ def map_topic(
         mapping.add_property_override(name, value)  # as it is: the API is ahead of the CDK's classes
     mapping.node.add_dependency(after)
     return mapping
+
+
+class FoundMappings(Construct):
+    """The mappings that `refresh_topics` makes, as something that CloudFormation can delete.
+
+    Attributes:
+        remover: the function that deletes them.
+        resource: what schedules depend on, so that they go before it.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, deployment: Deployment, flow: FlowDeployment) -> None:
+        super().__init__(scope, id_)
+        self.remover = FlowFunction(
+            self,
+            "Remover",
+            deployment=deployment,
+            flow=flow,
+            part="remove_mappings",
+            rights=rights("remove_mappings", flow),
+            description=f"{flow.id}: deletes the mappings of found topics when the flow goes",
+            memory_mb=MEMORY_MB,
+            timeout_seconds=TIMEOUT_SECONDS,
+            variables={FLOW_VARIABLE: flow.flow.function_settings_json()},
+        )
+        # It comes after the function by naming it, and the function comes after its rights.
+        self.resource = CustomResource(
+            self,
+            "Resource",
+            resource_type="Custom::MirrorlessFoundMappings",
+            service_token=self.remover.function.function_arn,
+            service_timeout=Duration.seconds(ANSWER_SECONDS),
+        )

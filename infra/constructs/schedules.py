@@ -14,8 +14,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
+from infra.constructs.annotations import show_in_diff
 from infra.constructs.forwarder import settings
-from infra.constructs.readable_diff import show_in_diff
 from infra.deployment import ALIAS
 from mirrorless.errors import ConfigurationError
 from mirrorless.naming import FORWARD

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.guard.answer_rules import answer_findings
-from infra.guard.position_rules import position_findings
-from infra.guard.stateful import (
+from infra.guard.mapping_rules import mapping_findings
+from infra.guard.templates import (
     APPLICATION,
     BUCKET,
     DATA,
@@ -33,7 +32,7 @@ def findings(old: Templates, new: Templates) -> list[ChangeFinding]:
     """Everything that changes, what is refused first."""
     before, after = watched(old), watched(new)
     change = _Change(before, after, {each.identity: each for each in after.values() if each.identity})
-    found = [*change.findings(), *position_findings(old, new, before, after), *answer_findings(old, new)]
+    found = [*change.findings(), *mapping_findings(old, new, before, after)]
     return sorted(found, key=lambda finding: (not finding.refused, finding.stack, finding.id))
 
 

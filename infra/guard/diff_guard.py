@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from infra.guard.change_rules import findings
-from infra.guard.stateful import Templates, watched
+from infra.guard.templates import Templates, watched
 from infra.guard.verdict import ChangeFinding, accepted
 from mirrorless.errors import ConfigurationError, MirrorlessError
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from textwrap import fill
 from typing import Any, Final
 
-from infra.guard.stateful import Resource
+from infra.guard.templates import Resource
 
 WIDTH: Final = 120
 LABEL: Final = 11

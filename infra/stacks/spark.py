@@ -16,9 +16,9 @@ from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra import spark_settings
-from infra.constructs.exceptions import acknowledge
-from infra.constructs.log_group import add_log_group
-from infra.iam import statements, storage
+from infra.constructs.annotations import acknowledge
+from infra.constructs.flow_function import add_log_group
+from infra.iam import statements
 from infra.packaging.assets import spark_artifacts
 from infra.stacks import PlacedStack
 from mirrorless.jobs.submission import parameter_name
@@ -149,7 +149,7 @@ class FlowJobs(Construct):
         ]
         rights = [
             *statements.rights("jobs", flow),
-            *storage.rights(
+            *statements.storage_rights(
                 flow,
                 bucket=place.bucket_name,
                 prefix=spark_settings.prefix(flow),

@@ -14,9 +14,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.constructs.exceptions import excuse
-from infra.constructs.tables import FlowTables
-from infra.constructs.tables_role import TablesRole
+from infra.constructs.annotations import excuse
+from infra.constructs.tables import FlowTables, TablesRole
 from infra.stacks import PlacedStack
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 from infra.constructs.schedules import schedule_input, schedule_input_text, scheduled_functions
 from infra.deployment import FlowDeployment, plan
-from infra.guard.stateful import Resource
+from infra.guard.templates import Resource
 from mirrorless.config import load
 from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.functions import SCHEDULED

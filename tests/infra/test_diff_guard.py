@@ -12,7 +12,7 @@ import pytest
 
 from infra.guard import diff_guard, examples
 from infra.guard.change_rules import findings
-from infra.guard.stateful import MAPPING, TABLE, changeable_at_times, unchangeable
+from infra.guard.templates import MAPPING, TABLE, changeable_at_times, unchangeable
 from infra.guard.verdict import ChangeFinding, accepted
 from tests.support.assembly import REPOSITORY
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from infra.deployment import FlowDeployment, plan
-from infra.guard.stateful import Resource
+from infra.guard.templates import Resource
 from infra.monitoring import cost, metrics
 from infra.monitoring.alarms import alarms, mapping_alarm
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS

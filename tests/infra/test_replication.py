@@ -11,7 +11,7 @@ import pytest
 
 from infra.constructs.forwarder import variables
 from infra.deployment import ALIAS, FlowDeployment, plan
-from infra.guard.stateful import Resource
+from infra.guard.templates import Resource
 from mirrorless.config import load
 from mirrorless.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE
 from mirrorless.settings import decode_settings

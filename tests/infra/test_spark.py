@@ -13,7 +13,7 @@ import pytest
 
 from infra import spark_settings
 from infra.deployment import plan
-from infra.guard.stateful import Resource
+from infra.guard.templates import Resource
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration
 from mirrorless.config.schema import SparkSection

@@ -12,7 +12,7 @@ from aws_cdk import App
 from aws_cdk.assertions import Template
 
 from infra.deployment import Deployment, FlowDeployment, Location, plan
-from infra.guard.stateful import Resource
+from infra.guard.templates import Resource
 from infra.stacks.state import StateStack
 from mirrorless.config import load
 from mirrorless.config.problems import InvalidConfiguration

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.deployment import Deployment, Location, plan
-from infra.guard.stateful import Resource
+from infra.guard.templates import Resource
 from mirrorless.config import load
 
 REPOSITORY = Path(__file__).parents[2]

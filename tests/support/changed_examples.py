@@ -8,7 +8,7 @@ from typing import Any
 from aws_cdk import App
 
 from infra.deployment import FlowDeployment, plan
-from infra.stacks.replication import ReplicationStack
+from infra.stacks.home import ReplicationStack
 from mirrorless.config import load
 from tests.support.assembly import CONTEXT, EXAMPLES
 from tests.support.yaml_text import dump_yaml, load_yaml

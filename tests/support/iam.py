@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from infra.guard.stateful import Resource
+from infra.guard.templates import Resource
 from tests.support.assembly import Assembly
 
 Statement = Mapping[str, Any]

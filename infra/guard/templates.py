@@ -1,7 +1,7 @@
-"""Stateful resources of a template: their physical names, and the properties that cannot change.
+"""Stateful resources of a template, the properties that cannot change, and the settings of flows.
 
-CloudFormation knows a resource by its logical id, the service by a name of its own. Where the two part company,
-something is made twice, or made anew without what was in it.
+A resource has a logical id for CloudFormation, and a name of its own for its service. Where only one of the two stays
+the same, something is made twice, or made anew without what was in it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
+
+import msgspec
+
+from mirrorless.lane import FlowName
+from mirrorless.naming import FLOW_VARIABLE, FORWARD_HANDLER
+from mirrorless.scheduled.settings import ControlSettings
 
 TABLE: Final = "AWS::DynamoDB::GlobalTable"
 PLAIN_TABLE: Final = "AWS::DynamoDB::Table"
@@ -56,6 +62,20 @@ _API_FIXES: Final = (
 (https://docs.aws.amazon.com/lambda/latest/api/API_AmazonManagedKafkaEventSourceConfig.html)."""
 
 
+SIDES: Final = ("source", "target")
+
+_KNOWN: Final = (
+    "aliases",
+    "internal_topic_separator_enabled",
+    "topics",
+    "topics_exclude",
+    "heartbeats_replication",
+    "refresh_topics_seconds",
+    "mapping",
+)
+"""What decides whether a topic is found, and what its mapping is like."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One resource that is watched.
@@ -77,7 +97,7 @@ class Resource:
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """What CloudFormation is told."""
+        """Its properties in the template."""
         found: Mapping[str, Any] = self.body.get("Properties", {})
         return found
 
@@ -185,3 +205,32 @@ def _only_on_creation() -> frozenset[str]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def forwarders(templates: Templates) -> dict[str, tuple[Resource, Mapping[str, Any]]]:
+    """A flow's forwarder and its settings, by the flow's name."""
+    found = {}
+    for stack, template in templates.items():
+        for id_, body in template.get("Resources", {}).items():
+            function = Resource(stack, id_, body)
+            text = value_at(function.properties, f"Environment/Variables/{FLOW_VARIABLE}")
+            if function.properties.get("Handler") == FORWARD_HANDLER and isinstance(text, str):
+                settings = json.loads(text)
+                found[str(settings["flow"])] = function, settings
+    return found
+
+
+def controls(templates: Templates) -> dict[str, ControlSettings]:
+    """The control functions' settings in schedules, by flow; older templates may have other keys than ours."""
+    found = {}
+    for template in templates.values():
+        for body in template.get("Resources", {}).values():
+            text = body.get("Properties", {}).get("Target", {}).get("Input")
+            if body.get("Type") == "AWS::Scheduler::Schedule" and isinstance(text, str):
+                given = json.loads(text)
+                flow = {name: given["flow"][name] for name in ("flow", "policy", "separator") if name in given["flow"]}
+                flow |= {side: {name: given["flow"][side][name] for name in ("alias", "bootstrap")} for side in SIDES}
+                known = {name: given[name] for name in _KNOWN if name in given}
+                settings = msgspec.convert(known | {"flow": flow}, type=ControlSettings)
+                found[str(FlowName.parse(settings.flow.flow))] = settings
+    return found

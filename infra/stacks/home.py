@@ -1,4 +1,4 @@
-"""The control stack: scheduled functions, their schedules, and the removal of what they created."""
+"""The stacks at a flow's home: replication, control and monitoring."""
 
 from __future__ import annotations
 
@@ -7,15 +7,32 @@ from typing import TYPE_CHECKING
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
+from infra.constructs.endpoints import Endpoints, ways
 from infra.constructs.flow_function import FlowFunction
-from infra.constructs.mapping_removal import FoundMappings
+from infra.constructs.forwarder import Forwarder
+from infra.constructs.mappings import FoundMappings
 from infra.constructs.schedules import GROUP, FlowSchedules
 from infra.iam.statements import rights
+from infra.monitoring.flow_monitoring import FlowMonitoring, OnCallTopic
 from infra.stacks import PlacedStack
 from mirrorless.scheduled.functions import SCHEDULED
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment, Location
+
+
+class ReplicationStack(PlacedStack):
+    """The replication stack of one place."""
+
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
+        """Args: place: where the flows' functions live."""
+        super().__init__(
+            scope, "replication", deployment=deployment, place=place, description="forwards records of source topics"
+        )
+        flows = deployment.living_at(place)
+        endpoints = [Endpoints(self, way, region=place.region) for way in ways(flows)]
+        for flow in flows:
+            Forwarder(self, deployment=deployment, flow=flow, after=endpoints)
 
 
 class FlowControl(Construct):
@@ -77,3 +94,16 @@ class ControlStack(PlacedStack):
             flow.id: FlowControl(self, flow.id, deployment=deployment, flow=flow, group=group)
             for flow in deployment.living_at(place)
         }
+
+
+class MonitoringStack(PlacedStack):
+    """The monitoring stack of one place."""
+
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location) -> None:
+        super().__init__(
+            scope, "monitoring", deployment=deployment, place=place, description="dashboards and alarms of its flows"
+        )
+        if address := deployment.settings.alarms.email:
+            OnCallTopic(self, "OnCall", place=place, address=address)
+        for flow in deployment.living_at(place):
+            FlowMonitoring(self, flow.id, deployment=deployment, flow=flow)

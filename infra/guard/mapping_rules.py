@@ -1,0 +1,182 @@
+"""Rules on mappings and positions: topics that change hands, flows with other clusters, partial batch responses.
+
+Who maps a topic is decided by how the flow names it: the template if literally, `refresh_topics` if by a pattern. Both
+give its mapping the same consumer group, and Lambda takes a group once for each source. So
+
+    literal -> pattern   works: the template's mapping is gone before the schedule learns of the change, and the next
+                         round makes another, which goes on by the group's offsets
+    pattern -> literal   fails: the template's mapping is made while the found one is there (409, and a rollback)
+
+A forwarder that names the records that failed (`MIRRORLESS_PARTIAL_RESPONSES`) needs `ReportBatchItemFailures` in every
+mapping that calls it: without it, any answer means that all was delivered. A deployment changes the function first,
+then the template's mappings, then the schedule by which `refresh_topics` changes those of found topics, a round later.
+(https://docs.aws.amazon.com/lambda/latest/dg/services-kafka-errors.html)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from infra.guard.templates import MAPPING, SIDES, Resource, Templates, controls, forwarders, value_at, watched
+from infra.guard.verdict import ChangeFinding, noted, refused
+from mirrorless.lane import FlowName
+from mirrorless.naming import PARTIAL_RESPONSES_VARIABLE, flow_prefix
+from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.topics.discovery import discover, some
+
+GROUP_DAYS: Final = 7
+"""How long Kafka keeps the offsets of a group without members, by default (`offsets.retention.minutes`)."""
+
+_NAMING: Final = ("policy", "separator")
+"""What decides how remote topics are called."""
+
+_READS: Final = "ReportBatchItemFailures"
+
+Resources = Mapping[tuple[str, str], Resource]
+
+
+def mapping_findings(old: Templates, new: Templates, before: Resources, after: Resources) -> Iterator[ChangeFinding]:
+    """What changes for lanes."""
+    controls_before, controls_after = controls(old), controls(new)
+    known = {each.identity for each in before.values()}
+    kept = {each.identity for each in after.values()}
+    for key, mapping in before.items():
+        if mapping.type == MAPPING and key not in after and mapping.identity not in kept:
+            yield from _unmapped(mapping, controls_after)
+    for key, mapping in after.items():
+        if mapping.type == MAPPING and key not in before and mapping.identity not in known:
+            yield from _mapped(mapping, controls_before)
+    yield from _redirected(old, new)
+    yield from _named_failures(old, new)
+
+
+def _unmapped(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> Iterator[ChangeFinding]:
+    """A mapping leaves the template."""
+    for topic in mapping.topics:
+        control = _control_of(mapping, controls_)
+        if control is not None and _finds_topic(control, topic):
+            yield noted(mapping, f"{topic} is found by a pattern from now on", "its lanes stand still for some minutes")
+        else:
+            why = f"its lanes stop; put back within {GROUP_DAYS} days, by Kafka's default, they go on where they were"
+            yield noted(mapping, f"{topic} is not mapped any more", why)
+
+
+def _mapped(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> Iterator[ChangeFinding]:
+    """A mapping comes into the template."""
+    control = _control_of(mapping, controls_)
+    for topic in mapping.topics:
+        if control is None or not _finds_topic(control, topic):
+            begin = mapping.properties.get("StartingPosition")
+            yield noted(mapping, f"{topic} is replicated from now on", f"from its group's offsets, otherwise {begin}")
+            continue
+        leave_out = f"add {topic} to `topics.exclude`"
+        if topic.endswith(HEARTBEATS_TOPIC) and not control.topic_filter.accepts(topic):
+            leave_out = "set `heartbeats.replication.enabled: false`"
+        yield refused(
+            mapping,
+            f"{topic} was found by a pattern, and is named literally now",
+            "refresh_topics has a mapping with the same group for it: 409, the deployment rolls back",
+            f"{leave_out} and deploy; wait until no mapping has this group; take that back, name the topic and deploy. "
+            "Records wait on the source meanwhile; copied ACLs of its remote topic go and come again, unless "
+            "`sync.topic.acls.enabled` is false for that time. If the source has no such topic yet, accept it",
+        )
+
+
+def _finds_topic(control: ControlSettings, topic: str) -> bool:
+    """Whether the schedule of these settings maps this topic."""
+    return control.refresh_topics_seconds is not None and topic in discover({topic: 1}, control).mapped
+
+
+def _control_of(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> ControlSettings | None:
+    """The settings of the flow that a mapping belongs to, by its group."""
+    return next((each for each in controls_.values() if mapping.group.startswith(each.consumer_group(""))), None)
+
+
+def _redirected(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
+    """Flows of the same name that write to other topics, or seem to have other clusters."""
+    before = forwarders(old)
+    for flow, (_, now) in forwarders(new).items():
+        if flow not in before:
+            continue
+        function, was = before[flow]
+        changes = [
+            f"no broker of the {side} is the same" for side in SIDES if not _hosts(was, side) & _hosts(now, side)
+        ]
+        if any(was.get(name) != now.get(name) for name in _NAMING):
+            changes.insert(0, "remote topics get other names")
+        if changes:
+            yield refused(
+                function,
+                ", ".join(changes),
+                "lanes go on at their positions in other logs than those that the offset map speaks of",
+                "make a flow with another alias. The same cluster under other addresses: accept it",
+                subject=f"flow {flow} ({function.stack} {function.id})",
+            )
+
+
+def _hosts(settings: Mapping[str, Any], side: str) -> set[str]:
+    """The brokers of one side, without ports: those change with the authentication."""
+    return {each.rpartition(":")[0].strip().lower() for each in str(settings[side]["bootstrap"]).split(",")}
+
+
+def _named_failures(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
+    """Forwarders that begin to name failed records, and whether the mappings that are there read that."""
+    before, controls_ = forwarders(old), controls(old)
+    mappings = [each for each in watched(old).values() if each.type == MAPPING]
+    for flow, (now, _) in forwarders(new).items():
+        was, _ = before.get(flow, (None, {}))
+        # A function in another stack is made beside the old one, and mappings go on calling the old one.
+        if (
+            was is None
+            or (was.stack, was.id) != (now.stack, now.id)
+            or _names_failures(was)
+            or not _names_failures(now)
+        ):
+            continue
+        finds = _finds_topics(controls_.get(flow))
+        group = flow_prefix(FlowName.parse(flow))
+        unready = [
+            topic
+            for each in mappings
+            if each.group.startswith(group) and not _reads(each.properties)
+            for topic in each.topics
+        ]
+        if finds and not _reads(controls_[flow].mapping):
+            unready.append("those of found topics")
+        subject = f"flow {flow} ({was.stack} {was.id})"
+        what = "answers with the records that failed from now on"
+        if unready:
+            yield refused(
+                was,
+                f"{what}, and mappings do not read that yet: {some(tuple(unready))}",
+                "the function changes before its mappings: until they follow, failed records count as delivered: lost",
+                "deploy twice: first the mappings' mode with `partial.batch.response: false`; then, once every mapping "
+                "of the flow is provisioned, without it",
+                subject=subject,
+            )
+        elif finds:
+            before_that = "see that each is provisioned: refresh_topics changes them some minutes after a deployment"
+            yield noted(
+                was,
+                what,
+                "the mappings of found topics must read that, and no template shows them",
+                before_that,
+                subject=subject,
+            )
+
+
+def _names_failures(forwarder: Resource) -> bool:
+    return bool(value_at(forwarder.properties, f"Environment/Variables/{PARTIAL_RESPONSES_VARIABLE}") == "true")
+
+
+def _reads(mapping: Mapping[str, Any]) -> bool:
+    return _READS in (mapping.get("FunctionResponseTypes") or ())
+
+
+def _finds_topics(control: ControlSettings | None) -> bool:
+    """Whether the flow may have mappings of found topics: of a pattern's, or of heartbeats from further up."""
+    if control is None or control.refresh_topics_seconds is None:
+        return False
+    return bool(control.topic_filter.patterns) or control.heartbeats_replication
