@@ -50,7 +50,7 @@ def app_of(config: Path, *, outdir: Path | None = None, context: dict[str, Any] 
 
     Args:
         config: replication.yaml.
-        outdir: where `synth` writes; None: where the CLI says.
+        outdir: where `synth` writes; None: the folder of the CLI.
         context: what cdk.json would give; None: the CLI gives it.
 
     Raises:
@@ -62,7 +62,7 @@ def app_of(config: Path, *, outdir: Path | None = None, context: dict[str, Any] 
 
 
 def main() -> None:
-    """Synthesize what the CLI asks for."""
+    """Synthesize the configuration that the context names."""
     app = App()
     config = Path(str(app.node.try_get_context(CONFIG) or DEFAULT_CONFIG))
     try:

@@ -3,7 +3,7 @@
     python -m infra.cdk synth -c config=replication.yaml
     python -m infra.cdk deploy --all -c config=replication.yaml
 
-Arguments go to the CDK as they are. It asks nobody for notices, and tells nobody what we do.
+Arguments go to the CDK as they are. Its notices and its telemetry are off.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def install() -> None:
 
 
 def argv(*arguments: str) -> list[str]:
-    """The command line, with the app run by this interpreter; unless it is told of another, or of a folder it wrote."""
+    """The command line, with the app run by this interpreter, unless the arguments name an app or a folder."""
     named = any(word in {"-a", "--app"} or word.startswith("--app=") for word in arguments)
     app = [] if named else ["--app", f"{sys.executable} -m infra.app"]
     return [str(NODE), str(COMMAND), *arguments, *app]

@@ -98,13 +98,13 @@ class FlowDeployment:
     def role_path(self, part: str) -> str:
         """The IAM path of the role that a part runs as: `/mirrorless/us-east_eu-west/forward/`.
 
-        The path says whose role it is, and another account can trust it before it exists. A name could say so too, but
-        names are unique in a whole account: a flow that moves to another region would stand in its own way.
+        Another account can trust a path before the role exists. A name would do so too, but names are unique in a whole
+        account: a flow that moves to another region would collide with itself.
         """
         return f"/mirrorless/{self.id}/{part}/"
 
     def secret_arn(self, secret: str, *, at: Location | None = None) -> str:
-        """The ARN by which a secret is asked for: at home, where functions and pollers are, or where else it is named.
+        """The ARN by which a secret is read: at home, where functions and pollers are, or at another place.
 
         A name gives an ARN without the six letters that Secrets Manager adds; it accepts both.
         """
@@ -113,7 +113,7 @@ class FlowDeployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """Everything that a configuration asks for."""
+    """Everything that a configuration deploys."""
 
     origin: str
     settings: DeploymentSection
@@ -149,10 +149,10 @@ class Deployment:
 
 
 def plan(configuration: Configuration) -> Deployment:
-    """Say where everything goes.
+    """The plan of a configuration.
 
     Raises:
-        InvalidConfiguration: what a laboratory can do without and a deployment cannot is not written.
+        InvalidConfiguration: something that a deployment needs, and the lab does not, is missing.
     """
     if problems := list(dict.fromkeys(deployment_problems(configuration))):
         raise InvalidConfiguration(configuration.origin, problems)
@@ -188,7 +188,7 @@ def _key(settings: DeploymentSection, account: str, region: str) -> str | None:
 def _half_encrypted(flows: Iterable[FlowDeployment]) -> Iterator[Problem]:
     """The flows of which a table would have a customer's key and its copy none, or the other way round.
 
-    A template says once for a table and its copies which kind of key they have.
+    A template has one kind of key for a table and its copies.
     https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-resource-dynamodb-globaltable.html
     """
     for flow in flows:

@@ -61,7 +61,7 @@ class FlowFunction(Construct):
 
         Args:
             scope: the stack.
-            id_: the construct's id, which must not change: resources are known by it.
+            id_: the construct's id, which must not change: it is part of the logical ids.
             deployment: keys, log retention.
             flow: whose function it is.
             part: the file in `functions/`, without `.py`.

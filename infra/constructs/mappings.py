@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 OWNER = "deployment"
-"""Who keeps a mapping of the template, by its tag. Those of topics that are found belong to `refresh_topics`."""
+"""The tag of a mapping of the template. Those of topics that are found belong to `refresh_topics`."""
 
 _NAMES = {"KAFKA_BOOTSTRAP_SERVERS": "KafkaBootstrapServers", "KMSKeyArn": "KmsKeyArn"}
 """Names that CloudFormation writes in another way than the API; all others are the same."""
@@ -58,7 +58,7 @@ def mapping_request(flow: FlowDeployment, topic: str) -> dict[str, Any]:
 
 
 def template_properties(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties of `AWS::Lambda::EventSourceMapping` that say what a request to the API says.
+    """The properties of `AWS::Lambda::EventSourceMapping` that stand for a request to the API.
 
     (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-lambda-eventsourcemapping.html)
     """
@@ -87,7 +87,7 @@ def map_topic(
         scope: the flow's construct.
         flow: the flow, which names the topic.
         topic: the topic; part of the logical id, as it is spelled.
-        alias: whom to call.
+        alias: the function that is called.
         after: what must be there before: the service tries the role's rights when a mapping is made.
     """
     properties = template_properties(mapping_request(flow, topic))

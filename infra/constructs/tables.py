@@ -1,6 +1,6 @@
 """DynamoDB tables of a flow: retained with their stack gone, written in one home region.
 
-Schemas are those of `mirrorless.tables`, which the lab and the tests use too. Where the plan asks for it, each table
+Schemas are those of `mirrorless.tables`, which the lab and the tests use too. Where the plan has it, each table
 has a copy in the source's region: a global table of two, which DynamoDB keeps equal within seconds. All writes go home,
 since a condition holds within one region only; nothing of ours has a right on the copy.
 
@@ -53,7 +53,7 @@ class FlowTables(Construct):
                 billing=dynamodb.Billing.on_demand(),
                 time_to_live_attribute=definition.expiry,
                 encryption=encryption,
-                # A replica takes over what is not said of it: protection, recovery, tags.
+                # A replica takes over what has no setting of its own: protection, recovery, tags.
                 point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                     point_in_time_recovery_enabled=True, recovery_period_in_days=RECOVERY_DAYS
                 ),
@@ -86,7 +86,7 @@ class TablesRole(Construct):
     """The role of one flow.
 
     Attributes:
-        role: the role, under the name that the functions are told.
+        role: the role, under the name in the functions' settings.
     """
 
     def __init__(self, scope: Construct, id_: str, *, flow: FlowDeployment) -> None:

@@ -2,7 +2,7 @@
 
     python -m infra.guard.examples
 
-Exit codes: 0 the first may be deployed and the second is refused; 1 the guard says otherwise; 2 bad input.
+Exit codes: 0 the first may be deployed and the second is refused; 1 the guard decides otherwise; 2 bad input.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ def watched(templates: Templates) -> dict[tuple[str, str], Resource]:
 def unchangeable(type_: str) -> tuple[str, ...]:
     """The properties that make a resource anew, or are refused, when they change; inner ones as `Outer/Inner`.
 
-    Taken from CloudFormation's resource schemas, which cfn-lint ships. The schema of a mapping does not say what the
-    Lambda API says: nothing but a call that does not take a field makes `Topics` fixed.
+    Taken from CloudFormation's resource schemas, which cfn-lint ships. The schema of a mapping lacks what the Lambda
+    API has: that `Topics` is fixed shows only in an update call without that field.
     """
     fixed = list(_paths(type_, "createOnlyProperties"))
     if type_ == MAPPING:
@@ -221,7 +221,7 @@ def forwarders(templates: Templates) -> dict[str, tuple[Resource, Mapping[str, A
 
 
 def controls(templates: Templates) -> dict[str, ControlSettings]:
-    """The control functions' settings in schedules, by flow; older templates may have other keys than ours."""
+    """The scheduled functions' settings in schedules, by flow; older templates may have other keys than ours."""
     found = {}
     for template in templates.values():
         for body in template.get("Resources", {}).values():

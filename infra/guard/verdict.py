@@ -1,4 +1,4 @@
-"""What is said about a change: refused or noted, what changes, why it hurts, and what to do instead."""
+"""The guard's findings: refused or noted, what changes, why it hurts, and what to do instead."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ChangeFinding:
         what: what changes.
         why: why that hurts; empty where it does not.
         instead: what to do.
-        accepted: whether an operator said that it is meant.
+        accepted: whether an operator accepted it by its logical id.
     """
 
     refused: bool

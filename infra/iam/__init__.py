@@ -26,7 +26,7 @@ class Right:
 
     Attributes:
         actions: as IAM writes them, `dynamodb:Query`.
-        resources: ARNs; `*` only where IAM knows none that is narrower, and `reason` says so.
+        resources: ARNs; `*` only where IAM has none that is narrower, which is then the `reason`.
         conditions: as IAM writes them.
         reason: why the resource has a wildcard; the exception in the security report quotes it.
     """

@@ -55,12 +55,12 @@ POLLERS: Final = "(the pollers of a mapping)"
 (https://docs.aws.amazon.com/lambda/latest/dg/with-msk-permissions.html)"""
 
 IDEMPOTENT_PRODUCER: Final = "(a producer without transactions)"
-"""`enable.idempotence`: it asks for a producer id of its own, and there is no call of that."""
+"""`enable.idempotence`: a request for a producer id of its own, which no call of the client names."""
 
 BROKER_CONFIGS: Final = "describe_configs (of a broker)"
 
 CALLS: Final[Mapping[str, tuple[Operation, ...]]] = {
-    # Clients. A consumer looks for its group's coordinator even if it never commits, and hands a refusal to the caller;
+    # Clients. A consumer finds its group's coordinator even if it never commits, and hands a refusal to the caller;
     # READ on the group is what MSK lists as required for ReadData.
     "AdminClient": (CONNECT,),
     "Producer": (CONNECT,),
@@ -75,7 +75,7 @@ CALLS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "create_partitions": (ALTER_TOPIC,),
     "describe_configs": (DESCRIBE_TOPIC_CONFIGS,),
     "incremental_alter_configs": (ALTER_TOPIC_CONFIGS,),
-    # ACLs. Whether there is an authorizer is asked of a broker, with the rights that we have on the cluster.
+    # ACLs. The configs of a broker show its authorizer, by rights on the cluster.
     "describe_acls": (DESCRIBE_CLUSTER,),
     "create_acls": (ALTER_CLUSTER,),
     "delete_acls": (ALTER_CLUSTER,),

@@ -49,7 +49,7 @@ REPAIR: Final[Mapping[str, tuple[str, ...]]] = {
 """What a repair needs beside: a lane resumed or reset, a record left out, ACLs applied."""
 
 JOBS: Final[Mapping[str, tuple[str, ...]]] = {"lanes": ("BatchGetItem",)}
-"""What the plan of a job looks at beside: who has a lane, and whether it is stopped."""
+"""What the plan of a job reads beside: leases and stops of lanes."""
 
 _APPLICATIONS: Final = "an application's id is the service's own choice; the flow's role is the only one that is passed"
 
@@ -79,7 +79,7 @@ def policy(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, ke
 
 
 def _job_rights(flow: FlowDeployment, key: str | None) -> list[Right]:
-    """To start, watch and end job runs, and to read and write what they are asked and leave."""
+    """To start, watch and end job runs, to write their requests and to read their files."""
     place = flow.state
     prefix = spark_settings.prefix(flow)
     bucket = f"arn:{place.partition}:s3:::{place.bucket_name}"

@@ -22,7 +22,7 @@ _MULTI_REGION = ":key/mrk-"
 
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
     """What a part may read: functions at home, jobs with the target, where secrets of the same names must be."""
-    if part == "remove_mappings":  # speaks to Lambda, and to no cluster
+    if part == "remove_mappings":  # it calls Lambda, and no cluster
         return []
     return readable(flow, flow.state if part == "jobs" else flow.home)
 
@@ -62,7 +62,7 @@ def _resource(flow: FlowDeployment, secret: str, place: Location) -> str:
 
 
 def _key_there(key: str | None, region: str) -> str | None:
-    """The key that opens a secret in a region: a multi-region key has a replica there, any other is not known."""
+    """The key that opens a secret in a region: a multi-region key has a replica there, any other key does not."""
     if key is None:
         return None
     parts = key.split(":")

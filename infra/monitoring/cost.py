@@ -49,7 +49,7 @@ def functions_per_hour(flow: FlowDeployment) -> str:
 
 
 def tables_per_hour(flow: FlowDeployment) -> str | None:
-    """Dollars per hour of requests to the tables. A replica pays for every write again; None where nothing is known."""
+    """Dollars per hour of requests to the tables. A replica pays for every write again; None for another account's."""
     if flow.state.account != flow.home.account:
         return None
     write = PRICES.dynamodb_write_unit * (2 if flow.replica_region else 1)

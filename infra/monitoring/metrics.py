@@ -4,8 +4,8 @@ Our own metrics are written by `mirrorless.adapters.aws.metrics` (a line for eac
 `mirrorless.adapters.aws.task_metrics` (a line for each round of a task, by flow). A test runs both, and compares what
 they print with what is named here.
 
-CloudWatch has three ways to ask. One metric by all its dimensions works everywhere. SEARCH finds metrics whose last
-dimension nobody knows yet, on dashboards only. A Metrics Insights query comes to one line over all of them, for alarms
+CloudWatch has three kinds of query. One metric by all its dimensions works everywhere. SEARCH finds metrics whose last
+dimension is not fixed yet, on dashboards only. A Metrics Insights query comes to one line over all of them, for alarms
 too. (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-data-queries.html)
 """
 
@@ -54,20 +54,20 @@ class Metric:
 
 
 def of_flow(flow: FlowDeployment, name: str, stat: str) -> Metric:
-    """What the tasks of a flow say."""
+    """The metric of a flow's tasks."""
     return Metric(
         namespace=NAMESPACE, name=name, dimensions=tuple(_tags(flow).items()), stat=stat, region=flow.home.region
     )
 
 
 def of_topic(flow: FlowDeployment, name: str, topic: str, stat: str) -> Metric:
-    """What the forwarder says of one source topic."""
+    """The forwarder's metric of one source topic."""
     dimensions = (*_tags(flow).items(), ("topic", flow.flow.remote_topic(topic)))
     return Metric(namespace=NAMESPACE, name=name, dimensions=dimensions, stat=stat, region=flow.home.region)
 
 
 def over_topics(flow: FlowDeployment, name: str, stat: str, *, period: int | None = MINUTE) -> str:
-    """SEARCH what the forwarder says of every topic; a dashboard shows a line for each.
+    """SEARCH the forwarder's metric of every topic; a dashboard shows a line for each.
 
     Args:
         flow: whose.
@@ -82,26 +82,26 @@ def over_topics(flow: FlowDeployment, name: str, stat: str, *, period: int | Non
 
 
 def worst_topic(flow: FlowDeployment, name: str) -> str:
-    """Query the highest value that the forwarder said of any topic, found ones too."""
+    """Query the highest value of the forwarder's metric over all topics, found ones too."""
     schema = ", ".join(f'"{each}"' for each in (NAMESPACE, *_tags(flow), "topic"))
     where = " AND ".join(f"\"{key}\" = '{value}'" for key, value in _tags(flow).items())
     return f'SELECT MAX("{name}") FROM SCHEMA({schema}) WHERE {where}'  # noqa: S608 -- of our own names; aliases have no quotes
 
 
 def of_function(flow: FlowDeployment, part: str, name: str, stat: str) -> Metric:
-    """What Lambda says of a function, whatever version or alias was called."""
+    """Lambda's metric of a function, whatever version or alias was called."""
     dimensions = (("FunctionName", flow.flow.resource_name(part)),)
     return Metric(namespace="AWS/Lambda", name=name, dimensions=dimensions, stat=stat, region=flow.home.region)
 
 
 def of_table(flow: FlowDeployment, table: str, name: str, stat: str) -> Metric:
-    """What DynamoDB says of a table, in the region that writes it. Args: table: by what it holds, `offset_map`."""
+    """DynamoDB's metric of a table, in the region that writes it. Args: table: by what it holds, `offset_map`."""
     dimensions = (("TableName", flow.flow.tables[table]),)
     return Metric(namespace="AWS/DynamoDB", name=name, dimensions=dimensions, stat=stat, region=flow.state.region)
 
 
 def of_mapping(flow: FlowDeployment, uuid: str, name: str, stat: str) -> Metric:
-    """What a provisioned mapping says, where its `metrics` ask for it.
+    """Lambda's metric of a provisioned mapping, where its `metrics` are on.
 
     Its only dimension is an id that AWS gives it.
     (https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-view.html)
@@ -111,12 +111,12 @@ def of_mapping(flow: FlowDeployment, uuid: str, name: str, stat: str) -> Metric:
 
 
 def over_mappings(name: str, stat: str, *, period: int = MINUTE) -> str:
-    """SEARCH what every mapping of the region says: those of this flow cannot be told from others before they exist."""
+    """SEARCH the metric of every mapping of the region: their ids do not exist before they are made."""
     return f"SEARCH('{{AWS/Lambda,EventSourceMappingUUID}} MetricName=\"{name}\"', '{stat}', {period})"
 
 
 def lag_on_msk(flow: FlowDeployment, name: str) -> str | None:
-    """SEARCH what MSK itself says of the consumer groups of a flow's mappings, or None where the source is not our MSK.
+    """SEARCH MSK's own metric of the consumer groups of a flow's mappings, or None where the source is not our MSK.
 
     It has them at every monitoring level, for clusters of both kinds, under the name of the cluster.
     (https://docs.aws.amazon.com/msk/latest/developerguide/consumer-lag.html) The group is matched by its words: another
@@ -131,7 +131,7 @@ def lag_on_msk(flow: FlowDeployment, name: str) -> str | None:
 
 
 def round_trip(flow: FlowDeployment) -> Metric | None:
-    """Heartbeats of the source that arrived on the target: they went the whole way of any record. None without them."""
+    """Heartbeats of the source that arrived on the target: they took the path of any record. None without them."""
     settings = flow.flow.settings
     emitted = settings.emit_heartbeats_enabled and settings.emit_heartbeats_source_enabled
     mapped = (

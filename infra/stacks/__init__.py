@@ -1,7 +1,7 @@
-"""The stacks, by lifetime: what holds state outlives what replicates. `infra.deployment` says where each goes.
+"""The stacks, by lifetime: what holds state outlives what replicates. `infra.deployment` has the place of each.
 
-They know each other by names and ARNs that the plan computes, never by exports: a region can be deployed, changed and
-taken down without the other.
+They refer to each other by names and ARNs that the plan computes, never by exports: a region can be deployed, changed
+and taken down without the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The examples, synthesized: each once in a run, however many processes test, and only if a test asks for it."""
+"""The examples, synthesized: each once in a run, however many processes test, and only for a test that uses it."""
 
 from __future__ import annotations
 

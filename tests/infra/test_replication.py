@@ -111,7 +111,7 @@ def test_a_function_names_failed_records_only_where_every_mapping_reads_them(
     assert reads or not partial
 
 
-# What is made in which order, and calls whom
+# Order of creation, and callers
 
 
 @every_example
