@@ -10,7 +10,7 @@ LARGEST_PARTITION = 2**31 - 1
 
 def add_deployment(parser: argparse.ArgumentParser) -> None:
     """Add `--lab`, `--config` and `--json`."""
-    parser.add_argument("--lab", metavar="STATE", help="ask the lab that keeps this state file, instead of AWS")
+    parser.add_argument("--lab", metavar="STATE", help="read from the lab that keeps this state file, instead of AWS")
     parser.add_argument(
         "--config", metavar="FILE", default="replication.yaml", help="the configuration (default: %(default)s)"
     )

@@ -63,7 +63,7 @@ class StateFile:
         self._ready = False
 
     def stop(self) -> None:
-        """Tell the end, when everything is stopped, and write no further."""
+        """Write the last state, when everything is stopped."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -84,7 +84,7 @@ class StateFile:
 
 
 def describe(lab: Lab, *, ready: bool) -> dict[str, Any]:
-    """The lab as the state file tells it."""
+    """The lab as the state file has it."""
     configured = {mapping["UUID"]: mapping for mapping in lab.mappings.list()}
     return {
         "ready": ready,

@@ -87,7 +87,7 @@ def add_kind(
         epilog=f"Example: mirrorless {kind} cancel {_EXAMPLES[kind]}",
     )
     for parser, run in ((follow, run_follow), (cancel, run_cancel)):
-        parser.add_argument("run_id", metavar="RUN", help="the run's id, as `start` and `list` tell it")
+        parser.add_argument("run_id", metavar="RUN", help="the run's id, as `start` and `list` print it")
         parser.add_argument("--flow", metavar="FLOW", help="'source->target', quoted (default: looked for in all)")
         parser.set_defaults(run=run, kind=kind)
 

@@ -41,7 +41,7 @@ def _more(parser: argparse.ArgumentParser) -> None:
         help="what becomes of records that were never replicated: replay, quarantine or report (default); may be "
         "repeated, for a topic by its name",
     )
-    parser.add_argument("--look-only", action="store_true", help="find out and report, and change nothing")
+    parser.add_argument("--look-only", action="store_true", help="inspect and report, and change nothing")
 
 
 def _policy(text: str) -> tuple[str, Policy]:

@@ -9,8 +9,8 @@ Per topic-partition, and in total:
 Records are equal when their key, value, headers (in order) and timestamp are, as bytes; null is not empty. The
 timestamp's type is not compared: the target never rewrites a timestamp, so there it is always the creator's.
 
-The audit asks the clusters and the map, never the forwarder. It presumes that nothing was compacted or expired between
-the copy and the audit: nobody could tell that from a loss.
+The audit reads the clusters and the map, and nothing from the forwarder. It presumes that nothing was compacted or
+expired between the copy and the audit: that would look like a loss.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every visible record of a topic, read to its last stable offset.
 
 A record is kept as its offset and 16 bytes of hash, so that large records by the hundred thousand fit. The end (the
-last stable offset) is asked for first, and reading stops there: nothing is concluded from silence.
+last stable offset) is read first, and reading stops there: nothing is concluded from silence.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def stable_ends(bootstrap: str, topic: str) -> dict[int, int]:
                 break
             pause.wait(LOOK_EVERY_SECONDS)
     except KafkaException as exc:
-        raise Retriable(f"the cluster does not tell its ends: {exc}", where=f"{bootstrap} {topic}") from exc
+        raise Retriable(f"the cluster did not return its ends: {exc}", where=f"{bootstrap} {topic}") from exc
     if stable != high:
         hidden = {p: (stable[p], high[p]) for p in partitions if stable[p] != high[p]}
         raise Retriable(
@@ -108,7 +108,7 @@ def _take(record: Message, ends: Mapping[int, int], seen: dict[int, list[RecordA
             seen[partition].append(RecordAt(offset, content(record.timestamp()[1], key, value, headers)))
     elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- the constant's name
         raise KafkaException(error)
-    # A partition may end in markers and aborted records, which nobody sees: then only the end itself is reported.
+    # A partition may end in markers and aborted records, which no reader sees: then only the end itself is reported.
     if offset + (error is None) >= ends[partition]:
         unfinished.discard(partition)
 

@@ -1,7 +1,7 @@
 """An application as a member of a consumer group: it has read what its group has committed.
 
 Records are read committed, and committed batch by batch. Where a commit fails, as when a broker is killed, the cluster
-is asked what became of it, and only what it says counts: so whatever is read twice, or never, is not the application's
+is read for the outcome, and only that counts: so whatever is read twice, or never, is not the application's
 own doing.
 """
 
@@ -29,7 +29,7 @@ PartitionKey = tuple[str, int]
 BATCH = 500
 WAIT_S = 0.2
 ANSWER_S = 10.0
-PATIENCE_S = 90.0
+TIMEOUT_S = 90.0
 """For a cluster that is on its way back."""
 
 
@@ -54,7 +54,7 @@ class Application:
         Args:
             bootstrap: the cluster.
             topics: their names there.
-            until: asked again and again, with the end of each partition that has been read to it.
+            until: called before each batch, with the end of each partition that has been read to it.
 
         Raises:
             Retriable: the cluster stays away for longer than one that is being restarted.
@@ -70,7 +70,7 @@ class Application:
                 while not (done := until(ends)):
                     batch = _taken(consumer.consume(BATCH, WAIT_S), ends)
                     if not _committed(consumer, batch):
-                        break  # join anew: nobody knows whether we are still a member
+                        break  # join anew: the membership is uncertain
                     _count(counts, batch)
             finally:
                 consumer.close()
@@ -84,20 +84,20 @@ class Application:
         Raises:
             Retriable: the cluster does not answer, for longer than one that is being restarted.
         """
-        asked = [TopicPartition(*place) for place in places]
-        deadline = time.monotonic() + PATIENCE_S
+        wanted = [TopicPartition(*place) for place in places]
+        deadline = time.monotonic() + TIMEOUT_S
         pause = threading.Event()
         consumer = self._consumer(bootstrap)
         try:
-            while asked:
+            while wanted:
                 try:
-                    told = consumer.committed(asked, timeout=ANSWER_S)
+                    answer = consumer.committed(wanted, timeout=ANSWER_S)
                 except KafkaException as exc:
                     if time.monotonic() > deadline:
-                        problem = f"the cluster does not tell what group {self.group} committed: {exc}"
+                        problem = f"the cluster did not return what group {self.group} committed: {exc}"
                         raise Retriable(problem, where=bootstrap) from exc
                 else:
-                    return {(each.topic, each.partition): each.offset for each in told if each.offset >= 0}
+                    return {(each.topic, each.partition): each.offset for each in answer if each.offset >= 0}
                 pause.wait(WAIT_S)  # between two tries with a deadline
         finally:
             consumer.close()
@@ -118,7 +118,7 @@ class Application:
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
-                # A group whose offsets did not arrive reads everything again, and the count tells.
+                # A group whose offsets did not arrive reads everything again, and the count shows it.
                 "auto.offset.reset": "earliest",
                 "reconnect.backoff.max.ms": 500,
                 "log_level": 0,  # brokers are killed on purpose; what matters is raised
@@ -142,15 +142,15 @@ def _taken(messages: Sequence[Message], ends: dict[PartitionKey, int]) -> dict[P
 
 
 def _committed(consumer: Consumer, batch: Mapping[PartitionKey, Sequence[int]]) -> bool:
-    """Commit a batch; False when that is not known to have worked."""
+    """Commit a batch; False when its outcome is uncertain."""
     if not batch:
         return True
     offsets = [TopicPartition(*place, offsets[-1] + 1) for place, offsets in batch.items()]
     try:
-        told = consumer.commit(offsets=offsets, asynchronous=False)
+        committed = consumer.commit(offsets=offsets, asynchronous=False)
     except KafkaException:
-        return False  # what became of it is asked of the cluster
-    return not any(each.error for each in told or ())
+        return False  # `committed` reads the outcome from the cluster
+    return not any(each.error for each in committed or ())
 
 
 def _count(counts: Counter[tuple[PartitionKey, int]], batch: Mapping[PartitionKey, Sequence[int]]) -> None:

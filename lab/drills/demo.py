@@ -58,7 +58,7 @@ CONTROL = {
     "refresh_topics_seconds": 5,
     "window_seconds": 18,
 }
-"""What the demonstration sets otherwise than its configuration: the group's way back is open, and nobody waits long."""
+"""Set beside the configuration: the group's offsets go back too, and intervals are short."""
 SCHEDULE_SECONDS = 20.0
 """Instead of EventBridge's minute: a run that died with its broker is made up for by the next one."""
 LOOK_EVERY_SECONDS = 0.5
@@ -126,12 +126,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _told(group: GroupFindings) -> str:
     """What became of the group, in a line."""
-    told = ", ".join(f"{count:,} on {alias}" for alias, count in group.read_on.items())
+    counts = ", ".join(f"{count:,} on {alias}" for alias, count in group.read_on.items())
     mark = "[bold]" if group.clean else "[bold red]"
     verdict = f"{mark}{group.reread:,} read twice, {group.skipped:,} never read[/]"
     if group.strays:
         verdict += f", and offsets of {group.strays} topics that it never was to read"
-    return f"group {GROUP}, moved there and back: {group.records:,} records, {told}: {verdict}."
+    return f"group {GROUP}, moved there and back: {group.records:,} records, {counts}: {verdict}."
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class Demonstration:
         try:
             self._move_there(group)
         finally:
-            self._on_target.set()  # or never will be: nobody may wait for it any longer
+            self._on_target.set()  # or never will be: no waiter may wait for it any longer
         self._move_back(group, producing)
 
     def _move_there(self, group: MovingGroup) -> None:

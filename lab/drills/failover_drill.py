@@ -38,7 +38,7 @@ LIVE_SECONDS, AWAY_SECONDS, BACK_SECONDS = 10.0, 10.0, 5.0
 QUICKER = 3
 """By which the parts are shorter in a quick drill."""
 GROUP = "shop"
-PATIENCE_SECONDS = 240.0
+TIMEOUT_SECONDS = 240.0
 RECONCILED_WITHIN_SECONDS = 600.0
 """Half a minute on an idle machine; Spark starts slowly on a busy one."""
 
@@ -72,7 +72,7 @@ class Drill:
         self._replicated()
         lab.say(
             f"[bold]group {GROUP}[/]: it leaves {self.flow.name.source}; its offsets are on {self.flow.name.target} "
-            f"after {group.await_offsets('target', seconds=PATIENCE_SECONDS):.1f} s"
+            f"after {group.await_offsets('target', seconds=TIMEOUT_SECONDS):.1f} s"
         )
         orphans = self._lose_the_source()
         seen_at = self._hold()
@@ -88,7 +88,7 @@ class Drill:
     # The parts
 
     def _lose_the_source(self) -> dict[str, dict[int, list[RecordAt]]]:
-        """Write what never leaves the source; its records, by topic and partition, read when nobody else reads."""
+        """Write what never leaves the source; its records, by topic and partition, read without other readers."""
         lab, source = self.lab, self.flow.source.bootstrap[0]
         mappings = [each for each in lab.flow_mappings if each.topic in POLICIES]
         for mapping in mappings:
@@ -130,7 +130,7 @@ class Drill:
     def _bring_back(self, seen_at: float) -> None:
         """The source is back, with all that it had acknowledged."""
         if time.monotonic() < seen_at:
-            self.lab.say("waiting until the minute is over in which a warm function may not know that it is held")
+            self.lab.say("waiting until the minute is over in which a warm function may not have read that it is held")
             self._over.wait(seen_at - time.monotonic())
         # What the poller had read before the outage is delivered now, and finds its lanes held.
         for mapping in self.lab.flow_mappings:
@@ -212,11 +212,11 @@ class Drill:
             producing = pool.submit(workload.produce)
             try:
                 if part:
-                    group.read(side, at_least=1, until=lambda: workload.progress >= part, seconds=PATIENCE_SECONDS)
+                    group.read(side, at_least=1, until=lambda: workload.progress >= part, seconds=TIMEOUT_SECONDS)
                 else:
                     producing.result()
                     self._replicated()  # what was written again belongs to what the group reads to its end
-                    group.read_to_end(produced=producing.done, seconds=PATIENCE_SECONDS)
+                    group.read_to_end(produced=producing.done, seconds=TIMEOUT_SECONDS)
             except BaseException:
                 workload.stop()
                 raise
@@ -224,7 +224,7 @@ class Drill:
 
     def _replicated(self) -> None:
         mappings = [each for each in self.lab.flow_mappings if each.topic in POLICIES]
-        wait_until_replicated(self.lab, mappings, deadline=time.monotonic() + PATIENCE_SECONDS)
+        wait_until_replicated(self.lab, mappings, deadline=time.monotonic() + TIMEOUT_SECONDS)
 
     def _group(self) -> MovingGroup:
         return MovingGroup(

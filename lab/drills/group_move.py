@@ -110,8 +110,8 @@ class MovingGroup:
             if self.over.is_set() or finished(reached):
                 return True
             if time.monotonic() > deadline:
-                told = {address: counts.total() for address, counts in self.application.reads.items()}
-                raise TimeoutError(f"group {self.application.group} did not read enough in {seconds:.0f} s: {told}")
+                counts = {address: counts.total() for address, counts in self.application.reads.items()}
+                raise TimeoutError(f"group {self.application.group} did not read enough in {seconds:.0f} s: {counts}")
             return False
 
         return until

@@ -43,11 +43,11 @@ class JobProcess:
         """The report for people."""
         return self.folder / PAGE
 
-    def run(self, told: Callable[[str], None], *, seconds: float) -> dict[str, Any]:
+    def run(self, on_phase: Callable[[str], None], *, seconds: float) -> dict[str, Any]:
         """Run it to its end.
 
         Args:
-            told: hears of each new phase.
+            on_phase: called with each new phase.
             seconds: how long it may take.
 
         Returns:
@@ -65,7 +65,7 @@ class JobProcess:
             while process.alive:
                 if (now := self._phase()) != phase:
                     phase = now
-                    told(phase)
+                    on_phase(phase)
                 if time.monotonic() > deadline:
                     raise JobFailed(f"it is not done after {seconds:.0f} s:\n{tail(log)}\n", where=self._request.run_id)
                 time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline

@@ -169,9 +169,9 @@ class Soak:
             seconds=round(time.monotonic() - began, 1),
         )
         self._failed = self._failed or not result.clean
-        told = ", ".join(f"{kind} x{count}" if count > 1 else kind for kind, count in result.faults.items())
+        faults = ", ".join(f"{kind} x{count}" if count > 1 else kind for kind, count in result.faults.items())
         verdict = "clean" if result.clean else str({finding: getattr(result, finding) for finding in FINDINGS})
-        say(f"seed {result.seed:3}: {verdict}; {result.records:,} records, {result.seconds:.0f} s; {told}")
+        say(f"seed {result.seed:3}: {verdict}; {result.records:,} records, {result.seconds:.0f} s; {faults}")
         return result
 
     def _audited(self, flow: Flow, topic: str, *, deadline: float) -> dict[str, int]:

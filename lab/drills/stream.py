@@ -18,7 +18,7 @@ from lab.faults.schedule import Schedule
 BURST = 250
 """Records between two looks at the clock."""
 BURSTS_PER_SECOND = 8
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 class RecordStream:
@@ -48,8 +48,8 @@ class RecordStream:
             kind = self._random.random()
             if kind < 0.6:  # noqa: PLR2004 -- most bursts are plain
                 self._burst(plain)
-                if plain.flush(PATIENCE_SECONDS):
-                    raise TimeoutError(f"{self._topic}: the source took no records for {PATIENCE_SECONDS:.0f} s")
+                if plain.flush(TIMEOUT_SECONDS):
+                    raise TimeoutError(f"{self._topic}: the source took no records for {TIMEOUT_SECONDS:.0f} s")
             else:
                 transactional = self._transaction(transactional, commit=kind < 0.85)  # noqa: PLR2004 -- the rest aborts
             self._pause.wait(self._random.random() * 2 / BURSTS_PER_SECOND)
@@ -59,14 +59,14 @@ class RecordStream:
         try:
             if producer is None:
                 producer = self._producer({"transactional.id": self._topic, "transaction.timeout.ms": 5000})
-                producer.init_transactions(PATIENCE_SECONDS)
+                producer.init_transactions(TIMEOUT_SECONDS)
             producer.begin_transaction()
             self._burst(producer)
             if commit:
-                producer.commit_transaction(PATIENCE_SECONDS)
+                producer.commit_transaction(TIMEOUT_SECONDS)
             else:
-                producer.flush(PATIENCE_SECONDS)  # aborted records must have been written, to leave their gap
-                producer.abort_transaction(PATIENCE_SECONDS)
+                producer.flush(TIMEOUT_SECONDS)  # aborted records must have been written, to leave their gap
+                producer.abort_transaction(TIMEOUT_SECONDS)
         except KafkaException:
             # The broker died in the middle: it decides the transaction's fate, and the audit reads what became of it.
             return None
@@ -85,7 +85,7 @@ class RecordStream:
         number = b"%d" % self._produced
         value = random.choice((None, b"", number, number + random.randbytes(random.randint(1, 2_000))))
         key = random.choice((None, b"", number, b"key-%d" % random.randrange(50)))
-        # Every record can be told from every other, whatever its key and value are.
+        # Every record differs from every other, whatever its key and value are.
         headers: list[tuple[str, str | bytes | None]] = [("number", number)]
         if random.random() < 0.2:  # noqa: PLR2004 -- some records carry more
             headers += [("repeated", random.randbytes(8)), ("repeated", None), ("", b"")]

@@ -24,7 +24,7 @@ from lab.cloud import create_topics
 NEARLY_TOO_LARGE = 4_000_000
 """Bytes of a value; in an event it is a third longer, and Lambda takes 6 MB."""
 LARGE_RECORDS = 3
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 EARLIEST = 1_600_000_000_000
 """Of back-dated timestamps, ms since the epoch."""
 
@@ -114,7 +114,7 @@ class Workload:
         """
         plain = self._producer({"enable.idempotence": True})
         transactional = self._producer({"transactional.id": f"payments-{time.time_ns()}"})
-        transactional.init_transactions(PATIENCE_SECONDS)
+        transactional.init_transactions(TIMEOUT_SECONDS)
         began = time.monotonic()
         large = LARGE_RECORDS if "audit-log" in self._shapes else 0
         while self._produced < self._records and not self._stopped.is_set():
@@ -128,17 +128,17 @@ class Workload:
                 self._write(plain, "audit-log", (self._random.randbytes(NEARLY_TOO_LARGE), b"large", []))
             # Keep to the pace, so that faults meet a flow at work.
             self._stopped.wait(max(0.0, began + self.progress * self._seconds - time.monotonic()))
-        if plain.flush(PATIENCE_SECONDS):
-            raise TimeoutError(f"{self._bootstrap} took no records for {PATIENCE_SECONDS:.0f} s")
+        if plain.flush(TIMEOUT_SECONDS):
+            raise TimeoutError(f"{self._bootstrap} took no records for {TIMEOUT_SECONDS:.0f} s")
 
     def _transaction(self, producer: Producer) -> None:
         producer.begin_transaction()
         self._burst(producer, "payments")
-        producer.flush(PATIENCE_SECONDS)  # aborted records must have been written, to leave their gap
+        producer.flush(TIMEOUT_SECONDS)  # aborted records must have been written, to leave their gap
         if self._random.random() < 1 / 3:
-            producer.abort_transaction(PATIENCE_SECONDS)
+            producer.abort_transaction(TIMEOUT_SECONDS)
         else:
-            producer.commit_transaction(PATIENCE_SECONDS)
+            producer.commit_transaction(TIMEOUT_SECONDS)
 
     def _burst(self, producer: Producer, topic: str) -> None:
         for _ in range(self._random.randint(1, 200)):

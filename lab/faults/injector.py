@@ -98,7 +98,7 @@ class Injector:
         try:
             self.lab.faults.resume_stopped(pid)
         except FileNotFoundError:
-            return  # another fault's thread has woken it meanwhile
+            return  # another fault's thread has resumed it meanwhile
 
     def _claimed(self, order: str) -> bool:
         """Whether an environment reached the step before everything was over."""

@@ -57,7 +57,7 @@ class FaultOrders:
         return True
 
     def pending(self) -> list[str]:
-        """The orders that nobody has carried out yet."""
+        """The orders that have not been carried out yet."""
         return sorted(path.name for path in self._folder.iterdir() if path.is_file())
 
     def claimed(self) -> Counter[tuple[str, str]]:
@@ -82,7 +82,7 @@ class FaultOrders:
         return sorted(int(path.name) for path in (self._folder / "stopped").iterdir())
 
     def resume_stopped(self, pid: int) -> bool:
-        """Wake a stopped environment; False when it was killed meanwhile.
+        """Resume a stopped environment; False when it was killed meanwhile.
 
         Raises:
             FileNotFoundError: that process did not stop by our order, or was resumed already.

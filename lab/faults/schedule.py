@@ -29,7 +29,7 @@ FaultKind = Literal[
 ]
 """
 kill at step            SIGKILL of a function environment right after a step of the protocol
-pause at step           SIGSTOP there; its invocation times out and is retried, and the zombie wakes up later
+pause at step           SIGSTOP there; its invocation times out and is retried, and the zombie goes on later
 raise at step           an exception there
 kill environment        kill -9 of whichever environment comes first
 kill ... broker         kill -9; it comes back with its data

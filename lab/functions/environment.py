@@ -1,6 +1,6 @@
 """An execution environment: one process under the real runtime interface client, frozen between invocations.
 
-It is started, frozen (SIGSTOP) when it asks for its next event, thawed (SIGCONT) for one, killed at a deadline or
+It is started, frozen (SIGSTOP) when it requests its next event, thawed (SIGCONT) for one, killed at a deadline or
 beyond its memory, and its death is noticed at once. Which environment gets an event is decided by
 `lab.functions.function`.
 Linux only: it reads /proc and waits on a pidfd.
@@ -63,7 +63,7 @@ class Environment:
     Attributes:
         state: what it does now.
         invocations: events that it was given.
-        init_ms: from its start until it asked for its first event; 0.0 before.
+        init_ms: from its start until it requested its first event; 0.0 before.
         log: its output, and what the lab did to it.
     """
 
@@ -101,7 +101,7 @@ class Environment:
         self._answer: InvocationOutcome | None = None
         self._started = time.monotonic()
         self._api = RuntimeApi(self)
-        with self._changed:  # a fast child on a busy machine asks for its first event before we know its process id
+        with self._changed:  # a fast child on a busy machine requests its first event before its process id is set
             self._process = ChildProcess.start(
                 argv, log, env={**variables, "AWS_LAMBDA_RUNTIME_API": self._api.address}, cwd=folder
             )
@@ -132,7 +132,7 @@ class Environment:
             self.kill()
 
     def retire(self) -> None:
-        """End it as soon as nobody uses it: at once when it is idle."""
+        """End it as soon as it is unused: at once when it is idle."""
         with self._changed:
             self._retired = True
             used = self._claimed
@@ -140,13 +140,13 @@ class Environment:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL; returns when it is gone and everybody knows."""
+        """SIGKILL; returns when it is gone and its death has been handled."""
         self._process.kill()
         if threading.current_thread() is not self._watcher:
             self._watcher.join()
 
     def await_ready(self, seconds: float) -> InvocationOutcome | None:
-        """Wait until it asks for its first event; None when it did, otherwise what the caller gets instead.
+        """Wait until it requests its first event; None when it did, otherwise what the caller gets instead.
 
         Lambda gives a start ten seconds of its own, and starts once more inside the invocation's timeout when that was
         too short. We give one start both.
@@ -174,7 +174,7 @@ class Environment:
             self.state = "busy" if self.state == "idle" else self.state
             self._process.signal(signal.SIGCONT)
             self._changed.notify_all()
-            # It is free again when it asks for the next event; an answer alone leaves the client's last lines to run.
+            # It is free again when it requests the next event; an answer alone leaves the client's last lines to run.
             ended = self._changed.wait_for(lambda: self.state in {"idle", "dead"}, seconds)
             answer = self._answer
             if not ended and zombies and answer is None:

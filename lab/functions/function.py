@@ -117,7 +117,7 @@ class LambdaFunction:
         """Start one environment ahead of its first event, as Lambda's proactive initialization does, and wait for it.
 
         Raises:
-            FunctionError: it did not come as far as asking for an event, or was stopped.
+            FunctionError: it did not come as far as requesting an event, or was stopped.
         """
         with self._lock:
             if self._stopped:

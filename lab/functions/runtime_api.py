@@ -110,7 +110,7 @@ class RuntimeApi:
                     if not self._answer(connection, *request):
                         return
         except OSError:
-            return  # the process died in the middle of a call, or close() hung up: the environment knows
+            return  # the process died in the middle of a call, or close() hung up: the environment handles it
         finally:
             with self._lock:
                 self._connections.discard(connection)
@@ -191,7 +191,7 @@ def _error(kind: str, text: str) -> bytes:
 
 def _hang_up(connection: socket.socket) -> None:
     try:
-        # Wakes the thread that is blocked in it; closing alone would not.
+        # Unblocks the thread that reads from it; closing alone would not.
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
         return  # the other side was first

@@ -1,8 +1,8 @@
 """A timer in place of EventBridge Scheduler: the same input to a function, at an interval.
 
 An invocation is asynchronous: the schedule keeps its time however long the function runs, so two runs may overlap, as
-they may at AWS. Unlike there, a run that fails is not repeated (Lambda would, twice, unless it is told not to) and the
-function is started at once, not at the first full interval: nobody wants to wait a minute for a lab to be ready.
+they may at AWS. Unlike there, a run that fails is not repeated (Lambda would, twice, unless configured otherwise) and
+the function is started at once, not after the first interval, so that a lab is ready without a minute's wait.
 """
 
 from __future__ import annotations

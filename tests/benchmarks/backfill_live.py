@@ -75,7 +75,7 @@ def fill(bootstrap: str, records: int, partitions: int) -> None:
 
 
 class LiveProducer:
-    """Writes to every partition, some records at a time, until it is told to stop."""
+    """Writes to every partition, some records at a time, until it is stopped."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})

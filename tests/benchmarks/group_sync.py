@@ -7,7 +7,7 @@ deployed, at the intervals that a configuration has without saying anything.
 Lagging groups: they stand far behind the end of a topic that is wholly replicated, and fail over. What a consumer of
 the group then reads on the target is counted, record by record.
 
-Every record says which one of its partition it is, so that neither count asks the offset map. Prints a table, and one
+Every record says which one of its partition it is, so that neither count needs the offset map. Prints a table, and one
 line of JSON; exits 1 if one offset was off by a record. No time is a condition.
 """
 
@@ -184,7 +184,7 @@ class LiveTopic:
             consumer.close()
 
     def _watch(self) -> None:
-        """Look at the groups' offsets on the target; asking for them makes no member."""
+        """Look at the groups' offsets on the target; reading them makes no member."""
         places = [TopicPartition(self.remote, partition) for partition in range(PARTITIONS)]
         askers = {group: _consumer(self.target, group) for group in self._seen}
         try:
@@ -202,7 +202,7 @@ class LiveTopic:
                 asker.close()
 
     def _await_arrivals(self) -> None:
-        """Wait until the last commit of every group is on the target; the comparison tells if it never is."""
+        """Wait until the last commit of every group is on the target; the comparison shows if it never is."""
         deadline = time.monotonic() + SETTLED_WITHIN_SECONDS
         while self._compare().off and time.monotonic() < deadline:
             self._settled.wait(1.0)  # between two looks at a condition with a deadline

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 SLOTS = 64
 NOTHING_EARLY_ENOUGH = -1
-"""MM2's answer when even its earliest sync lies behind the offset that is asked for."""
+"""MM2's answer when even its earliest sync lies behind the requested offset."""
 
 
 class Sync(NamedTuple):
@@ -129,10 +129,10 @@ class SyncStore:
         self._push(sync)
 
     def translate(self, upstream: int) -> int | None:
-        """Where does a group go on that has committed this offset? None when nothing can be said yet.
+        """The place at which a group that has committed this offset goes on. None while it is undecided.
 
         A sync below the offset gives the place right after its record: how many of the records in between exist
-        downstream, nobody knows.
+        downstream, is unknown.
         """
         if not self.started or not self._slots:
             return None

@@ -153,7 +153,7 @@ def test_a_survey_finds_every_hole(tmp_path: Path, opened: Callable[[], ParquetA
     assert 5_000 < survey.bytes < 100_000
 
 
-def test_a_survey_of_a_range_tells_of_no_hole_beside_it(tmp_path: Path) -> None:
+def test_a_survey_of_a_range_has_no_hole_beside_it(tmp_path: Path) -> None:
     kept = [record for record in plain(100) if record.offset not in {10, 50, 90}]
     write_archive(tmp_path, rows_of("orders", 0, kept), per_file=40, group=10)
     survey = survey_lane(open_archive(str(tmp_path)), "orders", 0, OffsetRange(45, 60))
@@ -232,7 +232,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
         open_archive(str(tmp_path / "nowhere")).lanes()
 
 
-def test_s3_that_fails_in_the_middle_of_a_file_can_be_asked_again(tmp_path: Path, s3: Any) -> None:
+def test_s3_that_fails_in_the_middle_of_a_file_can_be_tried_again(tmp_path: Path, s3: Any) -> None:
     write_archive(tmp_path, rows_of("orders", 0, plain(100)))
     (path,) = tmp_path.rglob("*.parquet")
     s3.upload_file(str(path), BUCKET, f"raw/{path.relative_to(tmp_path).as_posix()}")

@@ -142,21 +142,21 @@ def test_without_a_key_the_bucket_decides_how_files_are_encrypted() -> None:
 
 
 @pytest.mark.usefixtures("s3")
-@pytest.mark.parametrize("ask", [lambda files: files.read("x"), lambda files: files.names()])
-def test_a_bucket_that_is_not_there_is_said_to_be_missing(ask: Any) -> None:
+@pytest.mark.parametrize("call", [lambda files: files.read("x"), lambda files: files.names()])
+def test_a_bucket_that_is_not_there_is_said_to_be_missing(call: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"s3://not-there-at-all/jobs: there is no such bucket"):
-        ask(open_job_files("s3://not-there-at-all/jobs"))
+        call(open_job_files("s3://not-there-at-all/jobs"))
 
 
 @pytest.mark.usefixtures("s3")
-def test_s3_that_does_not_answer_can_be_asked_again() -> None:
+def test_s3_that_does_not_answer_can_be_tried_again() -> None:
     client = s3_client()
     client.meta.events.register("before-send.s3", _unreachable)
     files = S3JobFiles(BUCKET, "jobs/run-1", client=client)
 
-    for ask in (lambda: files.read("x"), files.names, lambda: files.write("x", b"")):
+    for call in (lambda: files.read("x"), files.names, lambda: files.write("x", b"")):
         with pytest.raises(Retriable, match=r"S3 did not answer to .* \(a retry may help\)"):
-            ask()
+            call()
 
 
 @pytest.mark.parametrize("place", ["s3://", "s3:///jobs"])

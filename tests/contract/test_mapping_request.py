@@ -1,4 +1,4 @@
-"""What we ask of Lambda is what its API knows: held against the API's own model, as the AWS SDK carries it."""
+"""The requests to Lambda are valid: held against the API's own model, as the AWS SDK carries it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ flows:
     assert complaints(configuration.flow("a->b").mapping_request("orders")) == []
 
 
-def test_a_word_that_the_api_does_not_know_would_be_found() -> None:
+def test_a_word_that_is_not_in_the_api_would_be_found() -> None:
     """The two tests above could not fail otherwise."""
     assert complaints({"BatchSise": 3})
     assert complaints({"BatchSize": 0})

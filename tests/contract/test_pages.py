@@ -78,7 +78,7 @@ def test_every_option_of_the_cdk_that_the_page_writes_is_one_that_the_pinned_ver
         for option in re.findall(r" (--?[a-z][a-z-]*)", line)
     }
 
-    told = subprocess.run(
+    done = subprocess.run(
         [str(cdk.NODE), str(cdk.COMMAND), command, "--help"],
         cwd=ROOT,
         env={**cdk.environment(), "COLUMNS": "200"},
@@ -88,6 +88,6 @@ def test_every_option_of_the_cdk_that_the_page_writes_is_one_that_the_pinned_ver
     ).stdout
 
     # A long name breaks across two lines of the help, without a hyphen of its own.
-    known = re.sub(r"\s+", "", told)
+    known = re.sub(r"\s+", "", done)
     assert written
     assert [option for option in written if option not in known] == []

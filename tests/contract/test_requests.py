@@ -1,4 +1,4 @@
-"""What our adapters ask of AWS is what its APIs know, and what the recording of calls has.
+"""The adapters' requests to AWS are valid by its APIs' models, and are those of the recording of calls.
 
 Every method of every adapter that calls AWS is run here once. In production our clients of DynamoDB do not check their
 requests, to spare the CPU; here they do: botocore holds each request against the API's own model. Nothing answers but a
@@ -187,32 +187,32 @@ class Answers:
     """A DynamoDB that has nothing in it, and each first time leaves something over, or sees no condition hold.
 
     Attributes:
-        asked: every request's actions, and their tables.
+        calls: every request's actions, and their tables.
     """
 
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    calls: list[tuple[str, str]] = field(default_factory=list)
 
     def __call__(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
         """Answer a request that botocore has found valid, and was about to send."""
         target = request.headers["X-Amz-Target"].decode()
-        first = not any(action.endswith(target.rpartition(".")[2]) for action, _ in self.asked)
-        self.asked += dynamodb_calls(target, request.body)
-        asked = json.loads(request.body)
+        first = not any(action.endswith(target.rpartition(".")[2]) for action, _ in self.calls)
+        self.calls += dynamodb_calls(target, request.body)
+        body = json.loads(request.body)
         answer: dict[str, Any] = {}
         status = 200
         match target.rpartition(".")[2]:
             case "Query" | "Scan":
                 answer = {"Items": []} | ({"LastEvaluatedKey": {"lane": {"S": "x"}}} if first else {})
             case "BatchGetItem":
-                answer = {"Responses": {}} | ({"UnprocessedKeys": asked["RequestItems"]} if first else {})
+                answer = {"Responses": {}} | ({"UnprocessedKeys": body["RequestItems"]} if first else {})
             case "BatchWriteItem":
-                answer = {"UnprocessedItems": asked["RequestItems"]} if first else {}
+                answer = {"UnprocessedItems": body["RequestItems"]} if first else {}
             case "BatchExecuteStatement":
-                answer = {"Responses": [{} for _ in asked["Statements"]]}
-            case "UpdateItem" if first and "ConditionExpression" in asked:
+                answer = {"Responses": [{} for _ in body["Statements"]]}
+            case "UpdateItem" if first and "ConditionExpression" in body:
                 status, answer = 400, {"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"}
-            case "UpdateItem" if asked.get("ReturnValues") == "ALL_NEW":
-                answer = {"Attributes": asked["Key"]}
+            case "UpdateItem" if body.get("ReturnValues") == "ALL_NEW":
+                answer = {"Attributes": body["Key"]}
         return AWSResponse(request.url, status, {}, _Raw(json.dumps(answer).encode()))
 
 
@@ -244,20 +244,20 @@ def test_every_method_of_an_adapter_is_called_here(adapter: type) -> None:
 
 
 @pytest.mark.parametrize(("store", "method"), [(store, method) for store in METHODS for method in METHODS[store]])
-def test_a_store_asks_what_the_api_knows(store: type, method: str, client: Any, answers: Answers) -> None:
+def test_the_requests_of_a_store_are_valid(store: type, method: str, client: Any, answers: Answers) -> None:
     METHODS[store][method](store(client, "the-table"))
 
-    assert answers.asked
-    assert {table for _, table in answers.asked} == {"the-table"}
+    assert answers.calls
+    assert {table for _, table in answers.calls} == {"the-table"}
 
 
-def test_the_lanes_of_a_table_are_asked_for_in_words_that_the_api_knows(client: Any, answers: Answers) -> None:
+def test_the_scan_for_the_lanes_of_a_table_is_valid(client: Any, answers: Answers) -> None:
     lanes_in(client, "the-table", FLOW)
 
-    assert answers.asked == [("dynamodb:Scan", "the-table")] * 2
+    assert answers.calls == [("dynamodb:Scan", "the-table")] * 2
 
 
-def test_a_request_that_the_api_does_not_know_would_be_found(client: Any) -> None:
+def test_a_request_that_is_not_in_the_api_would_be_found(client: Any) -> None:
     """The tests above could not fail otherwise."""
     with pytest.raises(Retriable, match="Parameter validation failed"):
         DynamoDbDocuments(client, "the-table").release(FLOW, "lease/x", holder=7)  # type: ignore[arg-type]

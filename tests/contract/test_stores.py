@@ -25,7 +25,7 @@ from mirrorless.settings import Tables
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 
 STORES = ["memory", pytest.param("dynamodb", marks=pytest.mark.integration)]
-WAYS = [*STORES, pytest.param("dynamodb, asked directly", marks=pytest.mark.integration)]
+WAYS = [*STORES, pytest.param("dynamodb, called directly", marks=pytest.mark.integration)]
 OTHER = Lane(FLOW, "orders-eu", 12)
 
 
@@ -179,7 +179,7 @@ def test_a_committed_run_is_never_withdrawn(chains: Chains) -> None:
     assert head(chains).run == link.committed()
 
 
-def test_nobody_confirms_or_withdraws_what_another_attempt_prepared(chains: Chains) -> None:
+def test_what_another_attempt_prepared_is_neither_confirmed_nor_withdrawn(chains: Chains) -> None:
     stored, stale = prepared(0, 10, (0, 50, 10), attempt="stored"), prepared(0, 10, (0, 50, 10), attempt="stale")
     chains.prepare([stored])
 
@@ -312,7 +312,7 @@ def test_a_lane_is_one_jobs_until_it_lets_go(states: tuple[LaneStates, Any]) -> 
     assert leases.take(LANE, Lease(holder="job-2", until=200), now=99).lease == Lease(holder="job-2", until=200)
 
 
-def test_a_job_keeps_its_lane_for_longer_and_knows_who_waits(states: tuple[LaneStates, Any]) -> None:
+def test_a_job_keeps_its_lane_for_longer_and_sees_the_waiting_offset(states: tuple[LaneStates, Any]) -> None:
     store, leases = states
     leases.take(LANE, Lease(holder="job-1", until=100), now=10)
     store.wait(LANE, 42)

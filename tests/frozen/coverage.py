@@ -41,11 +41,11 @@ def measured(report: Mapping[str, Any]) -> dict[str, float]:
         raise ValueError("the report has no branches: run coverage with --branch")
     covered: Counter[str] = Counter()
     branches: Counter[str] = Counter()
-    for file, told in report["files"].items():
+    for file, measured in report["files"].items():
         package = package_of(file)
         if package is not None:
-            covered[package] += told["summary"]["covered_branches"]
-            branches[package] += told["summary"]["num_branches"]
+            covered[package] += measured["summary"]["covered_branches"]
+            branches[package] += measured["summary"]["num_branches"]
     return {package: 100 * covered[package] / branches[package] for package in PACKAGES if branches[package]}
 
 

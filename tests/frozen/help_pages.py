@@ -62,7 +62,7 @@ def _parser(door: Callable[[], object]) -> argparse.ArgumentParser:
 
 
 def _pages(parser: argparse.ArgumentParser) -> Iterator[str]:
-    # Spaces at the end of a line are nobody's.
+    # Spaces at the end of a line mean nothing.
     text = re.sub(r"[ \t]+$", "", parser.format_help(), flags=re.MULTILINE)
     yield f"$ {parser.prog} --help\n{text}"
     for action in parser._actions:

@@ -52,7 +52,7 @@ def _of_value(path: str, value: object) -> Iterator[Node]:
 
 
 def _of_type(path: str, info: msgspec.inspect.Type) -> Iterator[Node]:
-    """The same of a type; a key that may be left out is not told from one that is always there."""
+    """The same of a type; a key that may be left out is the same as one that is always there."""
     if isinstance(info, msgspec.inspect.UnionType):
         for each in info.types:
             yield from _of_type(path, each)

@@ -98,7 +98,7 @@ def _written(replace: Callable[[pytest.MonkeyPatch], None], *words: str) -> Any:
 
 
 def _state() -> Any:
-    """A lab with one of each, as the state file tells of it; of its two mappings, one is gone."""
+    """A lab with one of each, as the state file has it; of its two mappings, one is gone."""
     cluster = SimpleNamespace(bootstrap="127.0.0.1:1", pid=None, version="4.1.1")
     mappings = [
         SimpleNamespace(uuid=uuid, flow=FLOW, topic="orders", group_id="mirrorless.us-east.eu-west.orders")

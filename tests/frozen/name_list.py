@@ -36,7 +36,7 @@ def replaced() -> dict[str, str]:
 
 
 def lost(now: set[str], before: set[str], replacements: dict[str, str]) -> list[str]:
-    """Tests that have disappeared, and of which nobody says what replaces them."""
+    """Tests that have disappeared, without a replacement in the list."""
     return sorted(name for name in before - now if not replacements.get(name, "").strip())
 
 

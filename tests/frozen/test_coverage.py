@@ -69,8 +69,8 @@ def test_half_a_point_below_the_floor_passes_and_more_does_not() -> None:
     now = dict.fromkeys(coverage.PACKAGES, 79.5)
 
     assert list(coverage.complaints(now, FLOORS)) == []
-    (told,) = coverage.complaints(now | {"lab": 79.4}, FLOORS)
-    assert told.startswith("lab: 79.4 %")
+    (complaint,) = coverage.complaints(now | {"lab": 79.4}, FLOORS)
+    assert complaint.startswith("lab: 79.4 %")
 
 
 def test_a_package_that_vanished_or_has_no_floor_does_not_pass() -> None:
@@ -78,8 +78,8 @@ def test_a_package_that_vanished_or_has_no_floor_does_not_pass() -> None:
     unmeasured = {name: percent for name, percent in now.items() if name != "cli"}
     unbound = {name: floor for name, floor in FLOORS.items() if name != "spark"}
 
-    assert [told.split()[0] for told in coverage.complaints(unmeasured, FLOORS)] == ["cli"]
-    assert [told.split()[0] for told in coverage.complaints(now, unbound)] == ["spark"]
+    assert [complaint.split()[0] for complaint in coverage.complaints(unmeasured, FLOORS)] == ["cli"]
+    assert [complaint.split()[0] for complaint in coverage.complaints(now, unbound)] == ["spark"]
 
 
 @pytest.mark.usefixtures("floors")

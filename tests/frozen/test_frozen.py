@@ -19,15 +19,15 @@ def now(part: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("part", "name"), [(part, name) for part in PARTS for name in written(part)])
 def test_what_users_see_is_as_it_was_frozen(part: str, name: str) -> None:
-    if told := difference(name, now(part).get(name)):
-        pytest.fail(told, pytrace=False)
+    if problems := difference(name, now(part).get(name)):
+        pytest.fail(problems, pytrace=False)
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_everything_that_users_see_has_a_golden_file(part: str) -> None:
     """A new command or report is frozen from its first day."""
-    if told := [difference(name, text) for name, text in now(part).items() if name not in written(part)]:
-        pytest.fail("\n".join(told), pytrace=False)
+    if problems := [difference(name, text) for name, text in now(part).items() if name not in written(part)]:
+        pytest.fail("\n".join(problems), pytrace=False)
 
 
 def test_every_part_has_golden_files() -> None:
@@ -39,11 +39,13 @@ def test_a_test_that_disappears_says_what_replaces_it() -> None:
     gone = name_list.lost(name_list.names(), name_list.frozen(), name_list.replaced())
 
     if gone:
-        told = [f"{len(gone)} tests have disappeared, and {name_list.REPLACED.name} does not say what replaces them:"]
-        pytest.fail("\n".join(told + gone), pytrace=False)
+        problems = [
+            f"{len(gone)} tests have disappeared, and {name_list.REPLACED.name} does not say what replaces them:"
+        ]
+        pytest.fail("\n".join(problems + gone), pytrace=False)
 
 
-def test_a_test_is_lost_only_where_nobody_says_what_replaces_it() -> None:
+def test_a_test_is_lost_only_without_a_replacement_in_the_list() -> None:
     before = {"test_kept", "test_replaced", "test_gone", "test_named_without_a_word"}
     replacements = {"test_replaced": "test_kept", "test_named_without_a_word": " "}
 

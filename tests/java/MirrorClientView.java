@@ -17,7 +17,7 @@ import org.apache.kafka.connect.mirror.RemoteClusterUtils;
  */
 public class MirrorClientView {
     /** A client that gives up after this long would return what it has read by then, and tell nobody. */
-    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final Duration TIMEOUT = Duration.ofSeconds(60);
 
     public static void main(String[] arguments) throws Exception {
         Map<String, Object> settings = Map.of("bootstrap.servers", arguments[0]);
@@ -26,7 +26,7 @@ public class MirrorClientView {
         // The calls that an application makes when it fails over.
         Map<TopicPartition, OffsetAndMetadata> translated = arguments.length < 3
                 ? Map.of()
-                : RemoteClusterUtils.translateOffsets(settings, alias, arguments[2], PATIENCE);
+                : RemoteClusterUtils.translateOffsets(settings, alias, arguments[2], TIMEOUT);
         StringBuilder answer = new StringBuilder("{");
         add(answer, "upstreamClusters", names(RemoteClusterUtils.upstreamClusters(settings)));
         add(answer, "replicationHops", "" + RemoteClusterUtils.replicationHops(settings, alias));

@@ -20,7 +20,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * too (of their UTF-8), so that nothing depends on how a terminal or a JSON writer escapes. Null stays null.
  */
 public class ReadBack {
-    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final Duration TIMEOUT = Duration.ofSeconds(60);
 
     public static void main(String[] arguments) throws Exception {
         Properties settings = new Properties();
@@ -40,7 +40,7 @@ public class ReadBack {
             // Under read_committed the end is the last stable offset: it may lie behind markers that no poll returns,
             // so the position is what tells when a partition is done.
             Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
-            long deadline = System.nanoTime() + PATIENCE.toNanos();
+            long deadline = System.nanoTime() + TIMEOUT.toNanos();
             while (partitions.stream().anyMatch(each -> consumer.position(each) < ends.get(each))) {
                 if (System.nanoTime() > deadline) {
                     throw new IllegalStateException(topic + ": the ends " + ends + " were not reached");

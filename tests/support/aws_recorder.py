@@ -3,7 +3,7 @@
 `recorded_calls.json` is the committed recording: what each deployed part, and each kind of operator's command, was seen
 to call. The roles are compared with it both ways (`tests/infra/test_rights.py`); the adapters are run against it in
 every check (`tests/contract/test_requests.py`), and the parts themselves in the integration tests, which fail on a call
-that it does not have and, when all of them ran, on an entry that nobody made (`Journal`).
+that it does not have and, when all of them ran, on an entry that no test used (`Journal`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Call:
 
     Attributes:
         part: who made it, as `infra.iam.Part` or `operator_look`, `operator_repair`, `operator_jobs`; empty where a
-            test made it, or nobody known here.
+            test made it, or no role.
         module: the file of ours that called boto3, below the repository.
         service: as boto3 names it.
         operation: as the API names it.
@@ -86,7 +86,7 @@ def recording(note: Callable[[Call], None]) -> Iterator[None]:
             setattr(cls, name, function)
 
 
-_WAYS: tuple[tuple[type, str], ...] = ((BaseClient, "_make_api_call"), (DirectLine, "ask"))
+_WAYS: tuple[tuple[type, str], ...] = ((BaseClient, "_make_api_call"), (DirectLine, "call"))
 """How calls are made: by boto3, and directly. Both are methods of an operation and its request."""
 
 
@@ -106,7 +106,7 @@ def _watch(cls: type, name: str, note: Callable[[Call], None]) -> None:
         note(Call(part, modules[0] if modules else "", service, operation, request))
         return call(self, operation, request)
 
-    cls.__init__ = init  # type: ignore[misc]  # on the class itself, for clients that nobody here makes
+    cls.__init__ = init  # type: ignore[misc]  # on the class itself, for clients made elsewhere
     setattr(cls, name, called)
 
 
@@ -200,8 +200,8 @@ def differences(seen: set[tuple[str, str, str]], *, whole: bool) -> list[str]:
 WITHOUT_SERVER = {
     "emr-serverless": "runs only on AWS; tests/unit/cli/test_job_emr.py has moto's",
     "s3": "jobs of the lab keep their folders on disk; tests/contract has moto's",
-    "secretsmanager": "the lab's clusters ask for no proof but in tests/integration/test_secured_clusters.py",
-    "ssm": "tells where jobs run on AWS; tests/unit/cli/test_job_emr.py has moto's",
+    "secretsmanager": "the lab's clusters need no credentials but in tests/integration/test_secured_clusters.py",
+    "ssm": "says where jobs run on AWS; tests/unit/cli/test_job_emr.py has moto's",
     "sts": "the lab is one account; tests/unit/adapters/test_assumed_role.py has moto's",
 }
 """Services that no integration test has, and why. Their adapters are run in every check."""

@@ -69,7 +69,7 @@ class MemoryChains:
     expiries: dict[tuple[Lane, int, int], int] = field(default_factory=dict)
     """Seconds since the epoch, of the runs that were renewed."""
     reads: int = 0
-    """How often the store was asked: what an idle lane must not cost."""
+    """How often the store was read: what an idle lane must not cost."""
 
     def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
         """See `Chains.heads`."""

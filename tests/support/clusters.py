@@ -35,7 +35,7 @@ class MemoryCluster:
     on_commit: Callable[[str, list[tuple[int, int]]], None] = lambda _writer, _places: None
     """Called before a transaction commits, with its writer and its (partition, downstream offset) pairs."""
     blurs: Callable[[str, int], bool] = lambda _topic, _partition: False
-    """Whether a writer cannot tell what became of what it wrote to a partition; see `Delivery.unclear`."""
+    """Whether the outcome of a write to a partition is unclear; see `Delivery.unclear`."""
 
     def begin_epoch(self, transactional_id: str) -> int:
         """What init_transactions does: end the open transaction of this id, and shut its older writers out."""

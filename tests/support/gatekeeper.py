@@ -1,6 +1,6 @@
 """A gate before the lab's DynamoDB and Lambda API that enforces a function's IAM role.
 
-One gate for each function, so that it knows who calls. It answers a forbidden call as AWS does (403 and
+One gate for each function, so that the caller is certain. It answers a forbidden call as AWS does (403 and
 AccessDeniedException), passes everything else on unchanged, and remembers both. What passes is recorded.
 """
 
@@ -79,10 +79,10 @@ class Gate:
         if target.startswith("DynamoDB"):
             return [(action, f"{self.arn_prefix}{table}", {}) for action, table in dynamodb_calls(target, body)]
         place = urlsplit(path).path.rstrip("/")
-        told = json.loads(body) if body else {}
+        request = json.loads(body) if body else {}
         if place == MAPPINGS:
             action = {"GET": "lambda:ListEventSourceMappings", "POST": "lambda:CreateEventSourceMapping"}[method]
-            context = {"lambda:FunctionArn": self.function_arn(told["FunctionName"])} if told else {}
+            context = {"lambda:FunctionArn": self.function_arn(request["FunctionName"])} if request else {}
             return [(action, "*", context)]
         uuid = unquote(place).rpartition(":")[2].rpartition("/")[2]
         if place.startswith(MAPPINGS):

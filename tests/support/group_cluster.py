@@ -144,8 +144,8 @@ class MemoryTopics:
         assert committed
         self.looks += 1
         found = {}
-        for place, asked in ranges.items():
-            ((first, following),) = asked
+        for place, wanted in ranges.items():
+            ((first, following),) = wanted
             log = self.logs[place]
             visible = {offset: 1 for offset in range(first, min(following, len(log))) if log[offset] != MARKER}
             found[place] = Look(until=min(following, len(log)), visible=visible)

@@ -1,6 +1,6 @@
 """A small evaluator of the IAM policies in a template.
 
-It knows what our templates use, and refuses to guess about anything else.
+It covers what the templates use, and refuses anything else.
 (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html)
 """
 
@@ -126,7 +126,7 @@ def _matching(operator: str) -> Callable[[str, str], bool]:
 def _arn_like(pattern: Any, arn: str) -> bool:
     """Piece by piece: a wildcard does not reach across a colon of the first five."""
     if not isinstance(pattern, str):
-        return False  # a reference to something of the same template: no ARN that a caller could know
+        return False  # a reference to something of the same template: no ARN that a caller has
     if pattern == "*":
         return True
     ours, theirs = pattern.split(":", SEGMENTS), arn.split(":", SEGMENTS)

@@ -103,7 +103,7 @@ Process = tuple[int, int]
 
 
 def running() -> dict[Process, int]:
-    """Every process that runs, with its parent's pid; zombies that nobody has reaped yet do not run."""
+    """Every process that runs, with its parent's pid; zombies that are not reaped yet do not run."""
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():

@@ -65,7 +65,7 @@ class LaneStage:
         _await(lambda: len(admin.list_topics(topic, timeout=5).topics[topic].partitions) == partitions, "the topic")
 
     def delete(self, cluster: KafkaCluster, topic: str) -> None:
-        """Delete a topic, and wait until nobody knows it."""
+        """Delete a topic, and wait until it is gone."""
         admin = _admin(cluster.bootstrap)
         admin.delete_topics([topic])[topic].result(20)
         _await(lambda: topic not in admin.list_topics(timeout=5).topics, "the deletion")
@@ -80,7 +80,7 @@ class LaneStage:
         return {name: entry.value for name, entry in described.items() if not entry.is_default}
 
     def write(self, *values: bytes | None, partition: int = 0, **options: Any) -> None:
-        """Write records to the source; `options` are those of `Producer.produce`, the key is `k` unless told."""
+        """Write records to the source; `options` are those of `Producer.produce`, the key is `k` by default."""
         self.write_to(self.source, self.topic, *values, partition=partition, **options)
 
     def write_to(self, cluster: KafkaCluster, topic: str, *values: bytes | None, **options: Any) -> None:
@@ -101,7 +101,7 @@ class LaneStage:
     # Events
 
     def event(self, **offsets: Sequence[int] | None) -> bytes:
-        """The JSON of a batch, as `p0=[1, 2]`, or `p0=None` for all of a partition; all of all when nothing is told."""
+        """The JSON of a batch, as `p0=[1, 2]`, or `p0=None` for all of a partition; all of all by default."""
         messages = [
             message
             for partition, found in self._stored().items()
@@ -135,7 +135,7 @@ class LaneStage:
         return [each.content.value for each in self.on_target()[partition]]
 
     def assert_mirrored(self) -> None:
-        """Every lane is on the target byte for byte, once, in order, and the map tells where."""
+        """Every lane is on the target byte for byte, once, in order, and the map has its place."""
         source, target = read_topic(self.source.bootstrap, self.topic), self.on_target()
         assert source.keys() == target.keys()
         for partition, expected in source.items():
@@ -149,7 +149,7 @@ class LaneStage:
                 "group.id": "nobody",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,  # the end of a partition is told after this long
+                "fetch.wait.max.ms": 10,  # the end of a partition is reported after this long
                 "auto.offset.reset": "earliest",
                 **QUIET,
             }

@@ -1,7 +1,7 @@
 """MM2's own integration scenarios need two clusters, applications that write and read, and a look at what MM2 writes.
 
 `Side` is one cluster as an application sees it; `Pair` has both, with the flows between them on a running lab. Nothing
-here knows how the flows work: topics are read with plain consumers, checkpoints by their bytes.
+here depends on how the flows work: topics are read with plain consumers, checkpoints by their bytes.
 """
 
 from __future__ import annotations
@@ -206,8 +206,8 @@ class Side:
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
         """Commit for a group without members."""
         wanted = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-        asked = ConsumerGroupTopicPartitions(group, wanted)
-        answer = self.admin.alter_consumer_group_offsets([asked])[group].result(20)
+        alteration = ConsumerGroupTopicPartitions(group, wanted)
+        answer = self.admin.alter_consumer_group_offsets([alteration])[group].result(20)
         assert all(each.error is None for each in answer.topic_partitions)
 
     def committed(self, group: str, topic: str) -> dict[Place, int]:
@@ -313,7 +313,7 @@ def await_mirrored(source: Side, topic: str, target: Side, remote: str) -> None:
 
 
 def true_place(pair: Pair, topic: str, partition: int, upstream: int) -> int:
-    """Where a record of `primary` stands on `backup`, found by its value: nothing here knows of any map."""
+    """Where a record of `primary` stands on `backup`, found by its value: no map is used."""
     wanted = next(s.content.value for s in pair.primary.records(topic)[partition] if s.offset >= upstream)
     there = pair.backup.records(f"primary.{topic}")[partition]
     return next(seen.offset for seen in there if seen.content.value == wanted)
@@ -333,7 +333,7 @@ def assert_monotonic(checkpoints: Iterable[Checkpoint], group: str) -> None:
 
 
 def _positions(consumer: Consumer) -> list[TopicPartition]:
-    """Where a consumer stands that has reached the ends. Java's knows that of an empty partition too."""
+    """Where a consumer stands that has reached the ends. Java's has that of an empty partition too."""
     known = []
     for at, before in zip(
         consumer.position(consumer.assignment()), consumer.committed(consumer.assignment(), timeout=10), strict=True

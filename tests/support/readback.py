@@ -92,21 +92,21 @@ def read_topic(bootstrap: str, topic: str, *, seconds: float = 30.0) -> dict[int
 
 
 def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """What a group has committed on a topic, by partition; it is asked as a member would ask, without joining.
+    """What a group has committed on a topic, by partition; read as a member reads, without joining.
 
     An admin client's question was seen to end the process (librdkafka 2.16) while the coordinator was being made.
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     try:
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-        told = consumer.committed([TopicPartition(topic, partition) for partition in partitions], timeout=10)
-        return {each.partition: each.offset for each in told if each.offset >= 0}
+        answer = consumer.committed([TopicPartition(topic, partition) for partition in partitions], timeout=10)
+        return {each.partition: each.offset for each in answer if each.offset >= 0}
     finally:
         consumer.close()
 
 
 def assert_mirrored(lane: Lane, chains: Chains, source: Sequence[Seen], target: Sequence[Seen]) -> None:
-    """The target's partition holds the source's records, once, in order, unchanged; the map knows where each stands.
+    """The target's partition holds the source's records, once, in order, unchanged; the map has the place of each.
 
     Args:
         lane: whose chain translates.
@@ -127,7 +127,7 @@ def assert_mirrored(lane: Lane, chains: Chains, source: Sequence[Seen], target: 
     ]
     assert mapped == [(up.offset, down.offset) for up, down in zip(source, target, strict=True)], f"{lane}: the map"
 
-    # And so it is told to whoever asks, in both directions.
+    # And so does translation, in both directions.
     offsets = OffsetMap(chains)
     for up, down in zip(source, target, strict=True):
         assert offsets.downstream(lane, up.offset) == Translation(offset=down.offset, state="exact"), lane.at(up.offset)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from mirrorless.errors import Retriable
 from mirrorless.protocol import hooks
 
-PATIENCE_SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 """A thread that does not come back within this time hangs."""
 
 Port = TypeVar("Port")
@@ -47,7 +47,7 @@ class Attempt:
         """Let it go on to its next point, or raise `order` where it stands. The point that it reached."""
         self._order = order
         self._go.release()
-        assert self._back.acquire(timeout=PATIENCE_SECONDS), f"stuck after {self.point}"
+        assert self._back.acquire(timeout=TIMEOUT_SECONDS), f"stuck after {self.point}"
         return self.point
 
     def finish(self) -> None:
@@ -126,7 +126,7 @@ def watched(port: Port, name: str, check: Callable[[], None] = lambda: None) -> 
 
 
 def lost_answer() -> Retriable:
-    """What a client raises when it does not know whether its request was carried out."""
+    """What a client raises when the outcome of its request is unknown."""
     return Retriable("no answer")
 
 

@@ -33,7 +33,7 @@ class RunningJob:
     driver: subprocess.Popen[bytes]
     log: Path
     orphans: list[int]
-    """Pids of what was left when the driver was killed: it finds out by itself, and works on until then."""
+    """Pids of what was left when the driver was killed: it notices that later, and works on until then."""
 
     def executors(self) -> list[int]:
         """Pids of the executors' JVMs."""

@@ -180,7 +180,7 @@ class TemplateStage:
 
 
 def create_request(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The CreateTable that a global table's properties come to, as far as DynamoDB Local knows."""
+    """The CreateTable that a global table's properties come to, as far as DynamoDB Local has it."""
     kept = ("TableName", "KeySchema", "AttributeDefinitions", "BillingMode")
     return {key: properties[key] for key in kept}
 

@@ -63,7 +63,7 @@ def test_an_empty_list_takes_nothing() -> None:
     assert not NameFilter(include=[]).accepts("")
 
 
-def test_literals_and_patterns_are_told_apart() -> None:
+def test_literals_and_patterns_are_distinguished() -> None:
     topics = NameFilter(include=["orders", "audit-log", "pay.*", "a.b_c"])
 
     assert topics.literals == ("orders", "audit-log", "a.b_c")
@@ -139,7 +139,7 @@ def test_a_topic_is_replicated_when_wanted_and_neither_internal_nor_a_cycle(topi
     assert should_replicate(topic, flow=FLOW, topics=topics, policy=POLICY) is replicated
 
 
-def test_heartbeats_are_left_alone_when_asked() -> None:
+def test_heartbeats_are_left_alone_when_switched_off() -> None:
     topics = NameFilter(include=["orders"])
 
     assert not should_replicate("heartbeats", flow=FLOW, topics=topics, policy=POLICY, heartbeats=False)

@@ -85,7 +85,7 @@ def test_internal_topics_follow_the_rule_since_mm2_4_0(topic: str, *, internal: 
     assert DefaultPolicy().is_internal_topic(topic) is internal
 
 
-def test_internal_names_follow_the_separator_unless_told_otherwise() -> None:
+def test_internal_names_follow_the_separator_by_default() -> None:
     with_separator = DefaultPolicy(separator="_")
     with_dots = DefaultPolicy(separator="_", internal_topic_separator_enabled=False)
 
@@ -151,7 +151,7 @@ def test_names_that_kafka_refuses_are_no_topics(name: str) -> None:
     hops=st.lists(st.sampled_from(sorted(ALIASES)), max_size=4),
 )
 def test_every_hop_of_a_remote_topic_can_be_taken_back(topic: str, hops: list[str]) -> None:
-    """Round trip, but for topics that end in a separator, which MM2 cannot tell from nothing."""
+    """Round trip, but for topics that end in a separator, which MM2 does not distinguish from nothing."""
     policy = DefaultPolicy(aliases=ALIASES)
     name = topic
 

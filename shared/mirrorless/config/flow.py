@@ -147,7 +147,7 @@ class Flow:
     def mapping_request(self, topic: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the options of CreateEventSourceMapping for a topic, all but the function's name.
 
-        `secret_arn` turns a secret's name into the ARN that the API asks for.
+        `secret_arn` turns a secret's name into the ARN that the API takes.
 
         Raises:
             ConfigurationError: the topic's consumer group would be too long.

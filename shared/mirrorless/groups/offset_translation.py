@@ -171,7 +171,7 @@ class OffsetTranslator:
 
         No event contains a marker, so the lane's position stays before it, and the group seems to be ahead for ever.
         Where lane and group stand still, a read_committed read shows whether there is any record in between. A run
-        with an empty cache reads at once, or it would take back what the run before has found out.
+        with an empty cache reads at once, or it would take back what the run before has found.
         """
         tails = {
             each: (found.head.position, each[2])

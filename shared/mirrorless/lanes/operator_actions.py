@@ -61,7 +61,7 @@ _ADVICE = {
         "`lanes resume`; or leave out exactly this record with `lanes quarantine`"
     ),
     "contradiction": (
-        "find out whether the source topic was re-created or truncated: then `lanes reset --to earliest`; "
+        "check whether the source topic was re-created or truncated: then `lanes reset --to earliest`; "
         "if its group's offsets were moved by hand, move them back and `lanes resume`"
     ),
     "recreated": (

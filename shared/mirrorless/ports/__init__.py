@@ -1,1 +1,1 @@
-"""What the decisions ask of Kafka and of the stores: protocols, and the plain values that cross them."""
+"""The ports of the decisions on Kafka and on the stores: protocols, and the plain values that cross them."""

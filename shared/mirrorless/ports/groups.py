@@ -36,7 +36,7 @@ class Groups(Protocol):
         ...
 
     def states(self, groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
-        """The state of each group asked for."""
+        """The state of each of the groups."""
         ...
 
     def committed(
@@ -44,7 +44,7 @@ class Groups(Protocol):
     ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
         """Everything that each group has committed; places without an offset (-1) are left out.
 
-        A group that does not tell, because of its rights for instance, is absent from the answer.
+        A group whose commits cannot be read, because of its rights for instance, is absent from the answer.
         """
         ...
 

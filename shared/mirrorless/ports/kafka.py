@@ -17,7 +17,7 @@ class Refusal:
     """The target's answer to a record that it will never take as it is."""
 
     index: int
-    """Of the record, in the sequence that was written; only a careful writer looks closely enough to tell."""
+    """Of the record, in the sequence that was written; only a careful writer has it."""
     detail: str
 
 
@@ -29,7 +29,7 @@ class Delivery:
     """The downstream offset of each acknowledged record, in order."""
     refusal: Refusal | None = None
     unclear: bool = False
-    """The writer did not watch closely enough to tell. It does so from now on: abort, and write the same again."""
+    """The writer checked the ends only. It checks every report from now on: abort, and write the same again."""
 
 
 class Writer(Protocol):
@@ -54,7 +54,7 @@ class Writer(Protocol):
         """Commit the transaction.
 
         Raises:
-            Retriable: when the outcome is not known; only the chain can tell.
+            Retriable: when the outcome is not known; only the chain has it.
         """
         ...
 
@@ -125,7 +125,7 @@ class SourceTopic:
 
 
 class Source(Protocol):
-    """The source cluster of a flow: asked only when a remote topic or partition is missing."""
+    """The source cluster of a flow: read only when a remote topic or partition is missing."""
 
     def describe(self, topic: str, deadline: Deadline) -> SourceTopic:
         """Raises Retriable when the cluster does not answer."""

@@ -15,7 +15,7 @@ class Chains(Protocol):
     """The store of all lanes' chains. Reads are strongly consistent."""
 
     def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
-        """The head of every lane asked for.
+        """The head of each of the lanes.
 
         Raises:
             Retriable: when the store does not answer.
@@ -81,7 +81,7 @@ class LaneStates(Protocol):
     """Which lanes wait for the operator or for a job, and what the operator ordered."""
 
     def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, LaneState]:
-        """The state of every lane asked for; a lane never written is running."""
+        """The state of each of the lanes; a lane never written is running."""
         ...
 
     def stop(self, lane: Lane, stop: Stop) -> None:
@@ -183,7 +183,7 @@ class StateStore(Protocol):
         Args:
             flow: whose.
             key: of the lease.
-            holder: unique to who asks.
+            holder: unique to the caller.
             now: ms since the epoch; a lease whose `until` has passed is free.
             until: ms since the epoch.
         """

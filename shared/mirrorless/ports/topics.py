@@ -34,11 +34,11 @@ class SourceTopics(Protocol):
         ...
 
     def topic_ids(self, names: Iterable[str], deadline: Deadline) -> dict[str, str]:
-        """The id of each topic asked for; one that does not exist any more is absent."""
+        """The id of each of the topics; one that does not exist any more is absent."""
         ...
 
     def configs(self, names: Iterable[str], deadline: Deadline) -> tuple[dict[str, list[ConfigEntry]], Failures]:
-        """Every config of each topic asked for; a topic is either in the answer or among the failures."""
+        """Every config of each of the topics; a topic is either in the answer or among the failures."""
         ...
 
     def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:

@@ -19,6 +19,6 @@ observers: list[Callable[[Step], None]] = []
 
 
 def reached(step: Step) -> None:
-    """Tell every observer that `step` is done."""
+    """Call every observer: `step` is done."""
     for observer in observers:
         observer(step)

@@ -40,7 +40,7 @@ class Positions:
     clock: Callable[[], int]
     """ms since the epoch."""
     holder: str = ""
-    """The job run that asks; empty for a function."""
+    """The job run that replicates; empty for a function."""
     _heads: dict[Lane, Head] = field(default_factory=dict)
     _states: dict[Lane, LaneState] = field(default_factory=dict)
     _read_at: dict[Lane, int] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Positions:
         self.forget([lane])
 
     def wait(self, lane: Lane, upstream_offset: int | None) -> None:
-        """Let the job know how far it must come, or that its end was met; see its doings at the next delivery."""
+        """Record how far the job must come, or that its end was met; its runs are read at the next delivery."""
         if upstream_offset != self._states[lane].waiting:
             self.states.wait(lane, upstream_offset)
         self.forget([lane])

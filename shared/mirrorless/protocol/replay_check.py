@@ -60,7 +60,7 @@ def contradiction(replayed: Sequence[Record], links: Sequence[Link]) -> tuple[in
         if link is None or record.offset < link.position:
             return record.offset, "the offset map no longer says what stood at this offset"
         if isinstance(link, Reset) or record.offset in link.quarantined:
-            continue  # left out on the operator's order, so neither timestamps nor digest know it
+            continue  # left out on the operator's order, so neither timestamps nor digest have it
         if link.examined and not _in_span(record, link):
             continue  # a job read the log here: it was aborted then, or it is in the loss ledger
         reason = _differs(record, link)

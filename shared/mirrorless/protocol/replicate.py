@@ -83,7 +83,7 @@ class Replicator:
     _partitions: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Let the positions know whose they are."""
+        """Bind the positions to their environment."""
         self.positions.holder = self.holder
 
     def replicate(self, batch: Batch, *, request: str, deadline: Deadline) -> BatchOutcome:

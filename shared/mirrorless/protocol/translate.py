@@ -57,7 +57,7 @@ class OffsetMap:
         self._chains = chains
 
     def downstream(self, lane: Lane, upstream: int, *, head: Head | None = None) -> Translation:
-        """Translate an upstream offset: where would a consumer that has read up to it go on downstream?
+        """Translate an upstream offset: the place downstream at which a consumer that has read up to it goes on.
 
         Args:
             lane: whose offset.
@@ -90,7 +90,7 @@ class OffsetMap:
     def upstream(
         self, lane: Lane, downstream: int, *, head: Head | None = None, stable_end: int | None = None
     ) -> Translation:
-        """Translate a downstream offset back: where on the source would a consumer of the remote topic go on?
+        """Translate a downstream offset back: the place on the source at which a consumer of the remote topic goes on.
 
         A read_committed consumer that has read everything stands behind the last commit marker, and so beyond the last
         record in the map. Whether that was the last one, the map alone cannot show. `stable_end` can: read

@@ -1,6 +1,6 @@
 """The moment of arrival: a read_committed reader of the target has the last record of every partition.
 
-Asking for the stable ends costs next to nothing. Markers make an end larger than the number of records, so ends
+Reading the stable ends costs next to nothing. Markers make an end larger than the number of records, so ends
 only say when to look; the record that stands last says whether it is the last.
 """
 
@@ -35,7 +35,7 @@ def await_arrival(
         records: what was written to its source.
         before: the ends of the topic before anything of it arrived.
         seconds: how long to wait.
-        alive: why nobody brings them any more; empty while somebody does.
+        alive: why none arrive any more; empty while some may.
 
     Raises:
         NotArrivedError: saying how far they came.

@@ -130,10 +130,10 @@ def _ends(admin: AdminClient, topic: str, *, committed: bool) -> dict[int, int]:
     known = admin.list_topics(timeout=ANSWER_S).topics.get(topic)
     if known is None or not known.partitions:
         return {}
-    asked = {TopicPartition(topic, partition): LATEST for partition in known.partitions}
-    told = admin.list_offsets(asked, isolation_level=ISOLATION[committed], request_timeout=ANSWER_S)
+    wanted = {TopicPartition(topic, partition): LATEST for partition in known.partitions}
+    answers = admin.list_offsets(wanted, isolation_level=ISOLATION[committed], request_timeout=ANSWER_S)
     ends = {}
-    for place, future in told.items():
+    for place, future in answers.items():
         try:
             ends[place.partition] = future.result(ANSWER_S).offset
         except KafkaException as exc:

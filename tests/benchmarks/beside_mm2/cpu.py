@@ -18,7 +18,7 @@ class Cpu:
     """CPU-seconds so far, user and system."""
 
     replicator: float
-    """Of what somebody has to pay for: MM2's process, or the function's processes."""
+    """Of what is paid for: MM2's process, or the function's processes."""
     poller: float = 0.0
     """Of the event source mapping's poller, which AWS runs. The lab's is a Python program."""
 

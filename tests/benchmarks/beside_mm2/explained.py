@@ -15,7 +15,7 @@ HEADINGS: Mapping[str, str] = {
 
 CONDITIONS = """
 Two single-node Kafka clusters, DynamoDB Local (for Mirrorless alone, its tables in memory), the replicators and the
-measuring program share the machine. Nobody waits for a disk. No round is left out, and nothing was set for Mirrorless
+measuring program share the machine. No write waits for a disk. No round is left out, and nothing was set for Mirrorless
 that a flow's configuration does not offer.
 
 Values are JSON, orders with a few lines, which lz4 brings to a third; “noise” is random bytes. The source's topic is

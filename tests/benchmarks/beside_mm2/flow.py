@@ -112,7 +112,7 @@ class Reader:
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self._thread.start()
         if not self.ready.wait(30):
-            raise TimeoutError(f"{self.topic}: the reader does not know where to begin {self.failed}")
+            raise TimeoutError(f"{self.topic}: the reader has no offsets to begin at {self.failed}")
         return self
 
     def __exit__(self, *_: object) -> None:

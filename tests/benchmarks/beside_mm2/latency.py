@@ -26,7 +26,7 @@ DRAIN_S = 20.0
 def measure(ground: Ground, results: Results, profile: Profile) -> None:
     """Measure ours at once and by default, and MM2 exactly once, tuned and by default, in turns.
 
-    Each side has a topic of its own, so that the others are idle while it is measured. Nobody is frozen. A side that
+    Each side has a topic of its own, so that the others are idle while it is measured. None is frozen. A side that
     does not start is named in the results, and the others are measured.
     """
     topics = [f"latency-{number}" for number in range(4)]

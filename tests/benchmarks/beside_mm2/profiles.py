@@ -34,7 +34,7 @@ class Profile:
     pipe: int = 0
     """Rounds."""
     quick_start: bool = False
-    """Whether Java is to start quickly instead of becoming fast: nobody looks at the figures."""
+    """Whether Java is to start quickly instead of becoming fast: its figures are of no use."""
     translation: int = 0
     """Records of the partition on which groups lag; 0 for none."""
 
@@ -42,7 +42,7 @@ class Profile:
 def _full() -> Profile:
     shapes = [shape(size, count, about) for size, about in SIZES.items() for count in PARTITIONS]
     noise = shape(1_000, MAIN_PARTITIONS, SIZES[1_000], noise=True)
-    # Five rounds of what the summary compares, one of the rest: more would take an hour, and nobody would run it.
+    # Five rounds of what the summary compares, one of the rest: more would take an hour.
     everything = {each: 5 if each.partitions == MAIN_PARTITIONS else 1 for each in (*shapes, noise)}
     main = {each: 5 for each in shapes if each.partitions == MAIN_PARTITIONS and each.size < max(SIZES)}
     return Profile(

@@ -40,7 +40,7 @@ SUMMARY: Mapping[str, tuple[str, str, str, str]] = {
     "p99_ratio_1000rps": ("latency", EXACTLY_ONCE_TUNED, "1000/s", "p99_ms"),
     "p99_ratio_1000rps_default": ("latency", EXACTLY_ONCE, "1000/s", "p99_ms"),
 }
-"""The figures that a reader asks for first: kind, other side, case, figure."""
+"""The figures that come first: kind, other side, case, figure."""
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):

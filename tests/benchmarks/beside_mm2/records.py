@@ -1,7 +1,7 @@
 """The records that every side copies, from a fixed seed.
 
 A value begins with its number in its partition (8 hexadecimal digits), so that whoever reads the last record of a
-partition knows that it is the last. Orders as JSON follow, cut where the value ends: lz4 leaves a third. Or noise:
+partition says that it is the last. Orders as JSON follow, cut where the value ends: lz4 leaves a third. Or noise:
 random bytes, as encryption or another codec leaves them: lz4 finds nothing in them, and gives up early.
 """
 
@@ -20,7 +20,7 @@ TEMPLATE_BYTES = 1_000_000
 TEMPLATES = 256
 """Different values at least."""
 KEY = b"key-%08d"
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,5 +130,5 @@ def fill(bootstrap: str, topic: str, records: Shape, *, seed: int = 1) -> None:
                     poll(0.05)
         if number % 1000 == 0:
             poll(0)
-    if producer.flush(PATIENCE_S) or refused:
-        raise RuntimeError(f"{topic} was not filled within {PATIENCE_S:.0f} s {refused[:1]}")
+    if producer.flush(TIMEOUT_S) or refused:
+        raise RuntimeError(f"{topic} was not filled within {TIMEOUT_S:.0f} s {refused[:1]}")

@@ -83,7 +83,7 @@ def _faults(
     return found, ""
 
 
-def kill_replicator(ground: Ground, side: Side) -> None:  # noqa: ARG001 -- every fault is told both
+def kill_replicator(ground: Ground, side: Side) -> None:  # noqa: ARG001 -- every fault takes both
     """SIGKILL the process that replicates; who is expected to bring it back does so at once."""
     if isinstance(side, MirrorMaker):
         side.kill()
@@ -92,7 +92,7 @@ def kill_replicator(ground: Ground, side: Side) -> None:  # noqa: ARG001 -- ever
         side.kill_busy()
 
 
-def kill_broker(ground: Ground, side: Side) -> None:  # noqa: ARG001 -- every fault is told both
+def kill_broker(ground: Ground, side: Side) -> None:  # noqa: ARG001 -- every fault takes both
     """SIGKILL the target's broker and start it again."""
     ground.target.kill()
     ground.target.begin_start()

@@ -99,7 +99,7 @@ class Results:
     _known: dict[tuple[str, str, str, int, str], Measurement] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Know what the run holds already."""
+        """Read what the run holds already."""
         self._known = {each.key: each for each in self.run.measurements if not each.failed}
 
     def has(self, kind: str, against: str, case: str, number: int, sides: Iterable[str]) -> bool:

@@ -28,7 +28,7 @@ SETTLED_AFTER_S = 0.5
 ARRIVED_WITHIN_S = 120.0
 GIVE_UP_AFTER = 2
 PRIMING = 50
-"""Records of each partition that make a topic known to both sides before it is measured."""
+"""Records of each partition that bring a topic to both sides before it is measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

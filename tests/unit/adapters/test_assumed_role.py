@@ -39,7 +39,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time of STS and of those who ask it."""
+    """The time of STS and of its callers."""
     time = Clock()
     monkeypatch.setattr("moto.sts.models.utcnow", lambda: time().replace(tzinfo=None))
     return time
@@ -94,14 +94,14 @@ def test_with_a_role_the_tables_are_those_of_the_roles_account() -> None:
 def test_a_role_is_assumed_once_for_all_clients_and_calls_in_the_functions_region_and_under_its_name() -> None:
     calls, to_sts = [], sts_client()
     to_sts.meta.events.register_first("before-parameter-build.sts.*", lambda params, **_: calls.append(dict(params)))
-    asked = Calls(to_sts)
+    to_hosts = Calls(to_sts)
     first, second = dynamodb_client(REGION, ROLE), dynamodb_client("eu-west-1", ROLE)
 
     assert calls == [], "an environment that reaches no table needs no role"
     for client in (first, second, first):
         client.list_tables()
     assert calls == [{"RoleArn": ROLE, "RoleSessionName": "mirrorless-forward-a_b"}]
-    assert asked.hosts == ["sts.us-east-1.amazonaws.com"]
+    assert to_hosts.hosts == ["sts.us-east-1.amazonaws.com"]
 
 
 def test_the_tables_are_called_by_the_regions_name_that_a_vpc_endpoint_answers_to() -> None:

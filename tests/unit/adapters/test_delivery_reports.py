@@ -23,7 +23,7 @@ class Acknowledged:
 
 
 def reported(answers: Sequence[int | KafkaError | None], *, by_ends: bool) -> Reports:
-    """The reports of as many records as there are answers, given to whoever asked for them."""
+    """The reports of as many records as there are answers, given to their callbacks."""
     reports = Reports(len(answers), by_ends=by_ends)
     for callback, answer in zip(reports.callbacks(), answers, strict=True):
         if callback is not None:
@@ -47,7 +47,7 @@ TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 @pytest.mark.parametrize(
     "answers",
     [
-        [7, 8, 10],  # somebody else wrote in between
+        [7, 8, 10],  # another producer wrote in between
         [7, 8, 8],
         [9, 8, 7],
         [-1, 0, 1],  # an offset that the client made up
@@ -68,7 +68,7 @@ def test_a_lane_of_no_records_is_not_unclear() -> None:
     assert list(reports.delivery().downstream) == []
 
 
-def test_all_reports_tell_each_place_and_the_first_refusal() -> None:
+def test_all_reports_have_each_place_and_the_first_refusal() -> None:
     whole, refused = reported([7, 9, 12], by_ends=False), reported([7, TOO_LARGE, TIMED_OUT], by_ends=False)
 
     assert list(whole.delivery().downstream) == [7, 9, 12]
@@ -83,7 +83,7 @@ def test_a_watched_lane_is_trusted_again_after_as_many_events_in_one_piece() -> 
 
     for _ in range(Watch.EVENTS - 1):
         watch.seen(lane, [7, 8])
-    watch.seen(lane, [9, 11])  # somebody else still writes there
+    watch.seen(lane, [9, 11])  # another producer still writes there
     for _ in range(Watch.EVENTS - 1):
         watch.seen(lane, [12, 13])
     assert lane in watch

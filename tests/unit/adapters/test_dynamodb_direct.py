@@ -29,7 +29,7 @@ ANSWER: dict[str, Any] = {"Responses": [{"TableName": "map"}]}
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """One request as it came."""
 
     headers: dict[str, str]
@@ -47,7 +47,7 @@ class Server:
     """Answers like DynamoDB, in turns: status, body, headers; the last answer for ever."""
 
     endpoint: str = ""
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     answers: list[tuple[int, bytes, dict[str, str]]] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
     """The test is over."""
@@ -79,7 +79,7 @@ def server() -> Iterator[Server]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            made.asked.append(Asked({k.lower(): v for k, v in self.headers.items()}, body, self.client_address))
+            made.requests.append(Request({k.lower(): v for k, v in self.headers.items()}, body, self.client_address))
             status, answer, headers = made.answers.pop(0) if len(made.answers) > 1 else made.answers[0]
             if status in (HANG_UP, SILENCE):
                 if status == SILENCE:
@@ -94,7 +94,7 @@ def server() -> Iterator[Server]:
             self.close_connection = headers.get("Connection") == "close"
 
         def log_message(self, *_: Any) -> None:
-            """Nothing: requests are kept in `asked`."""
+            """Nothing: requests are kept in `requests`."""
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     made.endpoint = f"http://127.0.0.1:{http.server_port}"
@@ -110,31 +110,31 @@ def server() -> Iterator[Server]:
 def test_a_call_that_succeeds_is_answered_without_boto3_and_as_boto3_would(server: Server) -> None:
     server.will_answer(200, ANSWER)
     assert server.client().batch_execute_statement(**REQUEST) == ANSWER
-    (asked,) = server.asked
-    assert not asked.by_boto3
+    (request,) = server.requests
+    assert not request.by_boto3
     found = server.client(direct=False).batch_execute_statement(**REQUEST)
     del found["ResponseMetadata"]
     assert found == ANSWER
-    by_boto3 = server.asked[1]
+    by_boto3 = server.requests[1]
     assert by_boto3.by_boto3
-    assert json.loads(asked.body) == json.loads(by_boto3.body)
+    assert json.loads(request.body) == json.loads(by_boto3.body)
     same = ("x-amz-target", "content-type", "host", "x-amz-security-token")
-    assert {name: asked.headers[name] for name in same} == {name: by_boto3.headers[name] for name in same}
-    assert asked.headers["user-agent"].split(" m/")[0] == by_boto3.headers["user-agent"].split(" m/")[0]
+    assert {name: request.headers[name] for name in same} == {name: by_boto3.headers[name] for name in same}
+    assert request.headers["user-agent"].split(" m/")[0] == by_boto3.headers["user-agent"].split(" m/")[0]
 
 
 def test_what_arrives_carries_the_signature_of_what_arrived(server: Server) -> None:
     server.will_answer(200, ANSWER)
     server.client().batch_execute_statement(**REQUEST)
-    (asked,) = server.asked
-    given = asked.headers["authorization"]
+    (request,) = server.requests
+    given = request.headers["authorization"]
     covered = given.partition("SignedHeaders=")[2].partition(",")[0].split(";")
     assert {"host", "x-amz-date", "x-amz-security-token", "x-amz-target"} <= set(covered)
-    again = AWSRequest("POST", server.endpoint + "/", data=asked.body)
+    again = AWSRequest("POST", server.endpoint + "/", data=request.body)
     for name in set(covered) - {"host"}:
-        again.headers[name] = asked.headers[name]
-    assert asked.headers["host"] == server.endpoint.removeprefix("http://")
-    again.context["timestamp"] = asked.headers["x-amz-date"]
+        again.headers[name] = request.headers[name]
+    assert request.headers["host"] == server.endpoint.removeprefix("http://")
+    again.context["timestamp"] = request.headers["x-amz-date"]
     signer = SigV4Auth(KEYS, "dynamodb", "eu-west-1")
     text = signer.string_to_sign(again, signer.canonical_request(again))
     assert given.endswith("Signature=" + signer.signature(text, again))
@@ -145,7 +145,7 @@ def test_one_connection_serves_every_call(server: Server) -> None:
     client = server.client()
     for _ in range(3):
         client.batch_execute_statement(**REQUEST)
-    assert len({each.connection for each in server.asked}) == 1
+    assert len({each.connection for each in server.requests}) == 1
 
 
 def test_a_connection_that_the_server_closed_is_opened_again_and_boto3_is_not_needed(server: Server) -> None:
@@ -155,8 +155,8 @@ def test_a_connection_that_the_server_closed_is_opened_again_and_boto3_is_not_ne
     client.batch_execute_statement(**REQUEST)
     client._line._connection.sock.shutdown(0)  # as if the server's end had come in the meantime
     assert client.batch_execute_statement(**REQUEST) == ANSWER
-    assert len({each.connection for each in server.asked}) == 2
-    assert not any(each.by_boto3 for each in server.asked)
+    assert len({each.connection for each in server.requests}) == 2
+    assert not any(each.by_boto3 for each in server.requests)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_connection_that_the_server_closed_is_opened_again_and_boto3_is_not_ne
     [(500, {}), (400, {}), (HANG_UP, {}), (SILENCE, {}), (200, {"x_amz_crc32": "1"})],
     ids=["a server's error", "refused", "hung up", "no answer in time", "an answer that was damaged"],
 )
-def test_what_is_no_success_is_asked_again_by_boto3_and_the_next_call_is_tried_directly_again(
+def test_what_is_no_success_is_called_again_by_boto3_and_the_next_call_is_tried_directly_again(
     server: Server, status: int, headers: dict[str, str]
 ) -> None:
     server.will_answer(status, ANSWER, **headers)
@@ -172,7 +172,7 @@ def test_what_is_no_success_is_asked_again_by_boto3_and_the_next_call_is_tried_d
     client = server.client()
     for _ in range(2):
         assert client.batch_execute_statement(**REQUEST)["Responses"] == ANSWER["Responses"]
-    assert [each.by_boto3 for each in server.asked] == [False, True, False]
+    assert [each.by_boto3 for each in server.requests] == [False, True, False]
 
 
 def test_an_error_that_stays_is_raised_by_boto3_under_its_name(server: Server) -> None:
@@ -185,7 +185,7 @@ def test_an_error_that_stays_is_raised_by_boto3_under_its_name(server: Server) -
 def test_other_calls_are_left_to_boto3(server: Server) -> None:
     server.will_answer(200, {"TableNames": []})
     server.client().list_tables()
-    assert [each.by_boto3 for each in server.asked] == [True]
+    assert [each.by_boto3 for each in server.requests] == [True]
 
 
 def test_an_answer_with_the_right_checksum_is_taken(server: Server) -> None:
@@ -212,12 +212,12 @@ def test_without_credentials_and_behind_a_proxy_everything_is_boto3s(
     monkeypatch.setenv("HTTP_PROXY", server.endpoint)
     monkeypatch.setenv("NO_PROXY", "")
     server.client().batch_execute_statement(**REQUEST)
-    assert [each.by_boto3 for each in server.asked] == [True, True]
+    assert [each.by_boto3 for each in server.requests] == [True, True]
 
 
-def test_a_thread_that_finds_the_line_busy_asks_boto3(server: Server) -> None:
+def test_a_thread_that_finds_the_line_busy_calls_boto3(server: Server) -> None:
     server.will_answer(200, ANSWER)
     client = server.client()
     with client._line._free:
         client.batch_execute_statement(**REQUEST)
-    assert [each.by_boto3 for each in server.asked] == [True]
+    assert [each.by_boto3 for each in server.requests] == [True]

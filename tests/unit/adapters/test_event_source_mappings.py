@@ -1,4 +1,4 @@
-"""What is asked of the Lambda API, and what its answers mean: held against the API's own model by botocore."""
+"""Requests to the Lambda API, and its answers: held against the API's own model by botocore."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REQUEST = {"Topics": ["orders"], "StartingPosition": "TRIM_HORIZON"}
 
 @pytest.fixture
 def api() -> Iterator[Stubber]:
-    """A client that answers what it is told to, and refuses what the model does not know."""
+    """A client with scripted answers, which refuses what the model does not have."""
     keys = {"aws_access_key_id": "k", "aws_secret_access_key": "s"}
     client = boto3.client("lambda", region_name="eu-west-1", **keys)
     with Stubber(client) as stubber:
@@ -60,9 +60,9 @@ def test_without_a_function_every_mapping_of_the_account_is_listed(api: Stubber)
 
 
 def test_an_alias_is_asked_for_by_its_name(api: Stubber) -> None:
-    asked = {"FunctionName": "forward:live"}
-    api.add_response("list_event_source_mappings", {"EventSourceMappings": []}, asked | {"MaxItems": 100})
-    api.add_response("create_event_source_mapping", {}, asked | REQUEST)
+    request = {"FunctionName": "forward:live"}
+    api.add_response("list_event_source_mappings", {"EventSourceMappings": []}, request | {"MaxItems": 100})
+    api.add_response("create_event_source_mapping", {}, request | REQUEST)
 
     ours = mappings(api, "forward:live")
 
@@ -70,7 +70,7 @@ def test_an_alias_is_asked_for_by_its_name(api: Stubber) -> None:
     assert ours.create(dict(REQUEST), ample) == "done"
 
 
-def test_tags_are_told_and_a_mapping_that_is_gone_has_none(api: Stubber) -> None:
+def test_tags_are_read_and_a_mapping_that_is_gone_has_none(api: Stubber) -> None:
     api.add_response("list_tags", {"Tags": {"owner": "us"}}, {"Resource": ARN})
     api.add_client_error("list_tags", "ResourceNotFoundException", http_status_code=404)
     api.add_client_error("list_tags", "InvalidParameterValueException", http_status_code=400)
@@ -121,7 +121,7 @@ def test_a_request_that_lambda_refuses_says_why_and_that_a_retry_does_not_help(a
         mappings(api).create(dict(REQUEST), ample)
 
 
-def test_a_field_that_the_api_does_not_know_is_refused_before_it_is_sent() -> None:
+def test_a_field_that_is_not_in_the_api_is_refused_before_it_is_sent() -> None:
     client = boto3.client("lambda", region_name="eu-west-1", endpoint_url="http://127.0.0.1:1")
     throttle = RateLimit(per_second=10, clock=lambda: 0.0, sleep=lambda _seconds: None)
 
@@ -137,6 +137,6 @@ def test_what_concerns_every_mapping_ends_the_round(api: Stubber, code: str) -> 
         mappings(api).create(dict(REQUEST), ample)
 
 
-def test_nothing_is_asked_after_the_deadline(api: Stubber) -> None:
+def test_nothing_is_requested_after_the_deadline(api: Stubber) -> None:
     with pytest.raises(Retriable, match="no time"):
         mappings(api).list(lambda: -1.0)

@@ -1,4 +1,4 @@
-"""A job's metrics say how far it is, and at its end whether somebody has to look."""
+"""A job's metrics say how far it is, and at its end whether an operator is needed."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def progress(state: JobState) -> JobProgress:
     return add_up(lanes, run_id="verify-1", kind="verify", flow=flow, state=state, phase="", started_at=0, at=1)
 
 
-def test_a_line_tells_how_far_a_run_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_has_the_progress_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     emit_progress(progress("running"), clean=None)
 
-    told = json.loads(capsys.readouterr().out)
-    assert (told["source"], told["target"], told["job"], told["run"]) == ("us-east", "eu-west", "verify", "verify-1")
-    assert [told[f"job-{name}"] for name in ("records", "bytes", "lanes-left", "lanes-stopped", "needs-operator")] == [
+    line = json.loads(capsys.readouterr().out)
+    assert (line["source"], line["target"], line["job"], line["run"]) == ("us-east", "eu-west", "verify", "verify-1")
+    assert [line[f"job-{name}"] for name in ("records", "bytes", "lanes-left", "lanes-stopped", "needs-operator")] == [
         [50.0],
         [500.0],
         [2.0],
         [2.0],
         [0.0],
     ]
-    (described,) = told["_aws"]["CloudWatchMetrics"]
+    (described,) = line["_aws"]["CloudWatchMetrics"]
     assert described["Namespace"] == "Mirrorless"
     assert described["Dimensions"] == [["source", "target", "job"]]
 
@@ -37,7 +37,7 @@ def test_a_line_tells_how_far_a_run_is(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize(
     "case", [("succeeded", True, 0.0), ("succeeded", False, 1.0), ("failed", None, 1.0), ("cancelled", None, 0.0)]
 )
-def test_the_end_tells_whether_somebody_has_to_look(case: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_end_says_whether_an_operator_is_needed(case: Any, capsys: pytest.CaptureFixture[str]) -> None:
     state, clean, expected = case
 
     emit_progress(progress(state), clean=clean)

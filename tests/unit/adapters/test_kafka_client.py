@@ -1,4 +1,4 @@
-"""How a client proves who it is: what librdkafka is told, from secrets in the form of Lambda's own mapping."""
+"""The authentication of clients: librdkafka's settings, from secrets in the form of Lambda's own mapping."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class _Provider(botocore.credentials.CredentialProvider):  # type: ignore[misc] 
 
 
 def _freeze(monkeypatch: pytest.MonkeyPatch) -> None:
-    # botocore's signers ask this one for the time, in every version that we support.
+    # botocore's signers take the time from this one, in every version that we support.
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda *_, **__: FROZEN)
 
 

@@ -21,9 +21,7 @@ with open("/proc/self/status") as status:
 
 
 @pytest.mark.parametrize(("said", "stays"), [("kept", True), ("given back", False)])
-def test_freed_blocks_of_a_megabyte_stay_with_the_process_only_where_it_asks_for_them(
-    said: str, *, stays: bool
-) -> None:
-    told = subprocess.run([sys.executable, "-c", RESIDENT, said], check=True, capture_output=True, text=True)
+def test_freed_blocks_of_a_megabyte_stay_with_the_process_only_where_that_is_set(said: str, *, stays: bool) -> None:
+    done = subprocess.run([sys.executable, "-c", RESIDENT, said], check=True, capture_output=True, text=True)
 
-    assert (int(told.stdout) > 64_000) is stays
+    assert (int(done.stdout) > 64_000) is stays

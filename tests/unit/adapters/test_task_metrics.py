@@ -11,7 +11,7 @@ from mirrorless.lane import FlowName
 from mirrorless.scheduled.runner import TaskReport
 
 
-def test_what_may_wake_somebody_is_a_metric_of_the_flow_and_the_rest_stands_beside_it(
+def test_what_alarms_are_for_is_a_metric_of_the_flow_and_the_rest_stands_beside_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     flow = FlowName("metrics", "eu-west")

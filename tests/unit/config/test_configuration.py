@@ -64,7 +64,7 @@ def test_the_example_is_an_active_pair_that_replicates_orders_exactly_once() -> 
         assert flow.remote_topic("orders") == f"{flow.name.source}.orders"
 
 
-def test_the_example_tells_the_editor_its_schema() -> None:
+def test_the_example_names_its_schema_for_the_editor() -> None:
     first = EXAMPLE.read_text(encoding="utf-8").splitlines()[0]
     schema = first.removeprefix("# yaml-language-server: $schema=")
 
@@ -243,7 +243,7 @@ def test_iam_is_named_only_where_lambda_does_not_find_it_itself() -> None:
     assert "SourceAccessConfigurations" not in by_arn
 
 
-def test_the_forwarder_is_told_what_it_needs_and_no_more() -> None:
+def test_the_forwarder_gets_the_settings_that_it_needs_and_no_more() -> None:
     flow = configuration("topics: [orders], config.properties.exclude: [retention.ms]").flow("a->b")
 
     assert json.loads(flow.function_settings_json()) == {
@@ -336,7 +336,7 @@ def test_config_check_answers_programs_in_json(capsys: pytest.CaptureFixture[str
     }
 
 
-def test_config_check_tells_every_problem_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_config_check_prints_every_problem_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "replication.yaml"
     file.write_text(
         EXAMPLE.read_text(encoding="utf-8").replace("earliest", "erliest").replace("arm64", "arm"), encoding="utf-8"
@@ -361,15 +361,19 @@ def test_config_check_of_no_file_exits_2(tmp_path: Path, capsys: pytest.CaptureF
 def test_the_schedules_hold_every_setting_of_the_flow() -> None:
     flow = configuration("topics: ['orders', 'audit-.*'], start: latest, sync.group.offsets.enabled: true").flow("a->b")
 
-    told = control_settings(json.loads(json.dumps(flow.control_settings("forwarder"))))
+    settings = control_settings(json.loads(json.dumps(flow.control_settings("forwarder"))))
 
-    assert told.flow == decode_settings(flow.function_settings_json())
-    assert told.topic_filter.patterns == ("audit-.*",)
-    assert told.policy == flow.policy
-    assert told.consumer_group("orders") == flow.consumer_group("orders")
-    assert (told.start, told.function_name, told.function_region) == ("latest", "forwarder", flow.function_region)
-    assert told.sync_group_offsets_seconds == 2
-    assert told.sync_group_offsets_reverse is False
+    assert settings.flow == decode_settings(flow.function_settings_json())
+    assert settings.topic_filter.patterns == ("audit-.*",)
+    assert settings.policy == flow.policy
+    assert settings.consumer_group("orders") == flow.consumer_group("orders")
+    assert (settings.start, settings.function_name, settings.function_region) == (
+        "latest",
+        "forwarder",
+        flow.function_region,
+    )
+    assert settings.sync_group_offsets_seconds == 2
+    assert settings.sync_group_offsets_reverse is False
 
 
 def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_default() -> None:
@@ -417,9 +421,9 @@ def test_a_found_topic_is_mapped_like_a_named_one_but_from_its_first_record_on()
 def test_an_input_that_is_not_a_schedules_is_refused_with_the_field_that_is_wrong() -> None:
     with pytest.raises(ConfigurationError, match="flow"):
         control_settings({"topics": ["orders"]})
-    told = configuration("topics: [orders]").flow("a->b").control_settings("forwarder")
+    settings = configuration("topics: [orders]").flow("a->b").control_settings("forwarder")
     with pytest.raises(ConfigurationError, match="heartbeat_seconds"):
-        control_settings({**told, "heartbeat_seconds": 1})
+        control_settings({**settings, "heartbeat_seconds": 1})
 
 
 @pytest.mark.parametrize("policy", ["prefixed", "identity"])

@@ -336,7 +336,7 @@ CASES = {
         "flows.a->b.topics[0]",
         "change the exclusion",
     ),
-    "a pattern that nobody looks for": (
+    "a pattern without discovery": (
         document("a->b: {topics: ['orders-.*'], refresh.topics.enabled: false}"),
         "flows.a->b.topics[0]",
         "write `refresh.topics.enabled: true`",
@@ -534,7 +534,7 @@ def test_no_advice_is_to_remove_a_key_that_some_section_has() -> None:
     assert accepted & ELSEWHERE.keys() == set()
 
 
-def test_every_problem_is_told_at_once_in_the_documents_order() -> None:
+def test_every_problem_is_reported_at_once_in_the_documents_order() -> None:
     """Otherwise each run would end at its first problem."""
     found = problems(
         document(
@@ -560,7 +560,7 @@ def test_a_problem_names_its_line() -> None:
     assert [problem.line for problem in problems(text)] == [11]
 
 
-def test_what_defaults_say_wrong_is_told_once() -> None:
+def test_what_defaults_say_wrong_is_reported_once() -> None:
     found = problems(
         document(
             "a->b: {topics: [orders]}", "a->c: {topics: [orders]}", rest="defaults: {transaction.timeout.ms: 70000}"

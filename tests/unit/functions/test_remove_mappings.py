@@ -99,8 +99,8 @@ def test_until_the_flow_goes_there_is_nothing_to_do(
 
     function.handler(cloudformation.request(kind), Context())
 
-    (told,) = cloudformation.answers
-    assert told == {
+    (answer,) = cloudformation.answers
+    assert answer == {
         "Status": "SUCCESS",
         "Reason": "",
         "PhysicalResourceId": "found-mappings-us-east.eu-west",
@@ -155,9 +155,9 @@ def test_every_error_is_sent_as_the_reason(
 
     function.handler(cloudformation.request("Delete"), Context())
 
-    told = cloudformation.answers[0]
-    assert (told["Status"], "3 are left" in told["Reason"]) == ("FAILED", True)
-    assert told["PhysicalResourceId"] == "found-mappings-us-east.eu-west"
+    answer = cloudformation.answers[0]
+    assert (answer["Status"], "3 are left" in answer["Reason"]) == ("FAILED", True)
+    assert answer["PhysicalResourceId"] == "found-mappings-us-east.eu-west"
 
 
 def test_a_function_without_settings_sends_a_response_too(

@@ -107,11 +107,11 @@ def test_a_client_is_of_the_part_that_made_it_unless_a_test_uses_it_itself(calls
     assert [call.part for call in calls] == ["forward", ""]
 
 
-def test_a_direct_call_is_seen_although_boto3_is_not_asked(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_direct_call_is_recorded_without_boto3(calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
     def wired() -> Any:
         return direct_client(boto3.client("dynamodb", **KEYS), Credentials("k", "s"))
 
-    monkeypatch.setattr(DirectLine, "_ask", lambda *_: {"Items": []})
+    monkeypatch.setattr(DirectLine, "_call", lambda *_: {"Items": []})
     direct = within("functions/forward.py", wired)
 
     within("shared/mirrorless/protocol/replicate.py", partial(direct.query, TableName="offset_map-1"))

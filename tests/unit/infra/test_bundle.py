@@ -94,7 +94,7 @@ def test_a_bundle_for_lambda_holds_no_byte_code_of_whoever_built_it(functions: P
 
 
 @pytest.mark.usefixtures("dependencies")
-def test_a_folder_that_nobody_asked_for_in_a_month_is_removed_when_another_is_built(
+def test_a_folder_unused_for_a_month_is_removed_when_another_is_built(
     functions: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -138,7 +138,7 @@ def test_a_local_folder_for_another_python_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_tree_hash_knows_names_contents_and_executable_bits(tmp_path: Path) -> None:
+def test_the_tree_hash_covers_names_contents_and_executable_bits(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_text("1")
     seen = {wheels.tree_hash(tmp_path)}
@@ -290,7 +290,7 @@ def test_a_bundle_for_lambda_holds_machine_code_of_its_architecture_only(
 
 
 @pytest.mark.parametrize("platform", MACHINES)
-def test_a_bundle_built_anew_elsewhere_by_somebody_else_is_the_same_bytes_and_the_same_asset(
+def test_a_bundle_built_anew_on_another_machine_is_the_same_bytes_and_the_same_asset(
     platform: wheels.Platform, tmp_path: Path
 ) -> None:
     """Another folder, umask, hash seed, time zone and language; installed again, wheel by wheel."""

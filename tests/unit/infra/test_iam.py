@@ -25,7 +25,7 @@ def allow(action: str | list[str], resource: str | list[str], **condition: Any) 
     }
 
 
-def test_what_nobody_allows_is_denied() -> None:
+def test_what_is_not_allowed_is_denied() -> None:
     assert not allowed([], "dynamodb:Query", BOOKS)
     assert not allowed([allow("dynamodb:GetItem", BOOKS)], "dynamodb:Query", BOOKS)
 
@@ -123,7 +123,7 @@ def test_conditions_hold_as_documented(
         allow("x:Do", "*", StringEquals={"aws:SourceIp": "several"}),
     ],
 )
-def test_what_it_does_not_know_it_does_not_guess(statement: dict[str, Any]) -> None:
+def test_what_is_unknown_is_not_guessed(statement: dict[str, Any]) -> None:
     with pytest.raises(NotImplementedError):
         allowed([statement], "x:Do", "arn:aws:s3:::bucket/me", {"aws:SourceIp": ["a", "b"]})
 
@@ -186,7 +186,7 @@ def test_a_roles_statements_are_those_attached_to_it_in_its_own_stack(tmp_path: 
     elsewhere = {"Role": {"Type": "AWS::IAM::Role"}, "Mine": policy("Role", "x:Elsewhere")}
     for stack, body in {"one": resources, "two": elsewhere}.items():
         (tmp_path / f"{stack}.template.json").write_text(json.dumps({"Resources": body}))
-    assembly = Assembly(tmp_path, Deployment(origin="", settings=None, flows=()))  # type: ignore[arg-type]  # not asked
+    assembly = Assembly(tmp_path, Deployment(origin="", settings=None, flows=()))  # type: ignore[arg-type]  # not read
 
     assert [each["Action"] for each in statements_of(assembly, "f")] == ["x:Inline", "x:Attached"]
     with pytest.raises(LookupError):

@@ -109,7 +109,7 @@ def test_a_survey_without_holes_has_nothing_to_say() -> None:
     assert not LaneSurvey(topic="orders", partition=3, first=5, next=9, records=4).what_is_missing
 
 
-def test_a_survey_says_what_is_missing_and_that_nobody_knows_why() -> None:
+def test_a_survey_says_what_is_missing_and_that_the_cause_is_unknown() -> None:
     holes = tuple(OffsetRange(i * 10, i * 10 + 1) for i in range(10))
     survey = LaneSurvey(topic="orders", partition=3, next=1_000, records=990, missing=10, holes=holes, hole_count=10)
 

@@ -112,7 +112,7 @@ def test_a_page_has_its_parts_in_order() -> None:
     assert outline == ["h1", "dl", "h2", *figure, *figure, *figure, "h3", "table"]
 
 
-def test_every_drawing_is_sound_and_is_told_in_words() -> None:
+def test_every_drawing_is_sound_and_has_a_description() -> None:
     found = drawings(render(report(BARS, LINES, LANES)))
 
     assert [drawing.findtext("title") for drawing in found] == ["CPU", "Throughput", "Proved"]

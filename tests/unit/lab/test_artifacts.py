@@ -42,10 +42,10 @@ def install(machine: Path, name: str, script: str) -> None:
 def test_without_java_the_package_to_install_is_named_in_one_line(machine: Path) -> None:
     with pytest.raises(
         MissingTool, match=r"java is not on this machine.*apt-get install openjdk-17-jre-headless"
-    ) as told:
+    ) as raised:
         java_command()
 
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     assert not list(machine.iterdir())
 
 
@@ -66,10 +66,10 @@ def test_java_home_wins_over_the_path(machine: Path, tmp_path: Path, monkeypatch
 
 
 def test_without_maven_the_package_to_install_is_named_in_one_line(machine: Path) -> None:
-    with pytest.raises(MissingTool, match=r"mvn is not on this machine.*apt-get install maven") as told:
+    with pytest.raises(MissingTool, match=r"mvn is not on this machine.*apt-get install maven") as raised:
         dynamodb_jars()
 
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     assert not list(machine.iterdir())
 
 

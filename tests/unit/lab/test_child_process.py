@@ -1,4 +1,4 @@
-"""Children die when told, and with us: a broker left behind would hold its port and memory for days."""
+"""Children end on request, and with their parent: a broker left behind would hold its port and memory for days."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def until(claim: Callable[[], bool], within_s: float = 20.0) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process runs; a zombie that nobody has reaped does not."""
+    """Whether a process runs; a zombie that is not reaped does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
@@ -158,7 +158,7 @@ def test_a_restart_keeps_the_log_of_the_life_before(tmp_path: Path) -> None:
     assert tail(tmp_path / "log", lines=1) == "second"
 
 
-def test_ports_are_promised_once_and_never_out_of_the_kernels_own_range() -> None:
+def test_ports_are_reserved_once_and_never_out_of_the_kernels_own_range() -> None:
     """A client that calls a dead broker on such a port can be given the port itself, and then holds it."""
     ports = [free_port() for _ in range(200)]
 

@@ -1,4 +1,4 @@
-"""The scheduled functions in the lab: whose they are, what they are told, and what is refused before anything runs."""
+"""The scheduled functions in the lab: their flows, their settings, and what is refused before anything runs."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_patterns_are_followed_by_the_scheduled_functions_and_refused_without_th
 def test_stand_ins_of_one_broker_keep_one_replica_of_every_topic(tmp_path: Path) -> None:
     """Whichever topic a scheduled function makes: with more replicas than brokers it could not be made."""
     (flow,) = Lab(configuration=configuration(), folder=tmp_path).flows
-    told = flow.control_settings("forwarder")
+    settings = flow.control_settings("forwarder")
 
-    factors = {name: value for name, value in told.items() if name.endswith("replication_factor")}
+    factors = {name: value for name, value in settings.items() if name.endswith("replication_factor")}
     assert len(factors) >= 3
     assert set(factors.values()) == {1}
-    assert told["flow"]["replication_factor"] == 1
+    assert settings["flow"]["replication_factor"] == 1

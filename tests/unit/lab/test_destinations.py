@@ -1,4 +1,4 @@
-"""What the lab refuses to promise: a destination that nobody could deliver to."""
+"""Destinations that the lab refuses: those that it cannot deliver to."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The lab's Lambda API, asked by the SDK itself: what it answers is what a function meets at AWS."""
+"""The lab's Lambda API, called by the SDK itself: its answers are those of AWS."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lab.esm.mappings import EventSourceMappings
 from lab.functions.invocation import Invocation
 from tests.support.flow_stage import eventually
 
-# Nobody listens there: the pollers wait for a cluster, which no test here needs.
+# No server listens there: the pollers wait for a cluster, which no test here needs.
 NOWHERE = "127.0.0.1:1"
 MANY = LabBehaviour(control_calls_per_second=10_000, creation_delay_s=60)
 SETTLING = LabBehaviour(control_calls_per_second=10_000)
 
 
 class Function:
-    """A function that nobody calls here."""
+    """A function that is never called here."""
 
     def invoke(self, event: bytes) -> Invocation:
         """Never."""
@@ -38,7 +38,7 @@ Open = Callable[[LabBehaviour], Any]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Open]:
-    """The SDK's client of a lab that behaves as asked."""
+    """The SDK's client of a lab with this behaviour."""
     with ExitStack() as stack:
 
         def client(behaviour: LabBehaviour) -> Any:
@@ -73,8 +73,8 @@ def refusal(call: Callable[[], object]) -> tuple[int, str]:
     """The status and the error of a call that the API refuses."""
     with pytest.raises(ClientError) as refused:
         call()
-    told = refused.value.response
-    return told["ResponseMetadata"]["HTTPStatusCode"], told["Error"]["Code"]
+    response = refused.value.response
+    return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]
 
 
 def test_a_mapping_is_created_found_changed_and_deleted(opened: Open) -> None:
@@ -107,7 +107,7 @@ def test_a_start_at_a_moment_arrives_as_that_moment(opened: Open) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"FunctionName": "nobody"}, (404, "ResourceNotFoundException")),
+        ({"FunctionName": "absent"}, (404, "ResourceNotFoundException")),
         ({"Topics": ["orders", "payments"]}, (400, "ValidationException")),
         ({"Tags": {"flow": "a->b"}}, (400, "ValidationException")),
         ({"TumblingWindowInSeconds": 3}, (400, "InvalidParameterValueException")),
@@ -149,9 +149,7 @@ def test_tags_are_kept_and_changed(opened: Open) -> None:
     assert "Tags" not in client.get_event_source_mapping(UUID=created["UUID"])
 
 
-def test_a_list_comes_in_pages_and_no_mapping_is_missed_or_told_twice(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_comes_in_pages_with_every_mapping_once(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.esm.lambda_api.PAGE", 3)
     client = opened(MANY)
     made = {client.create_event_source_mapping(**request(f"topic-{number}"))["UUID"] for number in range(5)}

@@ -132,7 +132,7 @@ def test_a_window_of_zero_is_zero() -> None:
 
 
 def test_endless_retries_with_a_destination_become_ten() -> None:
-    """A replicator that configures both gives records up after ten retries, without having asked for it."""
+    """A replicator that configures both gives records up after ten retries, without being configured so."""
     with_destination = settings_of_create(request(**PROVISIONED, **on_failure(QUEUE)), now=NOW)
     without = settings_of_create(request(**PROVISIONED), now=NOW)
 

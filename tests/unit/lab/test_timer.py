@@ -19,7 +19,7 @@ EVENT = {"flow": {"flow": "a->b"}, "topics": ["käse"]}
 
 @dataclass
 class Function:
-    """Answers as told, once it may."""
+    """Answers as scripted, once it may."""
 
     status: Status = "success"
     error: Exception | None = None
@@ -46,7 +46,7 @@ def running(function: Function, folder: Path, *, interval_s: float) -> Iterator[
         timer.stop()
 
 
-def told(timer: Timer) -> list[dict[str, Any]]:
+def lines(timer: Timer) -> list[dict[str, Any]]:
     """The lines of its log."""
     return [json.loads(line) for line in timer.log.read_text().splitlines()] if timer.log.exists() else []
 
@@ -67,15 +67,15 @@ def test_a_run_that_lasts_does_not_keep_the_next_from_starting(tmp_path: Path) -
         eventually(lambda: len(function.events) > 2, "three runs overlap")
 
 
-def test_a_failed_run_is_told_in_the_log_and_not_repeated(tmp_path: Path) -> None:
+def test_a_failed_run_is_logged_and_not_repeated(tmp_path: Path) -> None:
     function = Function(status="timeout")
     function.may_answer.set()
 
     with running(function, tmp_path, interval_s=3600) as timer:
-        eventually(lambda: told(timer), "it is told")
+        eventually(lambda: lines(timer), "a line in the log")
 
     assert len(function.events) == 1
-    (line,) = told(timer)
+    (line,) = lines(timer)
     assert line.pop("timestamp") > 1_600_000_000_000
     assert line == {"function": "it", "requestId": "r", "status": "timeout", "durationMs": 1, "payload": '{"a": 1}'}
 
@@ -85,10 +85,10 @@ def test_an_invoker_that_raises_does_not_stop_the_schedule(tmp_path: Path) -> No
     function.may_answer.set()
 
     with running(function, tmp_path, interval_s=0.01) as timer:
-        eventually(lambda: len(told(timer)) > 1, "it goes on")
+        eventually(lambda: len(lines(timer)) > 1, "it goes on")
 
-    assert {line["status"] for line in told(timer)} == {"function_error"}
-    assert "too large" in told(timer)[0]["payload"]
+    assert {line["status"] for line in lines(timer)} == {"function_error"}
+    assert "too large" in lines(timer)[0]["payload"]
 
 
 def test_after_a_stop_nothing_runs_any_more(tmp_path: Path) -> None:
@@ -96,5 +96,5 @@ def test_after_a_stop_nothing_runs_any_more(tmp_path: Path) -> None:
     with running(function, tmp_path, interval_s=0.01) as timer:
         eventually(lambda: function.events, "it is invoked")
 
-    assert len(told(timer)) == len(function.events)
+    assert len(lines(timer)) == len(function.events)
     assert not [thread for thread in threading.enumerate() if "run of it" in thread.name]

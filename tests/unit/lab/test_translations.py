@@ -29,11 +29,11 @@ def test_a_true_map_has_no_mistranslated_offset_in_records_gaps_and_at_the_end()
     assert count(chain(*TRUE)) == 0
 
 
-def test_every_offset_up_to_the_stable_end_is_asked_for() -> None:
-    """An offset that nobody asks for could be wrong for ever."""
-    asked = [each.upstream for each in expectations(sorted(PLACES), PLACES, end=END)]
+def test_every_offset_up_to_the_stable_end_is_checked() -> None:
+    """An offset that is not checked could be wrong for ever."""
+    checked = [each.upstream for each in expectations(sorted(PLACES), PLACES, end=END)]
 
-    assert asked == list(range(END + 1))
+    assert checked == list(range(END + 1))
 
 
 def test_one_record_at_a_wrong_place_counts_once() -> None:
@@ -50,7 +50,7 @@ def test_a_run_that_is_shifted_by_one_counts_each_record_and_each_gap_before_it_
 
 
 def test_a_run_that_was_never_confirmed_leaves_its_records_mistranslated() -> None:
-    """What nobody confirmed is not part of the map, though its records may be visible."""
+    """What is not confirmed is not part of the map, though its records may be visible."""
     assert count(chain(TRUE[0], run(5, 10, (7, 14, 3), state="prepared"))) > 0
 
 
@@ -63,7 +63,7 @@ def test_an_empty_lane_has_nothing_to_translate() -> None:
 
 
 def test_a_lost_record_is_not_counted_as_mistranslated_as_well() -> None:
-    """One fault is one finding: where a lost record should stand, nobody can say."""
+    """One fault is one finding: where a lost record should stand is unknown."""
     without = {upstream: downstream for upstream, downstream in PLACES.items() if upstream != 8}
 
     assert count(chain(*TRUE), without, sorted(PLACES)) == 0

@@ -211,7 +211,7 @@ def test_only_what_is_missing_on_the_target_is_a_loss() -> None:
     assert {"retention", "truncation", "oversize", "unexplained"} == LOSSES
 
 
-def test_a_run_without_gaps_wants_nothing() -> None:
+def test_a_run_without_gaps_needs_nothing() -> None:
     whole = run(10, 20, (10, 5, 10))
 
     assert gaps_of(whole, 0) == []

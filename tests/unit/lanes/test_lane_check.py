@@ -67,15 +67,15 @@ class MemorySource:
         self.looks += bool(ranges)
         return {
             place: Look(
-                until=min(self.end, asked[-1][1]),
+                until=min(self.end, wanted[-1][1]),
                 visible={
                     offset: 10
                     for offset in sorted(self.records)
-                    if any(first <= offset < min(following, self.end) for first, following in asked)
+                    if any(first <= offset < min(following, self.end) for first, following in wanted)
                     and (self.records[offset] or not committed)
                 },
             )
-            for place, asked in ranges.items()
+            for place, wanted in ranges.items()
         }
 
 

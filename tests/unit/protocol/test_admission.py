@@ -1,4 +1,4 @@
-"""Which lanes wait for a job, and why; nobody else does."""
+"""The lanes that wait for a job, and why; no others do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_lane_that_a_job_has_waits_from_its_first_record_on_and_says_for_whom_
         (COPIED, WAITED, 99, True, False),
         (COPIED, WAITED, 101, True, True),  # the mapping is somewhere else now
         (COPIED, WAITED, 101, False, True),
-        (COPIED, RUNNING, 101, True, False),  # nobody was there before: it is a marker, or an aborted record
+        (COPIED, RUNNING, 101, True, False),  # nothing was there before: it is a marker, or an aborted record
         # A lane of ours
         (REPLICATED, WAITED, 101, True, False),
         (Head(generation=0, position=0), RUNNING, 1, False, False),

@@ -47,7 +47,7 @@ def test_a_reset_opens_the_next_generation_where_the_operator_said() -> None:
     assert head_of(reset(110, 7, generation=2)) == Head(generation=3, position=7, run=None)
 
 
-# What Lambda is told
+# The response to Lambda
 
 
 def stop(upstream_offset: int, reason: str = "refused") -> Stop:
@@ -160,7 +160,7 @@ def test_remote_topics_follow_policy_and_separator() -> None:
         (json.dumps(SETTINGS | {"delivery": "twice"}), "$.delivery"),
         (json.dumps(SETTINGS | {"unheard": 1}), "unheard"),
         (json.dumps(SETTINGS | {"target": {"alias": "eu-west"}}), "$.target"),
-        (json.dumps(SETTINGS | {"source": SETTINGS["source"] | {"region": 5}}), "$.source.region"),  # type: ignore[operator]  # a dict, which the table's type does not tell
+        (json.dumps(SETTINGS | {"source": SETTINGS["source"] | {"region": 5}}), "$.source.region"),  # type: ignore[operator]  # a dict, which the table's type does not say
         (json.dumps(SETTINGS | {"source": SETTINGS["source"] | {"authentication": {"type": "kerberos"}}}), "type"),  # type: ignore[operator]  # same
         (json.dumps(SETTINGS | {"transaction_timeout_ms": "10s"}), "$.transaction_timeout_ms"),
         (json.dumps(SETTINGS | {"tables": {"offsets": "x"}}), "offsets"),
@@ -194,7 +194,7 @@ def test_only_what_the_operator_set_on_the_source_topic_is_copied() -> None:
 # The profile
 
 
-def test_a_profile_tells_the_milliseconds_between_steps_in_the_protocols_order() -> None:
+def test_a_profile_has_the_milliseconds_between_steps_in_the_protocols_order() -> None:
     ticks = iter([10.0, 10.001, 10.003, 10.006, 10.010])
     profile = StageProfile(clock=lambda: next(ticks))
 
@@ -205,7 +205,7 @@ def test_a_profile_tells_the_milliseconds_between_steps_in_the_protocols_order()
     assert list(profile.milliseconds()) == ["decoded", "position", "planned"]
 
 
-def test_a_profile_tells_the_processor_time_of_each_step_beside_its_duration() -> None:
+def test_a_profile_has_the_processor_time_of_each_step_beside_its_duration() -> None:
     cpu = iter([1.0, 1.002, 1.002])
     profile = StageProfile(clock=lambda: 0.0, cpu_clock=lambda: next(cpu))
 

@@ -83,7 +83,7 @@ def test_offsets_are_not_part_of_the_digest(batch: list[Record], shift: int) -> 
 
 
 @given(records)
-def test_a_fingerprint_tells_every_change_of_key_value_and_headers(record: Record) -> None:
+def test_a_fingerprint_shows_every_change_of_key_value_and_headers(record: Record) -> None:
     for changed in _changes(record):
         same = changed.timestamp != record.timestamp
         assert (fingerprint(changed) == fingerprint(record)) == same

@@ -137,7 +137,7 @@ def test_a_settled_run_without_records_covers_what_was_quarantined() -> None:
 
 @pytest.mark.parametrize("downstream", [[517], [517, 518, 519], [517, 517], [518, 517], [-1, 518], [-1, 0]])
 def test_deliveries_that_are_not_one_growing_offset_for_each_record_are_not_believed(downstream: list[int]) -> None:
-    """The client makes offsets up when it does not know one; a map with a made-up offset would be wrong for ever."""
+    """The client makes offsets up where it has none; a map with a made-up offset would be wrong for ever."""
     with pytest.raises(ChainBroken, match=r"us-east->eu-west orders-0 @ 100"):
         settle_lane(plan(records(100, 101)), downstream, ATTEMPT)
 

@@ -1,4 +1,4 @@
-"""A warm environment hears of a stop within a minute, and asks for it no more often than that."""
+"""A warm environment reads stops once a minute, and no more often."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ STOP = Stop(reason="recreated", upstream_offset=0, detail="", at=1)
 
 @dataclass(slots=True)
 class CountedStates(MemoryLaneStates):
-    """Notes for which lanes it was asked."""
+    """Records the lanes of each read."""
 
-    asked: list[set[Lane]] = field(default_factory=list)
+    reads: list[set[Lane]] = field(default_factory=list)
 
     def read(self, lanes: Iterable[Lane]) -> dict[Lane, LaneState]:
         """See `LaneStates.read`."""
         wanted = list(lanes)
-        self.asked.append(set(wanted))
+        self.reads.append(set(wanted))
         return {lane: self.states[lane] for lane in wanted if lane in self.states}
 
 
@@ -54,7 +54,7 @@ class Warm:
         self.positions.load(lanes, "us-east.orders", lambda: 30.0, firsts)
 
 
-def test_a_stop_that_somebody_else_noted_is_known_after_a_minute() -> None:
+def test_a_stop_of_another_environment_is_read_after_a_minute() -> None:
     warm = Warm()
     warm.load(LANE)
     warm.states.stop(LANE, STOP)
@@ -76,7 +76,7 @@ def test_states_are_read_once_a_minute_and_heads_once() -> None:
     for _ in range(121):
         warm.load(LANE, OTHER, after_ms=1_000)
 
-    assert warm.states.asked == [{LANE, OTHER}] * 3
+    assert warm.states.reads == [{LANE, OTHER}] * 3
     assert warm.chains.reads == 2
 
 
@@ -89,19 +89,19 @@ def test_a_batch_beyond_the_remembered_position_has_the_head_read_again_and_the_
     warm.load(LANE, begins=20)
 
     assert warm.positions.head(LANE).position == 20
-    assert len(warm.states.asked) == 1
+    assert len(warm.states.reads) == 1
 
 
 @pytest.mark.parametrize("begins", [5, 10, 11])
-def test_a_batch_at_the_remembered_position_or_behind_a_transactions_marker_asks_nobody(begins: int) -> None:
+def test_a_batch_at_the_remembered_position_or_behind_a_transactions_marker_reads_nothing(begins: int) -> None:
     warm = Warm()
     warm.chains.prepare([run(0, 10, (0, 0, 10))])
     warm.load(LANE, begins=10)
-    asked = warm.chains.reads
+    reads = warm.chains.reads
 
     warm.load(LANE, begins=begins)
 
-    assert warm.chains.reads == asked
+    assert warm.chains.reads == reads
 
 
 def test_only_lanes_that_were_not_read_for_a_minute_are_read_again() -> None:
@@ -112,4 +112,4 @@ def test_only_lanes_that_were_not_read_for_a_minute_are_read_again() -> None:
     warm.positions.forget([OTHER])
     warm.load(LANE, OTHER, after_ms=1)
 
-    assert warm.states.asked == [{LANE}, {OTHER}, {LANE}, {OTHER}]
+    assert warm.states.reads == [{LANE}, {OTHER}, {LANE}, {OTHER}]

@@ -114,7 +114,7 @@ class World:
         return [int(record.value or b"") for _, record in self.cluster.visible(REMOTE, partition)]
 
     def assert_invariants(self) -> None:
-        """A, C and D, and that the map tells the truth, once nothing is open or in doubt."""
+        """A, C and D, and that the map is right, once nothing is open or in doubt."""
         for partition, stored in self.source.items():
             runs = [link for link in self.chains.of(lane(partition)) if isinstance(link, Run)]
             pairs = [(s.upstream + i, s.downstream + i) for run in runs for s in run.spans for i in range(s.length)]
@@ -162,7 +162,7 @@ def attempt(replicator: Replicator, batch: Batch) -> Attempt:
 
 
 def replicate(replicator: Replicator, batch: Batch) -> BatchOutcome:
-    """Without pauses: the calling thread is on nobody's schedule."""
+    """Without pauses: the calling thread has no schedule."""
     return replicator.replicate(batch, request="request", deadline=lambda: 30.0)
 
 
@@ -275,7 +275,7 @@ def test_a_run_in_doubt_whose_transaction_was_open_is_withdrawn_and_written_agai
 
 
 def test_a_strangers_open_transaction_before_the_witness_leaves_the_run_in_doubt() -> None:
-    """A crash between produce and prepare leaves a transaction that nobody can name; the broker's timeout ends it."""
+    """A crash between produce and prepare leaves a transaction that no run names; the broker's timeout ends it."""
     there = world([1, 2])
     nameless = attempt(there.environment(), there.whole())
     nameless.until("produced")
@@ -357,7 +357,7 @@ def test_a_rival_that_is_always_faster_ends_in_a_retriable_error() -> None:
     there.assert_invariants()
 
 
-def test_a_warm_environment_with_a_stale_position_finds_out_and_goes_on() -> None:
+def test_a_warm_environment_with_a_stale_position_reads_the_chain_and_goes_on() -> None:
     there = world([*range(9)])
     stale, other = there.environment(), there.environment()
     replicate(stale, there.batch(p0=[0, 1, 2]))
@@ -373,7 +373,7 @@ def test_a_warm_environment_with_a_stale_position_finds_out_and_goes_on() -> Non
 
 
 @pytest.mark.parametrize("refused", [(), (5,)])
-def test_what_a_writer_cannot_tell_is_aborted_and_written_again(refused: tuple[int, ...]) -> None:
+def test_what_is_unclear_to_a_writer_is_aborted_and_written_again(refused: tuple[int, ...]) -> None:
     there = world([1, 2, 5, 6], [0, 3])
     refuse(there, *refused)
     answers = iter([True])
@@ -448,7 +448,7 @@ def test_a_topic_that_was_created_again_stops_the_lane_at_its_first_record() -> 
 
 
 def test_what_a_contradiction_stopped_is_not_passed_in_smaller_batches() -> None:
-    """The check knows a run's last record and its timestamps only; the records before it are not proven by silence."""
+    """The check has a run's last record and its timestamps only; the records before it are not proven by silence."""
     there = world([*range(10)])
     replicate(there.environment(), there.whole())
     there.source[0] = [Record(offset=o, timestamp=T + 5, headers=[], value=b"new") for o in range(11)]
@@ -546,7 +546,7 @@ def test_a_job_is_not_fenced_by_a_delivery_that_waits_for_it() -> None:
 
 @pytest.mark.parametrize("after_forwarder", STEPS)
 @pytest.mark.parametrize("after_job", STEPS)
-def test_a_lease_that_a_warm_environment_does_not_know_of_yet_is_decided_by_the_chain(
+def test_a_lease_that_a_warm_environment_has_not_read_yet_is_decided_by_the_chain(
     after_forwarder: Step, after_job: Step
 ) -> None:
     """What it remembers of a lane's state may be a minute old."""
@@ -681,7 +681,7 @@ FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 20 + [Killed,
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants(seed: int) -> None:  # noqa: C901  one schedule, told in order
+def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants(seed: int) -> None:  # noqa: C901  one schedule, in order
     """Three environments at a time, batches at any boundaries from anywhere below what was acknowledged."""
     chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
     partitions = [sorted(chance.sample(range(60), chance.randint(1, 40))) for _ in range(chance.randint(1, 3))]
@@ -738,8 +738,8 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invariants(seed: int) -> None:  # noqa: C901, PLR0915  one schedule, told in order
-    """Two tries of two jobs beside two environments; jobs die with their leases, and forwarders know late of them."""
+def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invariants(seed: int) -> None:  # noqa: C901, PLR0915  one schedule, in order
+    """Two tries of two jobs beside two environments; jobs die with their leases, and forwarders read of them late."""
     chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
     partitions = [sorted(chance.sample(range(60), chance.randint(1, 40))) for _ in range(chance.randint(1, 2))]
     there = world(*partitions)

@@ -47,7 +47,7 @@ class Grown:
         self.generation, self.position, self.pairs = self.generation + 1, following, []
 
     def prepare(self) -> None:
-        """A run in doubt at the end: nobody knows yet whether it is part of the map."""
+        """A run in doubt at the end: whether it is part of the map is not decided."""
         link = run(
             self.position,
             self.position + 5,
@@ -165,7 +165,7 @@ def test_after_a_reset_only_the_new_generation_counts() -> None:
 
 
 def test_an_offset_whose_run_has_expired_is_never_said_to_be_exact() -> None:
-    """Links expire in no order, so a chain may have holes; a group in one must neither jump to the end nor not know."""
+    """Links expire in no order, so a chain has holes; a group in one neither jumps to the end nor stays unknown."""
     chains = MemoryChains()
     chains.prepare([run(0, 10, (0, 50, 10)), run(20, 30, (20, 72, 10)), run(30, 40, (30, 83, 10))])
 

@@ -1,10 +1,10 @@
 """Whatever happened to a lane, the map places every offset exactly: histories at random, held against both logs.
 
 The real forwarder replicates on a cluster in memory, so that the runs, the aborted copies and the markers are those
-that it leaves. The oracle knows no map: it lists both logs, record by record.
+that it leaves. The oracle has no map: it lists both logs, record by record.
 
     source    r0 r1 (marker) (compacted) r4 | r5 ...        what a mapping delivers, in batches of any size
-    target    r0 r1 (aborted) M r0 r1 M  r4 M ...           crashes leave copies that nobody sees
+    target    r0 r1 (aborted) M r0 r1 M  r4 M ...           crashes leave copies that no reader sees
 """
 
 from __future__ import annotations

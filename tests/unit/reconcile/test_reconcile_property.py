@@ -273,7 +273,7 @@ def test_what_waits_for_the_flow_after_a_reconcile_is_no_orphan_of_the_next_one(
     assert len(outage.values(outage.target, THERE)) == 4
 
 
-def test_orphans_are_told_by_what_stands_between_copies() -> None:
+def test_orphans_are_found_by_what_stands_between_copies() -> None:
     records = [(100, 5), (101, 5), (103, 7), (104, 1), (105, 1), (106, 2)]
     assert stretches_of(records, [OffsetRange(103, 105), OffsetRange(106, 107)]) == [
         Stretch(100, 102, 2, 10),

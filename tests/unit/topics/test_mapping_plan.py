@@ -48,8 +48,8 @@ def desired(*topics: str, template: Request = ON_DEMAND) -> dict[str, Request]:
 def actual(topic: str, template: Request = ON_DEMAND, **changes: Any) -> Request:
     """A mapping as the API describes one of ours."""
     request = mapping_request(settings(template), topic)
-    told = {name: value for name, value in request.items() if name not in {"Enabled", "Tags"}}
-    return {"UUID": f"uuid-{topic}", "State": "Enabled", **told, **changes}
+    kept = {name: value for name, value in request.items() if name not in {"Enabled", "Tags"}}
+    return {"UUID": f"uuid-{topic}", "State": "Enabled", **kept, **changes}
 
 
 @pytest.mark.parametrize("template", [ON_DEMAND, PROVISIONED], ids=["on demand", "provisioned"])

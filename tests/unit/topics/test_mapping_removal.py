@@ -21,7 +21,7 @@ OTHER = FlowName("us-east", "eu-north")
 
 @dataclass(slots=True)
 class SilentDocuments(MemoryDocuments):
-    """Nobody answers."""
+    """No answer comes."""
 
     def claim(self, *_: object, **__: object) -> bool:
         """See `Documents.claim`."""
@@ -69,11 +69,11 @@ class Account:
         return [dict(each) for each in self.mappings.values()]
 
     def create(self, request: Request, deadline: Deadline) -> MappingOutcome:
-        """Nobody may."""
+        """Never called."""
         raise AssertionError(request, deadline)
 
     def update(self, uuid: str, fields: Request, deadline: Deadline) -> MappingOutcome:
-        """Nobody may."""
+        """Never called."""
         raise AssertionError(uuid, fields, deadline)
 
     def delete(self, uuid: str, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's

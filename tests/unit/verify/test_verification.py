@@ -173,7 +173,7 @@ def test_a_record_with_one_changed_part_is_different(
 
 @settings(deadline=None)
 @given(lane=lanes(), against_source=st.booleans(), data=st.data())
-def test_a_record_of_somebody_else_is_different(
+def test_a_record_of_another_producer_is_different(
     *,
     lane: VerifiedLane,
     against_source: bool,
@@ -196,7 +196,7 @@ def a_lane(*, records: int = 12, batch: int = 4) -> VerifiedLane:
     return lane
 
 
-def test_without_the_source_a_missing_record_is_still_counted_and_its_place_known() -> None:
+def test_without_the_source_a_missing_record_is_still_counted_with_its_place() -> None:
     lane = a_lane()
     lane.source.silent = True
     lane.drop(6)
@@ -209,7 +209,7 @@ def test_without_the_source_a_missing_record_is_still_counted_and_its_place_know
     assert verdict.counts.proved == 8
 
 
-def test_without_the_source_a_changed_record_is_told_by_its_run_and_by_what_the_run_knows() -> None:
+def test_without_the_source_a_changed_record_is_found_by_its_run_and_by_what_the_run_holds() -> None:
     lane = a_lane()
     lane.source.start = 100  # retention has passed
     lane.change(8, changed(lane.target.records[8], timestamp=7, value=b"other"))
@@ -267,7 +267,7 @@ def test_retention_that_overtakes_the_reading_takes_nothing_for_missing() -> Non
     assert counts.proved + counts.expired + counts.not_provable == 40
 
 
-def test_runs_behind_the_stable_end_are_not_provable_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_behind_the_stable_end_are_reported_as_not_provable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirrorless.verify.lane_verification.HIDDEN_SECONDS", 0.0)
     lane = a_lane()
     lane.target.next, lane.target.hidden = 10, 5
@@ -333,7 +333,7 @@ def test_a_generation_of_a_target_topic_that_was_made_anew_is_superseded() -> No
     assert (verdict.counts.proved, verdict.counts.not_provable) == (4, 8)
 
 
-def test_what_no_run_covers_on_the_source_is_missing_unless_the_ledger_knows_it() -> None:
+def test_what_no_run_covers_on_the_source_is_missing_unless_the_ledger_has_it() -> None:
     lane = VerifiedLane()
     records = lane.write(*(numbered(i) for i in range(10)))
     lane.replicate([records[2], records[3], records[5], records[9]])
@@ -346,7 +346,7 @@ def test_what_no_run_covers_on_the_source_is_missing_unless_the_ledger_knows_it(
     assert [finding.upstream for finding in verdict.findings] == [OffsetRange(4, 5), OffsetRange(8, 9)]
 
 
-def test_a_source_that_changed_after_it_was_copied_is_told_only_where_it_is_compared() -> None:
+def test_a_source_that_changed_after_it_was_copied_is_reported_only_where_it_is_compared() -> None:
     lane = a_lane()
     lane.source.records[6] = changed(lane.source.records[6], value=b"rewritten")
 
@@ -368,7 +368,7 @@ def test_a_source_that_was_created_anew_is_not_compared() -> None:
     assert "re-created or truncated" in verdict.notes[0]
 
 
-def test_a_map_that_names_wrong_places_is_told_as_such() -> None:
+def test_a_map_that_names_wrong_places_is_reported_as_such() -> None:
     lane = a_lane()
     for key, link in lane.chains.links.items():
         if isinstance(link, Run) and link.position == 4:
@@ -389,7 +389,7 @@ def changed_spans(run: Run) -> Run:
     return replace(run, spans=(Span(first.upstream, first.downstream - 1, first.length),))
 
 
-def test_only_the_asked_part_is_read_and_its_neighbours_are_no_strangers() -> None:
+def test_only_the_requested_part_is_read_and_its_neighbours_are_no_strangers() -> None:
     lane = a_lane(records=40, batch=4)
 
     by_offset = lane.verify(start=Bound("offset", 12), end=Bound("offset", 17))
@@ -430,7 +430,7 @@ def test_many_findings_are_counted_and_some_are_kept() -> None:
     assert verdict.left_out == 150
 
 
-def test_records_behind_the_map_are_read_in_pieces_and_told_as_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_behind_the_map_are_read_in_pieces_and_reported_as_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failover: everything that was written on the target since."""
     monkeypatch.setattr("mirrorless.verify.windows.PIECE", 4)
     monkeypatch.setattr("mirrorless.verify.explanation.LEFT_OVERS", 10)

@@ -29,7 +29,7 @@ ORIGINAL = Record(offset=1, timestamp=5, headers=[("a", b"1"), ("b", None)], key
         ({}, ""),
     ],
 )
-def test_a_difference_is_told_in_words_and_without_the_content(parts: dict[str, object], words: str) -> None:
+def test_a_difference_is_described_in_words_and_without_the_content(parts: dict[str, object], words: str) -> None:
     assert differs(ORIGINAL, msgspec.structs.replace(ORIGINAL, **parts)) == words
 
 

@@ -48,7 +48,7 @@ def _carry_out(action: str, step: hooks.Step) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            # The lab must know whom to wake, and we cannot tell it afterwards.
+            # The lab resumes by this pid; a stopped process cannot write it.
             (ORDERS / "stopped" / str(os.getpid())).touch()
             os.kill(os.getpid(), signal.SIGSTOP)
         case "raise":

@@ -142,8 +142,8 @@ class _S3File(io.RawIOBase):
             return b""
         where = f"s3://{self._bucket}/{self._key}"
         with s3_translated("read the archive", where):
-            asked = {"Bucket": self._bucket, "Key": self._key, "Range": f"bytes={self._at}-{end - 1}"}
-            content: bytes = self._client.get_object(**asked)["Body"].read()
+            request = {"Bucket": self._bucket, "Key": self._key, "Range": f"bytes={self._at}-{end - 1}"}
+            content: bytes = self._client.get_object(**request)["Body"].read()
         if len(content) != end - self._at:
             raise Retriable(f"S3 gave {len(content)} of {end - self._at} bytes", where=where)
         self._at = end

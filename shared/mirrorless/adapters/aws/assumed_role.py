@@ -42,7 +42,7 @@ def sts_client() -> Any:
 
 @cache
 def session_as(role_arn: str, *, clock: Callable[[], datetime] = now) -> boto3.Session:
-    """A session that acts as a role, for as long as the process lives. All that ask share its credentials.
+    """A session that acts as a role, for as long as the process lives. All callers share its credentials.
 
     The role is assumed by the first call of a client, which may raise:
         Retriable: STS did not give the credentials.
@@ -94,7 +94,7 @@ def assume(role_arn: str, *, sts: Callable[[], Any] = sts_client) -> dict[str, s
 
 @dataclass(frozen=True, slots=True)
 class _Provider:
-    """What botocore asks for credentials."""
+    """botocore's provider of these credentials."""
 
     credentials: DeferredRefreshableCredentials
     METHOD = "mirrorless-assumed-role"

@@ -34,8 +34,8 @@ def answer(
 
     Args:
         request: as CloudFormation sent it.
-        physical_id: of a resource that is created. Later answers repeat what the request says: another id would tell
-            CloudFormation that the resource was replaced, and the old one is to be deleted.
+        physical_id: of a resource that is created. Later answers repeat what the request says: by another id
+            CloudFormation would take the resource for replaced, and delete the old one.
         failure: why it failed; empty for success.
         sleep: between two tries.
 

@@ -69,7 +69,7 @@ class EmrServerless:
         return S3JobFiles(submission.bucket, prefix, kms_key_arn=submission.kms_key_arn, client=self._s3)
 
     def start(self, run_id: str, kind: JobKind, *, flow: str, most_executors: int | None) -> str:
-        """Start a run whose request is in its folder, and return the service's id of it. Asked twice, it is one run."""
+        """Start a run whose request is in its folder, and return the service's id of it. Two calls start one run."""
         submission = self.submission
         confs = {**submission.confs, f"spark.emr-serverless.driverEnv.{ENDS_ONCE_VARIABLE}": "true"}
         if most_executors is not None:

@@ -5,7 +5,7 @@ documents a hook for this: the class attribute `BaseLambdaRuntimeClient.marshall
 dict, which the decoder takes as well, only slower.
 
 The same megabytes come with each event, several times over: in the runtime client, as bytes, as records, in the Kafka
-client's queue. glibc gives them back to the kernel after each and asks for them again, page by page: an eighth of an
+client's queue. glibc gives them back to the kernel after each and takes them again, page by page: an eighth of an
 event's CPU.
 """
 

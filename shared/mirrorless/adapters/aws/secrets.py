@@ -20,7 +20,7 @@ def read_secret(name: str) -> str:
 
     try:
         return parameters.get_secret(name, max_age=MAX_AGE_SECONDS)
-    except (parameters.GetParameterError, BotoCoreError) as exc:  # the latter: there is no region to ask in
+    except (parameters.GetParameterError, BotoCoreError) as exc:  # the latter: no region is set
         raise Retriable(
             f"Secrets Manager did not give the secret: {exc}",
             where=name,

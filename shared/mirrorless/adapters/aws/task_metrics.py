@@ -36,7 +36,7 @@ def emit_report(flow: FlowName, report: TaskReport) -> None:
     Args:
         flow: whose task.
         report: how it went. `task-errors` and `task-troubles` are metrics of the flow, and so are the figures that
-            somebody may want to be woken by.
+            alarms are for.
     """
     metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE)
     metrics.add_dimension("source", flow.source)

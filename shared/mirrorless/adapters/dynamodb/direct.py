@@ -57,7 +57,7 @@ class DirectLine:
         self._agent = agent
         self._free = threading.Lock()
 
-    def ask(self, operation: str, request: dict[str, Any]) -> dict[str, Any] | None:
+    def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any] | None:
         """Make one call, once.
 
         Args:
@@ -65,20 +65,20 @@ class DirectLine:
             request: as boto3 takes it; bytes stand as bytes.
 
         Returns:
-            The answer as boto3 gives it, without `ResponseMetadata`. None where there was no success, whyever:
-            boto3, asked the same, retries or says why.
+            The answer as boto3 gives it, without `ResponseMetadata`. None without success, for any reason:
+            boto3, given the same call, retries or raises.
         """
         if not self._free.acquire(blocking=False):
             return None  # another thread is using it
         try:
-            return self._ask(operation, msgspec.json.encode(request))
+            return self._call(operation, msgspec.json.encode(request))
         except (OSError, HTTPException, msgspec.DecodeError):
             self._connection.close()
             return None
         finally:
             self._free.release()
 
-    def _ask(self, operation: str, body: bytes) -> dict[str, Any] | None:
+    def _call(self, operation: str, body: bytes) -> dict[str, Any] | None:
         headers = {"X-Amz-Target": _TARGET + operation, "Content-Type": _CONTENT_TYPE, "User-Agent": self._agent}
         signed = AWSRequest("POST", self._url, data=body, headers=headers)
         SigV4Auth(self._credentials.get_frozen_credentials(), "dynamodb", self._region).add_auth(signed)
@@ -118,7 +118,7 @@ class DirectClient:
         return getattr(self._boto3, name)
 
     def _first(self, operation: str, request: dict[str, Any], by_boto3: Callable[..., Any]) -> Any:
-        answer = self._line.ask(operation, request)
+        answer = self._line.call(operation, request)
         return by_boto3(**request) if answer is None else answer
 
 

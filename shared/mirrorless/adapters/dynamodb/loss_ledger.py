@@ -58,7 +58,7 @@ class DynamoDbLossLedger:
             "offsets": {"M": {cause: {"N": str(count)} for cause, count in summary.offsets.items()}},
             "at": {"N": str(summary.at)},
         }
-        # Nobody was here since we read it: either there is still no summary, or it still ends where it ended.
+        # No other check wrote since it was read: either there is still no summary, or it still ends where it ended.
         as_known: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#until)"}
         if known.until >= 0:
             as_known = {

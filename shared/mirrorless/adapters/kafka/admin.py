@@ -1,10 +1,10 @@
 """A warm admin client, one per environment, replaced after every failure.
 
-Measured with confluent-kafka 2.16 across a broker's restart: a warm client asked for group offsets timed out for ever
-(its coordinator had left the metadata for a moment), and one asked for log ends got FENCED_LEADER_EPOCH. A fresh
-client answered at once in both cases. So what a warm client fails to read is asked once more, of a fresh one.
+Measured with confluent-kafka 2.16 across a broker's restart: a warm client that listed group offsets timed out for ever
+(its coordinator had left the metadata for a moment), and one that listed log ends got FENCED_LEADER_EPOCH. A fresh
+client answered at once in both cases. So what a warm client fails to read is read once more by a fresh one.
 
-A fresh one is introduced to its cluster before it is asked for offsets: `heard_from`.
+A fresh one describes its cluster before it lists offsets: `connected`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LASTING: Final = frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- the client's public constants look so
-        KafkaError._NOENT,  # noqa: SLF001 -- same: no partition that was asked for has a leader; mostly none exists
+        KafkaError._NOENT,  # noqa: SLF001 -- same: no requested partition has a leader; mostly none exists
     }
 )
 """A fresh client would get the same answer."""
@@ -56,12 +56,12 @@ SETTLE_SECONDS: Final = 2.0
 """How long a moving coordinator is waited for. A group waits longer only for the next round."""
 
 _K = TypeVar("_K", bound=Hashable)
-Ask = Callable[[AdminClient, list[_K], float], Mapping[_K, Future[Any]]]
+Call = Callable[[AdminClient, list[_K], float], Mapping[_K, Future[Any]]]
 """A call about some keys, which may take that many seconds: one future for each key."""
 
 
-def heard_from(client: AdminClient, deadline: Deadline) -> AdminClient:
-    """The client, once it knows its brokers: a new client's first `list_offsets` may otherwise wait for ever.
+def connected(client: AdminClient, deadline: Deadline) -> AdminClient:
+    """The client, once it has its brokers' metadata: a new client's first `list_offsets` may otherwise wait for ever.
 
     Measured with librdkafka 2.16 on a busy machine: 28 of 280 new clients timed out in their first `list_offsets`, with
     "Failed to query partition leaders"; of 240 that had described the cluster first, none did. The description is a
@@ -97,50 +97,50 @@ class WarmAdmin:
         """Forget the client: the next call opens another."""
         self._client = None
 
-    def ask_each(
-        self, keys: Iterable[_K], ask: Ask[_K], deadline: Deadline, *, chunk: int
+    def call_each(
+        self, keys: Iterable[_K], call: Call[_K], deadline: Deadline, *, chunk: int
     ) -> tuple[dict[_K, Any], dict[_K, KafkaError]]:
         """What the cluster answers about each key, and why it does not about the others. For reads only.
 
         Args:
-            keys: each is asked for once, however often it comes.
-            ask: makes one call, or one per key, about up to `chunk` keys.
+            keys: each is requested once, however often it comes.
+            call: makes one call, or one per key, about up to `chunk` keys.
             deadline: seconds left; a warm client gets half of them.
             chunk: how many keys are under way at a time.
         """
         begun = deadline()
-        answers, failures = self._ask_twice(keys, ask, deadline, chunk)
+        answers, failures = self._call_twice(keys, call, deadline, chunk)
         while moving := [key for key, error in failures.items() if error.code() in MOVING]:
             if deadline() < max(begun - SETTLE_SECONDS, MARGIN_SECONDS):
                 break
             time.sleep(0.1)  # between two looks at a condition with a deadline
-            more, failed = self._pass(moving, ask, deadline, chunk)
+            more, failed = self._pass(moving, call, deadline, chunk)
             answers |= more
             failures = {key: error for key, error in failures.items() if key not in moving} | failed
         return answers, failures
 
-    def _ask_twice(
-        self, keys: Iterable[_K], ask: Ask[_K], deadline: Deadline, chunk: int
+    def _call_twice(
+        self, keys: Iterable[_K], call: Call[_K], deadline: Deadline, chunk: int
     ) -> tuple[dict[_K, Any], dict[_K, KafkaError]]:
         wanted = list(dict.fromkeys(keys))
         if self._client is None:
-            return self._pass(wanted, ask, deadline, chunk)
+            return self._pass(wanted, call, deadline, chunk)
         begun = deadline()
-        answers, failures = self._pass(wanted, ask, lambda: deadline() - begun / 2, chunk)
+        answers, failures = self._pass(wanted, call, lambda: deadline() - begun / 2, chunk)
         if again := [key for key, error in failures.items() if error.code() not in LASTING]:
-            more, failed = self._pass(again, ask, deadline, chunk)
+            more, failed = self._pass(again, call, deadline, chunk)
             answers |= more
             failures = {key: error for key, error in failures.items() if key not in again} | failed
         return answers, failures
 
     def _pass(
-        self, keys: list[_K], ask: Ask[_K], deadline: Deadline, chunk: int
+        self, keys: list[_K], call: Call[_K], deadline: Deadline, chunk: int
     ) -> tuple[dict[_K, Any], dict[_K, KafkaError]]:
         new = self._client is None
         client = self.client()
         if new:
             try:
-                heard_from(client, deadline)
+                connected(client, deadline)
             except KafkaException as exc:
                 self.discard()
                 return {}, dict.fromkeys(keys, exc.args[0])
@@ -148,7 +148,7 @@ class WarmAdmin:
         failures: dict[_K, KafkaError] = {}
         for some in _chunks(keys, chunk):
             try:
-                futures = ask(client, some, seconds_left(deadline))
+                futures = call(client, some, seconds_left(deadline))
             except KafkaException as exc:
                 failures |= dict.fromkeys(some, exc.args[0])
                 continue

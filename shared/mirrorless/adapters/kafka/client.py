@@ -1,7 +1,7 @@
 """Client configuration: bootstrap servers and authentication.
 
 Plaintext, SASL/SCRAM, mutual TLS and MSK IAM, as librdkafka wants them. Secrets come from Secrets Manager in the
-forms that Lambda's own event source mapping asks for, so that one secret serves both.
+forms that Lambda's own event source mapping takes, so that one secret serves both.
 """
 
 from __future__ import annotations

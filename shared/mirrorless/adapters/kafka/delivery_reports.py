@@ -33,9 +33,9 @@ _ENDS: Final = 2
 
 
 class Watch:
-    """Lanes of the target whose reports are all looked at, because the first and the last did not tell.
+    """Lanes of the target whose reports are all looked at, because the first and the last left the offsets unclear.
 
-    Somebody else writes there, or something failed.
+    Another producer writes there, or something failed.
     """
 
     EVENTS: Final = 100

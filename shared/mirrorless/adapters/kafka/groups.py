@@ -1,9 +1,9 @@
 """One cluster's consumer groups: classic ones and those of KIP-848.
 
-Librdkafka 2.16 has two faults in what it asks of a group's coordinator, and both kill the process. One is met when a
+Librdkafka 2.16 has two faults in its requests to a group's coordinator, and both kill the process. One is met when a
 coordinator has moved, and is worked around below. The other (an assertion on `eonce->refcnt`) needs a connection that
-breaks within the instant of a request (https://github.com/confluentinc/librdkafka/pull/5397). The less is asked of
-coordinators the better; and what is left costs one invocation, which the schedule makes up for.
+breaks within the instant of a request (https://github.com/confluentinc/librdkafka/pull/5397). Fewer requests to
+coordinators are safer; what is left costs one invocation, which the schedule makes up for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.settings import ClusterSettings
 
 CHUNK: Final = 100
-"""Groups under way at a time. The client asks for the offsets of one group in one request."""
+"""Groups under way at a time. The client reads the offsets of one group in one request."""
 
 STABLE_SECONDS: Final = 1.0
 """How long a transaction that commits offsets is waited for; an application's takes some milliseconds."""
@@ -63,13 +63,13 @@ class KafkaGroups:
         if not wanted:
             return {}
         listed = self._listed(deadline)
-        # Nobody lists the groups of a coordinator that is moving, so each one that seems absent is asked for by name.
+        # No broker lists the groups of a moving coordinator, so each one that seems absent is described by name.
         unlisted = [group for group in wanted if listed.get(group, "absent") == "absent"]
 
-        def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+        def call(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
             return client.describe_consumer_groups(keys, request_timeout=seconds)
 
-        answers, failures = self._admin.ask_each(unlisted, ask, deadline, chunk=CHUNK)
+        answers, failures = self._admin.call_each(unlisted, call, deadline, chunk=CHUNK)
         named = {group: _state(each.state) for group, each in answers.items()}
         for group, error in failures.items():
             named[group] = "absent" if error.code() == KafkaError.GROUP_ID_NOT_FOUND else "active"
@@ -104,7 +104,7 @@ class KafkaGroups:
         wanted = [ClientPartition(*place, to.offset, to.metadata) for place, to in sorted(offsets.items())]
         answers = self._alter(group, wanted, where, deadline)
         begun = deadline()
-        # A moving coordinator refuses everything for certain, so asking again decides nothing anew.
+        # A moving coordinator refuses everything for certain, so a repeated request decides nothing anew.
         while {at.error.code() for at in answers if at.error is not None} & MOVING:
             self._admin.discard()
             if deadline() < max(begun - SETTLE_SECONDS, MARGIN_SECONDS):
@@ -121,10 +121,10 @@ class KafkaGroups:
     def _listed(self, deadline: Deadline) -> dict[str, GroupState]:
         """Every group that some broker lists, with its state: one request per broker, whatever there is."""
 
-        def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+        def call(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
             return {key: client.list_consumer_groups(request_timeout=seconds) for key in keys}
 
-        answers, failures = self._admin.ask_each([self._where], ask, deadline, chunk=1)
+        answers, failures = self._admin.call_each([self._where], call, deadline, chunk=1)
         errors = list(failures.values())
         for found in answers.values():
             # The client documents exceptions here, and gives what they would carry.
@@ -156,11 +156,11 @@ class KafkaGroups:
     ) -> tuple[dict[str, dict[TopicPartition, OffsetAndMetadata]], list[str]]:
         """What the groups committed, and the groups with offsets in an open transaction."""
 
-        def ask(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+        def call(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
             described = client.describe_consumer_groups(keys, request_timeout=seconds)
             return {key: self._offsets_of(client, key, each, deadline) for key, each in described.items()}
 
-        answers, failures = self._admin.ask_each(groups, ask, deadline, chunk=CHUNK)
+        answers, failures = self._admin.call_each(groups, call, deadline, chunk=CHUNK)
         self._raise_if_silent(answers, failures, "list committed offsets")
         unknown = [group for group, error in failures.items() if error.code() == KafkaError.GROUP_ID_NOT_FOUND]
         found: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {group: {} for group in unknown}
@@ -179,7 +179,7 @@ class KafkaGroups:
 
     @staticmethod
     def _offsets_of(client: AdminClient, group: str, described: Future[Any], deadline: Deadline) -> Future[Any]:
-        """Ask what a group committed, if its coordinator has just described it; else the description's failure.
+        """Request what a group committed, if its coordinator has just described it; else the description's failure.
 
         Librdkafka 2.16 kills the process when a broker answers OffsetFetch of an admin client with NOT_COORDINATOR,
         as it does while a coordinator moves (https://github.com/confluentinc/librdkafka/issues/5040). A description
@@ -188,7 +188,7 @@ class KafkaGroups:
         try:
             answer(described, deadline)
         except KafkaException:
-            return described  # failed, or given up: whoever waits for it hears so
+            return described  # failed, or given up: whoever waits for it gets its failure
         offsets: Future[Any] = client.list_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=seconds_left(deadline)
         )[group]

@@ -106,7 +106,7 @@ class KafkaLaneLog:
         at, size, silent = wanted.first, 0, 0.0
         room = AT_ONCE
         while len(records) < CHUNK_RECORDS and size < CHUNK_BYTES and at < wanted.next:
-            # Never more than can come: asked for one record too many, the client waits for it.
+            # Never more than can come: with a count too large by one, the client waits for that record.
             messages = consumer.consume(
                 max(1, min(room, CHUNK_RECORDS - len(records), wanted.next - at)), timeout=WAIT_SECONDS
             )

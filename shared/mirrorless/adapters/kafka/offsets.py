@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from mirrorless.adapters.kafka.admin import heard_from
+from mirrorless.adapters.kafka.admin import connected
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, translated
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.timestamps import KafkaPeek
@@ -37,7 +37,7 @@ class Extent:
 
 
 class KafkaOffsets:
-    """One cluster, asked for positions only. Every method raises Retriable when the cluster does not answer."""
+    """The positions of one cluster. Every method raises Retriable when the cluster does not answer."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         self._cluster = cluster
@@ -100,7 +100,7 @@ class KafkaOffsets:
 
     def _list(self, wanted: list[ClientPartition], spec: OffsetSpec) -> Mapping[tuple[str, int], int]:
         with translated("list its offsets", self._where):
-            admin = heard_from(self._admin, _deadline)
+            admin = connected(self._admin, _deadline)
             futures = admin.list_offsets(dict.fromkeys(wanted, spec), request_timeout=ANSWER_SECONDS)
         offsets = {}
         for place, future in futures.items():

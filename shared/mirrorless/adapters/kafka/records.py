@@ -29,7 +29,7 @@ PROBE_AFTER_SECONDS: Final = 300
 """A writer idle for longer is probed first: brokers close idle connections after 10 minutes."""
 
 PLACES: Final = 2000
-"""Partitions asked for in one call."""
+"""Partitions of one call."""
 
 _WRITER: Final[Mapping[str, Any]] = {
     "enable.idempotence": True,  # which is acks=all, and in order
@@ -108,7 +108,7 @@ class KafkaRecords:
         self._await(topic, deadline)
 
     def _exists(self, topic: str, deadline: Deadline) -> bool:
-        # The client does not let a broker create what is only asked for (allow.auto.create.topics=false).
+        # The client does not let a broker create what is only described (allow.auto.create.topics=false).
         client = self._admin.client()
         try:
             with translated(f"describe {topic}", self._where):
@@ -185,14 +185,14 @@ class KafkaRecords:
     ) -> tuple[dict[TopicPartition, LogEnds], list[KafkaError]]:
         """The ends of the partitions that were answered for, and the errors of others that may exist."""
         wanted = list(dict.fromkeys(places))
-        answers, failures = self._admin.ask_each(
+        answers, failures = self._admin.call_each(
             [(place, which) for place in wanted for which in range(len(_WANTED))],
             _list_offsets,
             deadline,
             chunk=PLACES * len(_WANTED),
         )
         errors = {place: error for (place, _), error in failures.items() if error.code() not in _ABSENT}
-        # If no partition asked for has a leader, the client does not say whether they exist.
+        # If no requested partition has a leader, the client does not say whether they exist.
         nameless = KafkaError._NOENT  # noqa: SLF001 -- its name
         if doubtful := [place for place, error in errors.items() if error.code() == nameless]:
             existing = self._topics(deadline)

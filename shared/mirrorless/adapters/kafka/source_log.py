@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from mirrorless.adapters.kafka.admin import LASTING, Ask, WarmAdmin, first_cause
+from mirrorless.adapters.kafka.admin import LASTING, Call, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of, event_bytes
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NEAR: Final = 500
 """Upstream offsets between two gaps that are read through: a new range costs a round trip."""
 
-ASK_SECONDS: Final = 3.0
+CALL_SECONDS: Final = 3.0
 """For one question to the cluster: heartbeats wait meanwhile, and a source that is gone stays gone for longer."""
 
 LOOK_SECONDS: Final = 2.0
@@ -44,7 +44,7 @@ FETCH_BYTES: Final = 256 * 1024
 """Of one partition at a time: a gap is often one offset, and what is fetched beyond it is thrown away."""
 
 KEYS: Final = 1_000
-"""Partitions or topics that are asked about in one call."""
+"""Partitions or topics of one call."""
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -66,29 +66,31 @@ class KafkaSourceLog:
 
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # theirs
 
-        def ask(admin: AdminClient, some: list[TopicPartition], seconds: float) -> dict[TopicPartition, Future[Any]]:
+        def call(admin: AdminClient, some: list[TopicPartition], seconds: float) -> dict[TopicPartition, Future[Any]]:
             request = {ClientPartition(*place): earliest for place in some}
             futures = admin.list_offsets(request, request_timeout=seconds)
             return {(at.topic, at.partition): future for at, future in futures.items()}
 
-        return {place: found.offset for place, found in self._each("list where its logs begin", places, ask, deadline)}
+        return {place: found.offset for place, found in self._each("list where its logs begin", places, call, deadline)}
 
     def cleanup(self, topics: Sequence[str], deadline: Deadline) -> dict[str, Cleanup]:
         """See `SourceLog.cleanup`."""
         from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415 -- same
 
-        def ask(admin: AdminClient, some: list[str], seconds: float) -> dict[str, Future[Any]]:
+        def call(admin: AdminClient, some: list[str], seconds: float) -> dict[str, Future[Any]]:
             resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in some]
             futures = admin.describe_configs(resources, request_timeout=seconds)
             return {resource.name: future for resource, future in futures.items()}
 
-        described = self._each("describe its topics", topics, ask, deadline)
+        described = self._each("describe its topics", topics, call, deadline)
         return {topic: cleanup_of({name: it.value for name, it in configs.items()}) for topic, configs in described}
 
-    def _each(self, what: str, keys: Iterable[_K], ask: Ask[_K], deadline: Deadline) -> Iterable[tuple[_K, Any]]:
+    def _each(self, what: str, keys: Iterable[_K], call: Call[_K], deadline: Deadline) -> Iterable[tuple[_K, Any]]:
         """What the source answers; of what it has not, or does not show, nothing."""
-        end = time.monotonic() + ASK_SECONDS
-        answers, failures = self._admin.ask_each(keys, ask, lambda: min(deadline(), end - time.monotonic()), chunk=KEYS)
+        end = time.monotonic() + CALL_SECONDS
+        answers, failures = self._admin.call_each(
+            keys, call, lambda: min(deadline(), end - time.monotonic()), chunk=KEYS
+        )
         passing = [error for error in failures.values() if error.code() not in LASTING]
         if passing and not answers:
             raise Retriable(f"the source did not {what}: {first_cause(passing)}", where=self._where)
@@ -98,7 +100,9 @@ class KafkaSourceLog:
         self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
     ) -> dict[TopicPartition, Look]:
         """See `SourceLog.look`."""
-        readings = {place: _Reading(asked=asked, through=joined(asked)) for place, asked in ranges.items() if asked}
+        readings = {
+            place: _Reading(wanted=wanted, through=joined(wanted)) for place, wanted in ranges.items() if wanted
+        }
         seconds = min(LOOK_SECONDS, deadline() - MARGIN_SECONDS)
         bound = _Bound(end=time.monotonic() + seconds, records=LOOK_RECORDS, bytes=LOOK_BYTES)
         if not readings:
@@ -149,7 +153,7 @@ class _Bound:
 class _Reading:
     """How far one partition has been read."""
 
-    asked: Sequence[GapRange]
+    wanted: Sequence[GapRange]
     through: list[GapRange]
     """Still to be read; the first one is being read."""
     until: int = -1
@@ -160,14 +164,14 @@ class _Reading:
         """Note what came; whether the range that is being read is over."""
         offset, error = message.offset() or 0, message.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-            # Retention was faster than we: the next round asks again where the log begins.
+            # Retention was faster than we: the next round reads the log's start again.
             self.trouble = "" if error.code() in _OUT_OF_RANGE else error.str()
             self.through.clear()
             return True
         first, following = self.through[0]
         if error is None and first <= offset < following:
             self.until = offset + 1
-            if self._is_asked(offset):
+            if self._is_wanted(offset):
                 self.visible[offset] = event_bytes(_record(message))
         elif offset >= first:
             self.until = max(self.until, min(offset, following))
@@ -182,9 +186,9 @@ class _Reading:
     def seen(self) -> Look:
         return Look(until=self.until, visible=self.visible, trouble=self.trouble)
 
-    def _is_asked(self, offset: int) -> bool:
-        at = bisect_right(self.asked, offset, key=lambda each: each[0]) - 1
-        return at >= 0 and offset < self.asked[at][1]
+    def _is_wanted(self, offset: int) -> bool:
+        at = bisect_right(self.wanted, offset, key=lambda each: each[0]) - 1
+        return at >= 0 and offset < self.wanted[at][1]
 
 
 def _read(consumer: Consumer, readings: Mapping[TopicPartition, _Reading], bound: _Bound) -> None:

@@ -107,9 +107,9 @@ class KafkaTarget:
             OffsetSpec,
         )
 
-        from mirrorless.adapters.kafka.admin import heard_from  # noqa: PLC0415 -- same
+        from mirrorless.adapters.kafka.admin import connected  # noqa: PLC0415 -- same
 
-        admin = heard_from(AdminClient(self._client_config("look-admin")), deadline)
+        admin = connected(AdminClient(self._client_config("look-admin")), deadline)
         at = TopicPartition(topic, partition)
         timeout = seconds_left(deadline)
         bounds = []

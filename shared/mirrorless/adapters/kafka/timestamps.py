@@ -19,7 +19,7 @@ from mirrorless.ports.kafka import TopicPartition
 from mirrorless.settings import ClusterSettings
 
 FETCH_BYTES = 65_536
-"""Of a partition at a time. One record is wanted of each; the client asks for more where that does not fit."""
+"""Of a partition at a time. One record is wanted of each; the client fetches more where that does not fit."""
 
 AT_ONCE = 500
 """Records taken from the client in one call."""

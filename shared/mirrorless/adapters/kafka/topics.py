@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import ConfigEntry as DescribedEntry
 
-from mirrorless.adapters.kafka.admin import Ask, WarmAdmin, first_cause
+from mirrorless.adapters.kafka.admin import Call, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import answer, seconds_left, translated
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, TopicPartition
@@ -47,7 +47,7 @@ _DOWN: Final = frozenset(
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 -- same
     }
 )
-"""What is wrong with the cluster, and not with the topic that was asked for."""
+"""What is wrong with the cluster, and not with the topic itself."""
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -87,21 +87,21 @@ class KafkaTopics:
     def topic_ids(self, names: Iterable[str], deadline: Deadline) -> dict[str, str]:
         """See `SourceTopics.topic_ids`."""
 
-        def ask(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+        def call(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
             return client.describe_topics(TopicCollection(some), request_timeout=seconds)
 
-        described, _ = self._read("describe its topics", sorted(names), ask, deadline)
+        described, _ = self._read("describe its topics", sorted(names), call, deadline)
         return {name: str(topic.topic_id) for name, topic in described.items()}
 
     def configs(self, names: Iterable[str], deadline: Deadline) -> tuple[dict[str, list[ConfigEntry]], Failures]:
         """See `SourceTopics.configs`."""
 
-        def ask(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+        def call(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
             resources = [ConfigResource(ResourceType.TOPIC, name) for name in some]
             futures = client.describe_configs(resources, request_timeout=seconds)
             return {str(resource.name): future for resource, future in futures.items()}
 
-        described, failures = self._read("describe its topics' configs", sorted(names), ask, deadline)
+        described, failures = self._read("describe its topics' configs", sorted(names), call, deadline)
         return {name: [config_entry(each) for each in entries.values()] for name, entries in described.items()}, {
             name: _message(error) for name, error in failures.items()
         }
@@ -123,24 +123,24 @@ class KafkaTopics:
             for topic in topics
         }
 
-        def ask(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+        def call(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
             return client.create_topics([news[name] for name in some], request_timeout=seconds)
 
-        return self._write("create topics", news, ask, deadline, done_already=KafkaError.TOPIC_ALREADY_EXISTS)
+        return self._write("create topics", news, call, deadline, done_already=KafkaError.TOPIC_ALREADY_EXISTS)
 
     def grow(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, str | None]:
         """See `TargetTopics.grow`."""
 
-        def ask(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+        def call(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
             wider = [NewPartitions(name, counts[name]) for name in some]
             return client.create_partitions(wider, request_timeout=seconds)
 
-        return self._write("grow topics", counts, ask, deadline, done_already=KafkaError.INVALID_PARTITIONS)
+        return self._write("grow topics", counts, call, deadline, done_already=KafkaError.INVALID_PARTITIONS)
 
     def alter_configs(self, changes: Mapping[str, ConfigChange], deadline: Deadline) -> dict[str, str | None]:
         """See `TargetTopics.alter_configs`."""
 
-        def ask(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
+        def call(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
             resources = [
                 ConfigResource(ResourceType.TOPIC, name, incremental_configs=_operations(changes[name]))
                 for name in some
@@ -148,24 +148,24 @@ class KafkaTopics:
             futures = client.incremental_alter_configs(resources, request_timeout=seconds)
             return {str(resource.name): future for resource, future in futures.items()}
 
-        return self._write("alter its topics' configs", changes, ask, deadline)
+        return self._write("alter its topics' configs", changes, call, deadline)
 
     def _offsets(
         self, places: Iterable[TopicPartition], spec: OffsetSpec, deadline: Deadline
     ) -> dict[TopicPartition, int]:
-        def ask(
+        def call(
             client: AdminClient, some: list[TopicPartition], seconds: float
         ) -> Mapping[TopicPartition, Future[Any]]:
             wanted = {ClientPartition(topic, partition): spec for topic, partition in some}
             futures = client.list_offsets(wanted, request_timeout=seconds)
             return {(place.topic, place.partition): future for place, future in futures.items()}
 
-        # What was deleted meanwhile, or is without a leader just now, is left out, and asked again in the next round.
-        found, _ = self._read("list its offsets", places, ask, deadline, batch=PLACES)
+        # What was deleted meanwhile, or has no leader just now, is left out, and read again in the next round.
+        found, _ = self._read("list its offsets", places, call, deadline, batch=PLACES)
         return {place: int(each.offset) for place, each in found.items()}
 
     def _read(
-        self, what: str, keys: Iterable[_K], ask: Ask[_K], deadline: Deadline, *, batch: int = BATCH
+        self, what: str, keys: Iterable[_K], call: Call[_K], deadline: Deadline, *, batch: int = BATCH
     ) -> tuple[dict[_K, Any], dict[_K, KafkaError]]:
         """Answers and failures, by key.
 
@@ -174,9 +174,9 @@ class KafkaTopics:
         """
 
         def soon(client: AdminClient, some: list[_K], seconds: float) -> Mapping[_K, Future[Any]]:
-            return ask(client, some, min(seconds, READ_SECONDS))
+            return call(client, some, min(seconds, READ_SECONDS))
 
-        answers, failures = self._admin.ask_each(keys, soon, deadline, chunk=batch)
+        answers, failures = self._admin.call_each(keys, soon, deadline, chunk=batch)
         if not answers:
             self._raise_if_down(what, failures.values())
         return answers, failures
@@ -185,12 +185,12 @@ class KafkaTopics:
         self,
         what: str,
         names: Iterable[str],
-        ask: Ask[str],
+        call: Call[str],
         deadline: Deadline,
         *,
         done_already: int | None = None,
     ) -> dict[str, str | None]:
-        """For each topic what went wrong, or None. A write is asked for once: the next round sees what came of it.
+        """For each topic what went wrong, or None. A write is sent once: the next round sees what came of it.
 
         Raises:
             Retriable: the cluster does not answer.
@@ -199,7 +199,7 @@ class KafkaTopics:
         for start in range(0, len(wanted), BATCH):
             client = self._admin.client()
             with translated(what, self._where):
-                futures = ask(client, wanted[start : start + BATCH], seconds_left(deadline))
+                futures = call(client, wanted[start : start + BATCH], seconds_left(deadline))
             for name, future in futures.items():
                 try:
                     answer(future, deadline)

@@ -67,7 +67,7 @@ class KafkaWriter:
             own["transactional.id"] = transactional_id
         with translated("open a producer", self._bootstrap):
             self._producer = Producer(dict(config) | own)
-            # Asking for all metadata first makes the first transaction 500 ms faster than finding its coordinator cold.
+            # With all metadata read first, the first transaction is 500 ms faster than with a cold coordinator.
             self._await_metadata(deadline)
             if transactional_id:
                 self._producer.init_transactions(seconds_left(deadline))
@@ -88,7 +88,7 @@ class KafkaWriter:
             raise Retriable(
                 f"the cluster turned us away: {self._health.turned_away}",
                 where=self._bootstrap,
-                hint="compare the flow's authentication, its secret and its `ca` with what this listener asks for",
+                hint="compare the flow's authentication, its secret and its `ca` with what this listener requires",
             ) from exc
 
     def answers(self, deadline: Deadline) -> bool:
@@ -149,7 +149,7 @@ class KafkaWriter:
         return self._watch is not None and lane not in self._watch
 
     def _look_closer(self, topic: str, reports: Mapping[int, Reports], late: int) -> dict[int, Delivery]:
-        """The ends of some lane did not tell: let every report of it be looked at the next time."""
+        """The ends of some lane were unclear: every report of it is looked at the next time."""
         for partition, each in reports.items():
             if each.unclear and self._watch is not None:
                 self._watch.begin((topic, partition))
