@@ -1,8 +1,18 @@
-"""Arguments that several commands share: the deployment, the output format, a lane, an offset, an order."""
+"""Arguments that several commands share, and their error: the deployment, the format, a lane, an offset, an order."""
 
 from __future__ import annotations
 
 import argparse
+
+from mirrorless.errors import MirrorlessError
+
+
+class BadInput(MirrorlessError):
+    """The command line names something that does not exist or makes no sense. Nothing was changed.
+
+    The same words will not work later either.
+    """
+
 
 LARGEST_OFFSET = 2**63 - 1
 LARGEST_PARTITION = 2**31 - 1

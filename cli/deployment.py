@@ -14,14 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.errors import BadInput
+from cli.args import BadInput
 from cli.lab_state import LabMapping, LabState, read_lab_state
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName, Lane
 
 if TYPE_CHECKING:
     from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-    from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+    from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
     from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
     from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
     from mirrorless.config import Configuration, Flow
@@ -175,7 +175,7 @@ class DeployedFlows:
             ConfigurationError: there is no region, or the credentials are of another account than the tables.
         """
         from mirrorless.adapters.dynamodb.chains import DynamoDbChains  # noqa: PLC0415 -- boto3 costs half a second
-        from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders  # noqa: PLC0415 -- same
+        from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders  # noqa: PLC0415 -- same
         from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger  # noqa: PLC0415 -- same
         from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments  # noqa: PLC0415 -- same
 

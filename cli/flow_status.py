@@ -5,7 +5,7 @@ A cluster may be down: what it alone has is then None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop
 from mirrorless.ports.stores import Chains
 from mirrorless.run import Run
+from mirrorless.scheduled.rate_limit import in_parallel
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.offsets import Extent
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 NEWEST_RUNS = 5
 """Runs of each lane that are searched for gaps; each is one read."""
-
-READERS = 8
-"""Lanes that are read in parallel; fewer than the connections of a DynamoDB client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +191,7 @@ def _topics(
     def read(lane: Lane) -> LaneStatus:
         return _lane_status(lane, stores, extents.get(lane), states.get(lane, RUNNING))
 
-    every = _in_parallel(read, [lane for each in lanes.values() for lane in each])
+    every = in_parallel(read, [lane for each in lanes.values() for lane in each])
     by_lane = {status.lane: status for status in _with_age_of_waiting(every, source)}
     found = [
         TopicStatus(
@@ -264,8 +262,3 @@ def _lane_status(lane: Lane, stores: Stores, extent: Extent | None, state: LaneS
         lost=sum(loss.next - loss.first for loss in stores.ledger.read(lane)),
         gaps=gaps_in_newest_runs(stores.chains, head, runs=NEWEST_RUNS),
     )
-
-
-def _in_parallel(read: Callable[[Lane], LaneStatus], lanes: Sequence[Lane]) -> list[LaneStatus]:
-    with ThreadPoolExecutor(READERS) as readers:
-        return list(readers.map(read, lanes))

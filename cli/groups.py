@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cli.args import add_deployment, add_flow
+from cli.args import BadInput, add_deployment, add_flow
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
-from cli.errors import BadInput
 from cli.output import ago, console, numbered, print_json, table
 from mirrorless.clock import now_ms
 from mirrorless.errors import MirrorlessError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from cli.errors import BadInput
+from cli.args import BadInput
 
 
 class LabCluster(msgspec.Struct, frozen=True):

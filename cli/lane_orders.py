@@ -10,10 +10,9 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from cli.args import offset
+from cli.args import BadInput, offset
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
-from cli.errors import BadInput
 from cli.output import PLAN_ONLY, lane_as_json, numbered, print_json
 from mirrorless.clock import now_ms
 from mirrorless.errors import LostRace

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cli.args import add_deployment, add_flow, add_lane, add_lanes, add_order, offset
+from cli.args import BadInput, add_deployment, add_flow, add_lane, add_lanes, add_order, offset
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
-from cli.errors import BadInput
 from cli.lane_orders import destination, run_quarantine, run_reset
 from cli.output import PLAN_ONLY, lane_as_json, moment, numbered, print_json
 from mirrorless.clock import now_ms

@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """List the ledger. Exit code 0 also where there are losses: their cause was noted with them."""
-    from mirrorless.adapters.dynamodb.lane_index import lanes_in  # noqa: PLC0415 -- boto3 costs half a second
+    from mirrorless.adapters.dynamodb.chains import lanes_in  # noqa: PLC0415 -- boto3 costs half a second
 
     deployment = DeployedFlows.of(arguments)
     losses: list[Loss] = []

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from cli.errors import BadInput
+from cli.args import BadInput
 from cli.output import print_json
 from mirrorless.errors import ConfigurationError, MirrorlessError
 

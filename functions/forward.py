@@ -27,9 +27,9 @@ from mirrorless.clock import now_ms
 from mirrorless.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE, PROFILE_VARIABLE
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
+from mirrorless.protocol.hooks import StageProfile
 from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
 from mirrorless.protocol.positions import Positions
-from mirrorless.protocol.profile import StageProfile
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import FlowSettings, decode_settings
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import msgspec
 
 from mirrorless.adapters.aws.event_source_mappings import CALLS_PER_SECOND, LambdaMappings, lambda_client
-from mirrorless.adapters.aws.task_metrics import emit_report
+from mirrorless.adapters.aws.metrics import emit_report
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from infra.problems import deployment_problems
 from mirrorless.config.cluster import partition_of
-from mirrorless.config.problems import InvalidConfiguration, Problem
+from mirrorless.config.messages import InvalidConfiguration, Problem
 from mirrorless.naming import flow_id
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirrorless.config.problems import Problem
+from mirrorless.config.messages import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,11 +18,10 @@ from mirrorless.backfill.outcome import report_of, totals_of
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
-from mirrorless.jobs.files import PLAN
 from mirrorless.jobs.lane_copy import Ending, deadline_in
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.progress import LaneProgress, write_progress
-from mirrorless.jobs.request import BackfillOptions
+from mirrorless.jobs.request import PLAN, BackfillOptions
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState, Stop
 from spark.archive_survey import surveyor

@@ -14,12 +14,11 @@ from mirrorless.adapters.archive.lane_log import ParquetArchive
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.kafka.offsets import KafkaPeek
 from mirrorless.adapters.kafka.records import KafkaRecords
-from mirrorless.adapters.kafka.timestamps import KafkaPeek
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts, check_all
-from mirrorless.backfill.plan import make_plan
-from mirrorless.backfill.ranges import RequestedRange, resolve
+from mirrorless.backfill.plan import RequestedRange, make_plan, resolve
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.archive import LaneSurvey, Survey

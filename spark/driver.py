@@ -19,13 +19,12 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from mirrorless.adapters.aws import job_metrics
 from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.adapters.aws.metrics import METRICS_EVERY_MS, emit_progress
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
-from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import EVERY_MS, JobState, LaneProgress, add_up
-from mirrorless.jobs.request import JobRequest, decode_request
+from mirrorless.jobs.request import PAGE, PROGRESS, REPORT, REQUEST, JobRequest, decode_request
 from mirrorless.naming import ENDS_ONCE_VARIABLE
 from mirrorless.ports.stores import JobFiles
 from mirrorless.reports.page import render
@@ -92,8 +91,8 @@ class JobRun:
             )
             self.samples.append((progress.at - self.started_at, progress.records))
             self.files.write(PROGRESS, msgspec.json.encode(progress))
-            if self._over.is_set() or progress.at >= self._measured_at + job_metrics.EVERY_MS:
-                job_metrics.emit_progress(progress, clean=self.clean)
+            if self._over.is_set() or progress.at >= self._measured_at + METRICS_EVERY_MS:
+                emit_progress(progress, clean=self.clean)
                 self._measured_at = progress.at
 
     def watch(self) -> threading.Thread:

@@ -16,10 +16,9 @@ from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.jobs.files import PLAN
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.progress import LaneProgress, write_progress
-from mirrorless.jobs.request import JobRequest, VerifyOptions
+from mirrorless.jobs.request import PLAN, JobRequest, VerifyOptions
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.verify.compacted_keys import Expiry, take_key
 from mirrorless.verify.findings import LaneVerdict

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from cli.args import add_deployment, add_flow, partition
 from cli.deployment import DeployedFlows
-from cli.jobs.bounds import FORMS, bound
-from cli.jobs.request import job_request
+from cli.jobs.request import FORMS, bound, job_request
 from cli.jobs.runs import CLEAN, FAILED, Runs, RunView, as_json
 from cli.output import WIDE_PIPE_WIDTH, console, print_json
 from mirrorless.clock import now_ms

@@ -13,16 +13,15 @@ from typing import Any
 
 import msgspec
 
+from cli.args import BadInput
 from cli.deployment import DeployedFlows
-from cli.errors import BadInput
 from cli.jobs.request import started_at
 from cli.jobs.runs import RunView, read_ending, read_progress, read_request
 from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError
-from mirrorless.jobs.files import REQUEST
 from mirrorless.jobs.progress import JobProgress, JobState
-from mirrorless.jobs.request import JobKind, JobRequest, encode_request
+from mirrorless.jobs.request import REQUEST, JobKind, JobRequest, encode_request
 from mirrorless.jobs.submission import Submission
 from mirrorless.lane import FlowName
 

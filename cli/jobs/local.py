@@ -15,13 +15,12 @@ from typing import IO
 
 import msgspec
 
-from cli.errors import BadInput
+from cli.args import BadInput
 from cli.jobs.runs import RunView, read_ending, read_progress, read_request
 from mirrorless.adapters.aws.job_files import LocalJobFiles
 from mirrorless.errors import ConfigurationError
-from mirrorless.jobs.files import REQUEST
 from mirrorless.jobs.progress import JobProgress, JobState
-from mirrorless.jobs.request import JobKind, JobRequest, encode_request
+from mirrorless.jobs.request import REQUEST, JobKind, JobRequest, encode_request
 from mirrorless.lane import FlowName
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 

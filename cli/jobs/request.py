@@ -1,4 +1,7 @@
-"""The request of a job, from the command line: checked before anything is created."""
+"""The request of a job, from the command line: checked before anything is created.
+
+A bound in a topic's history is `earliest`, `latest`, `offset:4711` or a time.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,20 @@ from uuid import uuid4
 
 import msgspec
 
+from cli.args import BadInput, offset
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows
-from cli.errors import BadInput
-from cli.jobs.bounds import is_empty, written
+from cli.output import moment
 from mirrorless.errors import Retriable
-from mirrorless.jobs.request import BackfillOptions, JobKind, JobRequest, Options, ReconcileOptions, VerifyOptions
+from mirrorless.jobs.request import (
+    BackfillOptions,
+    Bound,
+    JobKind,
+    JobRequest,
+    Options,
+    ReconcileOptions,
+    VerifyOptions,
+)
 from mirrorless.lane import FlowName
 from mirrorless.topics.discovery import Discovery, discover
 
@@ -143,3 +154,67 @@ def _kind(options: Options) -> JobKind:
             return "verify"
         case ReconcileOptions():
             return "reconcile"
+
+
+FORMS = "earliest, latest, offset:N, a time such as 2026-11-21T20:30:00Z, or milliseconds since 1970"
+
+LEAST_MS = 100_000_000_000
+"""A plain number below it would be a time before March 1973, and is taken for an offset by mistake."""
+
+LARGEST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+
+
+def bound(text: str) -> Bound:
+    """Read `--from` or `--to`.
+
+    Raises:
+        ArgumentTypeError: it is none of the forms.
+    """
+    if text in {"earliest", "latest"}:
+        return Bound(text)  # type: ignore[arg-type]  # one of the two
+    if text.startswith("offset:"):
+        return Bound("offset", offset(text.removeprefix("offset:")))
+    if text.isascii() and text.isdigit():
+        return Bound("timestamp", _ms(text))
+    return Bound("timestamp", _time(text))
+
+
+def written(each: Bound) -> str:
+    """A bound for people."""
+    match each.kind:
+        case "offset":
+            return f"upstream offset {each.value}"
+        case "timestamp":
+            return moment(each.value)
+        case _:
+            return each.kind
+
+
+def is_empty(start: Bound, end: Bound) -> bool:
+    """Whether nothing can lie between two bounds, as far as that is known without a cluster."""
+    if start.kind == end.kind and start.kind in {"offset", "timestamp"}:
+        return start.value >= end.value
+    return start.kind == "latest" or end.kind == "earliest"
+
+
+def _ms(text: str) -> int:
+    value = int(text)
+    if not LEAST_MS <= value <= LARGEST_MS:
+        raise argparse.ArgumentTypeError(
+            f"{text} is no time in milliseconds since 1970: write offset:{text} if an upstream offset is meant"
+        )
+    return value
+
+
+def _time(text: str) -> int:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no place in a topic's history: write {FORMS}") from None
+    if found.tzinfo is None:
+        whole = text if "T" in text or " " in text else f"{text}T00:00:00"
+        raise argparse.ArgumentTypeError(f"{text} has no time zone: write {whole}Z for UTC, or +01:00")
+    if found < datetime(1970, 1, 1, tzinfo=UTC):
+        raise argparse.ArgumentTypeError(f"{text} is before 1970, and no record is as old")
+    return int(found.timestamp() * 1000)

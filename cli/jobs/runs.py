@@ -14,9 +14,8 @@ from typing import Any, Protocol
 import msgspec
 
 from cli.jobs.request import started_at
-from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import JobProgress, JobState
-from mirrorless.jobs.request import JobKind, JobRequest, decode_request
+from mirrorless.jobs.request import PAGE, PROGRESS, REPORT, REQUEST, JobKind, JobRequest, decode_request
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import JobFiles
 

@@ -20,7 +20,7 @@ from aws_cdk import Annotations
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from mirrorless.config.cluster_section import Mtls, Scram
+from mirrorless.config.cluster import Mtls, Scram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -23,7 +23,7 @@ from infra.deployment import Location
 from infra.iam import Part, Right
 from infra.iam.kafka_names import abridged, data_topics, followed_groups, orphans, remote, source_topics
 from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, ResourceKind
-from mirrorless.config.cluster_section import Iam
+from mirrorless.config.cluster import Iam
 from mirrorless.lane import FlowName
 from mirrorless.naming import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, flow_prefix
 from mirrorless.policy import HEARTBEATS_TOPIC

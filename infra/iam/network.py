@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infra.iam import Right
-from mirrorless.config.cluster_section import Scram
+from mirrorless.config.cluster import Scram
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
     from infra.iam import Part
-    from mirrorless.config.cluster_section import Vpc
+    from mirrorless.config.cluster import Vpc
 
 WITHOUT_BROKERS: frozenset[Part] = frozenset({"remove_mappings"})
 """Parts that talk to AWS only: in a VPC they would lose their way to it."""

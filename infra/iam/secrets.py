@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infra.iam import Right
-from mirrorless.config.cluster_section import Mtls, Scram
+from mirrorless.config.cluster import Mtls, Scram
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment, Location

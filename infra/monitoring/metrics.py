@@ -1,7 +1,7 @@
 """CloudWatch metrics that dashboards and alarms read: names, dimensions and regions as plain values.
 
 Our own metrics are written by `mirrorless.adapters.aws.metrics` (a line for each batch, by remote topic) and
-`mirrorless.adapters.aws.task_metrics` (a line for each round of a task, by flow). A test runs both, and compares what
+`mirrorless.adapters.aws.metrics` (a line for each round of a task, by flow). A test runs both, and compares what
 they print with what is named here.
 
 CloudWatch has three kinds of query. One metric by all its dimensions works everywhere. SEARCH finds metrics whose last

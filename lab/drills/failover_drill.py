@@ -23,7 +23,7 @@ from lab.drills.group_move import ClusterSide, MovingGroup, judge
 from lab.drills.job_process import JobProcess
 from lab.drills.workload import SHAPES, Workload
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.config.flow import Flow
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
 from mirrorless.lane import Lane

@@ -14,9 +14,8 @@ import msgspec
 
 from lab.servers.process import ChildProcess, tail
 from mirrorless.errors import MirrorlessError
-from mirrorless.jobs.files import PAGE, PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.progress import JobProgress
-from mirrorless.jobs.request import JobRequest, encode_request
+from mirrorless.jobs.request import PAGE, PROGRESS, REPORT, REQUEST, JobRequest, encode_request
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 
 REPOSITORY = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from lab.audit.audit import FINDINGS, LOOK_EVERY_SECONDS, audit_topic, totals, wait_until_replicated
 from lab.cloud import Lab
-from lab.drills.stream import RecordStream
+from lab.drills.workload import RecordStream
 from lab.faults.injector import Injector
 from lab.faults.schedule import Schedule, draw
 from lab.servers.artifacts import DEFAULT_KAFKA

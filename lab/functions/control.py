@@ -1,5 +1,10 @@
 """A flow's scheduled functions in the lab: two real functions, their input, and their timers.
 
+A timer stands in for EventBridge Scheduler. An invocation is asynchronous: the schedule keeps its time however long the
+function runs, so two runs may overlap, as they may at AWS. Unlike there, a run that fails is not repeated (Lambda
+would, twice, unless configured otherwise) and the function is started at once, not after the first interval, so that a
+lab is ready without a minute's wait.
+
 A test that cannot wait for minutes gives other intervals by the names of ControlSettings, such as
 `{"refresh_topics_seconds": 1}`.
 """
@@ -7,6 +12,8 @@ A test that cannot wait for minutes gives other intervals by the names of Contro
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +21,7 @@ from typing import Any
 
 from infra.packaging import bundle
 from lab.functions.function import LambdaFunction
-from lab.functions.timer import Timer
+from lab.functions.invocation import Invocation, Invoker
 from mirrorless.config.flow import Flow
 from mirrorless.scheduled.functions import EVERY_SECONDS, SCHEDULED
 from mirrorless.scheduled.settings import control_settings
@@ -85,3 +92,76 @@ class ControlPlane:
 def control_name(flow: Flow, file: str) -> str:
     """What the deployment calls a flow's scheduled function."""
     return flow.resource_name(file)
+
+
+PAYLOAD_KEPT = 4_000
+"""Bytes of an outcome in the log."""
+
+_END_S = 10.0
+
+
+class Timer:
+    """Invokes one function with one input, from `start` until `begin_stop`.
+
+    Args:
+        name: the function's, for its log.
+        function: what is invoked.
+        event: its input.
+        interval_s: from one start to the next.
+        log: JSON lines, one for each outcome: timestamp (ms), function, requestId, status, durationMs, payload.
+    """
+
+    def __init__(self, *, name: str, function: Invoker, event: Mapping[str, Any], interval_s: float, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._function = function
+        self._event = json.dumps(event, ensure_ascii=False).encode()
+        self._interval_s = interval_s
+        self._stopping = threading.Event()
+        self._writing = threading.Lock()
+        self._runs: list[threading.Thread] = []
+        self._ticker = threading.Thread(target=self._tick, name=f"timer {name}", daemon=True)
+
+    def start(self) -> None:
+        """Invoke it for the first time, and go on."""
+        self._ticker.start()
+
+    def begin_stop(self) -> None:
+        """Start no further run; those under way go on."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """Wait for the runs under way: whoever does not want to wait for their timeout stops the function first."""
+        self.begin_stop()
+        if self._ticker.is_alive():
+            self._ticker.join()
+        for run in self._runs:
+            run.join(_END_S)
+
+    def _tick(self) -> None:
+        due = time.monotonic()
+        while not self._stopping.is_set():
+            run = threading.Thread(target=self._invoke, name=f"run of {self.name}", daemon=True)
+            self._runs = [each for each in self._runs if each.is_alive()] + [run]
+            run.start()
+            # The next moment of the schedule that is still to come: what a sleeping machine missed is not made up for.
+            due += self._interval_s * max(1, -(-(time.monotonic() - due) // self._interval_s))
+            self._stopping.wait(due - time.monotonic())
+
+    def _invoke(self) -> None:
+        try:
+            outcome = self._function.invoke(self._event)
+        except Exception as exc:  # noqa: BLE001 -- an invoker that breaks its contract must not stop the schedule
+            outcome = Invocation(status="function_error", payload=repr(exc).encode(), request_id="", duration_ms=0.0)
+        line = {
+            "timestamp": time.time_ns() // 1_000_000,
+            "function": self.name,
+            "requestId": outcome.request_id,
+            "status": outcome.status,
+            "durationMs": round(outcome.duration_ms),
+            "payload": outcome.payload[:PAYLOAD_KEPT].decode(errors="replace"),
+        }
+        with self._writing:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("a", encoding="utf-8") as log:
+                log.write(json.dumps(line, ensure_ascii=False) + "\n")

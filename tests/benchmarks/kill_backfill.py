@@ -24,7 +24,7 @@ from uuid import uuid4
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.tables import definitions

@@ -14,7 +14,7 @@ from moto import mock_aws
 from mirrorless.adapters.aws.job_files import S3JobFiles, open_job_files
 from mirrorless.adapters.aws.s3 import s3_client
 from mirrorless.errors import ConfigurationError, MirrorlessError, Retriable
-from mirrorless.jobs.files import PROGRESS, REQUEST, lane_file
+from mirrorless.jobs.request import PROGRESS, REQUEST, lane_file
 from mirrorless.ports.stores import JobFiles
 
 BUCKET = "place-of-jobs"

@@ -34,11 +34,10 @@ from mirrorless.adapters.aws.emr_serverless import EmrServerless
 from mirrorless.adapters.aws.event_source_mappings import LambdaMappings, lambda_client
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.adapters.aws.secrets import read_secret
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains, lanes_in
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.direct import OPERATIONS
-from mirrorless.adapters.dynamodb.lane_index import lanes_in
-from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.errors import Retriable

@@ -12,8 +12,7 @@ from botocore.credentials import Credentials
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains, parse_lane
 from mirrorless.adapters.dynamodb.direct import direct_client
-from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
-from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders, DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.errors import ChainBroken, LeaseHeld, LostRace
 from mirrorless.lane import Lane

@@ -17,10 +17,12 @@ import pytest
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.jobs.copy_task import CopyResult
-from mirrorless.jobs.files import PROGRESS, REPORT, REQUEST
 from mirrorless.jobs.plan import JobPlan
 from mirrorless.jobs.progress import JobProgress
 from mirrorless.jobs.request import (
+    PROGRESS,
+    REPORT,
+    REQUEST,
     BackfillOptions,
     JobRequest,
     Options,

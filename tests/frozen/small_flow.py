@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import cli.jobs.local
-import mirrorless.adapters.dynamodb.lane_index
+import mirrorless.adapters.dynamodb.chains
 from cli.deployment import DeployedFlows, Stores
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.kafka.acls import KafkaAcls
@@ -25,7 +25,7 @@ from mirrorless.jobs.progress import LaneProgress, add_up
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import LaneState, Lease, Stop
 from mirrorless.losses import GapSummary, Loss
-from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.ports.topics import ConfigEntry
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.settings import Tables
@@ -90,7 +90,7 @@ def small_flow(folder: Path) -> Iterator[None]:
         patch.setattr(DeployedFlows, "stores", lambda *_: stores)
         patch.setattr(DynamoDbChains, "heads", lambda _, lanes: stores.chains.heads(lanes))
         lanes = [Lane(FLOW, "orders", 0)]
-        patch.setattr(mirrorless.adapters.dynamodb.lane_index, "lanes_in", lambda *_: lanes)
+        patch.setattr(mirrorless.adapters.dynamodb.chains, "lanes_in", lambda *_: lanes)
         _answer(patch)
         _end_jobs_at_once(patch, folder)
         yield

@@ -15,10 +15,9 @@ from infra.monitoring import cost, metrics
 from infra.monitoring.alarms import alarms, mapping_alarm
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS
 from infra.monitoring.flow_monitoring import listeners
-from mirrorless.adapters.aws.metrics import NAMESPACE, emit
-from mirrorless.adapters.aws.task_metrics import ALARMING, emit_report
+from mirrorless.adapters.aws.metrics import ALARMING, NAMESPACE, emit, emit_report
 from mirrorless.config import load
-from mirrorless.config.problems import InvalidConfiguration
+from mirrorless.config.messages import InvalidConfiguration
 from mirrorless.lane import FlowName
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome

@@ -19,7 +19,7 @@ from infra.deployment import ALIAS, FlowDeployment, Location, plan
 from infra.iam import Part, operator, secrets
 from lab.esm.api_model import violations
 from mirrorless.config import load
-from mirrorless.config.cluster_section import Mtls, Scram
+from mirrorless.config.cluster import Mtls, Scram
 from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mapping_plan import mapping_request
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly

@@ -15,7 +15,7 @@ from infra import spark_settings
 from infra.deployment import plan
 from infra.guard.templates import Resource
 from mirrorless.config import load
-from mirrorless.config.problems import InvalidConfiguration
+from mirrorless.config.messages import InvalidConfiguration
 from mirrorless.config.schema import SparkSection
 from mirrorless.cost.jobs import DRIVER, EXECUTOR
 from mirrorless.jobs.request import JobKind

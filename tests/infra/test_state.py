@@ -15,7 +15,7 @@ from infra.deployment import Deployment, FlowDeployment, Location, plan
 from infra.guard.templates import Resource
 from infra.stacks.state import StateStack
 from mirrorless.config import load
-from mirrorless.config.problems import InvalidConfiguration
+from mirrorless.config.messages import InvalidConfiguration
 from mirrorless.settings import Tables
 from mirrorless.tables import EXPIRY, TableDefinition, definitions
 from tests.support.assembly import CONTEXT, EXAMPLES, Assembly

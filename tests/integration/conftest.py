@@ -13,7 +13,7 @@ import pytest
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.protocol.replicate import Replicator

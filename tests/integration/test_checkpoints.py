@@ -16,8 +16,7 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
-from mirrorless.ports.groups import OffsetAndMetadata
-from mirrorless.ports.kafka import TopicPartition
+from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.lane_stage import LaneStage

@@ -15,8 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.errors import Retriable
-from mirrorless.ports.groups import GroupIsActive, OffsetAndMetadata
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.kafka import Deadline, GroupIsActive, OffsetAndMetadata
 from mirrorless.settings import ClusterSettings
 
 pytestmark = pytest.mark.integration

@@ -38,7 +38,7 @@ from lab.functions.invocation import Invocation
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState

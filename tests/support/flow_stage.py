@@ -19,7 +19,7 @@ from lab.cloud import FlowMapping, Lab, create_topics, function_name
 from lab.functions.environment import Environment
 from lab.functions.function import LambdaFunction
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
 from mirrorless.protocol.hooks import Step

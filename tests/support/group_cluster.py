@@ -22,8 +22,15 @@ from mirrorless.groups.sync import GroupSync
 from mirrorless.lane import Lane
 from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.mm2.internal_records import Checkpoint
-from mirrorless.ports.groups import GroupIsActive, GroupState, OffsetAndMetadata
-from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition, Written
+from mirrorless.ports.kafka import (
+    Deadline,
+    GroupIsActive,
+    GroupState,
+    LogEnds,
+    OffsetAndMetadata,
+    TopicPartition,
+    Written,
+)
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.run import spans_of
 from mirrorless.scheduled.runner import RoundReport
@@ -41,7 +48,7 @@ MINUTE = 60.0
 
 @dataclass
 class MemoryGroups:
-    """Implements `mirrorless.ports.groups.Groups`. A test may replace its methods, for an event in between."""
+    """Implements `mirrorless.ports.kafka.Groups`. A test may replace its methods, for an event in between."""
 
     offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     members: set[str] = field(default_factory=set)

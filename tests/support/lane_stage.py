@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from lab.esm.event import EventSource, encode_event, encode_record
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
-from mirrorless.adapters.dynamodb.lane_orders import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.lane import Lane
 from mirrorless.protocol import hooks

@@ -17,8 +17,8 @@ from infra.guard.templates import Resource
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.lambda_api import LambdaApi
 from lab.esm.mappings import EventSourceMappings
+from lab.functions.control import Timer
 from lab.functions.function import LambdaFunction
-from lab.functions.timer import Timer
 from lab.servers.dynamodb import DynamoDbLocal
 from tests.support.assembly import Assembly
 from tests.support.gatekeeper import Gate

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mirrorless.backfill.ranges import RequestedRange
+from mirrorless.backfill.plan import RequestedRange
 from mirrorless.jobs.archive import LaneSurvey
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.plan import CheckFinding, Severity

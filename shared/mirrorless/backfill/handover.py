@@ -21,7 +21,7 @@ from mirrorless.errors import LaneStopped, Retriable
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.lane_copy import LaneCopy, deadline_in
 from mirrorless.lane_state import RUNNING, Stop
-from mirrorless.ports.groups import GroupIsActive, Groups, GroupState, OffsetAndMetadata
+from mirrorless.ports.kafka import GroupIsActive, Groups, GroupState, OffsetAndMetadata
 from mirrorless.ports.stores import LaneStates
 
 Joined = Literal["waiting", "committed", "pinned", "idle"]

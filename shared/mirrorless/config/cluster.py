@@ -1,12 +1,162 @@
-"""A cluster, resolved: where it is and how clients reach it and authenticate; its ARN is parsed."""
+"""A cluster: its section of replication.yaml, and resolved.
+
+Resolved it is where it is and how clients reach it and authenticate; its ARN is parsed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal
 
-if TYPE_CHECKING:
-    from mirrorless.config.cluster_section import AuthenticationSection, ClusterSection, Vpc
+from pydantic import Field
+
+from mirrorless.config.types import Addresses, Identifiers, KeyArn, Section
+
+_ENCRYPTED_WITH = (
+    "Key that the secret is encrypted with, where it is not Secrets Manager's own; MSK requires one of yours."
+)
+
+
+class Plaintext(Section):
+    """No authentication and no encryption: for the lab and for closed networks."""
+
+    type: Literal["plaintext"] = Field(description="No authentication, no TLS.")
+
+
+class Scram(Section):
+    """A user name and a password, over TLS."""
+
+    type: Literal["scram"] = Field(description="SASL/SCRAM over TLS.")
+    secret: str = Field(
+        min_length=1,
+        max_length=200,
+        description="Secrets Manager name or ARN of `username` and `password`; on MSK it begins with `AmazonMSK_`.",
+    )
+    secret_kms_key_arn: KeyArn | None = Field(default=None, description=_ENCRYPTED_WITH)
+    mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        default="SCRAM-SHA-512", description="The hash; MSK has SCRAM-SHA-512 only."
+    )
+    ca: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Secret with the `certificate` (PEM) of a private certificate authority.",
+    )
+
+
+class Mtls(Section):
+    """A client certificate."""
+
+    type: Literal["mtls"] = Field(description="Mutual TLS.")
+    secret: str = Field(
+        min_length=1,
+        max_length=200,
+        description="Secrets Manager name or ARN of `certificate` and `privateKey` (PEM), maybe `privateKeyPassword`.",
+    )
+    secret_kms_key_arn: KeyArn | None = Field(default=None, description=_ENCRYPTED_WITH)
+    ca: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="Secret with the `certificate` (PEM) of a private certificate authority.",
+    )
+
+
+class Iam(Section):
+    """AWS IAM, signed by the function's role, over TLS."""
+
+    type: Literal["iam"] = Field(description="MSK IAM access control; needs the cluster's region.")
+
+
+AuthenticationSection = Annotated[Plaintext | Scram | Mtls | Iam, Field(discriminator="type")]
+
+
+class Vpc(Section):
+    """The network in the cluster's region from which every broker of its flows can be reached, at both ends."""
+
+    id: str | None = Field(default=None, pattern=r"^vpc-[0-9a-f]+$", description="The VPC.")
+    subnets: Identifiers = Field(min_length=1, description="Subnet ids with a route to every broker.")
+    security_groups: Identifiers = Field(
+        min_length=1, description="Security group ids that the brokers accept connections from."
+    )
+    endpoints: bool = Field(
+        default=False,
+        description="Create the interface endpoints that functions and pollers need in these subnets; needs `id`. "
+        "Without them, the network has a route of its own to AWS.",
+    )
+    route_tables: Identifiers = Field(
+        default=(),
+        description="With `endpoints`: route table ids of the subnets, which get a gateway endpoint of DynamoDB; "
+        "left out, they have one.",
+    )
+
+
+class ClusterSection(Section):
+    """A Kafka cluster, under its alias."""
+
+    bootstrap_servers: Addresses = Field(
+        min_length=1,
+        max_length=10,
+        description="Bootstrap servers, `host:port`; for MSK `aws kafka get-bootstrap-brokers` lists them.",
+    )
+    msk_cluster_arn: str | None = Field(
+        default=None,
+        pattern=r"^arn:aws[a-z-]*:kafka:[a-z0-9-]+:[0-9]{12}:(cluster|vpc-connection)/\S+$",
+        description="ARN of an MSK cluster, or of a VPC connection to one; its mappings then need no `vpc`.",
+    )
+    region: str | None = Field(
+        default=None,
+        pattern=r"^[a-z]{2}(-[a-z]+)+-[0-9]$",
+        description="AWS region; taken from `msk.cluster.arn` where there is one.",
+    )
+    account: str | None = Field(
+        default=None,
+        pattern=r"^[0-9]{12}$",
+        description="AWS account, twelve digits in quotes; taken from `msk.cluster.arn` where there is one.",
+    )
+    authentication: AuthenticationSection = Field(
+        default_factory=lambda: Plaintext(type="plaintext"), description="How clients authenticate."
+    )
+    vpc: Vpc | None = Field(
+        default=None, description="The network to reach the cluster by; left out, the deployment uses none."
+    )
+
+    producer_compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None = Field(
+        default=None, description="Compression of what is written to this cluster; left out, lz4."
+    )
+    producer_compression_level: int | None = Field(
+        default=None, ge=-1, le=12, description="Compression level, by the codec's own scale."
+    )
+    producer_linger_ms: int | None = Field(
+        default=None, ge=0, le=1_000, description="Milliseconds to wait for more records per request."
+    )
+    producer_batch_size: int | None = Field(
+        default=None, ge=1, le=104_857_600, description="Bytes of a produce batch at most."
+    )
+    producer_message_max_bytes: int | None = Field(
+        default=None,
+        ge=1_000,
+        le=104_857_600,
+        description="Bytes of a request at most; keep it at the target's `message.max.bytes`.",
+    )
+    producer_socket_timeout_ms: int | None = Field(
+        default=None, ge=10, le=300_000, description="Milliseconds to wait for a broker's response."
+    )
+    producer_client_rack: str | None = Field(
+        default=None, min_length=1, description="Rack, or availability zone, of the producers."
+    )
+    consumer_client_rack: str | None = Field(
+        default=None, min_length=1, description="Rack, or availability zone, of jobs that read this cluster."
+    )
+    consumer_fetch_min_bytes: int | None = Field(
+        default=None, ge=1, le=104_857_600, description="Bytes a job waits for per fetch."
+    )
+    consumer_fetch_wait_max_ms: int | None = Field(
+        default=None, ge=0, le=60_000, description="Milliseconds a job's fetch may wait."
+    )
+    consumer_max_partition_fetch_bytes: int | None = Field(
+        default=None, ge=1, le=1_000_000_000, description="Bytes that a job fetches per partition at most."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

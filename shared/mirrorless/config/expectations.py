@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.config.cluster_section import ClusterSection, Iam, Mtls, Plaintext, Scram, Vpc
+from mirrorless.config.cluster import ClusterSection, Iam, Mtls, Plaintext, Scram, Vpc
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
 from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
 from mirrorless.config.types import Section
@@ -13,7 +13,7 @@ from mirrorless.config.types import Section
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrorless.config.problems import Path
+    from mirrorless.config.messages import Path
 
 AUTHENTICATIONS: dict[str, type[Section]] = {"plaintext": Plaintext, "scram": Scram, "mtls": Mtls, "iam": Iam}
 

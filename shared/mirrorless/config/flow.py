@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.config.cluster import partition_of
-from mirrorless.config.cluster_section import Iam, Mtls, Plaintext, Scram
+from mirrorless.config.cluster import Iam, Mtls, Plaintext, Scram, partition_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.naming import TABLES, mapping_group, resource_name

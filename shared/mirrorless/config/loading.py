@@ -11,12 +11,10 @@ import msgspec
 from pydantic import ValidationError
 
 from mirrorless.config import yaml_source
-from mirrorless.config.cluster import Cluster
-from mirrorless.config.cluster_section import Plaintext
+from mirrorless.config.cluster import Cluster, Plaintext
 from mirrorless.config.flow import Flow
 from mirrorless.config.flow_section import FlowSection
-from mirrorless.config.messages import problems_of
-from mirrorless.config.problems import InvalidConfiguration, Problem
+from mirrorless.config.messages import InvalidConfiguration, Problem, problems_of
 from mirrorless.config.rules import (
     FlowPaths,
     problems_between,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.config.cluster_section import ClusterSection, Plaintext, Vpc
+from mirrorless.config.cluster import ClusterSection, Plaintext, Vpc
 from mirrorless.config.expectations import AUTHENTICATIONS, expectation, schema_of
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
 from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection

@@ -10,17 +10,16 @@ from difflib import get_close_matches
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.config.cluster_section import Iam, Mtls, Scram
+from mirrorless.config.cluster import Iam, Mtls, Scram
 from mirrorless.config.flow import LONGEST_GROUP
-from mirrorless.config.problems import Path, Problem
+from mirrorless.config.messages import Path, Problem
 from mirrorless.config.types import START_WORDS
 from mirrorless.filters import NameFilter, is_literal
 from mirrorless.lane import ALIAS
 from mirrorless.policy import LONGEST_TOPIC
 
 if TYPE_CHECKING:
-    from mirrorless.config.cluster import Cluster
-    from mirrorless.config.cluster_section import ClusterSection
+    from mirrorless.config.cluster import Cluster, ClusterSection
     from mirrorless.config.flow import Flow
 
 PROVISIONED_ONLY = (

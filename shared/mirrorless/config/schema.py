@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from mirrorless.config.cluster_section import ClusterSection
+from mirrorless.config.cluster import ClusterSection
 from mirrorless.config.flow_section import FlowSection
 from mirrorless.config.types import KeyArn, Section
 

@@ -24,7 +24,7 @@ import msgspec
 
 from mirrorless.lane import FlowName, Lane
 from mirrorless.mm2.internal_records import Checkpoint
-from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.translate import TranslationState
 
 Direction = Literal["forward", "reverse"]

@@ -11,8 +11,7 @@ from typing import Final, TypeVar
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction, GroupPositions, TranslatedGroup, translated_by_name
 from mirrorless.mm2.internal_topics import CircuitBreaker
-from mirrorless.ports.groups import Groups, OffsetAndMetadata
-from mirrorless.ports.kafka import Deadline, InternalTopics, TopicPartition
+from mirrorless.ports.kafka import Deadline, Groups, InternalTopics, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 

@@ -22,7 +22,7 @@ from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation, TranslationState
 from mirrorless.run import Run
-from mirrorless.scheduled.parallel_reads import in_parallel
+from mirrorless.scheduled.rate_limit import in_parallel
 
 TAIL: Final = 500
 """Upstream offsets after a lane's position that are searched for records, at most."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 from mirrorless.groups.checkpoints import Direction, GroupOffset, Readiness, here_and_there
 from mirrorless.lane import Lane
-from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.translate import OffsetMap
 
 

@@ -36,7 +36,7 @@ from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync
 from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.ports.kafka import Deadline, Written
-from mirrorless.scheduled.parallel_reads import in_parallel
+from mirrorless.scheduled.rate_limit import in_parallel
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 

@@ -10,7 +10,7 @@ import msgspec
 
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
-from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.ports.stores import StateStore
 
 RELOAD_MS: Final = 60_000

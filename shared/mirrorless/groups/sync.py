@@ -18,8 +18,7 @@ from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, SyncedGro
 from mirrorless.groups.clusters import DIRECTIONS, GroupSide, Sides
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.lane import Lane
-from mirrorless.ports.groups import GroupIsActive, OffsetAndMetadata
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.kafka import Deadline, GroupIsActive, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 

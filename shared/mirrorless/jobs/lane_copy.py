@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, RecordsGone, Retriable
-from mirrorless.jobs.copy_task import Chunk, CopyResult, CopyTask, LaneLog, OffsetRange
+from mirrorless.jobs.copy_task import Chunk, CopyResult, CopyTask, LaneLog, LaneRateLimit, OffsetRange
 from mirrorless.jobs.lane_start import beginning
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName, write_progress
-from mirrorless.jobs.rate_limit import LaneRateLimit
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease
 from mirrorless.ports.kafka import Deadline

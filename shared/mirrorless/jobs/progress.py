@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from mirrorless.jobs.files import lane_file
+from mirrorless.jobs.request import lane_file
 from mirrorless.ports.stores import JobFiles
 
 EVERY_MS = 2_000

@@ -18,7 +18,7 @@ from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.ports.kafka import Deadline, InternalTopics, LogEnds
 from mirrorless.ports.stores import Chains, StateStore
-from mirrorless.scheduled.parallel_reads import in_parallel
+from mirrorless.scheduled.rate_limit import in_parallel
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 

@@ -22,8 +22,7 @@ from mirrorless.groups.checkpoints import GroupOffset, Readiness, offsets_to_com
 from mirrorless.groups.readiness import Rereads, assess
 from mirrorless.lane import Lane
 from mirrorless.naming import OWN_GROUPS
-from mirrorless.ports.groups import GroupIsActive, Groups, GroupState, OffsetAndMetadata
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.kafka import Deadline, GroupIsActive, Groups, GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from mirrorless.reports import svg
 from mirrorless.reports.format import number, short
 from mirrorless.reports.report import LanePlot, Segment
-from mirrorless.reports.scale import Scale, scale
+from mirrorless.reports.svg import Scale, scale
 
 ROW, STRIP = 24, 12
 LABELS = (60, 230)

@@ -7,7 +7,7 @@ from math import isfinite
 from mirrorless.reports import svg
 from mirrorless.reports.format import number, short
 from mirrorless.reports.report import LinePlot
-from mirrorless.reports.scale import LEAST, Scale, scale
+from mirrorless.reports.svg import LEAST, Scale, scale
 
 TOP, HEIGHT = 26, 240
 LEFT = 62

@@ -13,8 +13,7 @@ from mirrorless.filters import NameFilter, should_replicate
 from mirrorless.lane import FlowName, Lane
 from mirrorless.naming import OWN_GROUPS
 from mirrorless.policy import ReplicationPolicy
-from mirrorless.ports.groups import OffsetAndMetadata
-from mirrorless.ports.kafka import TopicPartition
+from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.settings import ControlSettings
 
 

@@ -14,8 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.ports.groups import Groups, OffsetAndMetadata
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.kafka import Deadline, Groups, OffsetAndMetadata
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings

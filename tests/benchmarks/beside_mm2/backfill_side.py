@@ -14,8 +14,7 @@ from pathlib import Path
 
 from lab.servers.server import Server
 from mirrorless.config.loading import load
-from mirrorless.jobs.files import REQUEST
-from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
+from mirrorless.jobs.request import REQUEST, BackfillOptions, JobRequest, encode_request
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.settings import decode_settings
 from tests.benchmarks.beside_mm2 import cpu

@@ -14,7 +14,7 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest, encode_request
 from mirrorless.lane_state import Lease
-from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.event import Batch
 from mirrorless.record import Record
 from spark.backfill import backfill

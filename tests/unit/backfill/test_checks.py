@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirrorless.backfill.checks import LaneFacts, TopicFacts, check_all
-from mirrorless.backfill.ranges import RequestedRange, resolve
+from mirrorless.backfill.plan import RequestedRange, resolve
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import BackfillOptions, Bound
 from mirrorless.lane_state import Lease, Stop

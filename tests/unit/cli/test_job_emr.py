@@ -15,16 +15,15 @@ from botocore.stub import Stubber
 from moto import mock_aws
 from moto.emrserverless.models import emrserverless_backends
 
+from cli.args import BadInput
 from cli.deployment import DeployedFlows
-from cli.errors import BadInput
 from cli.jobs.emr import JOB_RUN_FILE, EmrRuns, state_of
 from cli.jobs.request import new_run_id
 from mirrorless.adapters.aws.emr_serverless import JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.jobs.files import PROGRESS, REPORT
 from mirrorless.jobs.progress import JobProgress, JobState
-from mirrorless.jobs.request import JobRequest, VerifyOptions, decode_request
+from mirrorless.jobs.request import PROGRESS, REPORT, JobRequest, VerifyOptions, decode_request
 from mirrorless.jobs.submission import parameter_name
 from mirrorless.lane import FlowName
 

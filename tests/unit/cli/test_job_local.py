@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.errors import BadInput
+from cli.args import BadInput
 from cli.jobs.local import _STARTED, PROCESS, LocalRuns
 from cli.jobs.request import new_run_id
 from cli.jobs.runs import RunView

@@ -12,8 +12,7 @@ import pytest
 
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows
-from cli.jobs.bounds import bound, is_empty
-from cli.jobs.request import new_run_id, started_at
+from cli.jobs.request import bound, is_empty, new_run_id, started_at
 from cli.main import main
 from mirrorless.jobs.request import Bound, ReconcileOptions, decode_request
 

@@ -11,7 +11,7 @@ from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupOffset
 from mirrorless.mm2.internal_topics import COMPACTED
 from mirrorless.policy import DefaultPolicy
-from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.kafka import OffsetAndMetadata
 from tests.support.chains import MemoryChains, reset, run
 from tests.support.documents import MemoryDocuments
 from tests.support.group_cluster import MARKER, MemoryGroups, TwoClusters, settings

@@ -94,9 +94,7 @@ def test_a_bundle_for_lambda_holds_no_byte_code_of_whoever_built_it(functions: P
 
 
 @pytest.mark.usefixtures("dependencies")
-def test_a_folder_unused_for_a_month_is_removed_when_another_is_built(
-    functions: Path, tmp_path: Path
-) -> None:
+def test_a_folder_unused_for_a_month_is_removed_when_another_is_built(functions: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     used, forgotten = (out / f"forward-{digit * 16}" for digit in "ab")
     foreign = out / "photographs"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirrorless.jobs.rate_limit import LaneRateLimit
+from mirrorless.jobs.copy_task import LaneRateLimit
 
 
 class Clock:

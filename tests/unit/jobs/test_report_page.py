@@ -26,7 +26,7 @@ from mirrorless.reports.report import (
     Segment,
     Table,
 )
-from mirrorless.reports.scale import scale
+from mirrorless.reports.svg import scale
 
 NASTY = "<script>alert('x')</script> & \"quoted\" \x00\x1b[31m \x85 \ud800 \uffff ]]> --> ünï"
 

@@ -13,8 +13,8 @@ from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.ports.topics import ConfigEntry
 from mirrorless.protocol.admission import Waiting
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.hooks import StageProfile
 from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
-from mirrorless.protocol.profile import StageProfile
 from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.record import Record
 from mirrorless.settings import decode_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from mirrorless.lane import Lane
-from mirrorless.ports.groups import OffsetAndMetadata
+from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.chains import FLOW

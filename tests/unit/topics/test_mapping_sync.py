@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
-from mirrorless.ports.groups import GroupIsActive, GroupState, OffsetAndMetadata
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.kafka import Deadline, GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
@@ -84,7 +83,7 @@ class MemoryMappings:
 
 @dataclass(slots=True)
 class MemoryGroups:
-    """The part of `mirrorless.ports.groups.Groups` that is used here."""
+    """The part of `mirrorless.ports.kafka.Groups` that is used here."""
 
     offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = field(default_factory=dict)
     active: bool = False

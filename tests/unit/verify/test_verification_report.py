@@ -8,7 +8,7 @@ import pytest
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.record import Record
 from mirrorless.reports.page import render
-from mirrorless.verify.difference import differs
+from mirrorless.verify.explanation import differs
 from mirrorless.verify.findings import SEGMENTS, Finding, LaneVerdict
 from mirrorless.verify.summary import is_clean, report_of, totals_of
 

@@ -1,4 +1,4 @@
-"""A job run's folder: on disk, or in S3. See `mirrorless.jobs.files`."""
+"""A job run's folder: on disk, or in S3. See `mirrorless.jobs.request`."""
 
 from __future__ import annotations
 

@@ -238,3 +238,20 @@ def parse_lane(text: str) -> Lane:
     flow, _, topic_partition = text.partition(" ")
     topic, _, partition = topic_partition.rpartition("-")
     return Lane(FlowName.parse(flow), topic, int(partition))
+
+
+def lanes_in(client: Any, table: str, flow: FlowName) -> list[Lane]:
+    """Every lane of a flow that has an item in this table, in order: a scan of its keys, never of the offset map.
+
+    Raises:
+        Retriable: DynamoDB does not answer.
+    """
+    names: set[str] = set()
+    request: dict[str, Any] = {"TableName": table, "ProjectionExpression": "lane", "ConsistentRead": True}
+    while True:
+        with translated(f"list the lanes of {table}", str(flow)):
+            answer = client.scan(**request)
+        names.update(item["lane"]["S"] for item in answer["Items"])
+        if "LastEvaluatedKey" not in answer:
+            return sorted(lane for lane in map(parse_lane, names) if lane.flow == flow)
+        request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]

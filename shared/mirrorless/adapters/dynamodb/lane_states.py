@@ -193,3 +193,11 @@ def _state(item: dict[str, Any]) -> tuple[Lane, LaneState]:
         waiting=int(item["waiting"]["N"]) if "waiting" in item else None,
     )
     return parse_lane(item["lane"]["S"]), state
+
+
+class DynamoDbLaneOrders(DynamoDbLaneStates):
+    """Lane states as the operator's command uses them."""
+
+    def begin_anew(self, lane: Lane) -> None:
+        """Drop the stop, who waits and every quarantine order: the offsets of another generation are other records."""
+        self._update(lane, "REMOVE stopped, quarantine, waiting", {})

@@ -20,8 +20,7 @@ from confluent_kafka.admin import AdminClient
 from mirrorless.adapters.kafka.admin import DENIED, MOVING, SETTLE_SECONDS, WarmAdmin, first_cause
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, seconds_left
 from mirrorless.errors import Retriable
-from mirrorless.ports.groups import GroupIsActive, GroupState, OffsetAndMetadata
-from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.ports.kafka import Deadline, GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.settings import ClusterSettings
 
 CHUNK: Final = 100
@@ -46,7 +45,7 @@ _RIGHTS = "let this function Describe the cluster's topics and groups, and Read 
 
 
 class KafkaGroups:
-    """Implements `mirrorless.ports.groups.Groups`, with one warm admin client."""
+    """Implements `mirrorless.ports.kafka.Groups`, with one warm admin client."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
         """Args: flow: part of what the client calls itself in the brokers' logs."""
