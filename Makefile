@@ -11,6 +11,7 @@ IN_TURN := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CALLS := $(CURDIR)/.lab/aws-calls
 ifneq ($(strip $(KAFKA)),)
 export KAFKA # another version of the lab's brokers than its default
 else
@@ -20,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes would compile the same modules: collecting took 17 s of CPU, not 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-failover lab translate test check lint types imports unit integration sample soak bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo demo-failover lab translate test check lint types imports unit coverage integration sample soak bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +38,7 @@ lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=f
 translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
 
-test: check integration sample ## everything that must pass: checks, unit, contract and integration tests, a sample of the soak
+test: check integration ## everything that must pass: checks, unit, contract and integration tests, a sample of the soak
 
 check: $(READY) ## the quick half of `make test`: lint, types, imports, unit, contract and template tests, the guard
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going $(IN_TURN) unit types lint imports diff-guard
@@ -55,8 +56,16 @@ imports: $(READY)
 unit: $(READY)
 	$(BIN)/pytest -q --numprocesses 2 --dist worksteal --durations 10 tests/infra tests/contract tests/unit tests/frozen
 
-integration: $(READY) ## tests on real Kafka, DynamoDB Local and the Lambda runtime client (KAFKA=3.9.1 for another version)
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going $(IN_TURN) $(addprefix integration-,0 1 2 3 4 5)
+integration: $(READY) ## tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
+	@rm -rf $(CALLS) && mkdir -p $(CALLS)
+	@MIRRORLESS_TEST_CALLS=$(CALLS) $(MAKE) --no-print-directory --jobs=3 --keep-going $(IN_TURN) $(addprefix integration-,0 1 2 3 4 5) sample
+	@MIRRORLESS_TEST_CALLS=$(CALLS) $(BIN)/python -m tests.support.aws_recorder
+
+coverage: $(READY) ## branch coverage of the quick tests by package, held to its floors (about 10 minutes)
+	@mkdir -p .lab
+	$(BIN)/coverage run --branch --data-file .lab/coverage --source shared,functions,cli,lab,infra,spark -m pytest -q tests/infra tests/contract tests/unit
+	@$(BIN)/coverage json -q --data-file .lab/coverage -o .lab/coverage.json
+	@$(BIN)/python -m tests.frozen.coverage .lab/coverage.json
 
 integration-%: $(READY)
 	$(BIN)/pytest -q --part $* --durations 10 tests/integration

@@ -5,7 +5,10 @@ The cluster keeps its address and its data over kill -9 and restart, as a manage
 
 from __future__ import annotations
 
+import re
 import shlex
+import shutil
+import subprocess
 import tempfile
 import uuid
 from base64 import urlsafe_b64encode
@@ -16,10 +19,11 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, java_command, kafka_jars
+from infra.packaging.wheels import taking_turns
+from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, cache_folder, classpath, java_command, kafka_jars
 from lab.servers.class_archive import class_archive_options
 from lab.servers.process import free_port
-from lab.servers.server import Server
+from lab.servers.server import Server, ServerFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -65,7 +69,9 @@ DEFAULTS: Mapping[str, str] = {
     # A killed broker comes back as a stranger with the same id, and is refused until its old session is over: 9 s by
     # default. Broker and controller share a process here, so a short session needs no allowance for a network.
     "broker.session.timeout.ms": "2000",
-    "broker.heartbeat.interval.ms": "250",
+    "broker.heartbeat.interval.ms": "500",
+    # The controller appends a record that says nothing twice a second by default: a third of an idle broker's CPU.
+    "metadata.max.idle.interval.ms": "0",
     # The compaction map takes 128 MiB of heap by default.
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
@@ -107,15 +113,27 @@ class KafkaCluster(Server):
         settings = self._write_settings()
         jars = kafka_jars(self.version)
         run = [java_command(), *self._java_options(), *self._class_archive(jars), "-cp", classpath(jars)]
-        steps = "exec " + shlex.join([*run, "kafka.Kafka", settings])
-        if not (self._folder / "data" / "meta.properties").exists():
-            cluster_id = new_cluster_id()
-            # Said with "=": an id may begin with a hyphen, and would be taken for an option.
-            form = [*run, "kafka.tools.StorageTool", "format", "--ignore-formatted", f"--cluster-id={cluster_id}"]
-            form += ["-c", settings]
-            steps = f"{shlex.join(form)} && {steps}"
-        # The shell becomes the broker, so the pid that we know is the broker's.
-        return ["sh", "-c", steps]
+        data = self._folder / "data"
+        if not (data / "meta.properties").exists():
+            _copy_formatted(self._formatted(run), data)
+        return [*run, "kafka.Kafka", settings]
+
+    def _formatted(self, run: list[str]) -> Path:
+        """A data folder as Kafka's storage tool formats it, in the cache: a run of the tool costs 1 s of CPU."""
+        folder = cache_folder() / f"kafka-{self.version}-formatted"
+        if not folder.is_dir():
+            with taking_turns(cache_folder()), tempfile.TemporaryDirectory(dir=cache_folder()) as unfinished:
+                if not folder.is_dir():
+                    data, settings = Path(unfinished) / "data", Path(unfinished) / "server.properties"
+                    lines = {**FIXED, "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093", "log.dirs": str(data)}
+                    lines["controller.quorum.voters"] = "1@127.0.0.1:9093"
+                    settings.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+                    tool = [*run, "kafka.tools.StorageTool", "format", "--cluster-id=template", "-c", str(settings)]
+                    done = subprocess.run(tool, capture_output=True, text=True, check=False)
+                    if done.returncode:
+                        raise ServerFailed(f"{shlex.join(tool)} failed:\n{done.stdout}{done.stderr}", where=self.title)
+                    data.rename(folder)
+        return folder
 
     def _write_settings(self) -> str:
         settings = {
@@ -208,8 +226,17 @@ def _use(bootstrap: str) -> None:
         reader.close()
 
 
-def new_cluster_id() -> str:
-    """16 random bytes as Kafka writes them: URL-safe base64 without padding."""
+def _copy_formatted(formatted: Path, data: Path) -> None:
+    """A formatted data folder with ids of its own."""
+    shutil.copytree(formatted, data)
+    meta = data / "meta.properties"
+    meta.write_text(
+        re.sub(r"(?m)^(cluster|directory)\.id=.*$", lambda name: f"{name[1]}.id={new_id()}", meta.read_text())
+    )
+
+
+def new_id() -> str:
+    """16 random bytes as Kafka writes ids: URL-safe base64 without padding."""
     return urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
 
 

@@ -225,14 +225,17 @@ def test_stop_leaves_no_process_and_a_later_start_finds_the_data(tmp_path: Path)
         cluster.kill()
 
 
-def test_a_cluster_id_may_begin_with_a_hyphen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One id in 64 does; taken for an option, it would make one first start in 64 fail."""
-    monkeypatch.setattr("lab.servers.kafka.new_cluster_id", lambda: "-BQ3zZUlTXaXJxs3i3rwzg")
-    cluster = KafkaCluster(alias="hyphen", folder=tmp_path, version=VERSION)
-    try:
-        cluster.start()
-    finally:
-        cluster.kill()
+def test_clusters_have_ids_of_their_own(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:
+    """Though all start from a copy of one formatted folder."""
+    admins = [AdminClient({"bootstrap.servers": cluster.bootstrap}) for cluster in clusters]
+
+    assert len({admin.describe_cluster().result(20).cluster_id for admin in admins}) == 2
+
+
+def test_a_broker_starts_from_the_archive_of_its_classes(clusters: tuple[KafkaCluster, KafkaCluster]) -> None:
+    loaded = Path(f"/proc/{clusters[0].pid}/maps").read_text()
+
+    assert f"/kafka-{VERSION}-classes-" in loaded
 
 
 def test_a_server_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:

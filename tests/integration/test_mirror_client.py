@@ -46,7 +46,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two clusters with one flow; applications write in transactions, so that offsets differ on the two sides."""
     with servers(CONFIGURATION, tmp_path_factory.mktemp("mirror-client")) as lab:
         lab.start_flows()
-        yield Pair.of(lab, transactional=True)
+        yield Pair.of(lab)
 
 
 @pytest.fixture(scope="module")

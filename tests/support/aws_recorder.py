@@ -211,3 +211,7 @@ UNSEEN: Mapping[str, str] = {
     "control dynamodb:UpdateItem lanes": "only a doubt without an answer: unit/test_lane_check.py",
 }
 """Entries of the recording that no integration test comes to, and why they are right."""
+
+
+if __name__ == "__main__":  # after all parts of the integration tests; the folder is in the environment
+    sys.exit("\n".join(differences(journalled(), whole=True)) or None)

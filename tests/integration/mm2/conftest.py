@@ -45,13 +45,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "transactions"])
-def either(lab: Lab, request: pytest.FixtureRequest) -> Pair:
-    """The clusters, with applications that write plainly, or in transactions."""
-    return Pair.of(lab, transactional=request.param)
-
-
 @pytest.fixture
 def pair(lab: Lab) -> Pair:
-    """The clusters, with applications that write plainly."""
+    """The clusters, as applications see them."""
     return Pair.of(lab)
