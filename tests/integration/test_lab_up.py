@@ -182,18 +182,21 @@ def test_the_command_line_translates_every_offset_to_where_that_record_really_st
     assert _translate(lab, "orders", "0", str(beyond)) == (target[0][-1].offset + 1, "ahead_of_replication")
 
 
-def test_sigterm_ends_the_lab_with_success_and_no_process_is_left(lab: LabProcess) -> None:
+def test_ctrl_c_ends_the_lab_with_success_and_no_process_is_left(lab: LabProcess) -> None:
     """The last test of the module's lab."""
-    _assert_ends_well(lab, signal.SIGTERM)
+    folder = Path(lab.state["logs"])
+
+    code = lab.end(signal.SIGINT)
+
+    assert code == 0, lab.log.read_text()
+    assert lab.state["ready"] is False
+    assert [each["pid"] for each in lab.state["clusters"].values()] == [None, None]
+    assert not _pids(lab.state)
+    assert not folder.exists(), "a clean end leaves no data behind"
+    lab.assert_always_whole()
 
 
-def test_ctrl_c_ends_the_lab_with_success_and_no_process_is_left(tmp_path: Path) -> None:
-    with LabProcess(tmp_path, ONE_WAY, "--partitions", "1") as lab:
-        lab.await_ready()
-        _assert_ends_well(lab, signal.SIGINT)
-
-
-def test_a_signal_during_the_start_ends_the_lab_too(tmp_path: Path) -> None:
+def test_sigterm_during_the_start_ends_the_lab_too(tmp_path: Path) -> None:
     with LabProcess(tmp_path, ONE_WAY, "--partitions", "1") as lab:
         eventually(
             lambda: lab.state_file.exists() and all(each["pid"] for each in lab.state["clusters"].values()),
@@ -238,19 +241,6 @@ def test_what_cannot_run_is_refused_in_one_clear_line_before_anything_starts(
 
 
 # What an outsider does
-
-
-def _assert_ends_well(lab: LabProcess, number: signal.Signals) -> None:
-    folder = Path(lab.state["logs"])
-
-    code = lab.end(number)
-
-    assert code == 0, lab.log.read_text()
-    assert lab.state["ready"] is False
-    assert [each["pid"] for each in lab.state["clusters"].values()] == [None, None]
-    assert not _pids(lab.state)
-    assert not folder.exists(), "a clean end leaves no data behind"
-    lab.assert_always_whole()
 
 
 def _server(state: dict[str, Any], name: str) -> dict[str, Any]:
