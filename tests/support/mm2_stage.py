@@ -55,7 +55,7 @@ EVERY_TWO_SECONDS = {
     "heartbeats_seconds": 2,
     "sync_topic_acls_seconds": None,
 }
-"""MM2's tests run everything each second; half as often is enough, and takes half the CPU. No ACLs. A run that is killed
+"""MM2's tests run everything each second; half as often takes half the CPU. No ACLs. A run that is killed
 is replaced by the next one."""
 
 SCHEDULE_SECONDS = 10

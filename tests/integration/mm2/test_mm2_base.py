@@ -153,9 +153,7 @@ def test_a_group_behind_the_flow_is_translated_exactly_and_may_be_moved_back(pai
     for part in (0.9, 0.1):
         upstream = {(topic, p): each[int(len(each) * part)].offset for p, each in pair.primary.records(topic).items()}
         pair.primary.commit(group, upstream)
-        expected = {
-            (f"primary.{topic}", p): true_place(pair, topic, p, offset) for (_, p), offset in upstream.items()
-        }
+        expected = {(f"primary.{topic}", p): true_place(pair, topic, p, offset) for (_, p), offset in upstream.items()}
         pair.backup.await_checkpoints("primary", group, expected)
     # The group's own offsets on the target never go back: somebody may have read there meanwhile.
     upstream_at_90 = {p: int(len(each) * 0.9) for p, each in pair.backup.records(f"primary.{topic}").items()}
