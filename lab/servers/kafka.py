@@ -112,13 +112,13 @@ class KafkaCluster(Server):
     def _command(self) -> list[str]:
         settings = self._write_settings()
         jars = kafka_jars(self.version)
-        run = [java_command(), *self._java_options(), *self._class_archive(jars), "-cp", classpath(jars)]
         data = self._folder / "data"
         if not (data / "meta.properties").exists():
-            _copy_formatted(self._formatted(run), data)
-        return [*run, "kafka.Kafka", settings]
+            _copy_formatted(self._formatted(jars), data)
+        java = [java_command(), *self._java_options(), *self._class_archive(jars)]
+        return [*java, "-cp", classpath(jars), "kafka.Kafka", settings]
 
-    def _formatted(self, run: list[str]) -> Path:
+    def _formatted(self, jars: Path) -> Path:
         """A data folder as Kafka's storage tool formats it, in the cache: a run of the tool costs 1 s of CPU."""
         folder = cache_folder() / f"kafka-{self.version}-formatted"
         if not folder.is_dir():
@@ -128,7 +128,8 @@ class KafkaCluster(Server):
                     lines = {**FIXED, "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093", "log.dirs": str(data)}
                     lines["controller.quorum.voters"] = "1@127.0.0.1:9093"
                     settings.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-                    tool = [*run, "kafka.tools.StorageTool", "format", "--cluster-id=template", "-c", str(settings)]
+                    tool = [java_command(), *self._java_options(), "-cp", classpath(jars), "kafka.tools.StorageTool"]
+                    tool += ["format", "--cluster-id=template", "-c", str(settings)]
                     done = subprocess.run(tool, capture_output=True, text=True, check=False)
                     if done.returncode:
                         raise ServerFailed(f"{shlex.join(tool)} failed:\n{done.stdout}{done.stderr}", where=self.title)
