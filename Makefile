@@ -38,10 +38,19 @@ lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=f
 translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
 
-test: check integration ## everything that must pass: checks, unit, contract and integration tests, a sample of the soak
+CHECKS := unit types lint imports diff-guard
+SERVERS := $(addprefix integration-,1 2 0 3 5 4) sample
+# The parts keep one journal of the calls of AWS; at their end it shows which recorded call nothing made.
+RECORDED = MIRRORLESS_TEST_CALLS=$(CALLS) $(BIN)/python -m tests.support.aws_recorder
+ABREAST = $(MAKE) --no-print-directory --keep-going $(IN_TURN)
 
-check: $(READY) ## the quick half of `make test`: lint, types, imports, unit, contract and template tests, the guard
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going $(IN_TURN) unit types lint imports diff-guard
+test: $(READY) ## everything that must pass: `check` and `integration`, four steps at a time (about a quarter of an hour)
+	@rm -rf $(CALLS)
+	@$(ABREAST) --jobs=4 $(SERVERS) $(CHECKS)
+	@$(RECORDED)
+
+check: $(READY) ## the quick part of `make test`: lint, types, imports, unit, contract and template tests, the guard
+	@$(ABREAST) --jobs=2 $(CHECKS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -57,9 +66,9 @@ unit: $(READY)
 	$(BIN)/pytest -q --numprocesses 2 --dist worksteal --durations 10 tests/infra tests/contract tests/unit tests/frozen
 
 integration: $(READY) ## tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
-	@rm -rf $(CALLS) && mkdir -p $(CALLS)
-	@MIRRORLESS_TEST_CALLS=$(CALLS) $(MAKE) --no-print-directory --jobs=3 --keep-going $(IN_TURN) $(addprefix integration-,0 1 2 3 4 5) sample
-	@MIRRORLESS_TEST_CALLS=$(CALLS) $(BIN)/python -m tests.support.aws_recorder
+	@rm -rf $(CALLS)
+	@$(ABREAST) --jobs=4 $(SERVERS)
+	@$(RECORDED)
 
 coverage: $(READY) ## branch coverage of the quick tests by package, held to its floors (about 10 minutes)
 	@mkdir -p .lab
@@ -68,7 +77,8 @@ coverage: $(READY) ## branch coverage of the quick tests by package, held to its
 	@$(BIN)/python -m tests.frozen.coverage .lab/coverage.json
 
 integration-%: $(READY)
-	$(BIN)/pytest -q --part $* --durations 10 tests/integration
+	@mkdir -p $(CALLS)
+	MIRRORLESS_TEST_CALLS=$(CALLS) $(BIN)/pytest -q --part $* --durations 10 tests/integration
 
 sample: $(READY)
 	$(BIN)/python -m lab soak --count 4 --fresh --progress .lab/sample.json

@@ -34,7 +34,7 @@ clusters:
   eu-west: {bootstrap.servers: eu-west.example.com:9092, region: eu-west-1}
 defaults:
   topics: [orders, 'found-.*']
-  refresh.topics.interval.seconds: 2
+  refresh.topics.interval.seconds: 4
   transaction.timeout.ms: 2000
   mapping: {maximum.batching.window.seconds: 0}
   function: {timeout.seconds: 6}

@@ -27,7 +27,7 @@ from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
 
-SEEDS = range(3)
+SEEDS = range(2)
 ROUNDS = 5
 PARTITIONS = 2
 KEYS = 5

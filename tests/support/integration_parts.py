@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 PARTS: Sequence[Sequence[str]] = (
     # Processes of Spark and of MM2: one at a time, for each wants two cores.
-    ("test_lab_failover.py", "spark/test_kills.py", "test_beside_mm2.py", "spark/test_backfill_live.py"),
+    ("test_lab_failover.py", "spark/test_kills.py", "test_beside_mm2.py"),
     # Labs whose schedules run every two seconds.
     ("mm2/", "test_lab_demo.py", "test_mirror_client.py", "test_lab_up.py"),
     # One lab, and faults.
