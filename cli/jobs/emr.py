@@ -62,7 +62,7 @@ class EmrRuns:
             )
         files = service.files(request.run_id)
         files.write(REQUEST, encode_request(request))
-        started = service.start(request.run_id, request.kind, flow=request.flow.flow, most_executors=size)
+        started = service.start(request.run_id, request.kind, most_executors=size)
         files.write(JOB_RUN_FILE, msgspec.json.encode(_JobRunId(started)))
         return self.inspect(request.run_id)
 

@@ -19,7 +19,7 @@ from constructs import Construct
 
 from infra.constructs.flow_function import FlowFunction
 from infra.iam.statements import rights
-from mirrorless.naming import FLOW_VARIABLE
+from mirrorless.naming import FLOW_VARIABLE, flow_tags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,7 @@ def mapping_request(flow: FlowDeployment, topic: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: the topic's consumer group would be too long.
     """
-    tags = {"mirrorless:flow": flow.flow.name.slug, "mirrorless:owner": OWNER}
+    tags = {**flow_tags(flow.flow.name), "mirrorless:owner": OWNER}
     return {**flow.flow.mapping_request(topic, secret_arn=flow.secret_arn), "Tags": tags}
 
 

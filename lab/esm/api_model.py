@@ -1,12 +1,14 @@
-"""Request validation by the Lambda API's own model: types, ranges, patterns and enumerations from botocore.
+"""Request validation by an API's own model: types, ranges, patterns and enumerations from botocore.
 
-The service's model is the only list of these constraints that we keep: when AWS changes it, so does the lab.
-Rules that tie several fields together are not in the model; they stand in `lab.esm.mapping_api`.
+botocore itself validates types, required parameters and lower bounds; AWS validates all of it. The service's model is
+the only list of these constraints here: when AWS changes it, so does the lab. Rules that tie several fields together
+are not in the model; those of event source mappings stand in `lab.esm.mapping_api`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import io
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -23,19 +25,23 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
     "integer": int,
     "long": int,
+    "float": (int, float),
+    "double": (int, float),
     "boolean": bool,
+    "blob": (bytes, bytearray, io.IOBase),
     "timestamp": (dt.datetime, int, float, str),
 }
 
 
-def violations(operation: str, request: Mapping[str, Any]) -> list[str]:
+def violations(operation: str, request: Mapping[str, Any], *, service: str = "lambda") -> list[str]:
     """Every way in which the request breaks the model, in AWS's words; empty when it fits.
 
     Args:
         operation: the API's operation, such as `CreateEventSourceMapping`.
         request: its parameters, by the API's names.
+        service: the API, by botocore's name of it.
     """
-    return list(_check(_input_shape(operation), dict(request), ""))
+    return list(_check(_input_shape(operation, service), dict(request), ""))
 
 
 def members(operation: str) -> frozenset[str]:
@@ -44,8 +50,8 @@ def members(operation: str) -> frozenset[str]:
 
 
 @cache
-def _input_shape(operation: str) -> Any:
-    model = botocore.session.get_session().get_service_model("lambda")
+def _input_shape(operation: str, service: str = "lambda") -> Any:
+    model = botocore.session.get_session().get_service_model(service)
     return model.operation_model(operation).input_shape
 
 

@@ -62,6 +62,11 @@ def flow_id(flow: FlowName) -> str:
     return f"{flow.source}_{flow.target}"
 
 
+def flow_tags(flow: FlowName) -> dict[str, str]:
+    """Return the tag of a flow's mappings and job runs. The value is the slug: a tag's value may not contain `>`."""
+    return {"mirrorless:flow": flow.slug}
+
+
 def shared_name(part: str) -> str:
     """Return the name of something that all flows share, as in the lab: `mirrorless-offset-map`."""
     return f"mirrorless-{part.replace('_', '-')}"

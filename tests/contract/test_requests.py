@@ -1,8 +1,9 @@
 """The adapters' requests to AWS are valid by its APIs' models, and are those of the recording of calls.
 
 Every method of every adapter that calls AWS is run here once. In production our clients of DynamoDB do not check their
-requests, to spare the CPU; here they do: botocore holds each request against the API's own model. Nothing answers but a
-few lines. What a part of a deployment uses of an adapter is recorded elsewhere (`tests/support/aws_recorder.py`).
+requests, to spare the CPU; here they do: botocore holds each request against the API's own model. botocore leaves out
+patterns, lengths, upper bounds and enumerations: each request is held against those too. Nothing answers but a few
+lines. What a part of a deployment uses of an adapter is recorded elsewhere (`tests/support/aws_recorder.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any
+from typing import Any, get_args
 
 import boto3
 import pytest
@@ -28,6 +29,11 @@ from botocore.model import OperationModel
 from botocore.session import get_session
 
 from cli.deployment import require_account
+from cli.jobs.request import new_run_id
+from infra.deployment import plan
+from lab.esm.api_model import violations
+from lab.esm.destinations import Destinations, GivenUp
+from lab.esm.event import EncodedRecord, EventSource
 from mirrorless.adapters.archive.files import ArchiveFile, S3ArchiveFiles
 from mirrorless.adapters.aws.assumed_role import session_as, sts_client
 from mirrorless.adapters.aws.emr_serverless import EmrServerless
@@ -40,29 +46,37 @@ from mirrorless.adapters.dynamodb.direct import OPERATIONS
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.config import load
 from mirrorless.errors import Retriable
+from mirrorless.jobs.request import JobKind
+from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease, Stop
 from mirrorless.losses import GapSummary, Loss
 from mirrorless.scheduled.rate_limit import RateLimit
-from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.topics.mapping_plan import owner_tags
+from mirrorless.scheduled.settings import control_settings
+from mirrorless.settings import ClusterSettings, FlowSettings, Tables
+from mirrorless.tables import definitions
+from mirrorless.topics.mapping_plan import mapping_request, owner_tags
 from tests.support.aws_actions import dynamodb_calls
 from tests.support.aws_recorder import ROOT, Call, recorded, recording
 from tests.support.chains import FLOW, LANE, reset, run
 
 LOSS = Loss(lane=LANE, generation=0, first=3, next=5, cause="retention", detail="gone", at=7)
 KNOWN = GapSummary(lane=LANE, generation=0, until=9, at=7)
-RUN = run(0, 3, (0, 0, 3), quarantined=(1,))
+LANES = [Lane(FLOW, "orders", partition) for partition in range(130)]
+RUNS = [run(0, 3, (0, 0, 3), quarantined=(1,), lane=lane) for lane in LANES]
+"""More than one request of DynamoDB takes."""
 LEASE = Lease(holder="job-1", until=9)
 UUID = "14e0db71-5d35-4eb5-b481-8945cf9d10c2"
 MAPPING = f"arn:aws:lambda:eu-west-1:111122223333:event-source-mapping:{UUID}"
 TABLES_ROLE = "arn:aws:iam::444455556666:role/mirrorless-tables"
+KINDS: tuple[JobKind, ...] = get_args(JobKind)
 SUBMISSION = {
     "application_id": "application",
     "role_arn": "arn:aws:iam::111122223333:role/mirrorless-jobs",
     "bucket": "bucket",
     "prefix": "flows/us-east_eu-west/",
-    "jobs": {"verify": "s3://bucket/verify.py"},
+    "jobs": {kind: f"s3://bucket/{kind}.py" for kind in KINDS},
     "confs": {},
 }
 STOP = Stop(reason="refused", upstream_offset=3, detail="too large", at=7)
@@ -70,11 +84,11 @@ STOP = Stop(reason="refused", upstream_offset=3, detail="too large", at=7)
 METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     DynamoDbChains: {
         "heads": lambda store: store.heads([LANE]),
-        "prepare": lambda store: store.prepare([RUN]),
-        "confirm": lambda store: store.confirm([RUN]),
-        "withdraw": lambda store: store.withdraw([RUN]),
+        "prepare": lambda store: store.prepare(RUNS),
+        "confirm": lambda store: store.confirm(RUNS),
+        "withdraw": lambda store: store.withdraw(RUNS),
         "reset": lambda store: store.reset(reset(3, 0)),
-        "renew": lambda store: store.renew([RUN], 1_800_000_000),
+        "renew": lambda store: store.renew(RUNS, 1_800_000_000),
         "at_or_before": lambda store: store.at_or_before(LANE, 0, 5),
         "after": lambda store: store.after(LANE, 0, 5, limit=3),
     },
@@ -86,7 +100,7 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
         "release": lambda store: store.release(FLOW, "lease/x", holder="me"),
     },
     DynamoDbLaneOrders: {
-        "read": lambda store: store.read([LANE]),
+        "read": lambda store: store.read(LANES),
         "stop": lambda store: store.stop(LANE, STOP),
         "wait": lambda store: (store.wait(LANE, 3), store.wait(LANE, None)),
         "take": lambda store: store.take(LANE, LEASE, now=7),
@@ -114,7 +128,7 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
 OTHERS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     LambdaMappings: {
         "list": lambda mappings: mappings.list(ample),
-        "create": lambda mappings: mappings.create({"Topics": ["orders"]}, ample),
+        "create": lambda mappings: [mappings.create(request, ample) for request in mapping_requests()],
         "update": lambda mappings: mappings.update(UUID, {"BatchSize": 7}, ample),
         "delete": lambda mappings: mappings.delete(UUID, ample),
         "tags": lambda mappings: mappings.tags(MAPPING, ample),
@@ -130,7 +144,7 @@ OTHERS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     },
     EmrServerless: {
         "files": lambda service: service.files("verify-1").read("report.json"),
-        "start": lambda service: service.start("verify-1", "verify", flow="us-east_eu-west", most_executors=2),
+        "start": lambda service: [service.start(new_run_id(kind), kind, most_executors=2) for kind in KINDS],
         "runs": lambda service: list(service.runs(since=datetime.now(UTC))),
         "run": lambda service: service.run("run"),
         "cancel": lambda service: service.cancel("run"),
@@ -175,6 +189,28 @@ TABLES = {
 
 def ample() -> float:
     return 60.0
+
+
+GIVEN_UP = GivenUp(
+    uuid=UUID,
+    source=EventSource(topic="orders", bootstrap_servers="b:1"),
+    function_arn="arn:aws:lambda:eu-west-1:111122223333:function:forward",
+    condition="RetryAttemptsExhausted",
+    records=[EncodedRecord(partition=0, offset=3, timestamp_ms=7, key=None, body=b"{}")],
+    attempts=1,
+    invocation=None,
+    when=datetime.now(UTC),
+)
+
+
+def mapping_requests() -> Iterator[dict[str, Any]]:
+    """Those of the topics that a flow names, and of those that it finds, for every flow of every example."""
+    for example in [ROOT / "replication.example.yaml", *sorted((ROOT / "docs/examples").glob("*.yaml"))]:
+        for flow in plan(load(example)).flows:
+            for topic in flow.flow.literal_topics:
+                yield flow.flow.mapping_request(topic, secret_arn=flow.secret_arn)
+            settings = control_settings(flow.flow.control_settings("forward", secret_arn=flow.secret_arn))
+            yield mapping_request(settings, "found")
 
 
 def throttle() -> RateLimit:
@@ -404,6 +440,51 @@ def arguments_of(node: ast.AST) -> list[str]:
     return [str(each.value) for each in getattr(node, "args", []) if isinstance(each, ast.Constant)]
 
 
+def test_every_request_is_within_its_apis_patterns_lengths_and_enumerations(every_call: list[Call]) -> None:
+    assert broken(every_call) == []
+
+
+def test_the_labs_requests_are_within_their_apis_patterns_lengths_and_enumerations(answered: dict[str, Any]) -> None:
+    answered["GetQueueUrl"] = {"QueueUrl": "https://sqs.eu-west-1.amazonaws.com/111122223333/given-up"}
+    client = dynamodb_client()
+    tables = [partial(client.create_table, **table.create_request()) for table in definitions(Tables())]
+    destinations = Destinations(sqs=boto3.client("sqs"), sns=boto3.client("sns"), s3=boto3.client("s3"))
+    arns = ("arn:aws:sqs:eu-west-1:1:given-up", "arn:aws:sns:eu-west-1:1:given-up", "arn:aws:s3:::given-up")
+    deliveries = [partial(destinations.deliver, arn, GIVEN_UP) for arn in arns]
+
+    calls = calls_of(*tables, *deliveries)
+
+    assert {call.service for call in calls} == {"dynamodb", "sqs", "sns", "s3"}
+    assert broken(calls) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tags": {"mirrorless:flow": "us-east->eu-west"}},
+        {"clientToken": "us-east->eu-west"},
+        {"name": "n" * 257},
+        {"mode": "SOMETIMES"},
+        {"retryPolicy": {"maxAttempts": 0}},
+    ],
+)
+def test_a_value_that_the_api_does_not_take_would_be_found(options: dict[str, Any]) -> None:
+    """The two tests above could not fail otherwise."""
+    request = {"applicationId": "a", "clientToken": "t", "executionRoleArn": SUBMISSION["role_arn"]}
+
+    assert broken([Call("", "", "emr-serverless", "StartJobRun", request)]) == []
+    assert len(broken([Call("", "", "emr-serverless", "StartJobRun", request | options)])) == 1
+
+
+def broken(calls: list[Call]) -> list[str]:
+    """The values of the calls that their APIs do not take."""
+    return [
+        f"{call.operation}: {violation}"
+        for call in calls
+        for violation in violations(call.operation, call.request, service=call.service)
+    ]
+
+
 def test_removing_mappings_makes_the_calls_that_are_recorded_for_it(
     answered: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,3 +509,4 @@ def test_removing_mappings_makes_the_calls_that_are_recorded_for_it(
 
     assert {call.part for call in calls} == {"remove_mappings"}
     assert {need for call in calls for need in call.needs} == recorded()["remove_mappings"]
+    assert broken(calls) == []

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from mirrorless.config.cluster import ClusterSection
 from mirrorless.config.flow_section import FlowSection
-from mirrorless.config.types import KeyArn, Section
+from mirrorless.config.types import KeyArn, Section, Tags
 
 
 class AlarmSection(Section):
@@ -62,7 +62,7 @@ class DeploymentSection(Section):
         description="Keep a copy of a flow's tables in its source's region, to read from; "
         "writes go to the target's region.",
     )
-    tags: dict[str, str] = Field(default_factory=dict, description="Tags of everything that is deployed.")
+    tags: Tags = Field(default_factory=dict, description="Tags of everything that is deployed.")
     alarms: AlarmSection = Field(default_factory=AlarmSection, description="Alarms of every flow.")
     spark: SparkSection = Field(default_factory=SparkSection, description="Applications for jobs.")
 

@@ -35,6 +35,11 @@ _HOST_AND_PORT = re.compile(r"[A-Za-z0-9._-]+:([0-9]{1,5})|\[[0-9a-fA-F:]+\]:([0
 _LONGEST_HOST_AND_PORT = 300
 _HIGHEST_PORT = 65_535
 
+_TAG = re.compile(r"[A-Za-z0-9 /_.:=+@-]*")
+"""What EMR Serverless takes, the narrowest of the services: a tag of the deployment is one of everything in it."""
+_LONGEST_TAG_NAME = 128
+_LONGEST_TAG_VALUE = 256
+
 
 def _entries(value: Any) -> Any:
     """Read a YAML list, or MM2's comma list, as a tuple."""
@@ -98,6 +103,18 @@ def _replication_factor(value: int) -> int:
     return value
 
 
+def _legal_tags(tags: dict[str, str]) -> dict[str, str]:
+    for name, value in tags.items():
+        for text, least, most in ((name, 1, _LONGEST_TAG_NAME), (value, 0, _LONGEST_TAG_VALUE)):
+            if not least <= len(text) <= most:
+                raise ValueError(f"{text[:40]!r} has {len(text)} characters | write {least} to {most} characters")
+            if not _TAG.fullmatch(text):
+                raise ValueError(f"{text!r} is no tag | use letters a-z, digits, spaces and `. _ : / = + - @`")
+        if name.lower().startswith("aws:"):
+            raise ValueError(f"{name!r} is reserved for AWS | use another prefix")
+    return tags
+
+
 _LIST_SCHEMA = WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]})
 
 Addresses = Annotated[
@@ -126,6 +143,9 @@ Patterns = Annotated[
 
 Identifiers = Annotated[tuple[str, ...], BeforeValidator(_entries), AfterValidator(_no_twins), _LIST_SCHEMA]
 """AWS resource ids: a YAML list or a comma list."""
+
+Tags = Annotated[dict[str, str], AfterValidator(_legal_tags)]
+"""Tags of AWS resources."""
 
 Start = Annotated[
     str,

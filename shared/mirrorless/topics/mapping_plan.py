@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Protocol
 
 from mirrorless.errors import MirrorlessError
 from mirrorless.lane import FlowName
-from mirrorless.naming import flow_prefix
+from mirrorless.naming import flow_prefix, flow_tags
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.settings import ControlSettings
 
@@ -93,8 +93,7 @@ def mapping_request(settings: ControlSettings, topic: str) -> Request:
 
 def owner_tags(flow: FlowName) -> dict[str, str]:
     """The tags of mappings made by `refresh_topics`, as opposed to those of a deployment or an operator."""
-    # The slug, as in the consumer group: a tag's value may not contain `>`.
-    return {"mirrorless:flow": flow.slug, "mirrorless:owner": "refresh_topics"}
+    return {**flow_tags(flow), "mirrorless:owner": "refresh_topics"}
 
 
 def is_ours(tags: Mapping[str, str], flow: FlowName) -> bool:

@@ -117,7 +117,7 @@ def test_a_job_is_submitted_as_the_deployment_says(aws: str, runs: EmrRuns, requ
         "spark.emr-serverless.driverEnv.MIRRORLESS_ENDS_ONCE=true",
         "spark.dynamicAllocation.maxExecutors=4",
     ]
-    assert made.tags == {"mirrorless:flow": "us-east->eu-west", "mirrorless:job": "verify"}
+    assert made.tags == {"mirrorless:flow": "us-east.eu-west", "mirrorless:job": "verify"}
     assert decode_request(files(requested).read("request.json") or b"") == requested
     assert runs.inspect(requested.run_id).state == "starting"
     assert view.more["log_group"] == "/aws/emr-serverless/mirrorless-eu-west"

@@ -168,6 +168,13 @@ CASES = {
         "deployment.kms.key.arns",
         "write a list",
     ),
+    "a tag's value that aws does not take": (
+        document(rest="deployment: {tags: {flow: a->b}}"),
+        "deployment.tags",
+        "use letters a-z, digits, spaces and `. _ : / = + - @`",
+    ),
+    "a tag without a name": (document(rest="deployment: {tags: {'': x}}"), "deployment.tags", "write 1 to 128"),
+    "a tag of aws's own": (document(rest="deployment: {tags: {'aws:x': y}}"), "deployment.tags", "another prefix"),
     "an octal number": (
         document("a->b: {topics: [orders], mapping: {batch.size: 0o17}}"),
         "flows.a->b.mapping.batch.size",

@@ -15,7 +15,7 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.request import JobKind
 from mirrorless.jobs.submission import Submission, decode_submission, parameter_name
 from mirrorless.lane import FlowName
-from mirrorless.naming import ENDS_ONCE_VARIABLE
+from mirrorless.naming import ENDS_ONCE_VARIABLE, flow_tags
 
 TIMEOUT_MINUTES = 10_080
 """Seven days, the longest that a batch job may run. By default it would be ended after twelve hours."""
@@ -55,6 +55,7 @@ class EmrServerless:
         Raises:
             ConfigurationError: nothing is deployed for this flow, or there is no region to look in.
         """
+        self._flow = flow
         self._where = f"{flow} in {region or 'no region'}"
         with _Translated("read how jobs are submitted", self._where):
             session = boto3.Session(region_name=region)
@@ -68,7 +69,7 @@ class EmrServerless:
         prefix = f"{submission.prefix}jobs/{run_id}"
         return S3JobFiles(submission.bucket, prefix, kms_key_arn=submission.kms_key_arn, client=self._s3)
 
-    def start(self, run_id: str, kind: JobKind, *, flow: str, most_executors: int | None) -> str:
+    def start(self, run_id: str, kind: JobKind, *, most_executors: int | None) -> str:
         """Start a run whose request is in its folder, and return the service's id of it. Two calls start one run."""
         submission = self.submission
         confs = {**submission.confs, f"spark.emr-serverless.driverEnv.{ENDS_ONCE_VARIABLE}": "true"}
@@ -83,7 +84,7 @@ class EmrServerless:
                 mode="BATCH",
                 executionTimeoutMinutes=TIMEOUT_MINUTES,
                 retryPolicy={"maxAttempts": ATTEMPTS},
-                tags={"mirrorless:flow": flow, "mirrorless:job": kind},
+                tags={**flow_tags(self._flow), "mirrorless:job": kind},
                 jobDriver={
                     "sparkSubmit": {
                         "entryPoint": submission.jobs[kind],
