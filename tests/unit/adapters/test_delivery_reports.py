@@ -22,13 +22,20 @@ class Acknowledged:
         return self._offset
 
 
-def reported(answers: Sequence[int | KafkaError | None], *, by_ends: bool) -> Reports:
-    """The reports of as many records as there are answers, given to their callbacks."""
-    reports = Reports(len(answers), by_ends=by_ends)
-    for callback, answer in zip(reports.callbacks(), answers, strict=True):
-        if callback is not None:
-            failed: Any = answer if isinstance(answer, KafkaError) else None
-            callback(failed, Acknowledged(None if failed else answer))  # type: ignore[arg-type]  # the offset, or None
+def reported(
+    answers: Sequence[int | KafkaError | None],
+    *,
+    by_ends: bool = False,
+    by_record: bool = False,
+    order: Sequence[int] | None = None,
+) -> Reports:
+    """The reports of as many records as there are answers, in this order, given to their callbacks."""
+    reports = Reports(len(answers), by_ends=by_ends, by_record=by_record)
+    callbacks = list(reports.callbacks())
+    for index in order or range(len(answers)):
+        if callbacks[index] is not None:
+            failed: Any = answer if isinstance(answer := answers[index], KafkaError) else None
+            callbacks[index](failed, Acknowledged(None if failed else answer))  # type: ignore[arg-type]  # the offset, or None
     return reports
 
 
@@ -75,6 +82,23 @@ def test_all_reports_have_each_place_and_the_first_refusal() -> None:
     assert (whole.missing, refused.missing) == (0, 2)
     assert refused.refusal is not None
     assert refused.refusal.index == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "order"),
+    [
+        ([7, TIMED_OUT, TOO_LARGE, TIMED_OUT], None),  # the refused record is not the one behind the acknowledged
+        ([TIMED_OUT, TIMED_OUT, TOO_LARGE], None),
+        ([7, 8, TOO_LARGE, TIMED_OUT, TIMED_OUT], [0, 1, 3, 4, 2]),  # what waits times out before the answer is there
+    ],
+)
+def test_the_refused_record_is_named_where_others_timed_out(
+    answers: list[int | KafkaError | None], order: list[int] | None
+) -> None:
+    reports = reported(answers, by_record=True, order=order)
+
+    assert reports.refusal is not None
+    assert reports.refusal.index == 2
 
 
 def test_a_watched_lane_is_trusted_again_after_as_many_events_in_one_piece() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from mirrorless.adapters.kafka.writer import KafkaWriter, unsent_at_last
+import pytest
+from confluent_kafka import KafkaError
+
+from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter, _Health, unsent_at_last
 from mirrorless.record import Record
 
 
@@ -59,3 +62,42 @@ def test_a_target_that_is_slow_but_goes_on_is_not_waited_for_beyond_the_deadline
     writer._producer, writer._batch = target, (1_000, 10)  # type: ignore[assignment]  # no cluster: it is the loop
     writer._await_full_batches([records(100, size=100)], lambda: 0.55)
     assert target.looks
+
+
+class RefusingTarget:
+    """A producer whose target answers nothing to the first record in time, takes the second and refuses the third."""
+
+    ANSWERS = (KafkaError(KafkaError._MSG_TIMED_OUT), None, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+
+    def __init__(self) -> None:
+        self.callbacks: list[Any] = []
+
+    def __len__(self) -> int:
+        return 0
+
+    def produce(self, *arguments: Any) -> None:
+        """Keep the callback, by its position."""
+        self.callbacks.append(arguments[4])
+
+    def flush(self, _: float) -> int:
+        """Call every callback."""
+        for callback, error in zip(self.callbacks, self.ANSWERS, strict=True):
+            callback(error, self)
+        return 0
+
+    @staticmethod
+    def offset() -> int:
+        """Of the record that was taken."""
+        return 7
+
+
+def test_without_transactions_a_careful_writer_names_the_record_that_was_refused() -> None:
+    writer = object.__new__(KafkaWriter)
+    target = RefusingTarget()
+    writer._producer, writer._batch = target, (1_000, ONE_BY_ONE)  # type: ignore[assignment]  # no cluster
+    writer.transactional_id, writer._watch, writer._health, writer._bootstrap = "", None, _Health(), "b:1"
+
+    delivery = writer.write("us-east.orders", {0: records(3, size=100)}, lambda: 60.0)[0]
+
+    assert delivery.refusal is not None
+    assert delivery.refusal.index == 2

@@ -66,18 +66,28 @@ class Watch:
 class Reports:
     """The reports of one lane of a write, in the order in which they came: that of the records."""
 
-    __slots__ = ("_count", "by_ends", "failed", "offsets", "refusal")
+    __slots__ = ("_by_record", "_count", "by_ends", "failed", "offsets", "refusal")
 
-    def __init__(self, count: int, *, by_ends: bool) -> None:
-        """Args: count: records of the lane. by_ends: only the first and the last are reported."""
+    def __init__(self, count: int, *, by_ends: bool, by_record: bool = False) -> None:
+        """Create the reports of a write.
+
+        Args:
+            count: records of the lane.
+            by_ends: only the first and the last are reported.
+            by_record: each record has a callback of its own, which costs CPU. A refusal then names its record, also
+                where others timed out, before it or ahead of its answer.
+        """
         self._count = count
         self.by_ends = by_ends
+        self._by_record = by_record
         self.offsets: list[int] = []
         self.refusal: Refusal | None = None
         self.failed: KafkaError | None = None
 
     def callbacks(self) -> Iterable[Any]:
         """For each record what the client calls, or None."""
+        if self._by_record:
+            return map(self._callback, range(self._count))
         callback = self._callback()
         if self.by_ends and self._count > _ENDS:
             return (callback, *repeat(None, self._count - _ENDS), callback)
@@ -108,8 +118,12 @@ class Reports:
         """Only the first refusal counts: what follows it is refused for its sake."""
         self.refusal = self.refusal or Refusal(index=index, detail=error.str())
 
-    def _callback(self) -> Callable[[KafkaError | None, Message], None]:
-        """What the client calls once per record. It runs ten thousand times an event, hence the local name."""
+    def _callback(self, index: int | None = None) -> Callable[[KafkaError | None, Message], None]:
+        """What the client calls once per record. It runs ten thousand times an event, hence the local name.
+
+        Args:
+            index: of its record; None where all records share it, and only the number of earlier offsets is known.
+        """
         acknowledge = self.offsets.append
 
         def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -117,7 +131,7 @@ class Reports:
                 # None is librdkafka's "unknown"; -1 lets settle.py refuse it.
                 acknowledge(-1 if (offset := message.offset()) is None else offset)
             elif error.code() in REFUSALS:
-                self.refuse(error, len(self.offsets))
+                self.refuse(error, len(self.offsets) if index is None else index)
             else:
                 self.failed = self.failed or error
 

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left
 from mirrorless.adapters.kafka.delivery_reports import Watch
-from mirrorless.adapters.kafka.writer import KafkaWriter
+from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.naming import LOOK_GROUP, transactional_id
 from mirrorless.ports.kafka import Deadline, LookResult
@@ -42,7 +42,7 @@ class KafkaTarget:
 
     def careful_writer(self, deadline: Deadline) -> KafkaWriter:
         """See `Target.careful_writer`."""
-        one_by_one = {"batch.num.messages": 1, "linger.ms": 0, "max.in.flight": 1}
+        one_by_one = {"batch.num.messages": ONE_BY_ONE, "linger.ms": 0, "max.in.flight": 1}
         self._careful = self._warm(self._careful, deadline) or self._open(self._id(".careful"), one_by_one, deadline)
         return self._careful
 

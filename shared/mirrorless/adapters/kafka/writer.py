@@ -23,6 +23,8 @@ from mirrorless.record import Record
 
 BATCH_BYTES, BATCH_RECORDS = 1_000_000, 10_000
 """librdkafka's own `batch.size`, before compression, and `batch.num.messages`."""
+ONE_BY_ONE = 1
+"""`batch.num.messages` of a careful writer."""
 LOOK_EVERY_S = 0.002
 NO_PROGRESS_S = 0.5
 """Without an acknowledgement, before `flush` takes over."""
@@ -113,7 +115,9 @@ class KafkaWriter:
         """See `Writer.write`."""
         self.used_at = time.monotonic()
         reports = {
-            partition: Reports(len(records), by_ends=self._by_ends((topic, partition)))
+            partition: Reports(
+                len(records), by_ends=self._by_ends((topic, partition)), by_record=self._batch[1] == ONE_BY_ONE
+            )
             for partition, records in lanes.items()
         }
         with translated("write", f"{self._bootstrap} {topic}"):
