@@ -9,6 +9,7 @@ from mirrorless.errors import ChainBroken, LeaseHeld, LostRace
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import Head, LaneState, Lease, Stop, head_of
 from mirrorless.losses import GapSummary, Loss
+from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import Chains
 from mirrorless.run import Link, Reset, Run, RunState, Span
 
@@ -77,13 +78,13 @@ class MemoryChains:
         self.reads += len(wanted)
         return {lane: head_of(max(self.of(lane), key=_place, default=None)) for lane in wanted}
 
-    def prepare(self, runs: Sequence[Run]) -> None:
+    def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
         """See `Chains.prepare`. As in DynamoDB, those that do not collide are inserted."""
         lost = [each for each in runs if not self._insert(each)]
         if lost:
             raise LostRace("a rival's link stands at this position", where=lost[0].lane.at(lost[0].position))
 
-    def confirm(self, runs: Sequence[Run]) -> None:
+    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
         """See `Chains.confirm`."""
         gone = [each for each in runs if self._own(each) is None]
         for each in runs:
@@ -93,7 +94,7 @@ class MemoryChains:
         if gone:
             raise ChainBroken("a committed run is no longer in the offset map", where=gone[0].lane.at(gone[0].position))
 
-    def withdraw(self, runs: Sequence[Run]) -> None:
+    def withdraw(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
         """See `Chains.withdraw`."""
         for each in runs:
             stored = self._own(each)
@@ -142,7 +143,7 @@ class MemoryLaneStates:
 
     states: dict[Lane, LaneState] = field(default_factory=dict)
 
-    def read(self, lanes: Iterable[Lane]) -> dict[Lane, LaneState]:
+    def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:  # noqa: ARG002 -- the port's
         """See `LaneStates.read`."""
         return {lane: self.states[lane] for lane in lanes if lane in self.states}
 

@@ -8,11 +8,15 @@ from typing import Protocol
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import Head, LaneState, Lease, Stop
 from mirrorless.losses import GapSummary, Loss
+from mirrorless.ports.kafka import Deadline
 from mirrorless.run import Link, Reset, Run
 
 
 class Chains(Protocol):
-    """The store of all lanes' chains. Reads are strongly consistent."""
+    """The store of all lanes' chains. Reads are strongly consistent.
+
+    What is throttled is tried again until the deadline, seconds left; without one, for as long as the store chooses.
+    """
 
     def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
         """The head of each of the lanes.
@@ -22,7 +26,7 @@ class Chains(Protocol):
         """
         ...
 
-    def prepare(self, runs: Sequence[Run]) -> None:
+    def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
         """Insert every run, each on condition that no link stands at its key.
 
         Raises:
@@ -31,7 +35,7 @@ class Chains(Protocol):
         """
         ...
 
-    def confirm(self, runs: Sequence[Run]) -> None:
+    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
         """Mark runs of ours as committed. Marking twice is harmless.
 
         Raises:
@@ -40,7 +44,7 @@ class Chains(Protocol):
         """
         ...
 
-    def withdraw(self, runs: Sequence[Run]) -> None:
+    def withdraw(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
         """Delete those of `runs` that are there, prepared, and of the same attempt. Others' runs stay.
 
         Raises:
@@ -80,8 +84,16 @@ class Chains(Protocol):
 class LaneStates(Protocol):
     """Which lanes wait for the operator or for a job, and what the operator ordered."""
 
-    def read(self, lanes: Iterable[Lane]) -> Mapping[Lane, LaneState]:
-        """The state of each of the lanes; a lane never written is running."""
+    def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> Mapping[Lane, LaneState]:
+        """The state of each of the lanes; a lane never written is running.
+
+        Args:
+            lanes: any number.
+            deadline: seconds left, to read again what is throttled; without one, as the store chooses.
+
+        Raises:
+            Retriable: when the store does not answer.
+        """
         ...
 
     def stop(self, lane: Lane, stop: Stop) -> None:

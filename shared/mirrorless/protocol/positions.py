@@ -74,7 +74,7 @@ class Positions:
         unknown = [lane for lane in wanted if lane not in self._heads]
         outdated = [lane for lane in wanted if lane not in self._states or now - self._read_at[lane] >= STATES_MS]
         if outdated:
-            self._states.update(dict.fromkeys(outdated, RUNNING) | dict(self.states.read(outdated)))
+            self._states.update(dict.fromkeys(outdated, RUNNING) | dict(self.states.read(outdated, deadline)))
             self._read_at.update(dict.fromkeys(outdated, now))
         leased = frozenset(
             lane

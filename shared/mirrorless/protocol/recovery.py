@@ -30,7 +30,7 @@ def settle_doubt(run: Run, remote_topic: str, *, chains: Chains, target: Target,
     last = run.last_downstream
     if last is None:
         # Nothing was written, so nothing can be half done.
-        chains.confirm([run])
+        chains.confirm([run], deadline)
         return True
 
     witness = f"{remote_topic}-{run.lane.partition} @ {last}"
@@ -48,7 +48,7 @@ def settle_doubt(run: Run, remote_topic: str, *, chains: Chains, target: Target,
             hint="reset the lane to the source's offset at which the target should go on",
         )
     if isinstance(seen, Record) and fingerprint(seen) == run.fingerprint:
-        chains.confirm([run])
+        chains.confirm([run], deadline)
         return True
     if isinstance(seen, Record):
         raise ChainBroken(
@@ -56,5 +56,5 @@ def settle_doubt(run: Run, remote_topic: str, *, chains: Chains, target: Target,
             where=place,
             hint="another producer writes to the remote topic, or it was re-created: find it, then reset the lane",
         )
-    chains.withdraw([run])
+    chains.withdraw([run], deadline)
     return False

@@ -292,7 +292,7 @@ class Replicator:
         reached("settled")
         if self.delivery == "at_least_once":
             runs = [run.committed() for run in runs]
-            self.chains.prepare(runs)
+            self.chains.prepare(runs, deadline)
         else:
             runs = self._commit(writer, runs, deadline)
         reached("confirmed")
@@ -302,11 +302,11 @@ class Replicator:
     def _commit(self, writer: Writer, runs: list[Run], deadline: Deadline) -> list[Run]:
         # 5. Prepare.
         try:
-            self.chains.prepare(runs)
+            self.chains.prepare(runs, deadline)
         except Retriable:
             # Abort first: while the transaction could still commit, the prepared runs must keep naming it.
             writer.abort(deadline)
-            self.chains.withdraw(runs)
+            self.chains.withdraw(runs, deadline)
             raise
         reached("prepared")
 
@@ -316,5 +316,5 @@ class Replicator:
 
         # 7. Confirm.
         committed = [run.committed() for run in runs]
-        self.chains.confirm(committed)
+        self.chains.confirm(committed, deadline)
         return committed

@@ -16,6 +16,7 @@ from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, Head, Lease, Stop, head_of
+from mirrorless.ports.kafka import Deadline
 from mirrorless.run import Link, Reset, Run, Span
 from mirrorless.scheduled.functions import task_intervals
 from mirrorless.scheduled.runner import TaskReport
@@ -66,15 +67,15 @@ class Links:
         """See Chains."""
         return [e for e in self.links[lane] if e.generation == generation and e.position > upstream][:limit]
 
-    def prepare(self, runs: Sequence[Run]) -> None:
+    def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
         """See Chains."""
         raise AssertionError(f"a status writes nothing, and not {runs}")
 
-    def confirm(self, runs: Sequence[Run]) -> None:
+    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
         """See Chains."""
         self.prepare(runs)
 
-    def withdraw(self, runs: Sequence[Run]) -> None:
+    def withdraw(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
         """See Chains."""
         self.prepare(runs)
 

@@ -9,6 +9,7 @@ import pytest
 
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState, Stop
+from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.positions import Positions
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, run
 from tests.support.clusters import MemoryCluster, MemoryTarget
@@ -23,7 +24,7 @@ class CountedStates(MemoryLaneStates):
 
     reads: list[set[Lane]] = field(default_factory=list)
 
-    def read(self, lanes: Iterable[Lane]) -> dict[Lane, LaneState]:
+    def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:  # noqa: ARG002 -- the port's
         """See `LaneStates.read`."""
         wanted = list(lanes)
         self.reads.append(set(wanted))

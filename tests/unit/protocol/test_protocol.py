@@ -10,8 +10,8 @@ E. A zombie cannot commit after its successor prepared: whatever commits stands,
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count, pairwise
 
 import pytest
@@ -19,6 +19,7 @@ import pytest
 from mirrorless.errors import InDoubt, LeaseHeld, LostRace, Retriable
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease, Stop
+from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.positions import STATES_MS, Positions
@@ -212,6 +213,46 @@ def test_a_missing_remote_topic_is_created_with_the_sources_partition_count() ->
     replicate(there.environment(), there.batch(p1=[2]))
 
     assert len(there.cluster.topics[REMOTE]) == 3
+
+
+class DeadlineChains(MemoryChains):
+    """Notes the calls that may be repeated, and whether they come with a deadline."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: set[tuple[str, bool]] = set()
+
+    def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
+        """See `Chains.prepare`."""
+        self.calls.add(("prepare", deadline is not None))
+        MemoryChains.prepare(self, runs, deadline)
+
+    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
+        """See `Chains.confirm`."""
+        self.calls.add(("confirm", deadline is not None))
+        MemoryChains.confirm(self, runs, deadline)
+
+    def withdraw(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
+        """See `Chains.withdraw`."""
+        self.calls.add(("withdraw", deadline is not None))
+        MemoryChains.withdraw(self, runs, deadline)
+
+
+def test_the_chain_has_the_events_deadline_whenever_a_run_is_written_or_settled() -> None:
+    calls: set[tuple[str, bool]] = set()
+    for step in STEPS:
+        chains = DeadlineChains()
+        there = replace(world([1, 2, 5], [0, 3]), chains=chains)
+        died, late = (attempt(there.environment(), there.whole()) for _ in range(2))
+        late.until("settled")
+        died.until(step)
+        died.resume(Killed())
+        eventually(there, there.whole())
+        late.finish()
+        calls |= chains.calls
+    replicate(replace(world([1]), chains=chains).environment(at_least_once=True), world([7]).whole())
+
+    assert calls | chains.calls == {("prepare", True), ("confirm", True), ("withdraw", True)}
 
 
 # Crashes: kill -9 after each of the seven steps

@@ -2,24 +2,43 @@
 
 A link's key is its generation and its position as digits of fixed width, so that the order of the keys is the
 order of the chain. Inserts go in batches of 25 by PartiQL, whose INSERT fails where an item stands: half the price
-of a transaction, and all that the protocol needs, because it withdraws its own runs if one of them lost.
+of a transaction, and all that the protocol needs, because it withdraws its own runs if one of them lost. Statements
+of a batch fail one by one, inside a successful answer; those that were throttled are tried again.
 (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.multiplestatements.batching.html)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.retries import tries
 from mirrorless.errors import ChainBroken, LostRace, Retriable
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import Head, head_of
+from mirrorless.ports.kafka import Deadline
 from mirrorless.run import Link, Reset, Run, pack_spans, unpack_spans
 from mirrorless.tables import EXPIRY
 
 STATEMENTS = 25
 """Statements that one BatchExecuteStatement takes."""
+
+OPEN_SECONDS = 5.0
+"""Of tries while a transaction is open, which holds up the target's readers and ends by itself after its timeout."""
+
+_TAKEN = "DuplicateItem"
+_TRANSIENT = frozenset(
+    (
+        "InternalServerError",
+        "ProvisionedThroughputExceeded",
+        "RequestLimitExceeded",
+        "ThrottlingError",
+        "TransactionConflict",
+    )
+)
+"""Errors of a statement that pass. After an InternalServerError an insert may stand, and then collides with itself: the
+writer aborts and withdraws as after a lost race."""
 
 Item = dict[str, dict[str, Any]]
 
@@ -42,19 +61,19 @@ class DynamoDbChains:
         """See `Chains.heads`."""
         return {lane: head_of(self._newest(lane)) for lane in lanes}
 
-    def prepare(self, runs: Sequence[Run]) -> None:
+    def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
         """See `Chains.prepare`."""
-        failures = self._execute([_insertion(self._insert, self._item(run)) for run in runs], runs, "prepare runs")
-        lost = [run for run, code in failures if code == "DuplicateItem"]
+        inserts = [_insertion(self._insert, self._item(run)) for run in runs]
+        failures = self._execute(inserts, runs, "prepare runs", tries(deadline, seconds=OPEN_SECONDS))
+        lost = [run for run, code in failures if code == _TAKEN]
         if lost:
             raise LostRace("a rival's link stands at this position", where=lost[0].lane.at(lost[0].position))
         _raise_first(failures, "prepare a run")
 
-    def confirm(self, runs: Sequence[Run]) -> None:
+    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
         """See `Chains.confirm`."""
-        failures = self._execute(
-            [{"Statement": self._confirm, "Parameters": _own_key(run)} for run in runs], runs, "confirm runs"
-        )
+        updates = [{"Statement": self._confirm, "Parameters": _own_key(run)} for run in runs]
+        failures = self._execute(updates, runs, "confirm runs", tries(deadline))
         gone = [run for run, code in failures if code == "ConditionalCheckFailed"]
         if gone:
             raise ChainBroken(
@@ -64,27 +83,25 @@ class DynamoDbChains:
             )
         _raise_first(failures, "confirm a run")
 
-    def withdraw(self, runs: Sequence[Run]) -> None:
+    def withdraw(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
         """See `Chains.withdraw`."""
-        failures = self._execute(
-            [{"Statement": self._withdraw, "Parameters": _own_key(run)} for run in runs], runs, "withdraw runs"
-        )
+        deletions = [{"Statement": self._withdraw, "Parameters": _own_key(run)} for run in runs]
+        failures = self._execute(deletions, runs, "withdraw runs", tries(deadline))
         # A rival's run at the same key, or none: there is nothing of ours to delete.
         _raise_first([each for each in failures if each[1] != "ConditionalCheckFailed"], "withdraw a run")
 
     def reset(self, link: Reset) -> None:
         """See `Chains.reset`."""
-        failures = self._execute([_insertion(self._insert, _reset_item(link))], [link], "reset a lane")
-        if any(code == "DuplicateItem" for _, code in failures):
+        failures = self._execute([_insertion(self._insert, _reset_item(link))], [link], "reset a lane", tries(None))
+        if any(code == _TAKEN for _, code in failures):
             raise LostRace("the lane has moved on meanwhile", where=link.lane.at(link.position))
         _raise_first(failures, "reset a lane")
 
     def renew(self, runs: Sequence[Run], expires_at: int) -> None:
         """See `Chains.renew`."""
         expiry = {"N": str(expires_at)}
-        failures = self._execute(
-            [{"Statement": self._renew, "Parameters": [expiry, *_own_key(run)]} for run in runs], runs, "renew runs"
-        )
+        updates = [{"Statement": self._renew, "Parameters": [expiry, *_own_key(run)]} for run in runs]
+        failures = self._execute(updates, runs, "renew runs", tries(None))
         _raise_first([each for each in failures if each[1] != "ConditionalCheckFailed"], "renew a run")
 
     def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
@@ -126,20 +143,36 @@ class DynamoDbChains:
         return [_link(lane, item) for item in items]
 
     def _execute(
-        self, statements: Sequence[dict[str, Any]], links: Sequence[Link], what: str
+        self, statements: Sequence[dict[str, Any]], links: Sequence[Link], what: str, attempts: Iterator[None]
     ) -> list[tuple[Link, str]]:
-        """Run the statements in batches; the links whose statement failed, with DynamoDB's code."""
+        """Run the statements, and those that failed for a reason that passes once per attempt.
+
+        Returns:
+            the links whose statement failed, with DynamoDB's code. Once an insert has found its key taken, nothing is
+            tried again.
+        """
         failures: list[tuple[Link, str]] = []
+        waiting = list(zip(links, statements, strict=True))
+        passing: list[str] = []
+        for _ in attempts:
+            errors = self._errors(waiting, what)
+            failed = [(each, code) for each, code in zip(waiting, errors, strict=True) if code]
+            failures += [(link, code) for (link, _), code in failed if code not in _TRANSIENT]
+            waiting = [each for each, code in failed if code in _TRANSIENT]
+            passing = [code for _, code in failed if code in _TRANSIENT]
+            if not waiting or any(code == _TAKEN for _, code in failures):
+                break
+        return failures + [(link, code) for (link, _), code in zip(waiting, passing, strict=True)]
+
+    def _errors(self, statements: Sequence[tuple[Link, dict[str, Any]]], what: str) -> list[str]:
+        """Run the statements in batches, once; DynamoDB's code for each, empty for a success."""
+        codes: list[str] = []
         for start in range(0, len(statements), STATEMENTS):
             batch = statements[start : start + STATEMENTS]
-            with translated(what, str(links[start].lane)):
-                responses = self._client.batch_execute_statement(Statements=batch)["Responses"]
-            failures += [
-                (link, response["Error"]["Code"])
-                for link, response in zip(links[start : start + STATEMENTS], responses, strict=True)
-                if "Error" in response
-            ]
-        return failures
+            with translated(what, str(batch[0][0].lane)):
+                responses = self._client.batch_execute_statement(Statements=[each for _, each in batch])["Responses"]
+            codes += [response.get("Error", {}).get("Code", "") for response in responses]
+        return codes
 
     def _item(self, run: Run) -> Item:
         item: Item = {

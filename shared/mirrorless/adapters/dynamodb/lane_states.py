@@ -7,9 +7,11 @@ from typing import Any
 
 from mirrorless.adapters.dynamodb.chains import parse_lane
 from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.retries import tries
 from mirrorless.errors import LeaseHeld, Retriable
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import LaneState, Lease, Stop
+from mirrorless.ports.kafka import Deadline
 
 KEYS = 100
 """Keys that one BatchGetItem takes."""
@@ -22,14 +24,14 @@ class DynamoDbLaneStates:
         self._client = client
         self._table = table
 
-    def read(self, lanes: Iterable[Lane]) -> dict[Lane, LaneState]:
+    def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:
         """See `LaneStates.read`."""
         wanted = list(lanes)
         found: dict[Lane, LaneState] = {}
         for start in range(0, len(wanted), KEYS):
             keys: list[dict[str, Any]] = [_key(lane) for lane in wanted[start : start + KEYS]]
             # DynamoDB may leave some keys for the next call.
-            for _ in range(KEYS):
+            for _ in tries(deadline):
                 with translated("read lane states", str(wanted[start])):
                     answer = self._client.batch_get_item(
                         RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}}

@@ -9,6 +9,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.retries import tries
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 
@@ -51,7 +52,7 @@ class DynamoDbDocuments:
         ]
         for start in range(0, len(items), ITEMS):
             waiting = items[start : start + ITEMS]
-            for _ in range(ITEMS):
+            for _ in tries(None):
                 with translated(f"write to {self._table}", str(flow)):
                     answer = self._client.batch_write_item(RequestItems={self._table: waiting})
                 waiting = answer.get("UnprocessedItems", {}).get(self._table, [])
