@@ -299,7 +299,8 @@ def test_jobs_read_by_consumers_of_their_own(flowing: Flowing) -> None:
 
 
 def test_a_cluster_with_a_secret_needs_no_right_of_this_kind(flowing: Flowing) -> None:
-    scram = {"authentication": {"type": "scram", "secret": "AmazonMSK_x"}}
+    key = "arn:aws:kms:us-west-2:111122223333:key/1"
+    scram = {"authentication": {"type": "scram", "secret": "AmazonMSK_x", "secret.kms.key.arn": key}}
 
     granted = rights("forward", flowing(us_west=scram))
 

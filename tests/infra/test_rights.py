@@ -347,6 +347,25 @@ def test_a_job_in_another_region_reads_the_copy_of_the_secret_there(key: str, ex
     assert granted == {"secretsmanager:GetSecretValue": [copy], **expected}
 
 
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_who_reads_a_secret_of_msk_may_decrypt_it_there(example: str) -> None:
+    """MSK takes only secrets under a key of one's own. A copy in another account is MSK's no more."""
+    for flow in plan(load(EXAMPLES[example])).flows:
+        proofs = (flow.flow.source.authentication, flow.flow.target.authentication)
+        owners = {str(proof.secret_kms_key_arn).split(":")[4] for proof in proofs if isinstance(proof, Scram)}
+        granted = [*(secrets.rights(part, flow) for part in get_args(Part)), secrets.readable(flow, flow.state)]
+        for rights in granted:
+            secret = tuple(f"{owner}:secret:AmazonMSK_" for owner in owners)
+            read = {arn for right in rights for arn in right.resources if any(each in arn for each in secret)}
+            keys = [right for right in rights if right.actions == ("kms:Decrypt",)]
+
+            assert {arn.split(":")[3] for arn in read} == {arn.split(":")[3] for key in keys for arn in key.resources}
+            for key in keys:
+                region = key.resources[0].split(":")[3]
+                service = {"kms:ViaService": f"secretsmanager.{region}.amazonaws.com"}
+                assert key.conditions == {"StringEquals": service}
+
+
 # Operators
 
 

@@ -12,9 +12,7 @@ from pydantic import Field
 
 from mirrorless.config.types import Addresses, Identifiers, KeyArn, Section
 
-_ENCRYPTED_WITH = (
-    "Key that the secret is encrypted with, where it is not Secrets Manager's own; MSK requires one of yours."
-)
+_ENCRYPTED_WITH = "Key that the secret is encrypted with, where it is not Secrets Manager's own"
 
 
 class Plaintext(Section):
@@ -32,7 +30,9 @@ class Scram(Section):
         max_length=200,
         description="Secrets Manager name or ARN of `username` and `password`; on MSK it begins with `AmazonMSK_`.",
     )
-    secret_kms_key_arn: KeyArn | None = Field(default=None, description=_ENCRYPTED_WITH)
+    secret_kms_key_arn: KeyArn | None = Field(
+        default=None, description=f"{_ENCRYPTED_WITH}; required where the secret's name begins with `AmazonMSK_`."
+    )
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         default="SCRAM-SHA-512", description="The hash; MSK has SCRAM-SHA-512 only."
     )
@@ -53,7 +53,7 @@ class Mtls(Section):
         max_length=200,
         description="Secrets Manager name or ARN of `certificate` and `privateKey` (PEM), maybe `privateKeyPassword`.",
     )
-    secret_kms_key_arn: KeyArn | None = Field(default=None, description=_ENCRYPTED_WITH)
+    secret_kms_key_arn: KeyArn | None = Field(default=None, description=f"{_ENCRYPTED_WITH}.")
     ca: str | None = Field(
         default=None,
         min_length=1,

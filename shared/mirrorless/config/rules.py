@@ -210,6 +210,10 @@ def problems_with_cluster(cluster: Cluster, section: ClusterSection) -> Iterator
     if isinstance(authentication, Iam) and cluster.region is None:
         what = "`authentication: {type: iam}` needs a region, and none is written"
         yield Problem(path=(*path, "region"), what=what, hint="add `region: us-east-1`, or whichever it is")
+    if isinstance(authentication, Scram) and _for_msk(authentication) and authentication.secret_kms_key_arn is None:
+        what = "MSK takes only secrets under a key of one's own, and no role may decrypt with a key that is not named"
+        hint = "add `secret.kms.key.arn: arn:aws:kms:…`; of a secret with replicas, a multi-region key"
+        yield Problem(path=(*path, "authentication", "secret.kms.key.arn"), what=what, hint=hint)
     if cluster.msk_arn is None:
         return
     region, account = cluster.msk_arn.split(":")[3:5]
@@ -222,7 +226,7 @@ def problems_with_cluster(cluster: Cluster, section: ClusterSection) -> Iterator
     if isinstance(authentication, Scram) and authentication.mechanism != "SCRAM-SHA-512":
         hint = "write `mechanism: SCRAM-SHA-512`, or remove it"
         yield Problem(path=(*path, "authentication", "mechanism"), what="MSK has SCRAM-SHA-512 only", hint=hint)
-    if isinstance(authentication, Scram) and not _secret_name(authentication.secret).startswith("AmazonMSK_"):
+    if isinstance(authentication, Scram) and not _for_msk(authentication):
         what = f"MSK takes only secrets whose name begins with `AmazonMSK_`, and {authentication.secret!r} does not"
         yield Problem(path=(*path, "authentication", "secret"), what=what, hint="name a secret that does")
     if isinstance(authentication, Scram | Mtls) and authentication.ca:
@@ -294,5 +298,6 @@ def _secret_out_of_reach(flow: Flow) -> Iterator[Problem]:
         yield Problem(path=("clusters", flow.name.source, "authentication", "secret"), what=what, hint=hint)
 
 
-def _secret_name(secret: str) -> str:
-    return secret.rpartition(":secret:")[2]
+def _for_msk(authentication: Scram) -> bool:
+    """Return whether MSK may be associated with the secret, by its name."""
+    return authentication.secret.rpartition(":secret:")[2].startswith("AmazonMSK_")

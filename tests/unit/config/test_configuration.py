@@ -150,9 +150,9 @@ def test_a_flow_starts_where_it_says(start: str, expected: dict[str, Any]) -> No
 
 def test_an_msk_cluster_is_mapped_by_its_arn_in_its_own_region() -> None:
     arn = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
-    source = (
-        f"bootstrap.servers: a1:9096, msk.cluster.arn: '{arn}', authentication: {{type: scram, secret: AmazonMSK_m}}"
-    )
+    key = "arn:aws:kms:us-east-1:111122223333:key/1"
+    scram = f"{{type: scram, secret: AmazonMSK_m, secret.kms.key.arn: '{key}'}}"
+    source = f"bootstrap.servers: a1:9096, msk.cluster.arn: '{arn}', authentication: {scram}"
 
     here = request("topics: [orders]", source=source)
     there = request("topics: [orders], function: {run.in: target}", source=source)

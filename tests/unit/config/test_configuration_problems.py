@@ -44,6 +44,8 @@ def problems(text: str) -> tuple[Problem, ...]:
 
 ARN = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
 MSK = f"bootstrap.servers: a1:9096, msk.cluster.arn: '{ARN}'"
+KEY = "secret.kms.key.arn: 'arn:aws:kms:us-east-1:111122223333:key/1'"
+AT_MSK = "arn:aws:secretsmanager:us-east-1:111122223333:secret:AmazonMSK_x-AbCdEf"
 KEPT_IN_EUROPE = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:kafka-AbCdEf"
 
 CASES = {
@@ -273,7 +275,7 @@ CASES = {
     ),
     "a region that is not the arn's": (cluster(f"{MSK}, region: us-west-2"), "clusters.a.region", "write 'us-east-1'"),
     "a weak hash on msk": (
-        cluster(f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x, mechanism: SCRAM-SHA-256}}"),
+        cluster(f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x, {KEY}, mechanism: SCRAM-SHA-256}}"),
         "clusters.a.authentication.mechanism",
         "write `mechanism: SCRAM-SHA-512`",
     ),
@@ -281,6 +283,16 @@ CASES = {
         cluster(f"{MSK}, authentication: {{type: scram, secret: kafka}}"),
         "clusters.a.authentication.secret",
         "name a secret that does",
+    ),
+    "a secret of msk without its key": (
+        cluster(f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x}}"),
+        "clusters.a.authentication.secret.kms.key.arn",
+        "add `secret.kms.key.arn: arn:aws:kms:…`",
+    ),
+    "a secret of msk without its key, by its arn": (
+        cluster(f"bootstrap.servers: a1:9096, authentication: {{type: scram, secret: '{AT_MSK}'}}"),
+        "clusters.a.authentication.secret.kms.key.arn",
+        "a multi-region key",
     ),
     "an authority of one's own on msk": (
         cluster(f"{MSK}, authentication: {{type: mtls, secret: x, ca: y}}"),
