@@ -163,7 +163,10 @@ class MemoryTarget:
 
     def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | LookResult:  # noqa: ARG002  the port's
         """See `Target.look`."""
-        log = self.cluster.topics[topic][partition]
+        partitions = self.cluster.topics.get(topic, [])
+        log = partitions[partition] if partition < len(partitions) else []
+        if downstream_offset >= len(log):
+            return "ended"
         if downstream_offset >= stable_offset(log):
             return "unsettled"
         entry = log[downstream_offset]

@@ -71,8 +71,9 @@ class Writer(Protocol):
         ...
 
 
-LookResult = Literal["unsettled", "absent", "expired"]
-"""A transaction still hides the offset; or nothing is visible there; or the log begins above it."""
+LookResult = Literal["unsettled", "absent", "expired", "ended"]
+"""A transaction still hides the offset; or nothing is visible there; or the log begins above it; or it ends at or below
+it, or is not there."""
 
 
 class Target(Protocol):

@@ -23,7 +23,7 @@ def settle_doubt(run: Run, remote_topic: str, *, chains: Chains, target: Target,
 
     Raises:
         InDoubt: when an open transaction still hides the answer.
-        ChainBroken: when the target's retention has removed the witness, or a stranger's record stands there.
+        ChainBroken: when the target has lost the witness, or a stranger's record stands there.
         Retriable: when the target or the chain does not answer.
     """
     place = run.lane.at(run.position)
@@ -40,6 +40,14 @@ def settle_doubt(run: Run, remote_topic: str, *, chains: Chains, target: Target,
         raise InDoubt(
             f"an open transaction hides {witness}; it ends by itself after its timeout",
             where=place,
+        )
+    if seen == "ended":
+        # The record was acknowledged before its run was prepared, and a log's end does not move back.
+        raise ChainBroken(
+            f"a run is in doubt and the target's log ends before its witness {witness}",
+            where=place,
+            hint="the remote topic was deleted or re-created, or lost its end: compare it with the map, then reset the "
+            "lane to the source's offset at which the target should go on",
         )
     if seen == "expired":
         raise ChainBroken(

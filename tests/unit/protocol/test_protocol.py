@@ -20,6 +20,7 @@ from mirrorless.errors import InDoubt, LeaseHeld, LostRace, Retriable
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease, Stop
 from mirrorless.ports.kafka import Deadline
+from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.positions import STATES_MS, Positions
@@ -331,6 +332,45 @@ def test_a_strangers_open_transaction_before_the_witness_leaves_the_run_in_doubt
     there.cluster.time_transactions_out()
     assert replicate(there.environment(), there.whole()).runs == []
     there.assert_invariants()
+
+
+# A target that is not what it was
+
+
+def test_a_run_in_doubt_whose_witness_the_target_has_lost_stops_its_lane_and_no_other() -> None:
+    there = world([1, 2], [0, 3])
+    died = attempt(there.environment(), there.batch(p0=[1, 2]))
+    died.until("committed")
+    died.resume(Killed())
+    there.cluster.topics[REMOTE] = [[], []]
+
+    for environment in (there.environment(), there.environment()):
+        outcome = replicate(environment, there.whole())
+        stop = outcome.stopped[0]
+        assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([0], "broken", 0)
+        assert "ends before its witness" in stop.detail
+    assert (there.visible(0), there.visible(1)) == ([], [0, 3])
+
+    plan = plan_reset(
+        lane(), there.chains.heads([lane()])[lane()], there.states.states[lane()], 0, reason="remade", now=T
+    )
+    assert plan.withdraw is not None
+    there.chains.withdraw([plan.withdraw])
+    there.chains.reset(plan.link)
+    there.states.resume(lane())
+    assert replicate(there.environment(), there.whole()).stopped == {}
+    assert there.visible(0) == [1, 2]
+
+
+@pytest.mark.parametrize("partitions", [0, 1])
+def test_a_run_in_doubt_whose_remote_partition_is_gone_stops_its_lane(partitions: int) -> None:
+    there = world([1, 2], [0, 3])
+    died = attempt(there.environment(), there.batch(p1=[0, 3]))
+    died.until("committed")
+    died.resume(Killed())
+    there.cluster.topics = {REMOTE: [[]]} if partitions else {}
+
+    assert replicate(there.environment(), there.whole()).stopped[1].reason == "broken"
 
 
 # Zombies: paused after each step while a successor does the whole batch, then going on

@@ -21,6 +21,16 @@ PROBE_AFTER_SECONDS: Final = 300
 """A writer idle for longer is probed first: brokers close idle connections after 10 minutes."""
 
 
+_UNKNOWN: Final = frozenset(
+    (
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 -- the constant's name
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- same
+        KafkaError._NOENT,  # noqa: SLF001 -- same: a partition without a leader, or none at all
+    )
+)
+
+
 class KafkaTarget:
     """Implements `mirrorless.ports.kafka.Target`. Holds at most one warm writer of each kind."""
 
@@ -88,20 +98,24 @@ class KafkaTarget:
         """See `Target.look`."""
         at = TopicPartition(topic, partition, downstream_offset)
         try:
-            earliest, stable = self._log_bounds(topic, partition, deadline)
+            earliest, stable, end = self._log_bounds(topic, partition, deadline)
             if downstream_offset < earliest:
                 return "expired"
+            if downstream_offset >= end:
+                return "ended"
             if downstream_offset >= stable:
                 return "unsettled"
             return self._read(at, deadline)
         except KafkaException as exc:
+            if exc.args[0].code() in _UNKNOWN and self.partition_count(topic, deadline) <= partition:
+                return "ended"
             raise Retriable(
                 f"the target does not show {topic}-{partition} @ {downstream_offset}: {exc.args[0].str()}",
                 where=self._settings.target.alias,
             ) from exc
 
-    def _log_bounds(self, topic: str, partition: int, deadline: Deadline) -> tuple[int, int]:
-        """Log start offset and last stable offset."""
+    def _log_bounds(self, topic: str, partition: int, deadline: Deadline) -> tuple[int, int, int]:
+        """Log start offset, last stable offset and high watermark, which does not move back between the reads."""
         from confluent_kafka.admin import (  # noqa: PLC0415 -- kept out of every cold start
             AdminClient,
             OffsetSpec,
@@ -116,10 +130,11 @@ class KafkaTarget:
         for spec, level in (
             (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]  # theirs
             (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),  # type: ignore[no-untyped-call]  # theirs
+            (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]  # theirs
         ):
             futures = admin.list_offsets({at: spec}, isolation_level=level, request_timeout=timeout)
             bounds.append(answer(futures[at], deadline).offset)
-        return bounds[0], bounds[1]
+        return bounds[0], bounds[1], bounds[2]
 
     def _read(self, at: TopicPartition, deadline: Deadline) -> Record | LookResult:
         consumer = Consumer(

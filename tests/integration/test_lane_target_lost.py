@@ -1,0 +1,153 @@
+"""A target that was re-created or has lost records: what a look at it finds, and how the lane stops and resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+
+from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.lanes.operator_actions import plan_reset
+from mirrorless.ports.kafka import Target
+from mirrorless.record import Record
+from mirrorless.settings import FlowSettings
+from tests.support.clusters import MemoryCluster, MemoryTarget
+from tests.support.lane_stage import Crash, LaneStage, at_step, crash
+from tests.support.readback import await_settled
+
+pytestmark = pytest.mark.integration
+
+RECORDS = [Record(offset=i, timestamp=1_700_000_000_000 + i, headers=[], key=b"k", value=b"%d" % i) for i in range(3)]
+
+
+def deadline() -> float:
+    return 30.0
+
+
+# The look, on the real cluster and on the one in memory, so that tests on the latter are evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """A target with one topic of one partition."""
+
+    topic: str
+    target: Target
+    delete: Callable[[], None]
+    create: Callable[[], None]
+    settle: Callable[[], None]
+    """Wait until the marker of an ended transaction is in the log."""
+
+    def write(self, *, then: str) -> list[int]:
+        """Write the records in a transaction, and commit, abort or leave it. Returns their downstream offsets."""
+        writer = self.target.writer(deadline)
+        offsets = list(writer.write(self.topic, {0: RECORDS}, deadline)[0].downstream)
+        if then == "commit":
+            writer.commit(deadline)
+        if then == "abort":
+            writer.abort(deadline)
+        if then != "leave open":
+            self.settle()
+        return offsets
+
+    def look(self, offset: int) -> object:
+        """What stands there."""
+        return self.target.look(self.topic, 0, offset, deadline)
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def side(request: pytest.FixtureRequest) -> Side:
+    topic = f"look-{uuid4().hex[:8]}"
+    if request.param == "memory":
+        cluster = MemoryCluster({topic: [[]]})
+        return Side(
+            topic=topic,
+            target=MemoryTarget(cluster, "environment"),
+            delete=cluster.topics.clear,
+            create=lambda: cluster.topics.update({topic: [[]]}),
+            settle=lambda: None,
+        )
+    settings: FlowSettings = request.getfixturevalue("flow_settings")
+    clusters: tuple[KafkaCluster, KafkaCluster] = request.getfixturevalue("clusters")
+    stage: LaneStage = request.getfixturevalue("stage")
+    stage.create(clusters[1], topic)
+    return Side(
+        topic=topic,
+        target=KafkaTarget(settings, environment=uuid4().hex),
+        delete=lambda: stage.delete(clusters[1], topic),
+        create=lambda: stage.create(clusters[1], topic),
+        settle=lambda: await_settled(clusters[1].bootstrap, topic),
+    )
+
+
+def test_a_look_finds_the_committed_record_and_only_that(side: Side) -> None:
+    offsets = side.write(then="commit")
+
+    found = [side.look(offset) for offset in offsets]
+
+    assert [each.value for each in found if isinstance(each, Record)] == [b"0", b"1", b"2"]
+
+
+def test_a_look_at_an_aborted_record_finds_nothing(side: Side) -> None:
+    offsets = side.write(then="abort")
+
+    assert [side.look(offset) for offset in offsets] == ["absent"] * 3
+
+
+def test_a_look_behind_an_open_transaction_stays_open(side: Side) -> None:
+    offsets = side.write(then="leave open")
+
+    assert [side.look(offset) for offset in offsets] == ["unsettled"] * 3
+
+
+def test_a_look_beyond_the_end_says_that_the_log_ends_before(side: Side) -> None:
+    side.write(then="commit")
+
+    assert [side.look(4), side.look(1_000)] == ["ended", "ended"]
+
+
+def test_a_look_into_a_topic_that_is_gone_or_new_says_that_the_log_ends_before(side: Side) -> None:
+    offsets = side.write(then="commit")
+
+    side.delete()
+    assert side.look(offsets[0]) == "ended"
+    side.create()
+    assert side.look(offsets[0]) == "ended"
+
+
+# A run in doubt
+
+
+def test_a_run_in_doubt_whose_remote_topic_was_created_again_stops_its_lane_and_no_other(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic, partitions=2)
+    stage.write(b"0", b"1", b"2")
+    stage.write(b"0", b"1", partition=1)
+    with at_step("committed", crash), pytest.raises(Crash):
+        stage.replicate(stage.environment(), stage.event(p0=None))
+
+    stage.delete(stage.target, stage.remote_topic)
+    stage.create(stage.target, stage.remote_topic, partitions=2)
+    environment = stage.environment()
+    outcome = stage.replicate(environment, stage.event())
+
+    stop = outcome.stopped[0]
+    assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([0], "broken", 0)
+    assert (stage.values(0), stage.values(1)) == ([], [b"0", b"1"])
+
+    _reset(stage, to=0)
+    assert stage.replicate(environment, stage.event()).stopped == {}
+    assert (stage.values(0), stage.values(1)) == ([b"0", b"1", b"2"], [b"0", b"1"])
+
+
+def _reset(stage: LaneStage, *, to: int) -> None:
+    """The writes of `lanes reset`."""
+    lane = stage.lane()
+    state, head = stage.orders.read([lane])[lane], stage.chains.heads([lane])[lane]
+    plan = plan_reset(lane, head, state, to, reason="the remote topic was created again", now=1)
+    if plan.withdraw is not None:
+        stage.chains.withdraw([plan.withdraw])
+    stage.chains.reset(plan.link)
+    stage.orders.begin_anew(lane)
