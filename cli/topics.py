@@ -136,7 +136,7 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
             topic_id=seen.topic_id if seen is not None else "",
             late=seen.late if seen is not None else False,
             trouble=trouble_of(seen, here=here, there=there),
-            needs_operator=seen is not None and seen.recreated is not None,
+            needs_operator=seen is not None and (seen.recreated or seen.remote_recreated) is not None,
         )
 
     return TopicsView(
@@ -157,6 +157,9 @@ def trouble_of(seen: TopicState | None, *, here: int | None, there: int | None) 
     """
     if seen is not None and seen.recreated is not None:
         return f"re-created: `lanes reset` is due for {numbered(len(seen.recreated.waiting), 'lane')}"
+    if seen is not None and seen.remote_recreated is not None:
+        lanes = numbered(len(seen.remote_recreated.waiting), "lane")
+        return f"the remote topic was re-created: `lanes reset` is due for {lanes}"
     if here == 0:
         return "not on the source" if seen is None else "gone from the source"
     if there == 0:

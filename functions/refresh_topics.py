@@ -31,6 +31,7 @@ from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.change_detection import ChangeDetector
 from mirrorless.topics.mapping_sync import MappingSync
 from mirrorless.topics.refresh import TopicRefresh
+from mirrorless.topics.remote_changes import RemoteChangeDetector
 from mirrorless.topics.remote_topics import RemoteTopicSync
 
 LEASE_MS = 60_000
@@ -55,19 +56,19 @@ def wire(settings: ControlSettings) -> list[Task]:
     source = KafkaTopics(flow.source, flow=flow.flow, role="refresh-source")
     target = KafkaTopics(flow.target, flow=flow.flow, role="refresh-target")
     remote_topics = RemoteTopicSync(settings=settings, source=source, target=target)
+    chains, states = DynamoDbChains(store, tables.offset_map), DynamoDbLaneStates(store, tables.lanes)
     changes = ChangeDetector(
-        settings=settings,
-        source=source,
-        documents=control,
-        chains=DynamoDbChains(store, tables.offset_map),
-        states=DynamoDbLaneStates(store, tables.lanes),
-        clock=now_ms,
+        settings=settings, source=source, documents=control, chains=chains, states=states, clock=now_ms
+    )
+    remote_changes = RemoteChangeDetector(
+        settings=settings, target=target, documents=control, chains=chains, states=states, clock=now_ms
     )
     refresh = TopicRefresh(
         settings=settings,
         source=source,
         changes=changes,
         remote_topics=remote_topics,
+        remote_changes=remote_changes,
         mappings=mapping_sync(settings, control),
     )
     acls = AclSync(

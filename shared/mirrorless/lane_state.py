@@ -43,7 +43,7 @@ class Stop:
 
     reason: str
     """`refused`: the target or the client rejects this record. `contradiction`: the source is not what it was.
-    `broken`: a run is in doubt, and the target no longer shows whether it was committed. `recreated`: the source
+    `broken`: the target lost what the map has, or the record that would settle a run in doubt. `recreated`: the source
     topic was deleted and created again, so its offsets mean other records. `truncated`: the source ends below the
     position. `held`: an operator's order. `backfilled`: a backfill ended, as ordered, below the mapping's position."""
     upstream_offset: int

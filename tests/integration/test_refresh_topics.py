@@ -527,6 +527,31 @@ def test_a_topic_that_was_created_again_stops_its_lanes_until_each_is_reset(stag
     assert stage.stop_of("orders", 0) == ""
 
 
+def test_a_remote_topic_that_was_created_again_stops_its_lanes_until_each_is_reset(stage: RefreshStage) -> None:
+    stage.pause_mappings()
+    stage.create("orders", 2)
+    stage.refresh()
+    lane = stage.lane("orders", 0)
+    stage.chains.prepare([run(0, 3, (0, 0, 3), lane=lane)])
+    stage.chains.confirm([run(0, 3, (0, 0, 3), lane=lane)])
+    assert stage.refresh().troubles == []
+    remote = stage.remote("orders")
+    stage.target.delete_topics([remote])[remote].result(20)
+    eventually(lambda: remote not in stage.target.list_topics(timeout=5).topics)
+
+    reports = [stage.refresh(), stage.refresh()]
+
+    assert (stage.stop_of("orders", 0), stage.stop_of("orders", 1)) == ("broken", "")
+    assert [report.figures.get("lanes-stopped") for report in reports] == [1, 0]
+    assert [f"{remote} was deleted on the target" in report.troubles[0] for report in reports] == [True, True]
+
+    stage.chains.reset(_reset(lane, position=3, following=0))
+    stage.orders.begin_anew(lane)
+
+    assert stage.refresh().troubles == []
+    assert stage.stop_of("orders", 0) == ""
+
+
 def test_a_topic_that_ends_below_what_was_replicated_stops_the_lane(stage: RefreshStage) -> None:
     """Kafka has no call that truncates the end; the ends that an earlier round saw stand for one that was lost."""
     stage.create("orders")

@@ -3,7 +3,7 @@
     stop reason     resume            quarantine           reset
     refused         retries           skips the record     skips up to an offset
     contradiction   retries           no                   begins a new generation where the source is now
-    broken          retries           no                   drops the run in doubt, resumes from an offset
+    broken          retries           no                   drops a run in doubt, resumes from an offset
     recreated       until the next    no                   begins a new generation with the new topic
                     refresh
     truncated       retries           no                   begins a new generation where the source ended
@@ -63,6 +63,10 @@ _ADVICE = {
     "contradiction": (
         "check whether the source topic was re-created or truncated: then `lanes reset --to earliest`; "
         "if its group's offsets were moved by hand, move them back and `lanes resume`"
+    ),
+    "broken": (
+        "compare the target with the map: if its records are back, `lanes resume`; if the remote topic was re-created "
+        "or lost records, `lanes reset` to the source's offset from which the target should have them again"
     ),
     "recreated": (
         "`lanes reset --to earliest` replicates the new topic from its first record, behind what the target "

@@ -59,6 +59,10 @@ class TargetTopics(Protocol):
         """See `SourceTopics.partitions`."""
         ...
 
+    def topic_ids(self, names: Iterable[str], deadline: Deadline) -> dict[str, str]:
+        """See `SourceTopics.topic_ids`."""
+        ...
+
     def configs(self, names: Iterable[str], deadline: Deadline) -> tuple[dict[str, list[ConfigEntry]], Failures]:
         """See `SourceTopics.configs`."""
         ...

@@ -37,7 +37,7 @@ from mirrorless.protocol.hooks import reached
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replay_check import hold_against
-from mirrorless.protocol.settle import Attempt, settle_lane
+from mirrorless.protocol.settle import Attempt, lost_end, settle_lane
 from mirrorless.record import Record
 from mirrorless.run import Run
 
@@ -148,31 +148,32 @@ class Replicator:
         reached("position")
 
         # 2. Plan. Nothing below a position is dropped before it was held against the chain.
-        plans = [
-            self._plan(lane, batch.records[partition], batch.covered.get(partition, 0))
+        plans = {
+            partition: self._plan(lane, batch.records[partition], batch.covered.get(partition, 0))
             for partition, lane in lanes.items()
             if partition not in waiting and lane not in leased
-        ]
+        }
         reached("planned")
 
         # 3. to 7., for all lanes in one transaction.
-        moving = [plan for plan in plans if plan.moves]
+        moving = [plan for plan in plans.values() if plan.moves]
         runs: list[Run] = []
         if moving:
             self._ensure_partitions(batch.topic, remote_topic, max(plan.lane.partition for plan in moving), deadline)
             self._note_quarantined(moving)
-            runs, refused = self._write(remote_topic, moving, request, deadline)
+            runs, refused, broken = self._write(remote_topic, moving, request, deadline)
+            plans |= broken
             # A refused record has spoilt the transaction. Its lane goes again alone, record by record.
             for plan in refused:
                 careful, stop = self._write_carefully(remote_topic, plan, request, deadline)
-                plans[plans.index(plan)] = replace(plan, stop=stop)
+                plans[plan.lane.partition] = replace(plan, stop=stop)
                 runs += careful
-        stopped = {plan.lane.partition: plan.stop for plan in plans if plan.stop is not None}
+        stopped = {partition: plan.stop for partition, plan in plans.items() if plan.stop is not None}
         for partition, stop in stopped.items():
             self.positions.stop(lanes[partition], stop)
         for partition, found in waiting.items():
             self.positions.wait(lanes[partition], found.upstream_offset)
-        for plan in plans:
+        for plan in plans.values():
             delivered = plan.stop is None and batch.records[plan.lane.partition] and not self.holder
             if delivered and self.positions.state(plan.lane).waiting is not None:
                 self.positions.wait(plan.lane, None)  # what waited has come through
@@ -224,9 +225,14 @@ class Replicator:
 
     def _write(
         self, remote_topic: str, plans: Sequence[LanePlan], request: str, deadline: Deadline
-    ) -> tuple[list[Run], list[LanePlan]]:
-        """Steps 3 to 7 for `plans` in one transaction; what was refused comes back, and the rest goes again."""
+    ) -> tuple[list[Run], list[LanePlan], dict[int, LanePlan]]:
+        """Steps 3 to 7 for `plans` in one transaction; without the others the rest goes again.
+
+        Returns:
+            the runs, the plans with a refused record, and by partition those stopped because the target lost records.
+        """
         refused: list[LanePlan] = []
+        broken: dict[int, LanePlan] = {}
         rest = list(plans)
         while rest:
             writer = self.target.writer(deadline)
@@ -234,14 +240,21 @@ class Replicator:
             if any(delivery.unclear for delivery in deliveries.values()):
                 writer.abort(deadline)
                 continue
-            spoilt = [plan for plan in rest if deliveries[plan.lane.partition].refusal is not None]
-            refused += spoilt
-            rest = [plan for plan in rest if plan not in spoilt]
-            if rest and (not spoilt or self.delivery == "at_least_once"):
+            good: list[LanePlan] = []
+            for plan in rest:
+                delivery = deliveries[plan.lane.partition]
+                if (stop := lost_end(plan, delivery.downstream, now=self.clock())) is not None:
+                    broken[plan.lane.partition] = replace(plan, stop=stop)
+                elif delivery.refusal is not None:
+                    refused.append(plan)
+                else:
+                    good.append(plan)
+            if good and (len(good) == len(rest) or self.delivery == "at_least_once"):
                 # Without a transaction nothing is spoilt for the other lanes: what they wrote stands.
-                return self._record(writer, rest, deliveries, request, deadline), refused
+                return self._record(writer, good, deliveries, request, deadline), refused, broken
             writer.abort(deadline)
-        return [], refused
+            rest = good
+        return [], refused, broken
 
     def _write_carefully(
         self, remote_topic: str, plan: LanePlan, request: str, deadline: Deadline
@@ -252,6 +265,10 @@ class Replicator:
             writer = self.target.careful_writer(deadline)
             delivery = self._produce(writer, remote_topic, [plan], deadline)[plan.lane.partition]
             if delivery.refusal is None:
+                lost = lost_end(plan, delivery.downstream, now=self.clock())
+                if lost is not None:
+                    writer.abort(deadline)
+                    return [], lost
                 return self._record(writer, [plan], {plan.lane.partition: delivery}, request, deadline), stop
             writer.abort(deadline)
             offset = plan.write[delivery.refusal.index].offset

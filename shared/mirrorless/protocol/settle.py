@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirrorless.errors import ChainBroken
+from mirrorless.lane_state import Stop
 from mirrorless.protocol.digest import Columns, fingerprint
 from mirrorless.protocol.plan import LanePlan
 from mirrorless.record import Record
@@ -66,6 +67,28 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
         request=attempt.request,
         settled_at=attempt.now,
         examined=attempt.examined,
+    )
+
+
+def lost_end(plan: LanePlan, downstream: Sequence[int], *, now: int) -> Stop | None:
+    """The stop of a lane whose records stand at or below the chain's newest record: the target no longer has that one.
+
+    It names the position of the newest run. That run is committed, so a reset never takes it for a run in doubt.
+
+    Args:
+        plan: what was written.
+        downstream: where; offsets that are none are left to `settle_lane`.
+        now: ms since the epoch.
+    """
+    run = plan.head.run
+    if run is None or run.last_downstream is None or not downstream or not 0 <= downstream[0] <= run.last_downstream:
+        return None
+    return Stop(
+        reason="broken",
+        upstream_offset=run.position,
+        detail=f"the next record would stand at downstream offset {downstream[0]}, and the map has one at "
+        f"{run.last_downstream}: the remote topic was re-created, or lost records",
+        at=now,
     )
 
 

@@ -184,7 +184,8 @@ class ChangeDetector:
         )
         if now.recreated is not None:
             waiting = sorted(now.recreated.waiting)
-            self._stop(
+            stop_running(
+                self.states,
                 {
                     Lane(flow, topic, partition): topic_state.recreated_stop(flow, now, partition, now=self.clock())
                     for partition in waiting
@@ -253,15 +254,16 @@ class ChangeDetector:
                     f"{lane}: the source lost records that were not replicated yet: it ended at "
                     f"{topic_state.last_end(stored.ends, partition)} and then at {snapshot.ends[partition]}"
                 )
-        self._stop(stops, report)
-
-    def _stop(self, stops: Mapping[Lane, Stop], report: RoundReport) -> None:
-        """Stop lanes, except those that are already stopped for any reason."""
-        states = self.states.read(stops)
-        running = [lane for lane in stops if states.get(lane, RUNNING).stop is None]
-        for lane in running:
-            self.states.stop(lane, stops[lane])
-        report.figures["lanes-stopped"] = report.figures.get("lanes-stopped", 0) + len(running)
+        stop_running(self.states, stops, report)
 
     def _heads(self, topic: str, partitions: Iterable[int]) -> dict[Lane, Head]:
         return self.chains.heads([Lane(self.settings.name, topic, partition) for partition in partitions])
+
+
+def stop_running(states: LaneStates, stops: Mapping[Lane, Stop], report: RoundReport) -> None:
+    """Stop lanes, except those that are already stopped for any reason."""
+    known = states.read(stops)
+    running = [lane for lane in stops if known.get(lane, RUNNING).stop is None]
+    for lane in running:
+        states.stop(lane, stops[lane])
+    report.figures["lanes-stopped"] = report.figures.get("lanes-stopped", 0) + len(running)

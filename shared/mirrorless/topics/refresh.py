@@ -2,7 +2,7 @@
 
     1. Discover  the source's topics, which of them the flow takes, their ids and ends.
     2. Compare   with the stored state: lanes of re-created and truncated topics stop before anything else.
-    3. Create    remote topics are created and grown, before any record needs them.
+    3. Create    remote topics are created and grown, before any record needs them; lanes of re-created ones stop.
     4. Map       offsets where the flow does not begin at the first record, then event source mappings.
 
 Each step can be interrupted and repeated. The failure of one topic is reported and does not affect the others; only
@@ -20,6 +20,7 @@ from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.change_detection import ChangeDetector, SourceSnapshot
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.mapping_sync import MappingSync
+from mirrorless.topics.remote_changes import RemoteChangeDetector
 from mirrorless.topics.remote_topics import RemoteTopicSync
 
 
@@ -31,6 +32,7 @@ class TopicRefresh:
     source: SourceTopics
     changes: ChangeDetector
     remote_topics: RemoteTopicSync
+    remote_changes: RemoteChangeDetector
     mappings: MappingSync | None
     """None where the flow does not manage its mappings."""
 
@@ -54,6 +56,7 @@ class TopicRefresh:
 
         # 3. Create.
         missing = self.remote_topics.create_and_grow(snapshot.taken, report, deadline)
+        self.remote_changes.detect(changes.topics, report, deadline)
 
         # 4. Map. A topic that has just disappeared, or could not be read, keeps its mapping.
         if self.mappings is not None:

@@ -1,4 +1,4 @@
-"""The stored state of source topics, and the pure decisions on re-created, truncated and deleted ones.
+"""The stored state of topics, and the pure decisions on re-created, truncated and deleted ones.
 
 The state of a topic is the document `topic/<topic>`, written only when it changes. The ends of partitions change all
 the time, so one document (`topic-ends/<n>`) holds those of many topics. The document `topics` lists the topics that
@@ -62,6 +62,10 @@ class TopicState(msgspec.Struct, frozen=True):
     gone_at: int | None = None
     """When it was first missing on the source, ms since the epoch."""
     recreated: Recreated | None = None
+    remote_topic_id: str = ""
+    """Of the remote topic that the chains describe; empty until it was read."""
+    remote_recreated: Recreated | None = None
+    """The same of the remote topic, where that has another id."""
 
 
 class FlowStart(msgspec.Struct, frozen=True):
@@ -170,6 +174,39 @@ def mark_recreated(state: TopicState, *, topic_id: str, partitions: int, heads: 
     )
 
 
+def mark_remote_present(state: TopicState, *, topic_id: str) -> TopicState:
+    """The state of a topic whose remote topic has its stored id, or is seen for the first time."""
+    return replace(state, remote_topic_id=topic_id, remote_recreated=None)
+
+
+def mark_remote_recreated(state: TopicState, *, topic_id: str, heads: Mapping[int, Head]) -> TopicState:
+    """The state of a topic whose remote topic has another id than the stored one.
+
+    Args:
+        state: the stored one.
+        topic_id: the remote topic's new id.
+        heads: of the lanes of all partitions.
+
+    Returns:
+        the state with the lanes that need a reset, or with the new id if none does. A lane without a run of its
+        generation needs none: nothing in the map is of the old topic.
+    """
+    pending = state.remote_recreated
+    waiting = (
+        pending.waiting
+        if pending is not None and pending.topic_id == topic_id
+        else {partition: head.generation for partition, head in heads.items() if head.run is not None}
+    )
+    waiting = {
+        partition: generation
+        for partition, generation in waiting.items()
+        if (head := heads.get(partition, NEW_LANE)).run is not None and head.generation <= generation
+    }
+    if not waiting:
+        return mark_remote_present(state, topic_id=topic_id)
+    return replace(state, remote_recreated=Recreated(topic_id=topic_id, waiting=waiting))
+
+
 def mark_gone(state: TopicState, *, now: int) -> TopicState:
     """The state of a topic that is not on the source."""
     return state if state.gone_at is not None else replace(state, gone_at=now)
@@ -183,6 +220,27 @@ def recreated_stop(flow: FlowName, state: TopicState, partition: int, *, now: in
         upstream_offset=0,
         detail=f"the topic was deleted on the source and created again: its id was {state.topic_id} and is {topic_id}. "
         f"To replicate the new topic from its first record: {reset_command(flow, state.topic, partition, 'earliest')}",
+        at=now,
+    )
+
+
+def remote_recreated_stop(flow: FlowName, state: TopicState, partition: int, position: int, *, now: int) -> Stop:
+    """The stop of a lane whose remote topic was re-created.
+
+    Args:
+        flow: the flow.
+        state: with the new id.
+        partition: of the lane.
+        position: of its newest run, which is committed, so that a reset never takes it for a run in doubt.
+        now: ms since the epoch.
+    """
+    topic_id = state.remote_recreated.topic_id if state.remote_recreated is not None else ""
+    return Stop(
+        reason="broken",
+        upstream_offset=position,
+        detail="the remote topic was deleted on the target and created again: its id was "
+        f"{state.remote_topic_id} and is {topic_id}. To replicate the source topic from its first record: "
+        f"{reset_command(flow, state.topic, partition, 'earliest')}",
         at=now,
     )
 

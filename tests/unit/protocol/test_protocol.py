@@ -362,6 +362,39 @@ def test_a_run_in_doubt_whose_witness_the_target_has_lost_stops_its_lane_and_no_
     assert there.visible(0) == [1, 2]
 
 
+@pytest.mark.parametrize("at_least_once", [False, True])
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_target_that_lost_records_stops_the_lane_and_no_other(*, left: int, warm: bool, at_least_once: bool) -> None:
+    """Re-created, or without the records behind the first one."""
+    there = world([1, 2, 5], [0, 3])
+    environment = there.environment(at_least_once=at_least_once)
+    replicate(environment, there.batch(p0=[1, 2]))
+    del there.cluster.topics[REMOTE][0][left:]
+
+    again = environment if warm else there.environment(at_least_once=at_least_once)
+    for _ in range(2):
+        outcome = replicate(again, there.batch(p0=[5], p1=[0, 3]))
+        stop = outcome.stopped[0]
+        assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([0], "broken", 0)
+    assert there.states.states[lane()].stop == stop
+
+    assert (there.visible(0), there.visible(1)) == ([1][:left] + [5] * at_least_once, [0, 3])
+    assert there.chains.heads([lane()])[lane()].position == 3
+    assert OffsetMap(there.chains).downstream(lane(), 5).state == "ahead_of_replication"
+
+
+def test_a_lane_with_a_refused_record_is_stopped_by_what_the_target_lost() -> None:
+    there = world([1, 2, 5, 6])
+    environment = there.environment()
+    replicate(environment, there.batch(p0=[1, 2]))
+    there.cluster.topics[REMOTE][0].clear()
+    refuse(there, 6)
+
+    assert replicate(environment, there.batch(p0=[5, 6])).stopped[0].reason == "broken"
+    assert there.visible() == []
+
+
 @pytest.mark.parametrize("partitions", [0, 1])
 def test_a_run_in_doubt_whose_remote_partition_is_gone_stops_its_lane(partitions: int) -> None:
     there = world([1, 2], [0, 3])
