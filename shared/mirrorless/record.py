@@ -26,3 +26,9 @@ class Record(msgspec.Struct, gc=False):
     headers: Headers
     key: bytes | None = None
     value: bytes | None = None
+
+
+def size_of(record: Record) -> int:
+    """Bytes of key, value and headers."""
+    size = len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(name.encode()) + len(value or b"") for name, value in record.headers)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mirrorless.adapters.kafka.writer import BATCH_BYTES, BATCH_RECORDS, first_batches
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, Delivery, LookResult, Refusal, SourceTopic
-from mirrorless.record import Record
+from mirrorless.ports.kafka import PORTION, Deadline, Delivery, LookResult, Refusal, SourceTopic
+from mirrorless.record import Record, size_of
 
 
 @dataclass(slots=True)
@@ -36,6 +37,10 @@ class MemoryCluster:
     """Called before a transaction commits, with its writer and its (partition, downstream offset) pairs."""
     blurs: Callable[[str, int], bool] = lambda _topic, _partition: False
     """Whether the outcome of a write to a partition is unclear; see `Delivery.unclear`."""
+    batch_bytes: int = BATCH_BYTES
+    """The bytes above which a batch is refused."""
+    requests: list[int] = field(default_factory=list)
+    """The records of each batch that was ever sent."""
 
     def begin_epoch(self, transactional_id: str) -> int:
         """What init_transactions does: end the open transaction of this id, and shut its older writers out."""
@@ -102,6 +107,10 @@ class MemoryWriter:
     cluster: MemoryCluster
     transactional_id: str
     epoch: int
+    batch: tuple[int, int] = (BATCH_BYTES, BATCH_RECORDS)
+    """The bytes and the number of records of a batch at most."""
+    portion: int | None = None
+    """How many batches of a lane it takes; None: all."""
 
     def write(self, topic: str, lanes: Mapping[int, Sequence[Record]], deadline: Deadline) -> dict[int, Delivery]:  # noqa: ARG002  the port's
         """See `Writer.write`."""
@@ -121,11 +130,16 @@ class MemoryWriter:
     def _append(self, topic: str, partition: int, records: Sequence[Record]) -> Delivery:
         log = self.cluster.topics[topic][partition]
         offsets: list[int] = []
-        for record in records:
-            if self.cluster.refuses(topic, partition, record):
+        wanted = records if self.portion is None else first_batches(records, self.portion, *self.batch)
+        while rest := wanted[len(offsets) :]:
+            batch = first_batches(rest, 1, *self.batch)
+            self.cluster.requests.append(len(batch))
+            too_large = sum(map(size_of, batch)) > self.cluster.batch_bytes
+            if too_large or any(self.cluster.refuses(topic, partition, record) for record in batch):
                 return Delivery(downstream=offsets, refusal=Refusal(index=len(offsets), detail="too large"))
-            offsets.append(len(log))
-            log.append(Entry(record, "open" if self.transactional_id else "committed", self.transactional_id))
+            for record in batch:
+                offsets.append(len(log))
+                log.append(Entry(record, "open" if self.transactional_id else "committed", self.transactional_id))
         if self.transactional_id and self.cluster.blurs(topic, partition):
             return Delivery(downstream=(), unclear=True)
         return Delivery(downstream=offsets)
@@ -142,15 +156,20 @@ class MemoryTarget:
     cluster: MemoryCluster
     environment: str
     """Empty for writers without transactions."""
+    batch_bytes: int = BATCH_BYTES
     _writers: dict[str, MemoryWriter] = field(default_factory=dict)
 
     def writer(self, deadline: Deadline) -> MemoryWriter:  # noqa: ARG002  the port's
         """See `Target.writer`."""
-        return self._open(self.environment)
+        return self._open(self.environment, BATCH_RECORDS)
 
-    def careful_writer(self, deadline: Deadline) -> MemoryWriter:  # noqa: ARG002  the port's
+    def careful_writer(self, batch_records: int, deadline: Deadline) -> MemoryWriter:  # noqa: ARG002  the port's
         """See `Target.careful_writer`."""
-        return self._open(self.environment and f"{self.environment}.careful")
+        return self._open(self.environment and f"{self.environment}.careful", batch_records, PORTION)
+
+    def limit_batches(self, refused_bytes: int) -> None:
+        """See `Target.limit_batches`."""
+        self.batch_bytes = max(1, min(self.batch_bytes, refused_bytes) // 2)
 
     def discard_writers(self) -> None:
         """See `Target.discard_writers`."""
@@ -182,11 +201,13 @@ class MemoryTarget:
         self.cluster.configs.setdefault(topic, configs)
         partitions += [[] for _ in range(count - len(partitions))]
 
-    def _open(self, transactional_id: str) -> MemoryWriter:
-        if transactional_id not in self._writers:
+    def _open(self, transactional_id: str, batch_records: int, portion: int | None = None) -> MemoryWriter:
+        warm, batch = self._writers.get(transactional_id), (self.batch_bytes, batch_records)
+        if warm is None or (warm.batch, warm.portion) != (batch, portion):
             epoch = self.cluster.begin_epoch(transactional_id) if transactional_id else 0
-            self._writers[transactional_id] = MemoryWriter(self.cluster, transactional_id, epoch)
-        return self._writers[transactional_id]
+            warm = MemoryWriter(self.cluster, transactional_id, epoch, batch, portion)
+            self._writers[transactional_id] = warm
+        return warm
 
 
 @dataclass(frozen=True, slots=True)

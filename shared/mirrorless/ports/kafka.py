@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from mirrorless.errors import MirrorlessError
 from mirrorless.record import Record
@@ -21,7 +21,7 @@ class Refusal:
     """The target's answer to a record that it will never take as it is."""
 
     index: int
-    """Of the record, in the sequence that was written; only a careful writer has it."""
+    """In the sequence that was written, of the first record of the refused batch; exact with a careful writer only."""
     detail: str
 
 
@@ -71,6 +71,11 @@ class Writer(Protocol):
         ...
 
 
+PORTION: Final = 16
+"""Batches in one transaction of a careful writer. A request of a partition waits for the one before, so a transaction
+takes as long as their number times the delay."""
+
+
 LookResult = Literal["unsettled", "absent", "expired", "ended"]
 """A transaction still hides the offset; or nothing is visible there; or the log begins above it; or it ends at or below
 it, or is not there."""
@@ -87,8 +92,15 @@ class Target(Protocol):
         """
         ...
 
-    def careful_writer(self, deadline: Deadline) -> Writer:
-        """A writer that sends each record in a batch of its own, so that a refusal names exactly one."""
+    def careful_writer(self, batch_records: int, deadline: Deadline) -> Writer:
+        """A writer for one lane, with so many records in a batch at most, so that a refusal names one batch.
+
+        It may take fewer records than it is given, but at least one: those of its first `PORTION` batches.
+        """
+        ...
+
+    def limit_batches(self, refused_bytes: int) -> None:
+        """Use smaller batches from now on: one of so many bytes was refused, although none of its records was."""
         ...
 
     def discard_writers(self) -> None:

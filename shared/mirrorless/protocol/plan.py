@@ -6,11 +6,12 @@ Pure: heads and the operator's orders in, a plan out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head, LaneState, Stop
 from mirrorless.record import Record
+from mirrorless.run import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,23 @@ class LanePlan:
     def moves(self) -> bool:
         """Whether carrying out this plan adds a link to the chain."""
         return self.next > self.head.position
+
+    def first(self, count: int) -> LanePlan:
+        """The part of this plan with its first `count` records; all of it where it has no more."""
+        if count >= len(self.write):
+            return self
+        following = self.write[count].offset
+        quarantined = tuple(offset for offset in self.quarantined if offset < following)
+        return replace(self, write=self.write[:count], quarantined=quarantined, covered=0)
+
+    def behind(self, run: Run) -> LanePlan:
+        """What is left of this plan once its first part has become a run."""
+        return replace(
+            self,
+            head=Head(generation=run.generation, position=run.next, run=run),
+            write=self.write[run.records :],
+            quarantined=tuple(offset for offset in self.quarantined if offset >= run.next),
+        )
 
 
 def plan_lane(

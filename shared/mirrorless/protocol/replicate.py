@@ -36,9 +36,10 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import reached
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.refusal import RefusalSearch
 from mirrorless.protocol.replay_check import hold_against
 from mirrorless.protocol.settle import Attempt, lost_end, settle_lane
-from mirrorless.record import Record
+from mirrorless.record import Record, size_of
 from mirrorless.run import Run
 
 RIVALS = 5
@@ -163,7 +164,7 @@ class Replicator:
             self._note_quarantined(moving)
             runs, refused, broken = self._write(remote_topic, moving, request, deadline)
             plans |= broken
-            # A refused record has spoilt the transaction. Its lane goes again alone, record by record.
+            # A refused record has spoilt the transaction. Its lane goes again alone, portion by portion.
             for plan in refused:
                 careful, stop = self._write_carefully(remote_topic, plan, request, deadline)
                 plans[plan.lane.partition] = replace(plan, stop=stop)
@@ -259,27 +260,31 @@ class Replicator:
     def _write_carefully(
         self, remote_topic: str, plan: LanePlan, request: str, deadline: Deadline
     ) -> tuple[list[Run], Stop | None]:
-        """One lane alone, up to the record that the target refuses."""
-        stop = plan.stop
+        """One lane alone, up to the record that the target refuses; see `RefusalSearch`."""
+        runs: list[Run] = []
+        partition, search = plan.lane.partition, RefusalSearch.among(len(plan.write))
         while plan.moves:
-            writer = self.target.careful_writer(deadline)
-            delivery = self._produce(writer, remote_topic, [plan], deadline)[plan.lane.partition]
+            portion = plan.first(search.certain or len(plan.write))
+            writer = self.target.careful_writer(search.batch, deadline)
+            delivery = self._produce(writer, remote_topic, [portion], deadline)[partition]
+            if (lost := lost_end(portion, delivery.downstream, now=self.clock())) is not None:
+                writer.abort(deadline)
+                return runs, lost
             if delivery.refusal is None:
-                lost = lost_end(plan, delivery.downstream, now=self.clock())
-                if lost is not None:
-                    writer.abort(deadline)
-                    return [], lost
-                return self._record(writer, [plan], {plan.lane.partition: delivery}, request, deadline), stop
+                taken = len(delivery.downstream)
+                runs += self._record(writer, [portion.first(taken)], {partition: delivery}, request, deadline)
+                plan = plan.behind(runs[-1])
+                if too_large := search.taken(taken, len(plan.write)):
+                    self.target.limit_batches(too_large)
+                continue
             writer.abort(deadline)
-            offset = plan.write[delivery.refusal.index].offset
-            stop = Stop(reason="refused", upstream_offset=offset, detail=delivery.refusal.detail, at=self.clock())
-            plan = replace(
-                plan,
-                write=plan.write[: delivery.refusal.index],
-                quarantined=tuple(each for each in plan.quarantined if each < offset),
-                stop=stop,  # without it the plan would pass over the record, where it covers what lies behind
-            )
-        return [], stop
+            index = delivery.refusal.index
+            if search.refused(index, sum(map(size_of, portion.write[index : index + search.batch]))):
+                offset = plan.write[index].offset
+                stop = Stop(reason="refused", upstream_offset=offset, detail=delivery.refusal.detail, at=self.clock())
+                # Without the stop the plan would pass over the record, where it covers what lies behind.
+                plan = replace(plan.first(index), stop=stop)
+        return runs, plan.stop
 
     def _produce(
         self, writer: Writer, remote_topic: str, plans: Sequence[LanePlan], deadline: Deadline

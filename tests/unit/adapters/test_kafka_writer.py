@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter, _Health, unsent_at_last
+from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter, _Health, first_batches, unsent_at_last
 from mirrorless.record import Record
 
 
@@ -39,6 +39,16 @@ def test_it_lies_between_what_is_left_at_last_and_a_batch_more(count: int) -> No
     """Acknowledgements come by batches, so that every threshold between them is passed at the same one."""
     left = count % 1_000
     assert left <= unsent_at_last(records(count, size=1_000), 1_000_000, 10_000) < left + 1_000
+
+
+def test_a_portion_has_the_records_of_its_batches_by_number_and_by_bytes() -> None:
+    lane = records(100, size=936)
+
+    assert len(first_batches(lane, 3, 1_000_000, 10)) == 30
+    assert len(first_batches(lane, 3, 5_000, 10_000)) == 15
+    assert len(first_batches(lane, 16, 1_000_000, 10_000)) == 100
+    assert len(first_batches(lane, 2, 1, 10_000)) == 2
+    assert first_batches([], 2, 1, 1) == []
 
 
 class SlowTarget:

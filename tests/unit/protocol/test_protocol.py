@@ -517,6 +517,50 @@ def test_a_refused_record_stops_its_lane_and_no_other() -> None:
     assert there.chains.heads([lane()])[lane()].position == 3
 
 
+@pytest.mark.parametrize("index", [0, 1, 299, 3_000, 3_999])
+def test_a_refused_record_among_many_is_found_in_few_requests(index: int) -> None:
+    there = world([*range(4_000)])
+    refuse(there, index)
+
+    outcome = replicate(there.environment(), there.whole())
+
+    assert (outcome.stopped[0].reason, outcome.stopped[0].upstream_offset) == ("refused", index)
+    assert there.visible() == [*range(index)]
+    assert len(there.cluster.requests) < 90
+    there.assert_invariants()
+    assert there.chains.heads([lane()])[lane()].position == index
+
+
+def test_records_that_are_only_too_large_together_are_all_written_and_the_next_batch_at_once() -> None:
+    there = world([*range(4_000)], [0, 3])
+    there.cluster.batch_bytes = 500
+    environment = there.environment()
+
+    assert replicate(environment, there.batch(p0=[*range(3_000)], p1=[0, 3])).stopped == {}
+    there.cluster.requests.clear()
+    assert replicate(environment, there.batch(p0=[*range(3_000, 4_000)])).stopped == {}
+
+    assert sum(there.cluster.requests) == 1_000
+    assert (len(there.visible(0)), there.visible(1)) == (4_000, [0, 3])
+    there.assert_invariants()
+
+
+def test_a_search_that_is_cut_off_continues_from_its_last_commit() -> None:
+    there = world([*range(4_000)])
+    refuse(there, 3_000)
+    died = attempt(there.environment(), there.whole())
+    died.until("confirmed")
+    died.resume(Killed())
+    begun = there.chains.heads([lane()])[lane()].position
+
+    outcome = eventually(there, there.whole())
+
+    assert begun > 2_000
+    assert outcome.stopped[0].upstream_offset == 3_000
+    assert there.visible() == [*range(3_000)]
+    there.assert_invariants()
+
+
 @pytest.mark.parametrize("warm", [True, False])
 def test_a_quarantined_record_is_passed_and_stands_in_the_loss_ledger(*, warm: bool) -> None:
     there = world([1, 2, 5, 6])

@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left
 from mirrorless.adapters.kafka.delivery_reports import Watch
-from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter
+from mirrorless.adapters.kafka.writer import BATCH_BYTES, KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.naming import LOOK_GROUP, transactional_id
-from mirrorless.ports.kafka import Deadline, LookResult
+from mirrorless.ports.kafka import PORTION, Deadline, LookResult
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
 
@@ -30,6 +30,10 @@ _UNKNOWN: Final = frozenset(
     )
 )
 
+LEAST_BATCH_BYTES: Final = 50_000
+"""Of the ordinary writer, however small the topic's limit is: the 90 requests of a whole event then end before the
+transaction times out, also at a delay of 100 ms. Where even this is refused, each event goes in portions."""
+
 
 class KafkaTarget:
     """Implements `mirrorless.ports.kafka.Target`. Holds at most one warm writer of each kind."""
@@ -40,6 +44,8 @@ class KafkaTarget:
         self._environment = environment
         self._writer: KafkaWriter | None = None
         self._careful: KafkaWriter | None = None
+        self._careful_batches: dict[str, Any] = {}
+        self._batch_bytes = self._usual_batch_bytes = int(settings.producer.get("batch.size", BATCH_BYTES))
         # Outlives its writers: the next writer examines every report of a lane whose reports left offsets open.
         self._watch = Watch()
 
@@ -47,14 +53,28 @@ class KafkaTarget:
 
     def writer(self, deadline: Deadline) -> KafkaWriter:
         """See `Target.writer`."""
-        self._writer = self._warm(self._writer, deadline) or self._open(self._id(""), {}, deadline, self._watch)
+        self._writer = self._warm(self._writer, deadline) or self._open(
+            self._id(""), self._batch_size(LEAST_BATCH_BYTES), deadline, watch=self._watch
+        )
         return self._writer
 
-    def careful_writer(self, deadline: Deadline) -> KafkaWriter:
+    def careful_writer(self, batch_records: int, deadline: Deadline) -> KafkaWriter:
         """See `Target.careful_writer`."""
-        one_by_one = {"batch.num.messages": ONE_BY_ONE, "linger.ms": 0, "max.in.flight": 1}
-        self._careful = self._warm(self._careful, deadline) or self._open(self._id(".careful"), one_by_one, deadline)
+        batches = {"batch.num.messages": batch_records, "max.in.flight": 1} | self._batch_size(0)
+        if batches != self._careful_batches:
+            self._careful, self._careful_batches = None, batches
+        self._careful = self._warm(self._careful, deadline) or self._open(
+            self._id(".careful"), batches, deadline, portion=PORTION
+        )
         return self._careful
+
+    def limit_batches(self, refused_bytes: int) -> None:
+        """See `Target.limit_batches`. The topic's own limit would need a right that nothing else does."""
+        self._batch_bytes = max(1, min(self._batch_bytes, refused_bytes) // 2)
+
+    def _batch_size(self, least: int) -> dict[str, Any]:
+        size = max(self._batch_bytes, least)
+        return {"batch.size": size} if size < self._usual_batch_bytes else {}
 
     def discard_writers(self) -> None:
         """See `Target.discard_writers`."""
@@ -83,13 +103,20 @@ class KafkaTarget:
         return writer
 
     def _open(
-        self, transactional_id: str, extra: Mapping[str, Any], deadline: Deadline, watch: Watch | None = None
+        self,
+        transactional_id: str,
+        extra: Mapping[str, Any],
+        deadline: Deadline,
+        *,
+        watch: Watch | None = None,
+        portion: int | None = None,
     ) -> KafkaWriter:
         return KafkaWriter(
             producer_config(self._settings) | dict(extra),
             transactional_id=transactional_id,
             deadline=deadline,
             watch=watch,
+            portion=portion,
         )
 
     # The witness
@@ -216,7 +243,7 @@ def producer_config(settings: FlowSettings) -> dict[str, Any]:
         # Full batches leave at once, and flush() sends what is left; until then a shorter time has the client's thread
         # spin while a request is under way.
         "linger.ms": 200,
-        "batch.size": 1_000_000,
+        "batch.size": BATCH_BYTES,
         "compression.type": "lz4",
         # The target's topic judges what is too large, not the client: an event carries at most 6 MB.
         "message.max.bytes": 8_000_000,

@@ -15,11 +15,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from mirrorless.adapters.kafka.client import seconds_left, translated
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, seconds_left, translated
 from mirrorless.adapters.kafka.delivery_reports import REFUSALS, Reports, Watch
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, Delivery
-from mirrorless.record import Record
+from mirrorless.record import Record, size_of
 
 BATCH_BYTES, BATCH_RECORDS = 1_000_000, 10_000
 """librdkafka's own `batch.size`, before compression, and `batch.num.messages`."""
@@ -28,6 +28,10 @@ ONE_BY_ONE = 1
 LOOK_EVERY_S = 0.002
 NO_PROGRESS_S = 0.5
 """Without an acknowledgement, before `flush` takes over."""
+FRAMING = 64
+"""Bytes of a record's lengths and of its share of the batch's own fields, about."""
+FLUSH_S = 0.25
+"""Between two looks at the reports."""
 SAMPLE = 16
 """One record of so many is measured to estimate the size of a lane's records."""
 
@@ -42,6 +46,7 @@ class KafkaWriter:
         transactional_id: str,
         deadline: Deadline,
         watch: Watch | None = None,
+        portion: int | None = None,
     ) -> None:
         """Open the producer, and settle whatever an earlier one of the same id left open.
 
@@ -50,12 +55,14 @@ class KafkaWriter:
             transactional_id: empty for a writer without transactions.
             deadline: seconds left.
             watch: the lanes that need all reports; None: all lanes do. Without transactions it is not used.
+            portion: how many batches of a lane are taken at a time; None: all.
 
         Raises:
             Retriable: when the cluster does not answer.
         """
         self.transactional_id = transactional_id
         self._watch = watch if transactional_id else None
+        self._portion = portion
         self._health = _Health()
         self.used_at = time.monotonic()
         self._bootstrap = str(config["bootstrap.servers"])
@@ -114,6 +121,8 @@ class KafkaWriter:
     def write(self, topic: str, lanes: Mapping[int, Sequence[Record]], deadline: Deadline) -> dict[int, Delivery]:
         """See `Writer.write`."""
         self.used_at = time.monotonic()
+        if self._portion is not None:
+            lanes = {p: first_batches(records, self._portion, *self._batch) for p, records in lanes.items()}
         reports = {
             partition: Reports(
                 len(records), by_ends=self._by_ends((topic, partition)), by_record=self._batch[1] == ONE_BY_ONE
@@ -126,7 +135,7 @@ class KafkaWriter:
             for partition, records in lanes.items():
                 self._enqueue(topic, partition, records, reports[partition], deadline)
             self._await_full_batches(lanes.values(), deadline)
-            late = self._producer.flush(seconds_left(deadline))
+            late = self._flush(reports, deadline)
         if any(each.refusal for each in reports.values()):
             # Sequence numbers were skipped: what this producer writes next was seen to be purged or out of order.
             self._health.suspect = True
@@ -203,6 +212,18 @@ class KafkaWriter:
             if (now_left := len(self._producer)) != left:
                 left, since = now_left, time.monotonic()
 
+    def _flush(self, reports: Mapping[int, Reports], deadline: Deadline) -> int:
+        """Wait for all reports, and return how many are missing.
+
+        In a transaction a refusal is enough: the client sends nothing more, and the records behind the refused one
+        would be reported only once they time out.
+        """
+        while True:
+            left = self._producer.flush(min(FLUSH_S, seconds_left(deadline)))
+            refused = self.transactional_id and any(each.refusal for each in reports.values())
+            if not left or refused or deadline() <= MARGIN_SECONDS:
+                return left
+
     def _make_room(self, deadline: Deadline) -> None:
         """The local queue is full: wait until the broker has taken it."""
         if self._producer.flush(seconds_left(deadline)):
@@ -232,6 +253,19 @@ def unsent_at_last(records: Sequence[Record], batch_bytes: int, batch_records: i
     if len(records) <= of_a_batch:
         return len(records)
     return len(records) % of_a_batch + of_a_batch // 2
+
+
+def first_batches(records: Sequence[Record], count: int, batch_bytes: int, batch_records: int) -> Sequence[Record]:
+    """The records of the first batches; a batch has one record at least, however large."""
+    batches = size = held = 0
+    for i, record in enumerate(records):
+        added = size_of(record) + FRAMING
+        if not held or held == batch_records or size + added > batch_bytes:
+            if batches == count:
+                return records[:i]
+            batches, size, held = batches + 1, 0, 0
+        size, held = size + added, held + 1
+    return records
 
 
 class _Health:

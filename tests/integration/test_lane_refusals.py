@@ -1,0 +1,93 @@
+"""Refusals of a real target at a distance: every lane moves on or stops, at any delay and any `max.message.bytes`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from mirrorless.errors import Retriable
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from tests.support.delay import DistantKafka
+from tests.support.lane_stage import LaneStage
+
+pytestmark = pytest.mark.integration
+
+RANDOM = random.Random(7)  # noqa: S311  no secret: bytes that no codec makes smaller
+FUNCTION_SECONDS = 60.0
+"""A function's own limit, unless the operator sets another one."""
+
+
+@pytest.fixture(scope="module")
+def distant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DistantKafka]:
+    cluster = DistantKafka(alias="eu-west", folder=tmp_path_factory.mktemp("distant"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def far(stage: LaneStage, distant: DistantKafka) -> Iterator[LaneStage]:
+    """The stage with a target at a distance."""
+    target = replace(stage.settings.target, bootstrap=distant.bootstrap)
+    stage.settings = replace(stage.settings, target=target, transaction_timeout_ms=10_000)
+    stage.target = distant
+    yield stage
+    distant.round_trip_ms = 0
+
+
+def deliver(stage: LaneStage, environment: Replicator, event: bytes, *, times: int) -> BatchOutcome:
+    """Deliver as the mapping does, at most so many times."""
+    for attempt in range(times):
+        try:
+            return stage.replicate(environment, event, seconds=FUNCTION_SECONDS)
+        except Retriable:
+            assert attempt < times - 1
+    raise AssertionError
+
+
+@pytest.mark.parametrize("round_trip_ms", [5, 80])
+@pytest.mark.parametrize("max_message_bytes", [20_000, 100_000])
+def test_records_that_are_only_too_large_together_all_arrive(
+    far: LaneStage, distant: DistantKafka, max_message_bytes: int, round_trip_ms: float
+) -> None:
+    far.create(far.source, far.topic)
+    far.create(far.target, far.remote_topic, max_message_bytes=str(max_message_bytes))
+    values = [RANDOM.randbytes(1_000) for _ in range(3_900)]
+    far.write(*values)
+    environment, event = far.environment(), far.event()
+    distant.round_trip_ms = round_trip_ms
+
+    outcome = deliver(far, environment, event, times=3)
+
+    assert outcome.stopped == {}
+    distant.round_trip_ms = 0
+    far.assert_mirrored()
+
+
+@pytest.mark.parametrize(("round_trip_ms", "index"), [(5, 3_000), (80, 300)])
+def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands(
+    far: LaneStage, distant: DistantKafka, index: int, round_trip_ms: float
+) -> None:
+    far.create(far.source, far.topic, max_message_bytes="2000000")
+    far.create(far.target, far.remote_topic, max_message_bytes="1000000")
+    values = [RANDOM.randbytes(800) for _ in range(3_500)]
+    values[index] = RANDOM.randbytes(1_300_000)
+    far.write(*values)
+    environment, event = far.environment(), far.event()
+    distant.round_trip_ms = round_trip_ms
+
+    outcome = deliver(far, environment, event, times=2)
+
+    stop = outcome.stopped[0]
+    assert (stop.reason, stop.upstream_offset) == ("refused", index)
+    assert far.orders.read([far.lane()])[far.lane()].stop == stop
+    far.orders.quarantine(far.lane(), index)
+    assert deliver(far, environment, event, times=2).stopped == {}
+    distant.round_trip_ms = 0
+    del values[index]
+    assert far.values() == values
