@@ -100,6 +100,13 @@ def test_a_look_at_an_aborted_record_finds_nothing(side: Side) -> None:
     assert [side.look(offset) for offset in offsets] == ["absent"] * 3
 
 
+def test_a_look_at_a_place_without_a_record_does_not_take_it_for_an_aborted_one(side: Side) -> None:
+    offsets = side.write(then="commit")
+    side.write(then="commit")
+
+    assert side.look(offsets[-1] + 1) == "expired"  # a marker; compaction leaves the same
+
+
 def test_a_look_behind_an_open_transaction_stays_open(side: Side) -> None:
     offsets = side.write(then="leave open")
 

@@ -21,6 +21,7 @@ class Entry:
     """One offset of a partition: a record of some transaction, or a marker that ended one."""
 
     record: Record | None
+    """None for a marker, and where compaction removed the record."""
     state: Literal["open", "committed", "aborted", "marker"]
     writer: str
 
@@ -189,7 +190,9 @@ class MemoryTarget:
         if downstream_offset >= stable_offset(log):
             return "unsettled"
         entry = log[downstream_offset]
-        return entry.record if entry.state == "committed" and entry.record is not None else "absent"
+        if entry.record is None:
+            return "expired"
+        return entry.record if entry.state == "committed" else "absent"
 
     def partition_count(self, topic: str, deadline: Deadline) -> int:  # noqa: ARG002  the port's
         """See `Target.partition_count`."""

@@ -77,8 +77,8 @@ takes as long as their number times the delay."""
 
 
 LookResult = Literal["unsettled", "absent", "expired", "ended"]
-"""A transaction still hides the offset; or nothing is visible there; or the log begins above it; or it ends at or below
-it, or is not there."""
+"""A transaction still hides the offset; or an aborted record stands there; or what stood there is gone: the log begins
+above it, or compaction removed it; or the log ends at or below it, or is not there."""
 
 
 class Target(Protocol):

@@ -1,8 +1,9 @@
 """Decoding of a Lambda event into records: one typed pass over the JSON, then the headers.
 
 Facts this rests on (AWS Lambda developer guide, "Using Lambda with Apache Kafka", and reports of users):
-a null key or value is left out; an empty one is `""`; header bytes are Java's, hence signed; a batch mixes
-partitions but never topics; the map's keys are `topic-partition`, and a topic may contain hyphens itself.
+a null key or value is left out; an empty one is `""`; headers may be left out likewise; header bytes are Java's, hence
+signed; a batch mixes partitions but never topics; the map's keys are `topic-partition`, and a topic may contain hyphens
+itself.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Batch:
 
 
 class _WireRecord(Record, gc=False):
-    """A record whose headers are still the event's list of one-entry objects of signed bytes."""
+    """A record whose headers are still the event's list of one-entry objects of signed bytes, or null or left out."""
 
-    headers: list[dict[str, list[int] | None]]  # type: ignore[assignment]  # the wire form of the same field
+    headers: list[dict[str, list[int] | None]] | None = None  # type: ignore[assignment]  # the same field's wire form
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -72,6 +73,8 @@ def decode_event(event: bytes | Mapping[str, Any]) -> Batch:
             last = record.offset
             if record.headers:
                 record.headers = _headers(record.headers)  # type: ignore[assignment]  # from wire form to Headers
+            elif record.headers is None:
+                record.headers = []
         lanes[partition] = records  # type: ignore[assignment]  # every record is in its final form now
     if len(topics) != 1:
         raise EventError(f"the event carries the topics {sorted(topics)}: a mapping has exactly one")

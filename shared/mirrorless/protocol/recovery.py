@@ -2,7 +2,7 @@
 
 A run is prepared before its transaction commits, and names that transaction. A crash between the two leaves it
 in doubt. Fencing the transactional id settles the transaction one way or the other and shuts out a zombie; then
-the target itself is the witness: the run's last record is visible at its downstream offset, or it is not.
+the target itself is the witness: the run's last record is visible at its downstream offset, or was aborted there.
 """
 
 from __future__ import annotations

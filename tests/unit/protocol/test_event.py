@@ -38,6 +38,8 @@ ALONE = {
     "empty_key_and_value": record(key=b"", value=b""),
     "repeated_headers": record(headers=[("a", b"1"), ("b", b"2"), ("a", b"1"), ("a", b"3")]),
     "headers_with_every_byte": record(headers=[("signed", bytes(range(256))), ("unsigned", bytes(range(256)))]),
+    "headers_left_out": record(),
+    "headers_written_as_null": record(),
     "header_with_null_value": record(headers=[("nothing", None), ("empty", b"")]),
     "header_names_beyond_ascii": record(headers=[("größe-尺寸-📦", b"1"), ("", b"2")]),
 }

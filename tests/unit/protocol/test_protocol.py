@@ -362,6 +362,19 @@ def test_a_run_in_doubt_whose_witness_the_target_has_lost_stops_its_lane_and_no_
     assert there.visible(0) == [1, 2]
 
 
+def test_a_run_in_doubt_whose_witness_compaction_removed_stops_its_lane_and_is_not_written_again() -> None:
+    there = world([1, 2], [0, 3])
+    died = attempt(there.environment(), there.batch(p0=[1, 2]))
+    died.until("committed")
+    died.resume(Killed())
+    there.cluster.topics[REMOTE][0][1].record = None
+
+    outcome = replicate(there.environment(), there.whole())
+
+    assert {partition: stop.reason for partition, stop in outcome.stopped.items()} == {0: "broken"}
+    assert (there.visible(0), there.visible(1)) == ([1], [0, 3])
+
+
 @pytest.mark.parametrize("at_least_once", [False, True])
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("left", [0, 1])

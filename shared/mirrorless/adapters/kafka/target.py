@@ -132,7 +132,10 @@ class KafkaTarget:
                 return "ended"
             if downstream_offset >= stable:
                 return "unsettled"
-            return self._read(at, deadline)
+            if (seen := self._read(at, "read_committed", deadline)) is not None:
+                return seen
+            # An aborted record is in the log, unless compaction removed it: then it may have been a committed one.
+            return "absent" if self._read(at, "read_uncommitted", deadline) is not None else "expired"
         except KafkaException as exc:
             if exc.args[0].code() in _UNKNOWN and self.partition_count(topic, deadline) <= partition:
                 return "ended"
@@ -163,13 +166,14 @@ class KafkaTarget:
             bounds.append(answer(futures[at], deadline).offset)
         return bounds[0], bounds[1], bounds[2]
 
-    def _read(self, at: TopicPartition, deadline: Deadline) -> Record | LookResult:
+    def _read(self, at: TopicPartition, isolation: str, deadline: Deadline) -> Record | None:
+        """The record at exactly this offset, below the stable end."""
         consumer = Consumer(
             self._client_config("look")
             | {
                 "group.id": LOOK_GROUP,
                 "enable.auto.commit": False,
-                "isolation.level": "read_committed",
+                "isolation.level": isolation,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": 50,  # at the stable end there is nothing to wait for
@@ -183,10 +187,10 @@ class KafkaTarget:
                     continue
                 error = seen.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-                    return "absent"  # the stable offset lies above: nothing visible is left in between
+                    return None  # the stable offset lies above: nothing visible is left in between
                 if error is not None:
                     raise KafkaException(error)
-                return _record(seen) if seen.offset() == at.offset else "absent"
+                return _record(seen) if seen.offset() == at.offset else None
         finally:
             consumer.close()
         raise Retriable(f"the target showed nothing at {at.topic}-{at.partition} @ {at.offset} in time")
