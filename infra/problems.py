@@ -74,7 +74,7 @@ def _paging_problems(configuration: Configuration) -> Iterator[Problem]:
             there = ", ".join(sorted(filter(None, homes)))
             yield Problem(
                 path=(*_PATH, position),
-                what=f"no flow runs in {sections[3]}, and an alarm tells topics of its own region only",
+                what=f"no flow runs in {sections[3]}, and an alarm notifies topics of its own region only",
                 hint=f"name a topic in {there}, or remove this one",
             )
         else:
@@ -85,6 +85,6 @@ def _paging_problems(configuration: Configuration) -> Iterator[Problem]:
         if region is not None and region not in reached:
             yield Problem(
                 path=_PATH,
-                what=f"no topic is in {region}, where {flow.name} runs: its alarms would tell nobody",
+                what=f"no topic is in {region}, where {flow.name} runs: its alarms would notify no topic",
                 hint=f"add a topic of {region}, or an `email`",
             )

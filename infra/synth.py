@@ -37,7 +37,7 @@ COUNTED = {
     "AWS::CloudWatch::Dashboard": "dashboards",
     "AWS::CloudWatch::Alarm": "alarms",
 }
-"""What an operator asks for, by type; the rest is told as a number."""
+"""What is counted by its type; the rest is one number."""
 
 IGNORED = "W3005"
 """A dependency that CloudFormation would have inferred: the CDK writes it out."""
@@ -52,7 +52,7 @@ def synth(config: Path, out: Path) -> Deployment:
 
     Raises:
         ConfigurationError: the configuration is not valid.
-        NotSynthesized: a rule is broken, or an asset cannot be built; the error says which.
+        NotSynthesized: a rule is broken, or an asset cannot be built; the error names it.
     """
     deployment = plan(load(config))
     out.mkdir(parents=True, exist_ok=True)
@@ -60,8 +60,8 @@ def synth(config: Path, out: Path) -> Deployment:
     argv = cdk.argv("synth", "--quiet", "--context", f"config={config.resolve()}", "--output", str(out.resolve()))
     done = subprocess.run(argv, cwd=REPOSITORY, env=cdk.environment(), capture_output=True, text=True, check=False)
     if done.returncode:
-        said = "\n".join(violations(out)) or (done.stderr or done.stdout).strip()
-        raise NotSynthesized(said, where=str(config), hint="correct it, or excuse it where it is made, with a reason")
+        output = "\n".join(violations(out)) or (done.stderr or done.stdout).strip()
+        raise NotSynthesized(output, where=str(config), hint="correct it, or excuse it where it is made, with a reason")
     return deployment
 
 
@@ -105,9 +105,9 @@ def inventory(out: Path, deployment: Deployment) -> list[tuple[str, Location, st
 
 def _contents(template: Mapping[str, Any]) -> str:
     types = Counter(resource["Type"] for resource in template.get("Resources", {}).values())
-    told = [f"{types[type_]} {name}" for type_, name in COUNTED.items() if types[type_]]
+    counted = [f"{types[type_]} {name}" for type_, name in COUNTED.items() if types[type_]]
     others = sum(count for type_, count in types.items() if type_ not in COUNTED)
-    return ", ".join([*told, f"{others} others"])
+    return ", ".join([*counted, f"{others} others"])
 
 
 def main() -> None:

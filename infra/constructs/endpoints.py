@@ -1,6 +1,6 @@
 """VPC endpoints for functions and pollers in a VPC without another way to AWS, once for each VPC.
 
-Interface endpoints, with private names, so that nobody has to be told: Lambda and STS for pollers on demand
+Interface endpoints, with private names, so that no client needs a setting: Lambda and STS for pollers on demand
 (provisioned ones need none), Lambda for the refresh of topics, Secrets Manager for proofs, STS for tables of another
 account. Their security groups must let the functions in on port 443; as they are the functions' own, a rule that
 lets a group reach itself is enough.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class VpcEndpoints:
     """The endpoints of one VPC.
 
     Attributes:
@@ -37,7 +37,7 @@ class Way:
         subnets: where interfaces are put; those of the first cluster, since a zone takes one of them only.
         security_groups: of the interfaces: every cluster's.
         services: reached by interfaces, such as `sts`.
-        route_tables: that get the way to DynamoDB; empty: the VPC has one.
+        route_tables: that get the route to DynamoDB; empty: the VPC has one.
         accounts: whose principals may use them.
         elsewhere: regions with tables that no endpoint reaches.
     """
@@ -51,19 +51,19 @@ class Way:
     elsewhere: tuple[str, ...]
 
 
-def ways(flows: Iterable[FlowDeployment]) -> list[Way]:
-    """The endpoints that these flows of one place ask for, by VPC."""
+def vpc_endpoints(flows: Iterable[FlowDeployment]) -> list[VpcEndpoints]:
+    """The endpoints that these flows of one place need, by VPC."""
     of: dict[str, list[FlowDeployment]] = {}
     for flow in sorted(flows, key=lambda each: (each.flow.home.alias, each.id)):
         network = flow.flow.home.vpc
         if network and network.endpoints and network.id:
             of.setdefault(network.id, []).append(flow)
-    return [_way(vpc, those) for vpc, those in sorted(of.items())]
+    return [_of_vpc(vpc, those) for vpc, those in sorted(of.items())]
 
 
-def _way(vpc: str, flows: list[FlowDeployment]) -> Way:
+def _of_vpc(vpc: str, flows: list[FlowDeployment]) -> VpcEndpoints:
     networks = [flow.flow.home.vpc for flow in flows if flow.flow.home.vpc]
-    return Way(
+    return VpcEndpoints(
         vpc=vpc,
         subnets=networks[0].subnets,
         security_groups=_each(group for network in networks for group in network.security_groups),
@@ -93,17 +93,17 @@ def _each(found: Iterable[str]) -> tuple[str, ...]:
 _POLLERS = {"sts": "sts:AssumeRole", "lambda": "lambda:InvokeFunction"}
 
 
-def endpoint_policy(service: str, way: Way) -> dict[str, Any]:
+def endpoint_policy(service: str, wanted: VpcEndpoints) -> dict[str, Any]:
     """Who may use an endpoint: principals of the accounts that the flows live in, and Lambda's own pollers.
 
-    What a principal may do is for its role to say: private names make this the way of everything in the VPC.
+    A principal may do what its role allows: by private names, all clients in the VPC use this endpoint.
     """
     ours = {
         "Effect": "Allow",
         "Principal": {"AWS": "*"},
         "Action": f"{service}:*",
         "Resource": "*",
-        "Condition": {"StringEquals": {"aws:PrincipalAccount": list(way.accounts)}},
+        "Condition": {"StringEquals": {"aws:PrincipalAccount": list(wanted.accounts)}},
     }
     if service not in _POLLERS:
         return {"Version": "2012-10-17", "Statement": [ours]}
@@ -119,34 +119,34 @@ def endpoint_policy(service: str, way: Way) -> dict[str, Any]:
 class Endpoints(Construct):
     """The endpoints of one VPC."""
 
-    def __init__(self, scope: Construct, way: Way, *, region: str) -> None:
+    def __init__(self, scope: Construct, wanted: VpcEndpoints, *, region: str) -> None:
         """Args: region: the VPC's."""
-        super().__init__(scope, f"Endpoints-{way.vpc}")
-        for service in way.services:
+        super().__init__(scope, f"Endpoints-{wanted.vpc}")
+        for service in wanted.services:
             ec2.CfnVPCEndpoint(
                 self,
                 service,
-                vpc_id=way.vpc,
+                vpc_id=wanted.vpc,
                 service_name=f"com.amazonaws.{region}.{service}",
                 vpc_endpoint_type="Interface",
                 private_dns_enabled=True,
-                subnet_ids=list(way.subnets),
-                security_group_ids=list(way.security_groups),
-                policy_document=endpoint_policy(service, way),
+                subnet_ids=list(wanted.subnets),
+                security_group_ids=list(wanted.security_groups),
+                policy_document=endpoint_policy(service, wanted),
             )
-        if way.route_tables:
+        if wanted.route_tables:
             ec2.CfnVPCEndpoint(
                 self,
                 "dynamodb",
-                vpc_id=way.vpc,
+                vpc_id=wanted.vpc,
                 service_name=f"com.amazonaws.{region}.dynamodb",
                 vpc_endpoint_type="Gateway",
-                route_table_ids=list(way.route_tables),
-                policy_document=endpoint_policy("dynamodb", way),
+                route_table_ids=list(wanted.route_tables),
+                policy_document=endpoint_policy("dynamodb", wanted),
             )
-        for elsewhere in way.elsewhere:
+        for elsewhere in wanted.elsewhere:
             Annotations.of(self).add_warning_v2(
                 f"mirrorless:tables-{elsewhere}",
-                f"tables of these flows are in {elsewhere}, where no endpoint of {way.vpc} leads: "
+                f"tables of these flows are in {elsewhere}, where no endpoint of {wanted.vpc} leads: "
                 "the network needs another way there, such as a NAT gateway",
             )

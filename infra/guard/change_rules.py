@@ -163,7 +163,7 @@ def _moved(was: Resource, now: Resource) -> ChangeFinding:
 
 def _gone(was: Resource) -> Iterator[ChangeFinding]:
     if was.type in DATA:
-        fate = "it stays in the account, and no template knows it" if was.retained else "it is deleted"
+        fate = "it stays in the account, and no template has it" if was.retained else "it is deleted"
         why = f"{fate}: without it the flow has no positions and no map; a flow of that name cannot be made again"
         yield refused(was, "is not in the templates any more", why, "to end the flow for good, accept it")
     elif was.type == APPLICATION:

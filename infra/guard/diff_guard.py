@@ -71,8 +71,8 @@ def report(found: Sequence[ChangeFinding], *, unchanged: int) -> str:
         "accepted": sum(each.accepted for each in found),
         "noted": sum(not each.refused and not each.accepted for each in found),
     }
-    told = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing changes"
-    return "\n".join([*map(str, found), f"{told}; {unchanged} resources with state or a position stay as they are"])
+    counted = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing changes"
+    return "\n".join([*map(str, found), f"{counted}; {unchanged} resources with state or a position stay as they are"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -110,7 +110,7 @@ def _redirected(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
             yield refused(
                 function,
                 ", ".join(changes),
-                "lanes go on at their positions in other logs than those that the offset map speaks of",
+                "lanes go on at their positions in other logs than those in the offset map",
                 "make a flow with another alias. The same cluster under other addresses: accept it",
                 subject=f"flow {flow} ({function.stack} {function.id})",
             )

@@ -2,8 +2,8 @@
 
     python -m infra.iam.execution_policy cdk.out        prints policies, each small enough to be a managed one
 
-CloudFormation's registry says of each resource type which actions its handlers call; cfn-lint brings the registry's
-schemas along. Types that it says nothing of are written down here, with their source.
+CloudFormation's registry has the actions that the handlers of each resource type call; cfn-lint ships the registry's
+schemas. The types that it lacks are written down here, with their source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGEST = 6_144
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html"""
 
 REGION = "us-east-1"
-"""Whose schemas are asked: the region that has every type of ours."""
+"""The region whose schemas are read: it has every type of ours."""
 
 _WITHOUT_HANDLERS: Mapping[str, tuple[str, ...]] = {
     # https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/template-custom-resources-lambda.html
@@ -42,24 +42,24 @@ _OTHER_SERVICES = frozenset(
         *("s3files", "s3tables", "sso", "vpc-lattice", "vpce"),
     }
 )
-"""Services that a type can work with and no template of ours asks it to: streams of tables, images, file systems."""
+"""Services that a type can work with and no template of ours uses: streams of tables, images, file systems."""
 
 _ALWAYS = (
-    "ssm:GetParameters",  # the bootstrap version, which each template asks for
+    "ssm:GetParameters",  # the bootstrap version, which each template reads
     "s3:GetObject",  # templates and code in the bootstrap bucket
     "iam:PassRole",  # to hand a role to the function, schedule or application that runs as it
 )
 
 
 class UnknownType(MirrorlessError):
-    """Nobody says which actions a resource type needs."""
+    """The actions that a resource type needs are not documented."""
 
 
 def actions_of(type_: str) -> frozenset[str]:
     """The actions that CloudFormation calls to create, read, update and delete a resource of a type.
 
     Raises:
-        UnknownType: neither the registry nor this module knows.
+        UnknownType: neither the registry nor this module has its actions.
     """
     if type_.startswith("Custom::"):
         type_ = "AWS::CloudFormation::CustomResource"
@@ -74,7 +74,7 @@ def actions_of(type_: str) -> frozenset[str]:
         hint = (
             "look its actions up in the Service Authorization Reference, and add them to infra/iam/execution_policy.py"
         )
-        raise UnknownType("the registry does not tell its handlers' actions", where=type_, hint=hint)
+        raise UnknownType("the registry lacks its handlers' actions", where=type_, hint=hint)
     # The registry's lists are written by hand: one names an operation of the HTTP API, which IAM would refuse.
     named = (action for action in called if _ACTION.fullmatch(action))
     return frozenset(action for action in named if action.partition(":")[0] not in _OTHER_SERVICES)

@@ -1,7 +1,7 @@
 """MSK IAM (`kafka-cluster`) rights of each part, where a cluster authenticates by IAM.
 
-A part is described by the calls that it makes and the names that they concern; `kafka_operations` knows what a call
-needs, `kafka_names` which names are the flow's. All other clusters ask for a secret, and have ACLs of their own.
+A part is described by the calls that it makes and the names that they concern; `kafka_operations` has what a call
+needs, `kafka_names` the flow's names. All other clusters need a secret, and have ACLs of their own.
 
     forward               reads the flow's topics as its mappings' pollers do, writes the remote topics
     control               follows groups, writes internal topics, looks at gaps, settles what is in doubt
@@ -91,7 +91,7 @@ class _Statement:
 
 
 def _statements(cluster: Cluster, uses: Iterable[Use]) -> Iterator[_Statement]:
-    """What some uses of a cluster need, if it asks IAM; what is about the same names together."""
+    """What some uses of a cluster need, if it authenticates by IAM; what is about the same names together."""
     if not isinstance(cluster.authentication, Iam):
         return
     serverless = bool(_SERVERLESS.search(cluster.msk_arn or ""))
@@ -127,14 +127,14 @@ def _arn(cluster: Cluster, kind: ResourceKind, resource: str) -> str:
 
 
 def _path(cluster: Cluster) -> tuple[str, str]:
-    """The name and the id of a cluster as ARNs have them, and why a part of it is not known."""
+    """The name and the id of a cluster as ARNs have them, and why a part of it is missing."""
     kind, *rest = cluster.msk_arn.split(":", 5)[5].split("/") if cluster.msk_arn else [""]
     if kind == "cluster":
         return "/".join(rest), ""
     if kind == "vpc-connection":
         # .../vpc-connection/<the cluster's account>/<the cluster's name>/<the connection's own id>
-        return f"{rest[1]}/*", f"a VPC connection does not tell the id of {cluster.alias}"
-    return "*/*", f"{cluster.alias} has no `msk.cluster.arn`, which would tell its name"
+        return f"{rest[1]}/*", f"the ARN of a VPC connection lacks the id of {cluster.alias}"
+    return "*/*", f"the name of {cluster.alias} is in `msk.cluster.arn` alone, which is not set"
 
 
 def _owner(cluster: Cluster) -> str:
@@ -199,7 +199,7 @@ def _refresh_topics(flow: Flow) -> _Uses:
         on_source.append(Use(calls=look, topics=topics))
         on_target.append(Use(calls=("AdminClient", "list_topics", "create_topics", "create_partitions"), topics=there))
         if settings.start != "earliest":
-            # Where found topics begin elsewhere than at their first record, their mappings' groups are told so.
+            # The offsets of mappings' groups are set where found topics begin elsewhere than at their first record.
             on_source.append(Use(calls=_GROUP_OFFSETS, topics=topics, groups=_mapping_groups(flow)))
     if settings.sync_topic_configs_enabled:
         compare = ("AdminClient", "list_topics", "describe_configs")

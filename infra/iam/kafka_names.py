@@ -1,7 +1,7 @@
 """Names of a flow's topics and groups in IAM resources: literal where possible, otherwise ending with `*`.
 
-IAM knows no regular expressions: a pattern becomes the literal text that it begins with, and a `*`. What that covers
-beyond the pattern, and what an exclusion takes out again, is allowed and never asked for. There is no Deny for literal
+IAM has no regular expressions: a pattern becomes the literal text that it begins with, and a `*`. What that covers
+beyond the pattern, and what an exclusion takes out again, is allowed and never used. There is no Deny for literal
 exclusions: the filter that keeps to them is ours, and so would be the fault that a Deny might catch.
 """
 
@@ -36,7 +36,7 @@ def source_topics(flow: Flow) -> tuple[str, ...]:
 
 def data_topics(flow: Flow) -> tuple[str, ...]:
     """The source's topics that the flow names."""
-    return distinct([*flow.literal_topics, *begun(flow.topic_patterns)])
+    return distinct([*flow.literal_topics, *prefixes(flow.topic_patterns)])
 
 
 def remote(flow: Flow, topics: Iterable[str]) -> tuple[str, ...]:
@@ -46,7 +46,7 @@ def remote(flow: Flow, topics: Iterable[str]) -> tuple[str, ...]:
 
 def followed_groups(flow: Flow) -> tuple[str, ...]:
     """The consumer groups that the flow follows."""
-    return distinct([*flow.groups.literals, *begun(flow.groups.patterns)])
+    return distinct([*flow.groups.literals, *prefixes(flow.groups.patterns)])
 
 
 def orphans(topics: Iterable[str]) -> tuple[str, ...]:
@@ -54,8 +54,8 @@ def orphans(topics: Iterable[str]) -> tuple[str, ...]:
     return distinct(f"{topic}{ORPHANS}" for topic in topics)
 
 
-def begun(patterns: Iterable[str]) -> Iterator[str]:
-    """What names begin with that match: `orders.*` gives `orders*`, `a-x|a-y` gives both, `.*` gives `*`."""
+def prefixes(patterns: Iterable[str]) -> Iterator[str]:
+    """The literal beginnings of names that match: `orders.*` gives `orders*`, `a-x|a-y` gives both, `.*` gives `*`."""
     for pattern in patterns:
         for branch in _branches(pattern):
             yield _beginning(branch)
@@ -95,7 +95,7 @@ def _drawn_together(names: tuple[str, ...], alike: list[int], least: int) -> Ite
 
 
 def _heartbeats(flow: Flow) -> tuple[str, ...]:
-    """Heartbeats that were born on the source, and those that came there from other clusters, over any way."""
+    """Heartbeats of the source itself, and those that came there from other clusters, over any path."""
     return HEARTBEATS_TOPIC, f"*{flow.settings.replication_policy_separator}{HEARTBEATS_TOPIC}"
 
 

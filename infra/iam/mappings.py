@@ -1,7 +1,7 @@
 """Rights on event source mappings: `refresh_topics` manages those it creates, `remove_mappings` deletes them.
 
 A mapping has no name of ours, only a UUID that Lambda gives it. What narrows these rights is the function that a
-mapping calls: `lambda:FunctionArn` is known for creating, changing and deleting
+mapping calls: `lambda:FunctionArn` is a condition key for creating, changing and deleting
 (https://docs.aws.amazon.com/service-authorization/latest/reference/list_lambda.html). AWS does not say whether a
 mapping to an alias shows the alias there or its function, so both are named; it is one function either way.
 
@@ -43,7 +43,7 @@ def _listing() -> Right:
     return Right(
         actions=("lambda:ListEventSourceMappings",),
         resources=("*",),
-        reason="IAM knows no resource for listing event source mappings",
+        reason="IAM has no resource for listing event source mappings",
     )
 
 
@@ -52,7 +52,7 @@ def _creation(flow: FlowDeployment) -> Right:
         actions=("lambda:CreateEventSourceMapping",),
         resources=("*",),
         conditions=_to_the_forwarder(flow),
-        reason="IAM knows no resource for a mapping that is not there yet; the condition allows the forwarder only",
+        reason="IAM has no resource for a mapping that is not there yet; the condition allows the forwarder only",
     )
 
 

@@ -1,7 +1,7 @@
 """Rights to reach brokers: network interfaces, and the description of an MSK cluster.
 
 AWS acts here, not our code: Lambda makes the interfaces of a function that is in a VPC; the pollers of a mapping make
-theirs, look the MSK cluster up and ask for its brokers. All of them act by the function's role.
+theirs, describe the MSK cluster and list its brokers. All of them act by the function's role.
 (https://docs.aws.amazon.com/lambda/latest/dg/configuration-vpc.html,
 https://docs.aws.amazon.com/lambda/latest/dg/with-msk-permissions.html,
 https://docs.aws.amazon.com/lambda/latest/dg/with-kafka-permissions.html)
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mirrorless.config.cluster import Vpc
 
 WITHOUT_BROKERS: frozenset[Part] = frozenset({"remove_mappings"})
-"""Parts that talk to AWS only: in a VPC they would lose their way to it."""
+"""Parts that talk to AWS only: in a VPC they would need an endpoint."""
 
 
 def network_of(part: Part, flow: FlowDeployment) -> Vpc | None:
@@ -51,7 +51,7 @@ def _interfaces(flow: FlowDeployment, *, where_msk_is: bool = False, polled: boo
     subnets, groups = (network.subnets, network.security_groups) if network else ((), ())
     if where_msk_is:
         subnets, groups = ("*",), ("*",)
-    why = " and the pollers use subnets and groups that only MSK knows" if where_msk_is else ""
+    why = " and the pollers use subnets and groups of MSK's own" if where_msk_is else ""
     places = [
         *(flow.home.arn("ec2", f"subnet/{subnet}") for subnet in subnets),
         *(flow.home.arn("ec2", f"security-group/{group}") for group in groups),
@@ -70,27 +70,27 @@ def _interfaces(flow: FlowDeployment, *, where_msk_is: bool = False, polled: boo
             # Only network interfaces are resources of these; Lambda refuses a role with a narrower ARN than this.
             actions=("ec2:DeleteNetworkInterface", *addresses),
             resources=(flow.home.arn("ec2", "*/*"),),
-            reason="Lambda makes the interfaces, gives them their names, and asks for all of them",
+            reason="Lambda makes the interfaces, gives them their names, and needs all of them",
         ),
         Right(actions=tuple(looking), resources=("*",), reason="EC2 describes everything or nothing"),
     ]
 
 
 def _description(flow: FlowDeployment) -> list[Right]:
-    """To look the cluster up. A VPC connection stands for a cluster of another account, known by its name only."""
+    """To look the cluster up. A VPC connection is of a cluster of another account, and has only its name."""
     arn = str(flow.flow.source.msk_arn)
     describe: tuple[str, ...] = ("kafka:DescribeCluster", "kafka:DescribeClusterV2")
     found = [
         Right(
             actions=("kafka:GetBootstrapBrokers",),
             resources=("*",),
-            reason="MSK knows no resource for bootstrap brokers",
+            reason="MSK has no resource for bootstrap brokers",
         )
     ]
     if ":vpc-connection/" in arn:
         name = arn.split("/")[-2]
         cluster = f"arn:{flow.home.partition}:kafka:{flow.home.region}:*:cluster/{name}/*"
-        why = "the connection's ARN tells the cluster's name, but neither its owner nor its id"
+        why = "the connection's ARN has the cluster's name, but neither its owner nor its id"
         return [
             *found,
             Right(actions=("kafka:DescribeVpcConnection",), resources=(arn,)),

@@ -1,6 +1,6 @@
 """All rights of one part of a flow; apart from them those that jobs alone have, in S3 and on their log group.
 
-The log's rights of jobs are what EMR Serverless asks of a job's role
+The log's rights of jobs are what EMR Serverless needs in a job's role
 (https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/logging.html); it uses them, no call of ours does.
 """
 
@@ -58,7 +58,7 @@ def storage_rights(
         Right(
             actions=("logs:DescribeLogGroups",),
             resources=(place.arn("logs", "log-group:*"),),
-            reason="it lists groups, and IAM knows no narrower resource for it",
+            reason="it lists groups, and IAM has no narrower resource for it",
         ),
     ]
     if key:

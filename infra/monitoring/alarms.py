@@ -35,18 +35,18 @@ class Alarm:
     """One alarm of one flow.
 
     Attributes:
-        id: what it is called, and the end of its section's anchor: `alarm-<id>`.
+        id: its name, and the end of its section's anchor: `alarm-<id>`.
         means: one sentence.
         first: what to do first, one sentence.
-        metric: what it watches; None where `queries` say it.
-        queries: an expression and what it reads, as CloudFormation wants them.
-        above: it rings above this value; None: below `below`.
-        below: it rings below this value.
-        period: seconds of one look.
-        looks: how many looks are held together.
-        bad_looks: how many of these must be bad.
-        missing: what a look without a value counts for.
-        resolves: whether the end of the alarm is the end of the trouble. What is only told once ends by itself.
+        metric: what it watches; None where `queries` do.
+        queries: an expression and the metrics that it reads, as CloudFormation writes them.
+        above: the threshold that a breaching value exceeds; None: `below` has it.
+        below: the threshold that a breaching value stays under.
+        period: in seconds.
+        evaluation_periods: the newest periods that are evaluated.
+        datapoints_to_alarm: how many of these must breach.
+        missing: how a period without a value counts.
+        resolves: whether the end of the alarm is the end of the trouble. A metric of single events ends by itself.
         of: what of the flow, where it has several of these: a topic.
     """
 
@@ -58,8 +58,8 @@ class Alarm:
     above: float | None = None
     below: float | None = None
     period: int = MINUTE
-    looks: int = 1
-    bad_looks: int = 1
+    evaluation_periods: int = 1
+    datapoints_to_alarm: int = 1
     missing: Missing = "notBreaching"
     resolves: bool = True
     of: str = ""
@@ -70,11 +70,11 @@ class Alarm:
         return f"alarm-{self.id}"
 
     def name(self, flow: FlowDeployment) -> str:
-        """What CloudWatch calls it."""
+        """Its name in CloudWatch."""
         return "-".join(["mirrorless", flow.id, self.id, *([self.of] if self.of else [])])
 
     def description(self, runbook: str | None) -> str:
-        """What the message says. Args: runbook: address of a copy of the runbook."""
+        """The text of the message. Args: runbook: address of a copy of the runbook."""
         return f"{self.means} First: {self.first} Runbook: {runbook or RUNBOOK}#{self.anchor}"
 
 
@@ -84,7 +84,7 @@ def alarms(flow: FlowDeployment, *, record_age_seconds: int) -> Sequence[Alarm]:
 
 
 def mapping_alarm(flow: FlowDeployment, topic: str, uuid: str) -> Alarm | None:
-    """The alarm of one provisioned mapping, which can only be made beside it: CloudWatch knows a mapping by its id.
+    """The alarm of one provisioned mapping, which can only be made beside it: its id is the metric's dimension.
 
     None where the flow's mappings do not say how they fare. One for each mapping, not one for each kind of trouble:
     records that it drops are found by the lane check, and ring as a loss.
@@ -104,8 +104,8 @@ def mapping_alarm(flow: FlowDeployment, topic: str, uuid: str) -> Alarm | None:
         queries=(polls, commits, _expression("FILL(polls, 0) + FILL(commits, 0)", period=_FIVE_MINUTES)),
         above=0,
         period=_FIVE_MINUTES,
-        looks=6,
-        bad_looks=6,
+        evaluation_periods=6,
+        datapoints_to_alarm=6,
     )
 
 
@@ -118,7 +118,7 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             queries=(_expression(metrics.worst_topic(flow, "stopped-lanes"), period=MINUTE),),
             above=0,
             # Redeliveries come at Lambda's pace: the alarm ends a quarter of an hour after the last that met the stop.
-            looks=15,
+            evaluation_periods=15,
         ),
         Alarm(
             id="source-contradicts",
@@ -135,8 +135,8 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             metric=metrics.of_flow(flow, "stuck-partitions", "Maximum"),
             above=0,
             # The lane check has waited for the transaction's timeout already, once a minute.
-            looks=5,
-            bad_looks=3,
+            evaluation_periods=5,
+            datapoints_to_alarm=3,
         ),
     ]
 
@@ -167,8 +167,8 @@ def _of_silence(flow: FlowDeployment) -> list[Alarm]:
                 metric=metrics.of_flow(flow, "heartbeats-emitted", "Sum"),
                 below=1,
                 period=period,
-                looks=_looks(period),
-                bad_looks=_looks(period),
+                evaluation_periods=_periods(period),
+                datapoints_to_alarm=_periods(period),
                 missing="breaching",
             )
         )
@@ -176,12 +176,12 @@ def _of_silence(flow: FlowDeployment) -> list[Alarm]:
         found.append(
             Alarm(
                 id="no-heartbeats",
-                means=f"No task of {flow.name} has run for minutes: nobody looks after its lanes and groups.",
+                means=f"No task of {flow.name} has run for minutes: its lanes and groups are not checked.",
                 first="look at the schedule and at the log of the function control.",
                 metric=metrics.of_flow(flow, "task-errors", "SampleCount"),
                 below=1,
-                looks=_looks(MINUTE),
-                bad_looks=_looks(MINUTE),
+                evaluation_periods=_periods(MINUTE),
+                datapoints_to_alarm=_periods(MINUTE),
                 missing="breaching",
             )
         )
@@ -189,7 +189,7 @@ def _of_silence(flow: FlowDeployment) -> list[Alarm]:
         # A heartbeat may wait for its batch, and a mapping that scales stands still for a minute or three.
         window = settings.mapping.maximum_batching_window_seconds or 0
         period = _minutes(settings.emit_heartbeats_interval_seconds + window)
-        looks = 15 if period == MINUTE else _looks(period)
+        evaluation_periods = 15 if period == MINUTE else _periods(period)
         found.append(
             Alarm(
                 id="nothing-arrives",
@@ -198,8 +198,8 @@ def _of_silence(flow: FlowDeployment) -> list[Alarm]:
                 metric=arrived,
                 below=1,
                 period=period,
-                looks=looks,
-                bad_looks=looks,
+                evaluation_periods=evaluation_periods,
+                datapoints_to_alarm=evaluation_periods,
                 missing="breaching",
             )
         )
@@ -207,10 +207,10 @@ def _of_silence(flow: FlowDeployment) -> list[Alarm]:
 
 
 def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]:
-    # A retry follows when the failed call has ended: a look must be long enough to see one.
-    look = _minutes(max(_FIVE_MINUTES, flow.flow.settings.function.timeout_seconds))
+    # A retry follows when the failed call has ended: a period must be long enough to have one.
+    period = _minutes(max(_FIVE_MINUTES, flow.flow.settings.function.timeout_seconds))
     failed, called = (
-        metrics.of_function(flow, "forward", name, "Sum").query(id_, period=look)
+        metrics.of_function(flow, "forward", name, "Sum").query(id_, period=period)
         for id_, name in (("failed", "Errors"), ("called", "Invocations"))
     )
     return [
@@ -220,28 +220,28 @@ def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]
             first=f"mirrorless status '{flow.name}': does the lag fall?",
             queries=(_expression(metrics.worst_topic(flow, "record-age-ms-max"), period=MINUTE),),
             above=record_age_seconds * 1000,
-            looks=5,
-            bad_looks=5,
+            evaluation_periods=5,
+            datapoints_to_alarm=5,
         ),
         Alarm(
             id="all-deliveries-fail",
-            means=f"Every delivery of {flow.name} has failed for {3 * look // MINUTE} minutes.",
+            means=f"Every delivery of {flow.name} has failed for {3 * period // MINUTE} minutes.",
             first="read the last error in the forwarder's log: it says what to do.",
-            queries=(failed, called, _expression("100 * failed / called", period=look)),
+            queries=(failed, called, _expression("100 * failed / called", period=period)),
             above=99.9,
-            period=look,
-            looks=3,
-            bad_looks=3,
+            period=period,
+            evaluation_periods=3,
+            datapoints_to_alarm=3,
         ),
         Alarm(
             id="some-deliveries-fail",
-            means=f"Deliveries of {flow.name} have failed again and again for {12 * look // MINUTE} minutes.",
+            means=f"Deliveries of {flow.name} have failed again and again for {12 * period // MINUTE} minutes.",
             first="read the last error in the forwarder's log: it names the topic and says what to do.",
             metric=metrics.of_function(flow, "forward", "Errors", "Sum"),
             above=0,
-            period=look,
-            looks=12,
-            bad_looks=12,
+            period=period,
+            evaluation_periods=12,
+            datapoints_to_alarm=12,
         ),
     ]
 
@@ -255,10 +255,10 @@ def _minutes(seconds: int) -> int:
     return min(-(-seconds // MINUTE) * MINUTE, _DAY)
 
 
-def _looks(period: int) -> int:
+def _periods(period: int) -> int:
     """How long a silence must last: five minutes, or three times what happens more seldom.
 
-    Looks times period must stay within a day, or a week for periods of an hour and more.
+    Evaluation periods times period must stay within a day, or a week for periods of an hour and more.
     (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricAlarm.html)
     """
     return 5 if period == MINUTE else 3

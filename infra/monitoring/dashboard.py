@@ -142,7 +142,7 @@ def _does_it_move(grid: Grid, flow: FlowDeployment) -> None:
 
 
 def _lag(grid: Grid, flow: FlowDeployment) -> dict[str, Any]:
-    """MSK knows the lag of each group; elsewhere only provisioned mappings tell theirs, and not whose they are."""
+    """MSK has the lag of each group; elsewhere only provisioned mappings have a metric, by their id alone."""
     behind = metrics.lag_on_msk(flow, "MaxOffsetLag")
     if behind is not None:
         return grid.graph("Lag, by topic (MSK)", [_expression(behind)], left="offsets")
@@ -175,7 +175,7 @@ def _does_it_fail(grid: Grid, flow: FlowDeployment) -> None:
 
 
 def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
-    def said(name: str, stat: str, label: str) -> WidgetRow:
+    def task(name: str, stat: str, label: str) -> WidgetRow:
         return metrics.of_flow(flow, name, stat).row(label=label)
 
     arrived = metrics.round_trip(flow)
@@ -184,21 +184,21 @@ def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
         grid.graph(
             "Heartbeats",
             [
-                said("heartbeats-emitted", "Sum", "written, both sides"),
+                task("heartbeats-emitted", "Sum", "written, both sides"),
                 *([arrived.row(label="came through")] if arrived else []),
             ],
             left="a minute",
         ),
         grid.graph(
             "Tasks",
-            [said("task-errors", "Sum", "failed rounds"), said("task-troubles", "Maximum", "troubles of a round")],
+            [task("task-errors", "Sum", "failed rounds"), task("task-troubles", "Maximum", "troubles of a round")],
             left="a minute",
         ),
         grid.graph(
             "Groups",
             [
-                said("groups-not-ready", "Maximum", "could not move"),
-                said("reread-records-max", "Maximum", "records that one would read again"),
+                task("groups-not-ready", "Maximum", "could not move"),
+                task("reread-records-max", "Maximum", "records that one would read again"),
             ],
         ),
     )
@@ -206,17 +206,17 @@ def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
         6,
         grid.graph(
             "Loss ledger",
-            [said("offsets-lost", "Sum", "offsets lost"), said("gaps-waiting", "Maximum", "gaps to be explained")],
+            [task("offsets-lost", "Sum", "offsets lost"), task("gaps-waiting", "Maximum", "gaps to be explained")],
         ),
         grid.graph(
             "Lanes",
             [
                 _expression(metrics.over_topics(flow, "stopped-lanes", "Maximum"), "stopped:"),
-                said("lanes-stopped", "Sum", "stopped now by the watch of topics"),
-                said("stuck-partitions", "Maximum", "stuck partitions of the target"),
+                task("lanes-stopped", "Sum", "stopped now by the watch of topics"),
+                task("stuck-partitions", "Maximum", "stuck partitions of the target"),
             ],
         ),
-        grid.graph("Runs in doubt", [said("doubts-open", "Maximum", "open")]),
+        grid.graph("Runs in doubt", [task("doubts-open", "Maximum", "open")]),
     )
 
 

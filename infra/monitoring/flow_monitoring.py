@@ -74,7 +74,7 @@ class OnCallTopic(Construct):
         key.add_to_resource_policy(
             iam.PolicyStatement(
                 actions=["kms:Decrypt", "kms:GenerateDataKey*"],
-                resources=["*"],  # a key's policy speaks of that key only
+                resources=["*"],  # a key's policy is about that key only
                 principals=[caller],
                 conditions=ours,
             )
@@ -88,8 +88,8 @@ class OnCallTopic(Construct):
         topic.add_subscription(subscriptions.EmailSubscription(address))
 
 
-def listeners(deployment: Deployment, place: Location) -> tuple[str, ...]:
-    """The ARNs of the topics that the alarms of a place tell."""
+def alarm_topics(deployment: Deployment, place: Location) -> tuple[str, ...]:
+    """The ARNs of the topics that the alarms of a place notify."""
     named = tuple(arn for arn in deployment.settings.alarms.topic_arns if arn.split(":")[3] == place.region)
     return (*named, own_topic(place)) if deployment.settings.alarms.email else named
 
@@ -100,8 +100,8 @@ def own_topic(place: Location) -> str:
 
 
 def add_alarm(scope: Construct, alarm: Alarm, *, deployment: Deployment, flow: FlowDeployment) -> cloudwatch.CfnAlarm:
-    """Make one alarm of a flow, which tells whom the configuration names."""
-    told = list(listeners(deployment, flow.home))
+    """Make one alarm of a flow, which notifies the topics of its place."""
+    topics = list(alarm_topics(deployment, flow.home))
     above, watched = alarm.above is not None, alarm.metric
     resource = cloudwatch.CfnAlarm(
         scope,
@@ -110,11 +110,11 @@ def add_alarm(scope: Construct, alarm: Alarm, *, deployment: Deployment, flow: F
         alarm_description=alarm.description(deployment.settings.alarms.runbook_url),
         comparison_operator="GreaterThanThreshold" if above else "LessThanThreshold",
         threshold=alarm.above if above else alarm.below,
-        evaluation_periods=alarm.looks,
-        datapoints_to_alarm=alarm.bad_looks,
+        evaluation_periods=alarm.evaluation_periods,
+        datapoints_to_alarm=alarm.datapoints_to_alarm,
         treat_missing_data=alarm.missing,
-        alarm_actions=told,
-        ok_actions=told if alarm.resolves else None,
+        alarm_actions=topics,
+        ok_actions=topics if alarm.resolves else None,
     )
     if watched is None:
         resource.add_property_override("Metrics", list(alarm.queries))

@@ -1,6 +1,6 @@
 """Installation of a lock file into a folder that is the same, byte for byte, on every machine.
 
-pip installs the pinned wheels; what pip and the clock leave behind is taken away, what no function of ours imports is
+pip installs the pinned wheels; what depends on pip or the clock is removed, what no function of ours imports is
 pruned, and modes are fixed. A folder is keyed by everything that went into it, so it is built once and then only read.
 """
 
@@ -56,12 +56,12 @@ _PRUNED = (
     *(f"numpy/{name}" for name in ("tests", "*/tests", "*/*/tests", "distutils", "f2py", "_core/include", "_core/lib")),
     "numpy/random/lib",
     "pandas/tests",
-    # One library under three names, which a wheel cannot link: the loader asks for `.so.N`.
+    # One library under three names, which a wheel cannot link: the loader needs `.so.N`.
     "pyarrow/libarrow*.so",
     "pyarrow/libarrow*.so.*.*",
 )
 _RECEIPTS = frozenset({"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "direct_url.json", "zip-safe"})
-"""What pip notes about itself. METADATA and licences stay: scanners look for the one, lawyers for the others."""
+"""What pip notes about itself. METADATA and licences stay: scanners read the one, the licences must go along."""
 
 _OURS = re.compile(r"[a-z_]+-[0-9a-f]{16}|\.(building|unused)-.+")
 _UNUSED_SECONDS = 30 * 86_400
@@ -92,8 +92,8 @@ def install(
     Raises:
         BuildError: pip could not install; its own words are in the error.
     """
-    asked = (python, _tag(platform), *sorted(services))
-    folder = cache / f"deps-{key(lock.read_bytes(), *(word.encode() for word in asked))}"
+    inputs = (python, _tag(platform), *sorted(services))
+    folder = cache / f"deps-{key(lock.read_bytes(), *(word.encode() for word in inputs))}"
 
     def fill(empty: Path) -> None:
         print(f"Installing {lock.name} for Python {python}, {platform}: some seconds, once.", file=sys.stderr)
@@ -109,7 +109,7 @@ def install(
 def once(folder: Path, fill: Callable[[Path], None]) -> Path:
     """Build a folder beside its place and rename it there: whoever finds it, finds it whole.
 
-    The folder's own date says when it was last asked for; nothing that is deployed depends on it.
+    The folder's own date is that of its last use; nothing that is deployed depends on it.
     """
     with suppress(FileNotFoundError):
         os.utime(folder)
@@ -137,7 +137,7 @@ def taking_turns(folder: Path) -> Iterator[None]:
 
 
 def sweep(cache: Path) -> None:
-    """Remove the folders of ours that nobody has asked for in 30 days; what else lies there is not ours to touch."""
+    """Remove the folders of ours that were not used in 30 days, and nothing else that lies there."""
     limit = time.time() - _UNUSED_SECONDS
     for folder in filter(lambda path: _OURS.fullmatch(path.name), cache.iterdir()):
         with suppress(OSError):  # another process sweeps as well
@@ -145,7 +145,7 @@ def sweep(cache: Path) -> None:
                 continue
             away = Path(tempfile.mkdtemp(prefix=".unused-", dir=cache), folder.name)
             folder.rename(away)
-            if away.stat().st_mtime >= limit:  # somebody asked for it just now
+            if away.stat().st_mtime >= limit:  # another process used it just now
                 away.rename(folder)
             shutil.rmtree(away.parent, ignore_errors=True)
 
@@ -180,8 +180,8 @@ def compile_sources(folder: Path) -> None:
     A folder for Lambda holds none: it would depend on the interpreter that happened to build it, and would be another
     asset on another machine.
 
-    `unchecked-hash`: the code never looks at its source's date, which deployment does not keep. A fresh interpreter
-    with a fixed hash seed compiles, because byte code depends on both.
+    `unchecked-hash`: Python never compares it with its source's date, which deployment does not keep. A fresh
+    interpreter with a fixed hash seed compiles, because byte code depends on both.
     """
     argv = [sys.executable, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "."]
     _run(argv, cwd=folder, where=folder.name, env={**os.environ, "PYTHONHASHSEED": "0"})
@@ -210,7 +210,7 @@ def _pip(lock: Path, *, python: str, platform: Platform, target: Path) -> None:
             raise BuildError(
                 f"a local folder for Python {python} cannot be built by Python {running_python()}",
                 where=lock.name,
-                hint=f"run it with Python {python}, or ask for a manylinux platform",
+                hint=f"run it with Python {python}, or choose a manylinux platform",
             )
     else:
         machine = _MACHINES[platform]
@@ -224,8 +224,8 @@ def _pip(lock: Path, *, python: str, platform: Platform, target: Path) -> None:
 def _run(argv: Sequence[str], *, cwd: Path, where: str, env: dict[str, str] | None) -> None:
     done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()
-        raise BuildError(f"{' '.join(argv[1:4])} failed: {said}", where=where, hint="read its words above")
+        output = (done.stderr or done.stdout).strip()
+        raise BuildError(f"{' '.join(argv[1:4])} failed: {output}", where=where, hint="read its output above")
 
 
 def _prune(folder: Path, services: frozenset[str]) -> None:

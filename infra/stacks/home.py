@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from infra.constructs.endpoints import Endpoints, ways
+from infra.constructs.endpoints import Endpoints, vpc_endpoints
 from infra.constructs.flow_function import FlowFunction
 from infra.constructs.forwarder import Forwarder
 from infra.constructs.mappings import FoundMappings
@@ -30,7 +30,7 @@ class ReplicationStack(PlacedStack):
             scope, "replication", deployment=deployment, place=place, description="forwards records of source topics"
         )
         flows = deployment.living_at(place)
-        endpoints = [Endpoints(self, way, region=place.region) for way in ways(flows)]
+        endpoints = [Endpoints(self, each, region=place.region) for each in vpc_endpoints(flows)]
         for flow in flows:
             Forwarder(self, deployment=deployment, flow=flow, after=endpoints)
 
@@ -74,7 +74,7 @@ class FlowControl(Construct):
             self, "Schedules", deployment=deployment, flow=flow, group=group, functions=self.functions
         )
         for schedule in self.schedules.schedules.values():
-            # On the way out the schedules go first: what is removed must not be found again.
+            # Schedules are deleted first: what is removed must not be found again.
             schedule.node.add_dependency(self.found.resource)
 
 

@@ -25,11 +25,11 @@ NONCURRENT_DAYS = 30
 """How long a version stays that was overwritten or deleted."""
 
 UPLOAD_DAYS = 7
-"""How long the parts of an upload stay that nobody finished."""
+"""How long the parts of an unfinished upload stay."""
 
 _NO_ACCESS_LOG = (
     "One bucket, written by jobs and read by operators: CloudTrail's data events say who did what, in an account that"
-    " wants to know it; a log bucket would be a second one to keep and to protect."
+    " needs it; a log bucket would be a second one to keep and to protect."
 )
 
 
@@ -68,7 +68,7 @@ class JobsBucket(Construct):
             versioned=True,
             lifecycle_rules=[
                 s3.LifecycleRule(
-                    id="what-nobody-misses",
+                    id="old-versions-and-unfinished-uploads",
                     noncurrent_version_expiration=Duration.days(NONCURRENT_DAYS),
                     expired_object_delete_marker=True,
                     abort_incomplete_multipart_upload_after=Duration.days(UPLOAD_DAYS),

@@ -18,9 +18,12 @@ def deployed(assembly: Assembly) -> dict[str, tuple[str, str]]:
     """The asset hash and the architecture of each function, by its file in `functions/` and its name."""
     found = {}
     for function in assembly.resources("AWS::Lambda::Function"):
-        told = function.properties
-        key = told["Code"]["S3Key"].removesuffix(".zip")
-        found[f"{told['Handler'].removesuffix('.handler')} {told['FunctionName']}"] = (key, told["Architectures"][0])
+        properties = function.properties
+        key = properties["Code"]["S3Key"].removesuffix(".zip")
+        found[f"{properties['Handler'].removesuffix('.handler')} {properties['FunctionName']}"] = (
+            key,
+            properties["Architectures"][0],
+        )
     return found
 
 
@@ -35,7 +38,7 @@ def test_a_function_is_deployed_from_its_bundle(example: str, assembled: Callabl
         assert key == FileSystem.fingerprint(str(folder)), name
 
 
-def test_every_asset_that_a_template_asks_for_is_published_before_it(assembled: Callable[[str], Assembly]) -> None:
+def test_every_asset_of_a_template_is_published_before_it(assembled: Callable[[str], Assembly]) -> None:
     assembly = assembled("active-active")
 
     for function in assembly.resources("AWS::Lambda::Function"):

@@ -88,10 +88,10 @@ def test_each_flow_is_started_every_minute_with_its_own_settings_by_its_aliases(
     for flow in assembly.deployment.flows:
         for each in SCHEDULED:
             name = flow.flow.resource_name(each.name)
-            told = schedule(assembly, name).properties
-            target = told["Target"]
-            assert told["ScheduleExpression"] == "rate(1 minute)"
-            assert told["FlexibleTimeWindow"] == {"Mode": "OFF"}
+            properties = schedule(assembly, name).properties
+            target = properties["Target"]
+            assert properties["ScheduleExpression"] == "rate(1 minute)"
+            assert properties["FlexibleTimeWindow"] == {"Mode": "OFF"}
             assert target["Arn"] == f"{flow.function_arn(each.name)}:live"
             settings = control_settings(json.loads(target["Input"]))
             assert settings == control_settings(json.loads(json.dumps(schedule_input(flow))))
@@ -102,12 +102,12 @@ def test_each_flow_is_started_every_minute_with_its_own_settings_by_its_aliases(
 def test_a_schedule_says_in_plain_what_its_input_says_in_one_line(assembled: Assembled) -> None:
     """So that `cdk diff` shows a changed setting by its name."""
     for each in of_type(assembled("active-passive"), "AWS::Scheduler::Schedule"):
-        told = each.body["Metadata"]["mirrorless"]
-        assert told["flow"] == "us-east->us-west"
-        assert told["settings"]["sync.group.offsets.enabled"] == "true"
+        shown = each.body["Metadata"]["mirrorless"]
+        assert shown["flow"] == "us-east->us-west"
+        assert shown["settings"]["sync.group.offsets.enabled"] == "true"
 
 
-def test_secrets_of_found_topics_are_asked_for_by_arn(assembled: Assembled) -> None:
+def test_secrets_of_found_topics_are_read_by_arn(assembled: Assembled) -> None:
     """Lambda takes no secret's name."""
     assembly = assembled("aggregation")
 
@@ -119,7 +119,7 @@ def test_secrets_of_found_topics_are_asked_for_by_arn(assembled: Assembled) -> N
     assert set(access) == {"arn:aws:secretsmanager:us-east-2:111122223333:secret:AmazonMSK_mirrorless"}
 
 
-def test_a_start_that_went_wrong_is_repeated_by_nobody(assembled: Assembled) -> None:
+def test_a_failed_start_is_not_repeated(assembled: Assembled) -> None:
     """Scheduler, and Lambda's own queue behind it: each would try again while the next minute is at work."""
     assembly = assembled("active-passive")
     queues = of_type(assembly, "AWS::Lambda::EventInvokeConfig")

@@ -12,11 +12,11 @@ def test_every_service_that_the_templates_use_stands_in_the_deployers_table(
     assembled: Callable[[str], Assembly],
 ) -> None:
     page = (REPOSITORY / "docs" / "how-to" / "deploy.md").read_text()
-    told = set(re.findall(r"^\| `(AWS::\w+::)` \|", page, re.MULTILINE))
+    listed = set(re.findall(r"^\| `(AWS::\w+::)` \|", page, re.MULTILINE))
 
     used = {re.sub(r"\w+$", "", r.type) for example in EXAMPLES for r in assembled(example).resources()}
 
-    assert {service for service in used if service.startswith("AWS::")} <= told
+    assert {service for service in used if service.startswith("AWS::")} <= listed
 
 
 def test_every_example_stands_in_the_list_of_examples() -> None:

@@ -52,8 +52,8 @@ def schedule(*topics: str, **settings: Any) -> Template:
         "target": side | {"alias": "b"},
         "key of another version": 1,
     }
-    told = {"flow": flow, "topics": topics, "refresh_topics_seconds": 60, "key of another version": 1} | settings
-    return {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Input": json.dumps(told)}}}
+    given = {"flow": flow, "topics": topics, "refresh_topics_seconds": 60, "key of another version": 1} | settings
+    return {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Input": json.dumps(given)}}}
 
 
 def forwarder(*, target: str = "k2.example.com:9096", **settings: Any) -> Template:
@@ -485,7 +485,7 @@ def test_an_operator_may_accept_one_refusal_and_no_other(old: Template, new: Tem
 
 @pytest.fixture
 def folders(tmp_path: Path, old: Template, new: Template) -> Callable[[], list[str]]:
-    """Both deployments as folders of templates; written when asked for, so that a test can change them before."""
+    """Both deployments as folders of templates; written at their first use, so that a test can change them before."""
 
     def written() -> list[str]:
         for name, templates in (("old", old), ("new", new)):
@@ -513,8 +513,8 @@ def test_machines_get_json(folders: Callable[[], list[str]], new: Template, caps
     properties(new, REPLICATION, "Orders")["Topics"] = ["orders-2"]
 
     assert diff_guard.main([*folders(), "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)["findings"]
-    assert [(each["id"], each["refused"]) for each in told] == [("Orders", True)]
+    printed = json.loads(capsys.readouterr().out)["findings"]
+    assert [(each["id"], each["refused"]) for each in printed] == [("Orders", True)]
 
 
 def test_a_folder_without_templates_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -522,7 +522,7 @@ def test_a_folder_without_templates_is_bad_input(tmp_path: Path, capsys: pytest.
     assert "there are no templates" in capsys.readouterr().err
 
 
-def test_to_accept_what_nobody_refuses_is_bad_input(
+def test_to_accept_what_is_not_refused_is_bad_input(
     folders: Callable[[], list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert diff_guard.main([*folders(), "--accept", "Map"]) == 2
@@ -553,8 +553,8 @@ def test_of_the_two_examples_one_may_be_deployed_and_the_other_may_not() -> None
 def test_make_diff_guard_fails_where_an_example_is_judged_otherwise(
     codes: tuple[int, ...], expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = iter(codes)
-    monkeypatch.setattr(diff_guard, "main", lambda _given: next(told))
+    left = iter(codes)
+    monkeypatch.setattr(diff_guard, "main", lambda _given: next(left))
 
     assert examples.main() == expected
-    assert list(told) == []
+    assert list(left) == []

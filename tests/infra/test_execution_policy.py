@@ -48,8 +48,8 @@ def test_an_action_that_a_pattern_covers_is_not_written_again() -> None:
     assert "dynamodb:DescribeTable" not in actions
 
 
-@pytest.mark.parametrize("type_", ["AWS::CDK::Metadata", "AWS::Nobody::Knows"])
-def test_a_type_that_nobody_knows_the_actions_of_is_an_error(type_: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("type_", ["AWS::CDK::Metadata", "AWS::No::Such"])
+def test_a_type_without_documented_actions_is_an_error(type_: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution_policy, "_WITHOUT_HANDLERS", {})
 
     with pytest.raises(execution_policy.UnknownType, match=rf"{type_}.*add them"):

@@ -13,8 +13,8 @@ from tests.support.assembly import EXAMPLES, Assembly
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_what_is_deployed_is_as_it_was_frozen(example: str, assembled: Callable[[str], Assembly]) -> None:
-    if told := difference(name_of(example), text_of(assembled(example))):
-        pytest.fail(told, pytrace=False)
+    if changes := difference(name_of(example), text_of(assembled(example))):
+        pytest.fail(changes, pytrace=False)
 
 
 def test_every_frozen_template_is_of_an_example() -> None:

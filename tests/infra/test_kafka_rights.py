@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from infra.deployment import FlowDeployment, plan
 from infra.iam import Part, Right
 from infra.iam.kafka import NAMED_CHARACTERS, rights
-from infra.iam.kafka_names import abridged, begun, distinct
+from infra.iam.kafka_names import abridged, distinct, prefixes
 from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS
 from mirrorless.config import load
 from mirrorless.naming import JOB_GROUP
@@ -102,10 +102,10 @@ def test_every_row_is_a_call_of_the_adapters() -> None:
 def test_the_table_has_the_actions_that_iam_has_and_the_resources_they_take() -> None:
     """cfn-lint ships what the Service Authorization Reference says."""
     shipped = files("cfnlint.data.AdditionalSpecs").joinpath("Policies.json").read_text()
-    known = json.loads(shipped)["kafka-cluster"]["Actions"]
+    actions = json.loads(shipped)["kafka-cluster"]["Actions"]
 
     for operation in {operation for operations in CALLS.values() for operation in operations}:
-        assert known[operation.action.lower()]["Resources"] == [operation.kind]
+        assert actions[operation.action.lower()]["Resources"] == [operation.kind]
 
 
 def test_our_consumers_are_called_what_the_rights_say() -> None:
@@ -219,7 +219,7 @@ def test_topics_that_keep_their_names_are_granted_by_these_names(flowing: Flowin
     }
 
 
-def test_nothing_is_written_to_the_source_unless_it_is_asked_for(flowing: Flowing) -> None:
+def test_nothing_is_written_to_the_source_unless_the_configuration_has_it(flowing: Flowing) -> None:
     quiet = flowing(sync_group_offsets_reverse_enabled=False, emit_heartbeats_source_enabled=False)
 
     for part in ("forward", "control", "refresh_topics"):
@@ -328,7 +328,7 @@ def test_a_cluster_without_an_arn_is_granted_by_topic_all_the_same(flowing: Flow
     assert f"{TARGET}:cluster/*/*" in resources(granted, "Connect")
 
 
-def test_a_serverless_cluster_is_asked_only_what_it_has(flowing: Flowing) -> None:
+def test_a_serverless_cluster_gets_only_the_actions_that_it_has(flowing: Flowing) -> None:
     serverless = {"msk.cluster.arn": f"{TARGET}:cluster/us-west/0b5c7e5a-9a0e-4f0c-8d4e-5c6f2f3f7a10-s1"}
 
     granted = rights("refresh_topics", flowing(us_west=serverless))
@@ -386,7 +386,7 @@ def test_a_thousand_topics_fit_into_a_role_and_each_is_granted(part: Part, flowi
     ],
 )
 def test_a_pattern_becomes_what_its_names_begin_with(pattern: str, names: list[str]) -> None:
-    assert list(begun([pattern])) == names
+    assert list(prefixes([pattern])) == names
 
 
 def test_a_name_that_a_wider_one_covers_is_not_repeated() -> None:

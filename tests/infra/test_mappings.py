@@ -43,7 +43,7 @@ def described(schema: Any, value: Any, place: str = "") -> Iterator[str]:
 
 
 def example_of(shape: Any) -> Any:
-    """A request with every member that the API's model knows."""
+    """A request with every member that the API's model has."""
     match shape.type_name:
         case "structure":
             return {name: example_of(member) for name, member in shape.members.items()}
@@ -88,20 +88,20 @@ def test_a_topic_that_is_named_and_one_that_is_found_get_the_same_mapping(exampl
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_every_mapping_of_a_template_is_what_the_api_would_be_asked_for(
+def test_every_mapping_of_a_template_equals_the_request_to_the_api(
     example: str, assembled: Callable[[str], Assembly]
 ) -> None:
     assembly = assembled(example)
     made = {group_of(dict(each.properties)): each for each in assembly.resources(MAPPING)}
 
-    asked = [
+    requests = [
         (flow, topic, mapping_request(flow, topic))
         for flow in assembly.deployment.flows
         for topic in flow.flow.literal_topics
     ]
 
-    assert {flow.flow.group_name(topic) for flow, topic, _ in asked} == made.keys()
-    for flow, topic, request in asked:
+    assert {flow.flow.group_name(topic) for flow, topic, _ in requests} == made.keys()
+    for flow, topic, request in requests:
         assert violations("CreateEventSourceMapping", {"FunctionName": "forward", **request}) == []
         properties = dict(made[flow.flow.group_name(topic)].properties)
         expected = template_properties(request)

@@ -14,7 +14,7 @@ from infra.guard.templates import Resource
 from infra.monitoring import cost, metrics
 from infra.monitoring.alarms import alarms, mapping_alarm
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS
-from infra.monitoring.flow_monitoring import listeners
+from infra.monitoring.flow_monitoring import alarm_topics
 from mirrorless.adapters.aws.metrics import ALARMING, NAMESPACE, emit, emit_report
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
@@ -101,7 +101,7 @@ def test_every_metric_of_ours_that_is_looked_at_is_one_that_the_code_emits(
 
 
 def test_every_figure_that_is_looked_at_is_one_that_a_task_finds() -> None:
-    """The adapter prints any figure it is given; so somebody must give it."""
+    """The adapter prints each figure that it is given; a task has to give it."""
     tasks = "".join(
         path.read_text()
         for path in (REPOSITORY / "shared" / "mirrorless").rglob("*.py")
@@ -133,7 +133,7 @@ def test_every_flow_has_its_alarms_where_its_functions_live(example: str, assemb
 
 
 EXPECTED = {
-    # what: threshold, period, looks, bad looks, missing
+    # id: threshold, period, evaluation periods, datapoints to alarm, missing
     "lane-stopped": (0, None, 15, 1, "notBreaching"),
     "source-contradicts": (0, 60, 1, 1, "notBreaching"),
     "partition-stuck": (0, 60, 5, 3, "notBreaching"),
@@ -161,7 +161,7 @@ def test_an_alarm_rings_when_it_should_and_not_before(alarm: str, assembled: Ass
     assert properties["ComparisonOperator"] == ("LessThanThreshold" if silence else "GreaterThanThreshold")
 
 
-def test_alarms_over_all_topics_ask_for_this_flow_alone(assembled: Assembled) -> None:
+def test_alarms_over_all_topics_query_this_flow_alone(assembled: Assembled) -> None:
     for alarm, metric in (("lane-stopped", "stopped-lanes"), ("records-late", "record-age-ms-max")):
         queries = _alarm(assembled("active-passive"), alarm).properties["Metrics"]
 
@@ -213,16 +213,16 @@ def test_heartbeats_that_are_far_apart_are_given_time_within_what_cloudwatch_tak
         if alarm.missing == "breaching":
             assert alarm.period >= min(seconds, 86_400)
             assert alarm.period % 60 == 0
-            assert alarm.period * alarm.looks <= (604_800 if alarm.period >= 3_600 else 86_400)
+            assert alarm.period * alarm.evaluation_periods <= (604_800 if alarm.period >= 3_600 else 86_400)
 
 
 def test_a_forwarder_that_may_take_long_is_looked_at_as_long(tmp_path: Path) -> None:
-    """A retry follows when the failed call has ended: a shorter look would be empty now and then, and not ring."""
+    """A retry follows when the failed call has ended: a shorter period would be empty now and then."""
     flow = _planned(tmp_path, {"function": {"timeout.seconds": 840}})
 
-    looks = {each.id: each.period for each in alarms(flow, record_age_seconds=900)}
+    periods = {each.id: each.period for each in alarms(flow, record_age_seconds=900)}
 
-    assert (looks["all-deliveries-fail"], looks["some-deliveries-fail"]) == (840, 840)
+    assert (periods["all-deliveries-fail"], periods["some-deliveries-fail"]) == (840, 840)
 
 
 def test_the_alarm_of_a_mapping_stands_beside_it_and_names_it(assembled: Assembled) -> None:
@@ -242,7 +242,7 @@ def test_the_alarm_of_a_mapping_stands_beside_it_and_names_it(assembled: Assembl
         ]
 
 
-def test_only_mappings_that_say_how_they_fare_are_watched(tmp_path: Path) -> None:
+def test_only_mappings_with_metrics_are_watched(tmp_path: Path) -> None:
     flow = _planned(tmp_path, {})
 
     alarm = mapping_alarm(flow, "orders", "a-uuid")
@@ -312,10 +312,10 @@ def test_descriptions_are_short_enough_and_say_what_to_do_first(assembled: Assem
             assert len(alarm.properties["AlarmDescription"]) <= 1024
 
 
-# Who is told
+# Topics that are notified
 
 
-def test_an_address_is_told_by_a_topic_that_cloudwatch_may_use(assembled: Assembled) -> None:
+def test_an_address_subscribes_to_a_topic_that_cloudwatch_may_use(assembled: Assembled) -> None:
     assembly = assembled("active-passive")
     (topic,) = assembly.resources("AWS::SNS::Topic")
     (key,) = assembly.resources("AWS::KMS::Key", stack="mirrorless-monitoring")
@@ -350,13 +350,13 @@ def test_an_address_is_told_by_a_topic_that_cloudwatch_may_use(assembled: Assemb
     assert told_once == {f"mirrorless-us-east_us-west-{each}" for each in ("source-contradicts", "offsets-lost")}
 
 
-def test_each_place_tells_the_topics_of_its_own_region(tmp_path: Path) -> None:
+def test_each_place_notifies_the_topics_of_its_own_region(tmp_path: Path) -> None:
     arns = [f"arn:aws:sns:{region}:111122223333:on-call" for region in ("eu-west-1", "us-east-1")]
     deployment = plan(load(_document(tmp_path, "active-active", {"topic.arns": arns})))
 
-    told = {place.region: listeners(deployment, place) for place in deployment.homes}
+    notified = {place.region: alarm_topics(deployment, place) for place in deployment.homes}
 
-    assert told == {"eu-west-1": (arns[0],), "us-east-1": (arns[1],)}
+    assert notified == {"eu-west-1": (arns[0],), "us-east-1": (arns[1],)}
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_each_place_tells_the_topics_of_its_own_region(tmp_path: Path) -> None:
         ({"topic.arns": ["arn:aws:sns:ap-south-1:111122223333:x"], "email": "a@b.c"}, "no flow runs in ap-south-1"),
     ],
 )
-def test_a_topic_that_nobody_could_tell_is_refused(tmp_path: Path, settings: dict[str, Any], what: str) -> None:
+def test_a_topic_that_no_alarm_can_notify_is_refused(tmp_path: Path, settings: dict[str, Any], what: str) -> None:
     with pytest.raises(InvalidConfiguration, match=what):
         plan(load(_document(tmp_path, "active-active", settings)))
 
@@ -377,7 +377,7 @@ def test_an_address_reaches_every_region_that_no_topic_does(tmp_path: Path) -> N
     settings = {"topic.arns": ["arn:aws:sns:us-east-1:111122223333:on-call"], "email": "a@b.c"}
     deployment = plan(load(_document(tmp_path, "active-active", settings)))
 
-    assert [len(listeners(deployment, place)) for place in deployment.homes] == [1, 2]
+    assert [len(alarm_topics(deployment, place)) for place in deployment.homes] == [1, 2]
 
 
 # Dashboards
@@ -426,7 +426,7 @@ def test_tables_of_another_account_are_not_promised(assembled: Assembled) -> Non
     assert "The tables are in 444455556666/us-west-2" in json.dumps(body)
 
 
-def test_lag_is_msk_s_own_where_it_knows_the_groups(assembled: Assembled) -> None:
+def test_lag_is_msk_s_own_where_it_has_the_groups(assembled: Assembled) -> None:
     for example, words in (
         ("active-passive", '"Cluster Name\\"=\\"us-east\\" mirrorless us-east us-west'),
         ("self-managed-to-msk", 'EventSourceMappingUUID} MetricName=\\"MaxOffsetLag'),
@@ -488,10 +488,10 @@ def test_everything_that_the_cost_reads_is_on_the_dashboard(assembled: Assembled
     (widget,) = [each for each in body["widgets"] if "Cost, about" in each["properties"].get("title", "")]
     rows = widget["properties"]["metrics"]
 
-    known = {row[-1]["id"] for row in rows if "id" in row[-1]}
+    named = {row[-1]["id"] for row in rows if "id" in row[-1]}
     read = set(re.findall(r"\b(?:ms|calls|writes|reads)_\w+", "".join(_expressions(body))))
 
-    assert read == known
+    assert read == named
     assert all(row[-1]["visible"] is False for row in rows if "id" in row[-1])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra.constructs.endpoints import Way, endpoint_policy, ways
+from infra.constructs.endpoints import VpcEndpoints, endpoint_policy, vpc_endpoints
 from infra.deployment import plan
 from infra.iam import Right, network
 from mirrorless.config import load
@@ -78,19 +78,19 @@ def test_what_removes_mappings_is_in_no_network_and_makes_no_interfaces() -> Non
 
 
 def test_flows_of_one_vpc_share_its_endpoints() -> None:
-    found = ways(flows("aggregation"))
+    found = vpc_endpoints(flows("aggregation"))
 
-    assert [(way.vpc, way.services, way.route_tables) for way in found] == [
+    assert [(each.vpc, each.services, each.route_tables) for each in found] == [
         ("vpc-0f100000000000000", ("lambda", "secretsmanager", "sts"), ("rtb-0f100000000000000",))
     ]
 
 
-def test_a_network_that_does_not_ask_gets_no_endpoints() -> None:
-    assert ways(flows("active-passive")) == []
+def test_a_network_without_the_setting_gets_no_endpoints() -> None:
+    assert vpc_endpoints(flows("active-passive")) == []
 
 
 def test_pollers_may_use_an_endpoint_before_they_have_a_role() -> None:
-    way = Way(
+    wanted = VpcEndpoints(
         vpc="vpc-1",
         subnets=(),
         security_groups=(),
@@ -100,24 +100,24 @@ def test_pollers_may_use_an_endpoint_before_they_have_a_role() -> None:
         elsewhere=(),
     )
 
-    ours, lambdas = endpoint_policy("sts", way)["Statement"]
+    ours, lambdas = endpoint_policy("sts", wanted)["Statement"]
 
     assert lambdas["Principal"] == {"Service": "lambda.amazonaws.com"}
     assert (lambdas["Action"], lambdas["Resource"]) == ("sts:AssumeRole", "*")
     assert ours["Condition"] == {"StringEquals": {"aws:PrincipalAccount": ["111122223333"]}}
-    assert len(endpoint_policy("secretsmanager", way)["Statement"]) == 1
+    assert len(endpoint_policy("secretsmanager", wanted)["Statement"]) == 1
 
 
-def test_tables_that_no_endpoint_reaches_are_told(tmp_path: Path) -> None:
+def test_tables_that_no_endpoint_reaches_are_listed(tmp_path: Path) -> None:
     config = written(
         tmp_path,
         "active-passive",
         ("      id: vpc-0a100000000000000", "      id: vpc-0a100000000000000\n      endpoints: true"),
     )
 
-    (way,) = ways(plan(load(config)).flows)
+    (wanted,) = vpc_endpoints(plan(load(config)).flows)
 
-    assert way.elsewhere == ("us-west-2",)
+    assert wanted.elsewhere == ("us-west-2",)
 
 
 def test_mappings_of_a_closed_network_wait_for_its_endpoints(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tests.support.iam import Context, Statement, allowed, many, role_statements
 
 Assembled = Callable[[str], Assembly]
 Need = tuple[str, str, Context]
-"""An action, a resource, and what IAM knows of the request."""
+"""An action, a resource, and the condition keys of the request."""
 
 CALLED = {"dynamodb", "kms", "lambda", "s3", "secretsmanager", "sts"}
 """Services that our code calls, or whose keys it makes use of."""
@@ -79,7 +79,7 @@ def test_every_part_has_its_file_and_every_file_is_a_part() -> None:
 
 
 def secrets_of(flow: FlowDeployment, place: Location) -> Iterator[Need]:
-    """The secrets of a flow as they are in a place, each with the six letters that only Secrets Manager knows."""
+    """The secrets of a flow as they are in a place, each with the six letters that Secrets Manager chose."""
     for cluster in (flow.flow.source, flow.flow.target):
         proof = cluster.authentication
         if isinstance(proof, Scram | Mtls):
@@ -102,7 +102,7 @@ def table_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
 
 def mapping_need(action: str, flow: FlowDeployment) -> Need:
     mapping = flow.home.arn("lambda", "event-source-mapping:14e0db71-5d35-4eb5-b481-8945cf9d10c2")
-    resource = mapping if known(action).get("Resources") else "*"
+    resource = mapping if listed(action).get("Resources") else "*"
     return action, resource, {"lambda:FunctionArn": f"{flow.function_arn('forward')}:{ALIAS}"}
 
 
@@ -123,7 +123,7 @@ def function_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
 
 
 def granted(assembly: Assembly, part: Part, flow: FlowDeployment) -> list[Statement]:
-    """The statements of a part's role. That of jobs is known by its own name."""
+    """The statements of a part's role. That of jobs has a name of its own."""
     name = flow.flow.resource_name(part)
     if part != "jobs":
         return statements_of(assembly, name)
@@ -216,7 +216,7 @@ def test_the_role_of_tables_in_another_account_has_what_the_functions_need_toget
     assert unused(statements, wanted) == []
 
 
-def test_what_aws_does_in_a_functions_name_is_known_action_by_action(assembled: Assembled) -> None:
+def test_what_aws_does_in_a_functions_name_is_listed_action_by_action(assembled: Assembled) -> None:
     granted = {
         action
         for example in EXAMPLES
@@ -241,7 +241,7 @@ def test_a_mapping_is_made_with_tags_by_a_request_that_lambda_takes(assembled: A
             assert violations("CreateEventSourceMapping", request) == []
 
 
-# What nobody may
+# Rights that no part has
 
 
 @cache
@@ -251,7 +251,7 @@ def reference() -> dict[str, Any]:
     return found
 
 
-def known(action: str) -> dict[str, Any]:
+def listed(action: str) -> dict[str, Any]:
     service, _, name = action.partition(":")
     found: dict[str, Any] = reference()[service]["Actions"][name.lower()]
     return found
@@ -277,11 +277,11 @@ def _granted(where: str, documents: list[Any]) -> Iterator[tuple[str, str, Any]]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_everything_is_allowed_only_where_iam_knows_nothing_narrower(example: str, assembled: Assembled) -> None:
+def test_everything_is_allowed_only_where_iam_has_nothing_narrower(example: str, assembled: Assembled) -> None:
     too_wide = [
         (where, action)
         for where, action, resource in granted_anywhere(assembled(example))
-        if "*" in action or (resource == "*" and known(action).get("Resources"))
+        if "*" in action or (resource == "*" and listed(action).get("Resources"))
     ]
 
     assert too_wide == []
@@ -335,7 +335,7 @@ flows:
     ("key", "expected"),
     [
         ("mrk-1234abcd", {"kms:Decrypt": ["arn:aws:kms:eu-west-1:111122223333:key/mrk-1234abcd"]}),
-        ("1234abcd", {}),  # there is a copy of the secret, and who knows what it is encrypted with
+        ("1234abcd", {}),  # a copy of the secret, whose key is not in the configuration
     ],
 )
 def test_a_job_in_another_region_reads_the_copy_of_the_secret_there(key: str, expected: dict[str, list[str]]) -> None:

@@ -52,7 +52,7 @@ def listed(value: Any) -> list[Any]:
 
 
 def submission(assembly: Assembly, flow: str) -> dict[str, Any]:
-    """What the parameter of a flow says, with `application` for what only the deployment knows."""
+    """What the parameter of a flow says, with `application` for what the deployment makes."""
     (found,) = (
         each
         for each in assembly.resources("AWS::SSM::Parameter")
@@ -106,7 +106,7 @@ def test_flows_towards_one_cluster_share_its_application_and_its_network(assembl
         SparkSection.model_validate({"maximum.vcpu": 4_000, "maximum.memory.gb": 16}),
     ],
 )
-def test_every_job_that_runs_has_room_for_an_executor_and_none_asks_for_more_than_there_is(spark: SparkSection) -> None:
+def test_every_job_that_runs_has_room_for_an_executor_and_none_exceeds_the_application(spark: SparkSection) -> None:
     runs, executors = spark_settings.most_runs(spark), spark_settings.most_executors(spark)
 
     assert runs * (DRIVER.cores + EXECUTOR.cores) <= spark.maximum_vcpu

@@ -66,7 +66,7 @@ def assembly(request: pytest.FixtureRequest, assembled: Assembled) -> Assembly:
     return assembled(request.param)
 
 
-def test_every_flow_has_its_tables_where_its_target_is_and_nobody_has_others(assembly: Assembly) -> None:
+def test_every_flow_has_its_tables_where_its_target_is_and_there_are_no_others(assembly: Assembly) -> None:
     found = {(each.stack, each.properties["TableName"]) for each in assembly.resources(TABLE)}
 
     planned = {
@@ -81,12 +81,12 @@ def test_every_flow_has_its_tables_where_its_target_is_and_nobody_has_others(ass
     }
 
 
-def test_a_table_has_the_keys_that_the_code_asks_for_and_only_the_offset_map_expires(assembly: Assembly) -> None:
+def test_a_table_has_the_keys_that_the_code_uses_and_only_the_offset_map_expires(assembly: Assembly) -> None:
     for flow in assembly.deployment.flows:
         for table in tables_of(assembly, flow):
             definition = defined(flow)[table.properties["TableName"]]
-            asked = definition.create_request()
-            assert {key: table.properties[key] for key in asked} == asked
+            request = definition.create_request()
+            assert {key: table.properties[key] for key in request} == request
             expiry = {"AttributeName": EXPIRY, "Enabled": True} if "offset-map" in definition.name else None
             assert table.properties.get("TimeToLiveSpecification") == expiry
 
@@ -128,7 +128,7 @@ def test_a_copy_is_kept_where_the_source_is_and_nowhere_else(assembly: Assembly)
         ("active-passive", {"us-west-2", "us-east-1"}),
         ("aggregation", {"us-east-2"}),  # source and target in one region
         ("cross-account", {"us-west-2"}),  # a global table has one account
-        ("self-managed-to-msk", {"eu-west-1"}),  # no region that is known
+        ("self-managed-to-msk", {"eu-west-1"}),  # no region is written
     ],
 )
 def test_examples_are_copied_so(example: str, regions: set[str], assembled: Assembled) -> None:
@@ -206,7 +206,7 @@ def test_each_place_has_one_bucket_that_is_closed_kept_and_swept(assembly: Assem
         assert rule["Status"] == "Enabled"
         assert rule["NoncurrentVersionExpiration"] == {"NoncurrentDays": 30}
         assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
-        assert "ExpirationInDays" not in rule, "reports stay until somebody deletes them"
+        assert "ExpirationInDays" not in rule, "reports stay until they are deleted"
 
 
 def test_a_bucket_is_spoken_to_over_tls_only(assembly: Assembly) -> None:
@@ -245,7 +245,7 @@ def test_only_where_functions_are_in_another_account_is_there_a_role_to_the_tabl
     }
 
 
-def test_the_role_to_the_tables_trusts_the_functions_that_may_assume_it_and_nobody_else(assembled: Assembled) -> None:
+def test_the_role_to_the_tables_trusts_only_the_functions_that_may_assume_it(assembled: Assembled) -> None:
     assembly = assembled("cross-account")
     (flow,) = assembly.deployment.flows
     role = tables_role(assembly, flow)
@@ -265,7 +265,7 @@ def test_the_role_to_the_tables_trusts_the_functions_that_may_assume_it_and_nobo
 
 
 def tables_role(assembly: Assembly, flow: FlowDeployment) -> Mapping[str, Any]:
-    """The role that the flow's functions are told, from the state stack."""
+    """The role in the settings of the flow's functions, from the state stack."""
     resources = assembly.template("state", flow.state)["Resources"].values()
     (role,) = (each["Properties"] for each in resources if each["Type"] == "AWS::IAM::Role")
     assert flow.flow.tables_role == flow.state.iam_arn(f"role/{role['RoleName']}")

@@ -1,4 +1,4 @@
-"""Templates are made from the tree alone, by the command line that deploys them; CloudFormation knows each word."""
+"""Templates are made from the tree alone, by the command line that deploys them; CloudFormation accepts each word."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_make_synth_without_a_configuration_takes_every_example() -> None:
     assert set(synth.EXAMPLES) == set(EXAMPLES.values())
 
 
-def test_cloudformation_knows_every_resource_and_property_of_every_example(
+def test_cloudformation_accepts_every_resource_and_property_of_every_example(
     assembled: Callable[[str], Assembly],
 ) -> None:
     assemblies = [assembled(example) for example in EXAMPLES]
@@ -48,7 +48,7 @@ def test_the_command_line_takes_what_was_synthesized_before(
     built = assembled("self-managed-to-msk")
     cdk.install()
 
-    told = subprocess.run(
+    listed = subprocess.run(
         cdk.argv("list", "--app", str(built.folder)),
         env=cdk.environment(),
         capture_output=True,
@@ -57,7 +57,7 @@ def test_the_command_line_takes_what_was_synthesized_before(
         cwd=tmp_path,
     ).stdout
 
-    assert "mirrorless-state-eu-west-1" in told.split()
+    assert "mirrorless-state-eu-west-1" in listed.split()
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def tree(tmp_path: Path) -> Path:
 def test_synth_needs_no_credentials_no_network_and_no_git(
     tree: Path, tmp_path: Path, assembled: Callable[[str], Assembly]
 ) -> None:
-    """As on a machine that knows nobody: each way out leads to a closed port."""
+    """As on a machine without a network: each way out leads to a closed port."""
     built = assembled("cross-account")  # its bundles are there now
     home, out = tmp_path / "home", tmp_path / "out"
     home.mkdir()

@@ -260,7 +260,7 @@ def test_every_import_of_a_function_early_or_late_finds_its_module_in_the_bundle
     found = set(done.stdout.split())
     assert "mirrorless.adapters.dynamodb.client" in found
     if "mirrorless.adapters.kafka.client" in found:
-        assert "botocore.session" in found  # the latest import that we know of
+        assert "botocore.session" in found  # the latest import there is
 
 
 def test_a_function_that_speaks_to_no_cluster_does_not_carry_kafkas_client() -> None:
