@@ -106,6 +106,7 @@ def test_without_transactions_a_careful_writer_names_the_record_that_was_refused
     target = RefusingTarget()
     writer._producer, writer._batch = target, (1_000, ONE_BY_ONE)  # type: ignore[assignment]  # no cluster
     writer.transactional_id, writer._watch, writer._health, writer._bootstrap = "", None, _Health(), "b:1"
+    writer._portion = None
 
     delivery = writer.write("us-east.orders", {0: records(3, size=100)}, lambda: 60.0)[0]
 

@@ -19,8 +19,8 @@ import pytest
 from mirrorless.errors import InDoubt, LeaseHeld, LostRace, Retriable
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease, Stop
-from mirrorless.ports.kafka import Deadline
 from mirrorless.lanes.operator_actions import plan_reset
+from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.positions import STATES_MS, Positions
