@@ -5,6 +5,7 @@ How one is started and what "ready" means to its clients is said by its own modu
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ class Server(ABC):
         self.title = title
         self._folder = folder.absolute()
         self._process: ChildProcess | None = None
+        self._starting = threading.Lock()
 
     @abstractmethod
     def _command(self) -> Sequence[str]:
@@ -69,9 +71,11 @@ class Server(ABC):
 
     def begin_start(self) -> None:
         """Start without waiting, so that several servers start side by side. Does nothing while it runs."""
-        if not self.alive:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._process = ChildProcess.start(self._command(), self.log, cwd=self._folder)
+        # A supervisor may see it dead while another thread starts it: two brokers would then write to one folder.
+        with self._starting:
+            if not self.alive:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._process = ChildProcess.start(self._command(), self.log, cwd=self._folder)
 
     def wait_ready(self, timeout: float = READY_WITHIN_S) -> None:
         """Wait until clients can work with it.
