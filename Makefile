@@ -44,9 +44,9 @@ SERVERS := $(addprefix integration-,1 2 0 3 5 4) sample
 RECORDED = MIRRORLESS_TEST_CALLS=$(CALLS) $(BIN)/python -m tests.support.aws_recorder
 ABREAST = $(MAKE) --no-print-directory --keep-going $(IN_TURN)
 
-test: $(READY) ## everything that must pass: `check` and `integration`, four steps at a time (about a quarter of an hour)
+test: $(READY) ## everything that must pass: `check` and `integration`, three steps at a time (about 20 minutes)
 	@rm -rf $(CALLS)
-	@$(ABREAST) --jobs=4 $(SERVERS) $(CHECKS)
+	@$(ABREAST) --jobs=3 $(SERVERS) $(CHECKS)
 	@$(RECORDED)
 
 check: $(READY) ## the quick part of `make test`: lint, types, imports, unit, contract and template tests, the guard
@@ -67,7 +67,7 @@ unit: $(READY)
 
 integration: $(READY) ## tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
 	@rm -rf $(CALLS)
-	@$(ABREAST) --jobs=4 $(SERVERS)
+	@$(ABREAST) --jobs=3 $(SERVERS)
 	@$(RECORDED)
 
 coverage: $(READY) ## branch coverage of the quick tests by package, held to its floors (about 10 minutes)
