@@ -153,5 +153,6 @@ def test_a_resumed_lane_stops_again_until_it_is_reset() -> None:
     rounds.chains.reset(reset(5, 0, lane=lane(1)))
     rounds.states.resume(lane(1))
     assert rounds.next().troubles == []
-    assert (rounds.before.remote_topic_id, rounds.before.remote_recreated) == ("new", None)
+    ended = rounds.before
+    assert (ended.remote_topic_id, ended.remote_recreated) == ("new", None)
     assert [state.stop for state in rounds.states.states.values()] == [None, None]
