@@ -145,11 +145,12 @@ def test_a_refusal_that_the_deadline_cuts_off_is_told_by_the_next_attempt(
     records = [*RECORDS[:10], Record(offset=10, timestamp=1, headers=[], value=os.urandom(40_000)), *RECORDS[11:30]]
 
     writer = target.writer(deadline)
+    ends = time.monotonic() + 4.0
     with pytest.raises(Retriable, match="not acknowledged in time"):
-        writer.write(topic, {0: records}, lambda: 4.0)
+        writer.write(topic, {0: records}, lambda: ends - time.monotonic())
     target.discard_writers()
 
-    again = target.writer(deadline).write(topic, {0: records}, lambda: 4.0)[0]
+    again = target.writer(deadline).write(topic, {0: records}, deadline)[0]
     assert again.refusal is not None
 
 

@@ -50,14 +50,13 @@ def deliver(stage: LaneStage, environment: Replicator, event: bytes, *, times: i
     raise AssertionError
 
 
-@pytest.mark.parametrize("round_trip_ms", [5, 80])
-@pytest.mark.parametrize("max_message_bytes", [20_000, 100_000])
+@pytest.mark.parametrize(("max_message_bytes", "round_trip_ms"), [(100_000, 5), (100_000, 80)])
 def test_records_that_are_only_too_large_together_all_arrive(
     far: LaneStage, distant: DistantKafka, max_message_bytes: int, round_trip_ms: float
 ) -> None:
     far.create(far.source, far.topic)
     far.create(far.target, far.remote_topic, max_message_bytes=str(max_message_bytes))
-    values = [RANDOM.randbytes(1_000) for _ in range(3_900)]
+    values = [RANDOM.randbytes(1_000) for _ in range(1_500)]
     far.write(*values)
     environment, event = far.environment(), far.event()
     distant.round_trip_ms = round_trip_ms

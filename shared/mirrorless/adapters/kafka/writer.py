@@ -123,10 +123,9 @@ class KafkaWriter:
         self.used_at = time.monotonic()
         if self._portion is not None:
             lanes = {p: first_batches(records, self._portion, *self._batch) for p, records in lanes.items()}
+        by_record = self._watch is None and self._batch[1] == ONE_BY_ONE
         reports = {
-            partition: Reports(
-                len(records), by_ends=self._by_ends((topic, partition)), by_record=self._batch[1] == ONE_BY_ONE
-            )
+            partition: Reports(len(records), by_ends=self._by_ends((topic, partition)), by_record=by_record)
             for partition, records in lanes.items()
         }
         with translated("write", f"{self._bootstrap} {topic}"):
