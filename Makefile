@@ -11,7 +11,6 @@ IN_TURN := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CALLS := $(CURDIR)/.lab/aws-calls
 ifneq ($(strip $(KAFKA)),)
 export KAFKA # another version of the lab's brokers than its default
 else
@@ -41,16 +40,18 @@ translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: w
 CHECKS := unit types lint imports diff-guard
 SERVERS := $(addprefix integration-,1 2 0 3 5 4) sample
 # The parts keep one journal of the calls of AWS; at their end it shows which recorded call nothing made.
-RECORDED = MIRRORLESS_TEST_CALLS=$(CALLS) $(BIN)/python -m tests.support.aws_recorder
-ABREAST = $(MAKE) --no-print-directory --keep-going $(IN_TURN)
+JOURNAL := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
+STEPS = $(MAKE) --no-print-directory --keep-going $(IN_TURN)
 
-test: $(READY) ## everything that must pass: `check` and `integration`, three steps at a time (about 20 minutes)
-	@rm -rf $(CALLS)
-	@$(ABREAST) --jobs=3 $(SERVERS) $(CHECKS)
-	@$(RECORDED)
+test: ## everything that must pass: `check` and `integration`, three steps at a time (about 20 minutes)
+integration: ## tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
+test integration: $(READY)
+	@rm -rf .lab/aws-calls && mkdir -p .lab/aws-calls
+	@$(STEPS) --jobs=3 KEEP_CALLS='$(JOURNAL)' $(SERVERS) $(if $(filter test,$@),$(CHECKS))
+	@$(JOURNAL) $(BIN)/python -m tests.support.aws_recorder
 
 check: $(READY) ## the quick part of `make test`: lint, types, imports, unit, contract and template tests, the guard
-	@$(ABREAST) --jobs=2 $(CHECKS)
+	@$(STEPS) --jobs=2 $(CHECKS)
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -65,20 +66,14 @@ imports: $(READY)
 unit: $(READY)
 	$(BIN)/pytest -q --numprocesses 2 --dist worksteal --durations 10 tests/infra tests/contract tests/unit tests/frozen
 
-integration: $(READY) ## tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
-	@rm -rf $(CALLS)
-	@$(ABREAST) --jobs=3 $(SERVERS)
-	@$(RECORDED)
-
-coverage: $(READY) ## branch coverage of the quick tests by package, held to its floors (about 10 minutes)
+coverage: $(READY) ## branch coverage of the quick tests by package, held to its floors
 	@mkdir -p .lab
 	$(BIN)/coverage run --branch --data-file .lab/coverage --source shared,functions,cli,lab,infra,spark -m pytest -q tests/infra tests/contract tests/unit
 	@$(BIN)/coverage json -q --data-file .lab/coverage -o .lab/coverage.json
 	@$(BIN)/python -m tests.frozen.coverage .lab/coverage.json
 
 integration-%: $(READY)
-	@mkdir -p $(CALLS)
-	MIRRORLESS_TEST_CALLS=$(CALLS) $(BIN)/pytest -q --part $* --durations 10 tests/integration
+	$(KEEP_CALLS) $(BIN)/pytest -q --part $* --durations 10 tests/integration
 
 sample: $(READY)
 	$(BIN)/python -m lab soak --count 4 --fresh --progress .lab/sample.json
