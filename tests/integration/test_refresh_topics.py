@@ -503,13 +503,19 @@ def test_a_default_set_while_the_brokers_run_is_not_turned_into_an_override(stag
 # The watch
 
 
-def test_a_topic_that_was_created_again_stops_its_lanes_until_each_is_reset(stage: RefreshStage) -> None:
+def replicated_in_part(stage: RefreshStage) -> Lane:
+    """The topic `orders` of two partitions, the first of which has a run; that one's lane."""
     stage.pause_mappings()
     stage.create("orders", 2)
     stage.refresh()
     lane = stage.lane("orders", 0)
     stage.chains.prepare([run(0, 3, (0, 0, 3), lane=lane)])
     stage.chains.confirm([run(0, 3, (0, 0, 3), lane=lane)])
+    return lane
+
+
+def test_a_topic_that_was_created_again_stops_its_lanes_until_each_is_reset(stage: RefreshStage) -> None:
+    lane = replicated_in_part(stage)
     stage.delete("orders")
     stage.create("orders", 2)
 
@@ -528,12 +534,7 @@ def test_a_topic_that_was_created_again_stops_its_lanes_until_each_is_reset(stag
 
 
 def test_a_remote_topic_that_was_created_again_stops_its_lanes_until_each_is_reset(stage: RefreshStage) -> None:
-    stage.pause_mappings()
-    stage.create("orders", 2)
-    stage.refresh()
-    lane = stage.lane("orders", 0)
-    stage.chains.prepare([run(0, 3, (0, 0, 3), lane=lane)])
-    stage.chains.confirm([run(0, 3, (0, 0, 3), lane=lane)])
+    lane = replicated_in_part(stage)
     assert stage.refresh().troubles == []
     remote = stage.remote("orders")
     stage.target.delete_topics([remote])[remote].result(20)

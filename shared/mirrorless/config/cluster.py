@@ -15,6 +15,16 @@ from mirrorless.config.types import Addresses, Identifiers, KeyArn, Section
 _ENCRYPTED_WITH = "Key that the secret is encrypted with, where it is not Secrets Manager's own"
 
 
+PrivateCa = Annotated[
+    str | None,
+    Field(
+        min_length=1,
+        max_length=200,
+        description="Secret with the `certificate` (PEM) of a private certificate authority.",
+    ),
+]
+
+
 class Plaintext(Section):
     """No authentication and no encryption: for the lab and for closed networks."""
 
@@ -36,12 +46,7 @@ class Scram(Section):
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         default="SCRAM-SHA-512", description="The hash; MSK has SCRAM-SHA-512 only."
     )
-    ca: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=200,
-        description="Secret with the `certificate` (PEM) of a private certificate authority.",
-    )
+    ca: PrivateCa = None
 
 
 class Mtls(Section):
@@ -54,12 +59,7 @@ class Mtls(Section):
         description="Secrets Manager name or ARN of `certificate` and `privateKey` (PEM), maybe `privateKeyPassword`.",
     )
     secret_kms_key_arn: KeyArn | None = Field(default=None, description=f"{_ENCRYPTED_WITH}.")
-    ca: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=200,
-        description="Secret with the `certificate` (PEM) of a private certificate authority.",
-    )
+    ca: PrivateCa = None
 
 
 class Iam(Section):
