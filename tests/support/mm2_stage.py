@@ -69,8 +69,9 @@ NOT_YET = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError._NOENT,  # the client found no leader of any partition
 }
-"""What a broker says of a partition that was created a moment ago."""
+"""Errors of a partition that was created a moment ago."""
 
 Place = tuple[str, int]
 
