@@ -135,27 +135,11 @@ def test_a_refusal_that_no_report_tells_keeps_the_transaction_from_committing_an
     assert again.refusal is not None
 
 
-def test_a_refusal_that_the_deadline_cuts_off_is_told_by_the_next_attempt(
-    clusters: tuple[KafkaCluster, KafkaCluster], flow_settings: FlowSettings
+def test_while_a_batch_is_under_way_the_clients_thread_sleeps(
+    flow_settings: FlowSettings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = f"small-{uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": clusters[1].bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "20000"})])[topic].result(10)
-    target = KafkaTarget(replace(patient(flow_settings), producer={"batch.num.messages": "1"}), environment=uuid4().hex)
-    records = [*RECORDS[:10], Record(offset=10, timestamp=1, headers=[], value=os.urandom(40_000)), *RECORDS[11:30]]
-
-    writer = target.writer(deadline)
-    ends = time.monotonic() + 4.0
-    with pytest.raises(Retriable, match="not acknowledged in time"):
-        writer.write(topic, {0: records}, lambda: ends - time.monotonic())
-    target.discard_writers()
-
-    again = target.writer(deadline).write(topic, {0: records}, deadline)[0]
-    assert again.refusal is not None
-
-
-def test_while_a_batch_is_under_way_the_clients_thread_sleeps(flow_settings: FlowSettings, topic: str) -> None:
     """A lane of many batches: `flush` alone would have the thread look for more to send thousands of times."""
+    monkeypatch.setattr("mirrorless.adapters.kafka.writer.NO_PROGRESS_S", deadline())  # a busy broker pauses for longer
     wakeups = [0]
 
     def on_statistics(text: str) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
 
+from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.errors import Retriable
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from mirrorless.record import Record
 from tests.support.delay import DistantKafka
 from tests.support.lane_stage import LaneStage
 
@@ -90,3 +94,23 @@ def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands(
     distant.round_trip_ms = 0
     del values[index]
     assert far.values() == values
+
+
+def test_a_refusal_that_the_deadline_cuts_off_is_told_by_the_next_attempt(
+    far: LaneStage, distant: DistantKafka
+) -> None:
+    far.create(far.target, far.remote_topic, max_message_bytes="20000")
+    target = KafkaTarget(replace(far.settings, producer={"batch.num.messages": "1"}), environment=uuid4().hex)
+    values = [b"before", RANDOM.randbytes(40_000), *[b"behind"] * 10]
+    records = [Record(offset=i, timestamp=1, headers=[], value=value) for i, value in enumerate(values)]
+
+    writer = target.writer(lambda: FUNCTION_SECONDS)
+    distant.round_trip_ms = 4_000
+    ends = time.monotonic() + 1.0
+    with pytest.raises(Retriable, match="not acknowledged in time"):
+        writer.write(far.remote_topic, {0: records}, lambda: ends - time.monotonic())
+    target.discard_writers()
+    distant.round_trip_ms = 0
+
+    again = target.writer(lambda: FUNCTION_SECONDS).write(far.remote_topic, {0: records}, lambda: FUNCTION_SECONDS)[0]
+    assert again.refusal is not None
