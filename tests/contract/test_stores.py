@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Barrier, Thread
 from typing import Any
 
@@ -19,9 +19,11 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop
 from mirrorless.losses import ExplainedGap, GapCause, GapSummary, Loss
 from mirrorless.ports.stores import Chains, LaneStates, LossLedger
+from mirrorless.protocol.positions import Positions
 from mirrorless.run import Run
 from mirrorless.settings import Tables
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
+from tests.support.clusters import MemoryCluster, MemoryTarget
 
 STORES = ["memory", pytest.param("dynamodb", marks=pytest.mark.integration)]
 WAYS = [*STORES, pytest.param("dynamodb, called directly", marks=pytest.mark.integration)]
@@ -230,6 +232,51 @@ def test_links_are_found_by_position_within_their_generation_and_lane(chains: Ch
     assert chains.after(LANE, 0, -1, limit=100) == [*links, reset(10**12, 0)]
     assert chains.after(LANE, 1, -1, limit=100) == [run(0, 4, (0, 9, 4), generation=1)]
     assert chains.at_or_before(OTHER, 0, 4) is None
+
+
+@dataclass(slots=True)
+class CountedClient:
+    """A DynamoDB client that counts queries."""
+
+    client: Any
+    queries: int = 0
+
+    def query(self, **request: Any) -> Any:
+        """As boto3's."""
+        self.queries += 1
+        return self.client.query(**request)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.client, name)
+
+
+def queries(chains: Chains) -> int:
+    """How often a chain was read so far; counts in DynamoDB from the first call on."""
+    if isinstance(chains, MemoryChains):
+        return chains.reads
+    assert isinstance(chains, DynamoDbChains)
+    if not isinstance(chains._client, CountedClient):
+        chains._client = CountedClient(chains._client)
+    return chains._client.queries
+
+
+def test_a_group_moved_back_over_many_runs_reads_their_links_in_pages(chains: Chains) -> None:
+    """A query for each link took the event beyond its deadline, on every delivery again."""
+    before = [run(position, position + 1, (position, position, 1)) for position in range(300)]
+    skipped = reset(300, 400)
+    behind = [run(position, position + 1, (position, position, 1), generation=1) for position in range(400, 1100)]
+    chains.prepare([*before, *behind])
+    chains.reset(skipped)
+    positions = Positions(
+        chains=chains, states=MemoryLaneStates(), target=MemoryTarget(MemoryCluster(), "warm"), clock=lambda: 0
+    )
+    positions.load([LANE], "us-east.orders", lambda: 30.0)
+    already = queries(chains)
+
+    links = positions.links_over(LANE, 0, 1098)
+
+    assert links == [*before, skipped, *behind[:-1]]
+    assert queries(chains) - already <= 10
 
 
 def test_runs_that_are_renewed_stay_what_they_are(chains: Chains) -> None:

@@ -23,6 +23,10 @@ from mirrorless.run import Link, Reset, Run
 END = 2**63 - 1
 """Above every offset."""
 
+PAGE, LARGEST_PAGE = 8, 512
+"""Links of the first query of a comparison with the chain, and of the largest: each query takes eight times as many as
+the one before. Most redelivered batches lie in a few runs; a group that was moved back may cross thousands."""
+
 MARKER = 1
 """Upstream offsets between two batches that a transaction's end explains."""
 
@@ -136,13 +140,17 @@ class Positions:
             opener = self.chains.at_or_before(lane, generation, END)
             if not isinstance(opener, Reset) or opener.next < opener.position:
                 break
-        links = []
-        while link is not None:
-            links.append(link)
-            if link.next > last:
+        links: list[Link] = []
+        found, page = [] if link is None else [link], PAGE
+        while found:
+            links += found
+            newest = links[-1]
+            if newest.next > last:
                 break
-            generation, at = (link.to_generation, -1) if isinstance(link, Reset) else (generation, link.position)
-            link = next(iter(self.chains.after(lane, generation, at, limit=1)), None)
+            generation, at = (newest.to_generation, -1) if isinstance(newest, Reset) else (generation, newest.position)
+            # A link covers one offset at least, so no more of them are left than offsets.
+            found = self.chains.after(lane, generation, at, limit=min(page, last + 1 - newest.next))
+            page = min(page * PAGE, LARGEST_PAGE)
         return links
 
     def _settle_doubt(self, run: Run, remote_topic: str, deadline: Deadline) -> bool:
