@@ -269,18 +269,24 @@ def sentence(group: GroupCheckpoints, view: GroupsView) -> str:
     where = f"on {view.ends_on} it goes on by {_BY[group.by]}"
     match group.readiness:
         case "ready":
-            return f"Ready: {where}, exactly where it is."
+            said = f"Ready: {where}, exactly where it is."
         case "behind":
-            return f"Behind: {where}, and reads {numbered(group.reread, 'record')} again."
+            said = f"Behind: {where}, and reads {numbered(group.reread, 'record')} again."
         case "ahead_of_replication":
             offsets = numbered(group.ahead, "upstream offset")
-            return f"Ahead: {where}; {offsets} that it has read are not there yet, and come again."
+            said = f"Ahead: {where}; {offsets} that it has read are not there yet, and come again."
         case "before_map":
-            return "! A position of it has expired from the offset map: nothing is committed there. Set it yourself."
+            said = "! A position of it has expired from the offset map: nothing is committed there. Set it yourself."
+        case "independent":
+            said = (
+                f"Independent: its offsets on {view.ends_on} are not this flow's, and are not moved. Another "
+                "application has its name, or it has read there itself. Delete them if it is to follow this flow."
+            )
         case "active_on_target" | "active_on_source":
-            return f"It has members on {view.ends_on}: its offsets there are its own, and are not overwritten."
+            said = f"It has members on {view.ends_on}: its offsets there are its own, and are not overwritten."
         case _:
-            return f"{group.readiness}."
+            said = f"{group.readiness}."
+    return said
 
 
 _BY = {"group": "its own committed offsets", "checkpoint": "the checkpoints"}

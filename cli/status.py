@@ -187,6 +187,8 @@ def _group_notes(flow: FlowStatus) -> Iterator[str]:
             case "ahead_of_replication":
                 records = numbered(group.ahead, "upstream offset")
                 yield f"group {group.group} is ahead of replication by {records}: they would come again."
+            case "independent":
+                yield f"group {group.group} has offsets on {flow.flow.target} that are not this flow's: see `groups`."
             case _:
                 yield f"group {group.group} would read {numbered(group.reread, 'record')} again."
     if len(waiting) > NAMED:

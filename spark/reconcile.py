@@ -19,9 +19,11 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
+from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.protocol.positions import STATES_MS
@@ -63,6 +65,7 @@ class Reconciliation:
     _states: DynamoDbLaneStates = field(init=False)
     _chains: DynamoDbChains = field(init=False)
     _ledger: DynamoDbLossLedger = field(init=False)
+    _checkpoints: DynamoDbDocuments = field(init=False)
     _topics: ReconciledTopics = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +75,7 @@ class Reconciliation:
         self._states = DynamoDbLaneStates(client, flow.tables.lanes)
         self._chains = DynamoDbChains(client, flow.tables.offset_map, retention_days=flow.map_retention_days)
         self._ledger = DynamoDbLossLedger(client, flow.tables.loss_ledger)
+        self._checkpoints = DynamoDbDocuments(client, flow.tables.checkpoints)
         self._topics = ReconciledTopics(self.run.request)
 
     @property
@@ -213,6 +217,7 @@ class Reconciliation:
             target=KafkaGroups(flow.target, flow=flow.flow),
             include=self.options.groups,
             exclude=self.options.groups_exclude,
+            claim=self._claim,
         )
         covered = {each.lane.forward: each.inspection.target.next for each in lanes if each.going}
         remote = {
@@ -222,6 +227,9 @@ class Reconciliation:
         groups, troubles = back.bring(remote, covered, lambda: end - time.monotonic())
         self.troubles += troubles
         return groups
+
+    def _claim(self, claimed: ClaimedOffsets) -> None:
+        self._checkpoints.write(self._flow.name, {claimed.key: msgspec.json.encode(claimed)})
 
     # The request
 

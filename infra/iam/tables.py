@@ -43,6 +43,7 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
         "offset_map": ("Query", "PartiQLInsert", "PartiQLUpdate", "PartiQLDelete"),
         "lanes": ("BatchGetItem", "UpdateItem"),
         "loss_ledger": ("Query", "PutItem"),
+        "checkpoints": ("BatchWriteItem",),
     },
 }
 """DynamoDB's actions by part and table."""

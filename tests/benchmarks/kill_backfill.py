@@ -26,6 +26,7 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.tables import definitions
 from tests.support.kill_rounds import kill_round
@@ -100,6 +101,7 @@ def _stage(source: KafkaCluster, target: KafkaCluster, dynamodb: DynamoDbLocal) 
         chains=DynamoDbChains(client, tables.offset_map),
         orders=DynamoDbLaneOrders(client, tables.lanes),
         ledger=DynamoDbLossLedger(client, tables.loss_ledger),
+        checkpoints=DynamoDbDocuments(client, tables.checkpoints),
         wire=_nobody,
     )
 

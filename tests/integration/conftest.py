@@ -16,6 +16,7 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
@@ -101,6 +102,7 @@ def stage(
         chains=DynamoDbChains(client, tables.offset_map),
         orders=DynamoDbLaneOrders(client, tables.lanes),
         ledger=DynamoDbLossLedger(client, tables.loss_ledger),
+        checkpoints=DynamoDbDocuments(client, tables.checkpoints),
         wire=wire,
     )
     for server in (*clusters, dynamodb):

@@ -10,13 +10,16 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
 from control import ControlWiring, handler
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
+from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
+from mirrorless.reconcile.returning_groups import GroupsBack
 from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
 from tests.support.lane_stage import LaneStage
@@ -97,6 +100,18 @@ class Crossing:
         finally:
             consumer.close()
         return numbers
+
+    def put(self, cluster: KafkaCluster, *offsets: int) -> None:
+        """Commit by hand for a group without members: an offset a partition."""
+        topic = self.stage.topic if cluster is self.stage.source else self.stage.remote_topic
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": self.group, "log_level": 0})
+        places = [ClientPartition(topic, partition, offset) for partition, offset in enumerate(offsets)]
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+
+    def offsets(self, cluster: KafkaCluster) -> list[int]:
+        """The committed offsets of one side, by partition."""
+        return [committed.offset for _, committed in sorted(self.committed(cluster).items())]
 
     def committed(self, cluster: KafkaCluster) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group has committed on one side."""
@@ -212,6 +227,72 @@ def test_a_living_group_is_only_followed(crossing: Crossing) -> None:
         assert crossing.committed(target) == before
     finally:
         member.close()
+
+
+def test_another_application_is_not_moved_until_its_offsets_are_deleted(crossing: Crossing) -> None:
+    """It has the group's name, reads on the target, and its members leave while the group is at the source's end."""
+    source, target = crossing.stage.source, crossing.stage.target
+    crossing.write(20)
+    crossing.replicate()
+    crossing.put(target, 3, 7)
+    crossing.read(source, 20)
+
+    for _ in range(2):
+        crossing.do("checkpoints")
+        crossing.begin_run()
+    assert crossing.offsets(target) == [3, 7]
+    assert crossing.offsets(source) == [10, 10]
+    assert (crossing.document().readiness, crossing.document().reread) == ("independent", 10)
+
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    admin.delete_consumer_groups([crossing.group])[crossing.group].result(SECONDS)
+    crossing.do("checkpoints")
+    assert crossing.offsets(target) == [10, 10]
+    assert crossing.document().readiness == "ready"
+
+
+def test_a_group_brought_back_by_a_reconcile_goes_there_again(crossing: Crossing) -> None:
+    """Group offsets go one way; the reconcile claims for the flow what it brings back."""
+    one_way = msgspec.structs.replace(crossing.settings, sync_group_offsets_reverse=False)
+    crossing = Crossing(crossing.stage, one_way, crossing.group)
+    source, target = crossing.stage.source, crossing.stage.target
+    crossing.write(20)
+    crossing.replicate()
+    crossing.read(source, 20)
+    crossing.do("checkpoints")
+    crossing.write(10)
+    crossing.replicate()
+    crossing.read(target, 10)
+    crossing.do("checkpoints")
+    assert crossing.document().readiness == "independent"
+
+    def claim(claimed: ClaimedOffsets) -> None:
+        crossing.wiring.checkpoints.write(one_way.name, {claimed.key: msgspec.json.encode(claimed)})
+
+    lanes = {(crossing.stage.remote_topic, partition): crossing.stage.lane(partition) for partition in range(2)}
+    ends = crossing.wiring.target.topics.ends(lanes, lambda: SECONDS)
+    back = GroupsBack(
+        chains=crossing.wiring.chains,
+        source=crossing.wiring.source.groups,
+        target=crossing.wiring.target.groups,
+        include=[crossing.group],
+        exclude=[],
+        claim=claim,
+    )
+    groups, troubles = back.bring(lanes, {lanes[place]: end[1] for place, end in ends.items()}, lambda: SECONDS)
+    assert ([group.readiness for group in groups], troubles) == (["ready"], [])
+    assert crossing.offsets(source) == [15, 15]
+    crossing.write(10)
+    crossing.replicate()
+    crossing.read(source, 10)
+    crossing.begin_run()
+    crossing.do("checkpoints")
+
+    assert crossing.document().readiness == "ready"
+    assert crossing.wiring.checkpoints.read(one_way.name, "claim/") == {}
+    crossing.write(2)
+    crossing.replicate()
+    assert sorted(crossing.read(target, 2)) == [40, 41]
 
 
 def test_an_empty_partition_and_one_that_nobody_reads_do_no_harm(crossing: Crossing) -> None:

@@ -207,7 +207,6 @@ WITHOUT_SERVER = {
 """Services that no integration test has, and why. Their adapters are run in every check."""
 
 UNSEEN: Mapping[str, str] = {
-    "control dynamodb:DeleteItem checkpoints": "a group's document outlives the group by seven days",
     "control dynamodb:UpdateItem lanes": "only a doubt without an answer: unit/test_lane_check.py",
 }
 """Entries of the recording that no integration test comes to, and why they are right."""

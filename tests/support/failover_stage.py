@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.clock import now_ms
+from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Stop
@@ -79,6 +81,13 @@ class FailoverStage:
     def on_target(self, *values: bytes | None, partition: int = 0) -> None:
         """Write records to the remote topic, as producers that have moved do."""
         self.stage.write_to(self.stage.target, self.remote, *values, partition=partition)
+
+    def claimed(self, group: str) -> dict[int, int]:
+        """The offsets on the target of a group that were brought back, by partition."""
+        stored = self.stage.checkpoints.read(self.settings.name, "claim/forward/").values()
+        claims = [msgspec.json.decode(text, type=ClaimedOffsets) for text in stored]
+        (claim,) = [each for each in claims if each.group == group and self.stage.topic in each.offsets | each.reached]
+        return claim.offsets.get(self.stage.topic, {})
 
     def reconcile(
         self,

@@ -17,6 +17,7 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.lane import Lane
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
@@ -39,6 +40,7 @@ class LaneStage:
     chains: DynamoDbChains
     orders: DynamoDbLaneOrders
     ledger: DynamoDbLossLedger
+    checkpoints: DynamoDbDocuments
     wire: Callable[[FlowSettings], Replicator]
     _producer: Producer = field(init=False)
 

@@ -6,12 +6,14 @@ the side where a group's offsets were read, `there` is the other side:
     forward   here = source, upstream offset     ->  there = target, downstream offset
     reverse   here = target, downstream offset   ->  there = source, upstream offset
 
-Three rules protect group offsets, whoever writes them:
+Four rules protect group offsets, whoever writes them:
 
 1. Never backwards: an offset is written only where the group has none, or a lower one.
 2. Never under live members: a group is written only on a side where it has no members.
 3. Each commit is carried over once. An offset that one side got from the other is not carried back, so the two
    directions do not echo each other, and an operator's rewind of a group without members is not undone.
+4. Not over another application's: a group's offset on the target is replaced only if this flow committed it or carried
+   it back; see `ownership`. Where one of a group is not the flow's own, none is written.
 """
 
 from __future__ import annotations
@@ -30,12 +32,21 @@ from mirrorless.protocol.translate import TranslationState
 Direction = Literal["forward", "reverse"]
 
 Readiness = Literal[
-    "active_on_target", "active_on_source", "before_map", "ahead_of_replication", "behind", "ready", "excluded"
+    "active_on_target",
+    "active_on_source",
+    "before_map",
+    "independent",
+    "ahead_of_replication",
+    "behind",
+    "ready",
+    "excluded",
 ]
 """
 active_on_target      the group already has members there (forward)
 active_on_source      the same, in reverse
 before_map            one of its offsets lies below the oldest run of the map: it has no exact translation
+independent           an offset of it there is not this flow's but another application's, or one that it reached itself;
+                      none of its offsets there is written (forward)
 ahead_of_replication  it has read records that are not on the other side yet; it would read them again
 behind                its offsets there are older than its offsets here: it would read `reread` records again
 ready                 it would resume exactly where it is
@@ -44,6 +55,10 @@ excluded              the flow's filter excludes it; no document is kept
 
 Numbers = dict[str, dict[int, int]]
 """A number by source topic and partition."""
+
+OwnOffsets = Mapping[Lane, tuple[int, ...]]
+"""Offsets on the other side that this flow committed last, or carried back, by lane: two at most. The older one is
+kept because a commit is recorded before it is made, and may fail."""
 
 GroupPositions = Mapping[str, Mapping[Lane, OffsetAndMetadata]]
 """Committed offsets by group and lane."""
@@ -89,6 +104,8 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
     """Upstream offsets that the group has read and that are not replicated yet."""
     carried: Numbers = {}
     """The group's offset here that the group there has received, or did not need."""
+    own: dict[str, dict[int, tuple[int, ...]]] | None = None
+    """See `OwnOffsets`; None in a document of a version before it."""
     emitted: bool = msgspec.field(default=True, name="told")
     """Whether the checkpoints topic has all of this; otherwise all of it is emitted again."""
 
@@ -106,6 +123,24 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
     def carried_offset(self, lane: Lane) -> int | None:
         """The offset here that was carried over last; None for none."""
         return self.carried.get(lane.topic, {}).get(lane.partition)
+
+    def own_offsets(self, flow: FlowName) -> dict[Lane, tuple[int, ...]]:
+        """The offsets there that are this flow's own.
+
+        A version before kept none. Its last one is where it carried the group to.
+        """
+        if self.own is not None:
+            return {
+                Lane(flow, topic, partition): offsets
+                for topic, partitions in self.own.items()
+                for partition, offsets in partitions.items()
+            }
+        found: dict[Lane, tuple[int, ...]] = {}
+        for lane, offset in self.lanes(flow):
+            here, there = here_and_there(self.direction, offset)
+            if there is not None and here is not None and self.carried_offset(lane) == here:
+                found[lane] = (there,)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,33 +178,8 @@ class TranslatedGroup:
     """Its commits on the other side."""
     exists_there: bool
     """Whether the other side lists the group at all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncedGroup:
-    """A translated group, with its members and commits on the other side as this round's writes leave them."""
-
-    translated: TranslatedGroup
-    active_there: bool
-    """Whether it has members on the other side."""
-    there: Mapping[Lane, OffsetAndMetadata]
-    """Its commits on the other side."""
-    echoes: Mapping[Lane, int] = field(default_factory=dict)
-    """Offsets here that this round itself commits, coming from there: they are not carried back."""
-
-    def due(self) -> dict[Lane, OffsetAndMetadata]:
-        """The offsets to commit on the other side, if the group has no members there."""
-        group = self.translated
-        writes = offsets_to_commit(group.direction, group.offsets, group.previous, self.there)
-        return {lane: offset for lane, offset in writes.items() if lane not in self.echoes}
-
-    def carried(self) -> Numbers:
-        """See `GroupCheckpoints.carried`."""
-        group = self.translated
-        carried = carried_over(group.direction, group.offsets, group.previous, self.there)
-        for lane, offset in self.echoes.items():
-            carried.setdefault(lane.topic, {})[lane.partition] = offset
-        return carried
+    own: OwnOffsets = field(default_factory=dict)
+    """Its offsets there that are this flow's, from the rounds before."""
 
 
 def translated_by_name(direction: Direction, groups: Iterable[TranslatedGroup]) -> dict[str, TranslatedGroup]:

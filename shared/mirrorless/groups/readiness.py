@@ -17,7 +17,14 @@ from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.translate import OffsetMap
 
 
-def assess(direction: Direction, offsets: Mapping[Lane, GroupOffset], *, active_there: bool, reread: int) -> Readiness:
+def assess(
+    direction: Direction,
+    offsets: Mapping[Lane, GroupOffset],
+    *,
+    active_there: bool,
+    reread: int,
+    independent: bool = False,
+) -> Readiness:
     """The readiness of a group; the most serious state wins.
 
     Args:
@@ -25,6 +32,7 @@ def assess(direction: Direction, offsets: Mapping[Lane, GroupOffset], *, active_
         offsets: its offsets on both sides.
         active_there: whether it has members where it would move to.
         reread: see `Rereads`.
+        independent: whether one of its offsets there is not this flow's, which would commit them.
     """
     states = {offset.state for offset in offsets.values()}
     if active_there:
@@ -33,6 +41,8 @@ def assess(direction: Direction, offsets: Mapping[Lane, GroupOffset], *, active_
     # have another writer.
     if "before_map" in states or (direction == "reverse" and "no_map" in states):
         return "before_map"
+    if independent:
+        return "independent"
     if states & {"ahead_of_replication", "no_map"}:
         return "ahead_of_replication"
     return "behind" if reread > 0 else "ready"

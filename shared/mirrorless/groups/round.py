@@ -23,7 +23,6 @@ from mirrorless.groups.checkpoints import (
     CommittedOffsets,
     Direction,
     GroupCheckpoints,
-    SyncedGroup,
     TranslatedGroup,
     by_topic,
     checkpoints_to_emit,
@@ -31,9 +30,10 @@ from mirrorless.groups.checkpoints import (
 )
 from mirrorless.groups.clusters import DIRECTIONS, Sides, active_groups, read_committed
 from mirrorless.groups.offset_translation import OffsetTranslator, offsets_of, translated_groups
+from mirrorless.groups.ownership import Ownership, by_partition
 from mirrorless.groups.readiness import Rereads, assess, found_by
 from mirrorless.groups.state import CheckpointStore
-from mirrorless.groups.sync import GroupSync
+from mirrorless.groups.sync import GroupSync, SyncedGroup
 from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.ports.kafka import Deadline, Written
 from mirrorless.scheduled.rate_limit import in_parallel
@@ -69,11 +69,13 @@ class CheckpointRound:
         committed = self._read(report, deadline)
 
         # 2. Translate.
+        ownership = Ownership(flow=self.scope.flow, previous=self.store.get, reverse=self.sync.reverse)
         translations = self.translator.translate(
-            offsets_of("forward", committed) | offsets_of("reverse", committed), deadline
+            offsets_of("forward", committed) | offsets_of("reverse", committed) | ownership.to_compare(committed),
+            deadline,
         )
         groups = [
-            group
+            ownership.of(group, translations)
             for direction in DIRECTIONS
             for group in translated_groups(direction, committed, translations, self.store.get)
         ]
@@ -149,12 +151,19 @@ class CheckpointRound:
             group=group.name,
             direction=group.direction,
             at=self.sides.clock(),
-            readiness=assess(group.direction, group.offsets, active_there=synced.active_there, reread=reread),
+            readiness=assess(
+                group.direction,
+                group.offsets,
+                active_there=synced.active_there,
+                reread=reread,
+                independent=self.sync.commits(group.direction) and synced.independent,
+            ),
             offsets=by_topic(group.offsets),
             by=found_by(group.offsets, synced.there),
             reread=reread,
             ahead=group.ahead,
             carried=synced.carried(),
+            own=by_partition(synced.own),
             emitted=group.direction in emitted,
         )
 

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
+from mirrorless.groups.ownership import ClaimedOffsets, claim, new_document, other
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.ports.stores import StateStore
@@ -46,8 +47,23 @@ class CheckpointStore:
             return False
         stored = self.documents.read(self.flow, "forward/") | self.documents.read(self.flow, "reverse/")
         self._stored = {key: msgspec.json.decode(text, type=GroupCheckpoints) for key, text in stored.items()}
+        self._take_over_claims()
         self._loaded_at = now
         return True
+
+    def _take_over_claims(self) -> None:
+        """1. Write the documents with the claims. 2. Delete the claims: taking one over twice is harmless."""
+        claims = self.documents.read(self.flow, "claim/")
+        for text in claims.values():
+            claimed = msgspec.json.decode(text, type=ClaimedOffsets)
+            there, back = (self.expected(each, claimed.group) for each in (claimed.direction, other(claimed.direction)))
+            self.write({document.key: document for document in claim(claimed, self.flow, there, back)})
+        for key in claims:
+            self.documents.delete(self.flow, key)
+
+    def expected(self, direction: Direction, group: str) -> GroupCheckpoints:
+        """The document of a group; an empty one for none."""
+        return self.get(direction, group) or new_document(direction, group, self.clock())
 
     def get(self, direction: Direction, group: str) -> GroupCheckpoints | None:
         """The document of a group; None for none."""

@@ -1,21 +1,31 @@
-"""The commits for groups without members on the other side: never backwards, never under live members.
+"""The commits for groups without members on the other side.
 
-What was read at the start of a round may be outdated. So a group with offsets due is read once more, and the decision
-is made again on that; and before a commit, its offset is marked as not to be carried back.
+They never go backwards, under live members, or over another application's offsets. What was read at the start of a
+round may be outdated. So a group with offsets due is read once more, and the decision is made again on that; and before
+a commit, its offset is marked as the flow's own, and as not to be carried back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import msgspec
 
 from mirrorless.errors import Retriable
-from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, SyncedGroup, TranslatedGroup
+from mirrorless.groups.checkpoints import (
+    Direction,
+    Numbers,
+    OwnOffsets,
+    TranslatedGroup,
+    carried_over,
+    here_and_there,
+    offsets_to_commit,
+)
 from mirrorless.groups.clusters import DIRECTIONS, GroupSide, Sides
+from mirrorless.groups.ownership import by_partition, other, with_carried, with_own
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.lane import Lane
 from mirrorless.ports.kafka import Deadline, GroupIsActive, OffsetAndMetadata, TopicPartition
@@ -25,6 +35,46 @@ from mirrorless.scheduled.scope import FlowScope
 EARLY_MS: Final = 500
 """A round that had less to do reaches its writes a little sooner after its start than the one before. It is not early:
 without this, groups were seen to wait for twice the interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncedGroup:
+    """A translated group, with its members and commits on the other side as this round's writes leave them."""
+
+    translated: TranslatedGroup
+    active_there: bool
+    """Whether it has members on the other side."""
+    there: Mapping[Lane, OffsetAndMetadata]
+    """Its commits on the other side."""
+    echoes: Mapping[Lane, int] = field(default_factory=dict)
+    """Offsets here that this round itself commits, coming from there: they are not carried back."""
+    own: OwnOffsets = field(default_factory=dict)
+    """Its offsets there that are this flow's, with those of this round."""
+
+    @property
+    def independent(self) -> bool:
+        """Whether an offset of it on the target is not this flow's; the way back is that of a group's own reading."""
+        return self.translated.direction == "forward" and any(
+            lane in self.there and self.there[lane].offset not in self.own.get(lane, ())
+            for lane in self.translated.offsets
+        )
+
+    def due(self) -> dict[Lane, OffsetAndMetadata]:
+        """The offsets to commit on the other side, if the group has no members there."""
+        if self.independent:
+            return {}
+        group = self.translated
+        writes = offsets_to_commit(group.direction, group.offsets, group.previous, self.there)
+        return {lane: offset for lane, offset in writes.items() if lane not in self.echoes}
+
+    def carried(self) -> Numbers:
+        """See `GroupCheckpoints.carried`."""
+        group = self.translated
+        carried = carried_over(group.direction, group.offsets, group.previous, self.there)
+        for lane, offset in self.echoes.items():
+            carried.setdefault(lane.topic, {})[lane.partition] = offset
+        return carried
+
 
 SyncedGroups = Mapping[tuple[Direction, str], SyncedGroup]
 """By direction and name, in the round's order."""
@@ -68,7 +118,10 @@ class GroupSync:
         """
         synced: SyncedGroups = {
             (group.direction, group.name): SyncedGroup(
-                translated=group, active_there=(group.direction, group.name) in active, there=group.there
+                translated=group,
+                active_there=(group.direction, group.name) in active,
+                there=group.there,
+                own=group.own,
             )
             for group in groups
         }
@@ -76,9 +129,8 @@ class GroupSync:
         if self._done_at is not None and self.every_ms is not None and now < self._done_at + self.every_ms - EARLY_MS:
             return synced, 0
         self._done_at = now
-        enabled = {"forward": self.every_ms is not None, "reverse": self.reverse}
         committed = 0
-        for direction in (each for each in DIRECTIONS if enabled[each]):
+        for direction in filter(self.commits, DIRECTIONS):
             cluster = self.sides.there(direction)
             try:
                 synced, count = self.sides.call(cluster, partial(self._sync_one, direction, synced, report), deadline)
@@ -87,6 +139,10 @@ class GroupSync:
             else:
                 committed += count
         return synced, committed
+
+    def commits(self, direction: Direction) -> bool:
+        """Whether offsets are committed in this direction."""
+        return self.every_ms is not None if direction == "forward" else self.reverse
 
     def _sync_one(
         self, direction: Direction, groups: SyncedGroups, report: RoundReport, deadline: Deadline
@@ -104,15 +160,10 @@ class GroupSync:
         # 1. Read again. 2. Mark. 3. Commit.
         fresh = self._read_again(direction, cluster, candidates, deadline)
         writes = {name: due for name, group in fresh.items() if not group.active_there and (due := group.due())}
-        echoes = self._mark_echoes(direction, writes)
-        results, count = dict(groups), 0
-        for name, group in fresh.items():
-            results[direction, name] = group
-        for key, marked in echoes.items():
-            if key in results:
-                results[key] = replace(results[key], echoes=marked)
+        results, count = {**groups, **{(direction, name): group for name, group in fresh.items()}}, 0
+        results |= self._mark(direction, writes, results)
         for name, due in writes.items():
-            group = fresh[name]
+            group = results[direction, name]
             try:
                 cluster.groups.commit(
                     name, {self._partition(direction, lane): offset for lane, offset in due.items()}, deadline
@@ -154,27 +205,46 @@ class GroupSync:
     ) -> dict[Lane, OffsetAndMetadata]:
         return self.scope.on_target(offsets) if direction == "forward" else self.scope.on_source(offsets)
 
-    def _mark_echoes(self, direction: Direction, writes: Writes) -> Mapping[tuple[Direction, str], Mapping[Lane, int]]:
-        """Store, before anything is committed, that these offsets are not to be carried back.
+    def _mark(
+        self, direction: Direction, writes: Writes, groups: SyncedGroups
+    ) -> dict[tuple[Direction, str], SyncedGroup]:
+        """Store, before anything is committed, that these offsets are the flow's own and not to be carried back.
+
+        What is carried back to the source makes the group's offsets on the target the flow's own, too.
 
         Returns:
-            the marked offsets of the other direction's groups.
+            the groups of both directions that the marks change.
 
         Raises:
             Retriable: the store does not answer.
         """
-        if not self.reverse or self.every_ms is None:
-            return {}
-        back: Direction = "reverse" if direction == "forward" else "forward"
-        documents = {}
+        back = other(direction)
+        documents, changed = {}, {}
         for name, due in writes.items():
-            stored = self.store.get(back, name) or GroupCheckpoints(
-                group=name, direction=back, at=self.clock(), readiness="ready", offsets={}, emitted=False
-            )
-            carried = {topic: dict(partitions) for topic, partitions in stored.carried.items()}
+            group = groups[direction, name]
+            own = dict(group.own)
             for lane, offset in due.items():
-                carried.setdefault(lane.topic, {})[lane.partition] = offset.offset
-            document = msgspec.structs.replace(stored, carried=carried)
-            documents[document.key] = document
+                before = group.there[lane].offset if lane in group.there else None
+                own[lane] = with_own(own, lane, offset.offset, before=before)
+            changed[direction, name] = replace(group, own=own)
+            mine, others = self.store.expected(direction, name), self.store.expected(back, name)
+            there = groups.get((back, name))
+            if self.commits(back):
+                echoes = {lane: offset.offset for lane, offset in due.items()}
+                others = with_carried(others, echoes)
+                there = there and replace(there, echoes=echoes)
+            if direction == "reverse":
+                known = there.own if there is not None else others.own_offsets(self.scope.flow)
+                carried = dict(known)
+                for lane in due:
+                    here, _ = here_and_there(direction, group.translated.offsets[lane])
+                    if here is not None:
+                        carried[lane] = with_own(known, lane, here)
+                others = msgspec.structs.replace(others, own=by_partition(carried))
+                there = there and replace(there, own=carried)
+            if there is not None:
+                changed[back, name] = there
+            for document in (msgspec.structs.replace(mine, own=by_partition(own)), others):
+                documents[document.key] = document
         self.store.write(documents)
-        return {(back, name): {lane: offset.offset for lane, offset in due.items()} for name, due in writes.items()}
+        return changed

@@ -10,7 +10,7 @@ source only ever grows. What it had committed there before the outage it has rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -18,7 +18,8 @@ from msgspec.structs import replace
 
 from mirrorless.errors import Retriable
 from mirrorless.filters import NameFilter
-from mirrorless.groups.checkpoints import GroupOffset, Readiness, offsets_to_commit
+from mirrorless.groups.checkpoints import GroupOffset, Numbers, Readiness, offsets_to_commit
+from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.groups.readiness import Rereads, assess
 from mirrorless.lane import Lane
 from mirrorless.naming import OWN_GROUPS
@@ -63,6 +64,17 @@ class ReturningGroup(msgspec.Struct, frozen=True, kw_only=True):
             for lane in self.lanes
             if lane.written and lane.upstream is not None
         }
+
+    def claimed(self) -> ClaimedOffsets:
+        """Its offsets on the target that this brings back: from then on the flow may replace them."""
+        offsets: Numbers = {}
+        reached: Numbers = {}
+        for lane in self.lanes:
+            if lane.written:
+                offsets.setdefault(lane.topic, {})[lane.partition] = lane.downstream
+            elif lane.state in {"exact", "next_record"} and (lane.had or 0) >= (lane.upstream or 0):
+                reached.setdefault(lane.topic, {})[lane.partition] = lane.downstream
+        return ClaimedOffsets(group=self.group, direction="forward", offsets=offsets, reached=reached)
 
 
 def returning(
@@ -132,6 +144,8 @@ class GroupsBack:
     include: Sequence[str]
     """Names and regular expressions."""
     exclude: Sequence[str]
+    claim: Callable[[ClaimedOffsets], None]
+    """Stores a claim for the flow's scheduled function."""
 
     def bring(
         self, remote: Mapping[TopicPartition, Lane], covered: Mapping[Lane, int], deadline: Deadline
@@ -183,6 +197,9 @@ class GroupsBack:
 
     def _commit(self, group: ReturningGroup, troubles: list[str], deadline: Deadline) -> ReturningGroup:
         """Commit the offsets of one group; the group with its new readiness."""
+        claimed = group.claimed()
+        if claimed.offsets or claimed.reached:
+            self.claim(claimed)  # before the commit: a claim without one is harmless
         try:
             self.source.commit(group.group, group.due(), deadline)
         except GroupIsActive:

@@ -125,6 +125,8 @@ def test_groups_go_on_at_the_very_record_and_none_is_moved_back_or_under_its_mem
     assert prefixed.next_value(prefixed.committed_on_source("in the middle")[0]) is None  # the tombstone behind `new 0`
     assert prefixed.committed_on_source("long ago") == {0: 3}
     assert groups["long ago"]["kept"] == 2
+    assert prefixed.claimed("at the end") == {0: there[b"new 2"] + 1}
+    assert prefixed.claimed("long ago") == {}
     prefixed.on_source(b"live")
     assert prefixed.next_value(prefixed.committed_on_source("at the end")[0]) == b"live"
     assert prefixed.committed_on_source("other-app") == {}

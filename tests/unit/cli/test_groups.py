@@ -31,6 +31,7 @@ def view(*groups: GroupCheckpoints, **more: Any) -> GroupsView:
         (shop("behind", reread=1), "reads 1 record again"),
         (shop("ahead_of_replication", ahead=2_000), "2,000 upstream offsets"),
         (shop("before_map"), "! A position of it has expired"),
+        (shop("independent", reread=7), "its offsets on eu-west are not this flow's, and are not moved"),
         (shop("active_on_target"), "has members on eu-west"),
     ],
 )

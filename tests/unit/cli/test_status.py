@@ -209,15 +209,19 @@ def test_groups_are_counted_and_those_that_are_not_ready_are_named() -> None:
             group("slow", "behind", reread=7),
             group("keen", "ahead_of_replication", ahead=1),
             group("lost", "before_map"),
+            group("other", "independent", reread=9),
         ]
     )
 
-    assert "1 before the map, 1 behind, 1 ready" in " ".join(summary(several))
+    assert "1 before the map, 1 behind, 1 independent, 1 ready" in " ".join(summary(several))
     assert [note.split(" ", 3)[:3] for note in notes(several)] == [
         ["!", "group", "lost"],  # what needs the operator comes first
         ["group", "keen", "is"],
+        ["group", "other", "has"],
         ["group", "slow", "would"],
     ]
+    assert "not this flow's" in " ".join(notes(several))
+    assert "9 records" not in " ".join(notes(several))
     assert "7 records" in " ".join(notes(several))
 
 

@@ -213,10 +213,12 @@ def test_groups_and_topics_out_of_scope_are_ignored() -> None:
 def test_a_group_without_members_gets_its_offset_where_it_has_none_or_a_lower_one() -> None:
     """MM2's testSyncOffset and testSyncOffsetForTargetGroupWithNullOffsetAndMetadata."""
     world = mirrored(5, 5, sync=3)
-    for group, there in (("lower", 3), ("equal", 8), ("higher", 10), ("none", None)):
+    for group, before in (("lower", 3), ("equal", 7), ("higher", 9)):
+        world.source.put(group, ORDERS, before)
+    world.act()
+    world.target.commits.clear()
+    for group in ("lower", "equal", "higher", "none"):
         world.source.put(group, ORDERS, 7)
-        if there is not None:
-            world.target.put(group, REMOTE, there)
 
     world.act()
 
@@ -234,17 +236,18 @@ def test_nothing_is_committed_unless_switched_on() -> None:
 
 def test_a_group_with_members_is_never_written() -> None:
     world = mirrored(5, 5, sync=3)
+    world.source.put("shop", ORDERS, 2)
+    world.act()
     world.source.put("shop", ORDERS, 7)
-    world.target.put("shop", REMOTE, 2)
     world.target.members.add("shop")
 
     world.act()
-    assert world.target.commits == []
+    assert world.target.commits == [("shop", REMOTE, None, 2)]
     assert world.document("shop").readiness == "active_on_target"
 
     world.target.members.clear()
     world.act()
-    assert world.target.commits == [("shop", REMOTE, 2, 8)]
+    assert world.target.commits == [("shop", REMOTE, None, 2), ("shop", REMOTE, 2, 8)]
     assert world.document("shop").readiness == "ready"
 
 
@@ -273,8 +276,9 @@ def test_a_group_with_members_and_without_commits_is_active_too() -> None:
 def test_a_group_that_gets_members_in_the_last_moment_is_no_error() -> None:
     """The broker refuses the commit, so the group is active there."""
     world = mirrored(5, sync=3)
+    world.source.put("shop", ORDERS, 1)
+    world.act()
     world.source.put("shop", ORDERS, 3)
-    world.target.put("shop", REMOTE, 1)
     states = world.target.states
     world.target.states = lambda groups, deadline: dict.fromkeys(states(groups, deadline), "empty")  # type: ignore[method-assign]  # a view that is out of date
     world.target.members.add("shop")
@@ -288,8 +292,9 @@ def test_a_group_that_gets_members_in_the_last_moment_is_no_error() -> None:
 def test_a_group_that_read_on_in_between_is_not_moved_back() -> None:
     """It had members and committed between two reads of the round; MM2 would rewind it."""
     world = mirrored(5, 5, sync=3)
+    world.source.put("shop", ORDERS, 2)
+    world.act()
     world.source.put("shop", ORDERS, 5)
-    world.target.put("shop", REMOTE, 2)
     states = world.target.states
 
     def late(groups: object, deadline: object) -> object:
@@ -299,7 +304,7 @@ def test_a_group_that_read_on_in_between_is_not_moved_back() -> None:
     world.target.states = late  # type: ignore[method-assign, assignment]  # something happens in between
     world.act()
 
-    assert world.target.commits == []
+    assert world.target.commits == [("shop", REMOTE, None, 2)]
     assert world.target.offsets["shop"][REMOTE].offset == 9
 
 
@@ -458,13 +463,14 @@ def test_a_commit_is_no_news_for_the_other_direction_of_the_same_round() -> None
     world = TwoClusters(settings(sync=3, reverse=True))
     world.produce(world.lane(), 3, 3)
     world.replicate(world.lane())
+    world.source.put("shop", ORDERS, 1)
+    world.act()
     world.source.put("shop", ORDERS, 3)  # on the marker between the two transactions
-    world.target.put("shop", REMOTE, 1)
 
     for _ in range(3):
         world.act()
 
-    assert world.target.commits == [("shop", REMOTE, 1, 3)]
+    assert world.target.commits == [("shop", REMOTE, None, 1), ("shop", REMOTE, 1, 3)]
     assert world.source.commits == []
 
 

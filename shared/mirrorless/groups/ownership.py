@@ -1,0 +1,159 @@
+"""The offsets of groups that this flow may replace: those that it committed itself, or carried back.
+
+On the target, a group of the same name may be another application. Its offsets look like those of a group that moved,
+so nothing is concluded from where they are. An offset there is the flow's own if
+
+    it was committed     by a round, which records it before the commit; or by `mirrorless groups --move-back`
+    it was carried back  by a round of the way back, or by a reconcile
+    it was reached       from one of its own, with no record in between: a consumer that passed a transaction's marker;
+                         or, where the way back is switched on and a group's name means one application, by a group
+                         whose offsets on the source were at that place already, or beyond
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from mirrorless.groups.checkpoints import (
+    CommittedOffsets,
+    Direction,
+    GroupCheckpoints,
+    Numbers,
+    OwnOffsets,
+    TranslatedGroup,
+)
+from mirrorless.groups.offset_translation import CommittedOffset, TranslatedOffset
+from mirrorless.lane import FlowName, Lane
+
+KEPT: Final = 2
+"""Offsets of a lane that are kept: the last one, and the one before its commit."""
+
+
+class ClaimedOffsets(msgspec.Struct, frozen=True):
+    """Offsets that become the flow's own though no round committed them; the document `claim/<direction>/<group>`.
+
+    Only the scheduled function writes the documents of rounds. Whoever else commits for a group leaves a claim before,
+    which the next round takes over and deletes.
+    """
+
+    group: str
+    direction: Direction
+    offsets: Numbers
+    """Offsets there that were committed for the flow, or were carried back."""
+    reached: Numbers = {}
+    """Offsets there that needed no carrying back; claimed only where the flow has offsets of its own."""
+
+    @property
+    def key(self) -> str:
+        """The key of the document."""
+        return f"claim/{self.direction}/{self.group}"
+
+
+def other(direction: Direction) -> Direction:
+    """The other direction."""
+    return "reverse" if direction == "forward" else "forward"
+
+
+def new_document(direction: Direction, group: str, now: int) -> GroupCheckpoints:
+    """The document of a group that no round has found yet in this direction."""
+    return GroupCheckpoints(
+        group=group, direction=direction, at=now, readiness="behind", offsets={}, own={}, emitted=False
+    )
+
+
+def with_own(known: OwnOffsets, lane: Lane, offset: int, *, before: int | None = None) -> tuple[int, ...]:
+    """A lane's own offsets with one more. Args: before: what is committed now; None for nothing, or not known."""
+    offsets = known.get(lane, ()) if before is None else (before,)
+    return tuple(dict.fromkeys((*(each for each in offsets if each != offset), offset)))[-KEPT:]
+
+
+def by_partition(own: OwnOffsets) -> dict[str, dict[int, tuple[int, ...]]]:
+    """Own offsets in the form of a document."""
+    found: dict[str, dict[int, tuple[int, ...]]] = {}
+    for lane in sorted(own):
+        found.setdefault(lane.topic, {})[lane.partition] = own[lane]
+    return found
+
+
+def with_carried(document: GroupCheckpoints, offsets: Mapping[Lane, int]) -> GroupCheckpoints:
+    """A document in which these offsets here are not to be carried over."""
+    carried = {topic: dict(partitions) for topic, partitions in document.carried.items()}
+    for lane, offset in offsets.items():
+        carried.setdefault(lane.topic, {})[lane.partition] = offset
+    return msgspec.structs.replace(document, carried=carried)
+
+
+def claim(
+    claimed: ClaimedOffsets, flow: FlowName, there: GroupCheckpoints, back: GroupCheckpoints
+) -> list[GroupCheckpoints]:
+    """The documents of a group's two directions, with a claim.
+
+    Args:
+        claimed: the claim.
+        flow: whose.
+        there: the document of the claim's direction.
+        back: that of the other one.
+    """
+    known = there.own_offsets(flow)
+    taken = {
+        Lane(flow, topic, partition): offset
+        for topic, partitions in claimed.offsets.items()
+        for partition, offset in partitions.items()
+    }
+    for topic, partitions in claimed.reached.items():
+        for partition, offset in partitions.items():
+            if known.get(lane := Lane(flow, topic, partition)):
+                taken[lane] = offset
+    own = {**known, **{lane: with_own(known, lane, offset) for lane, offset in taken.items()}}
+    return [msgspec.structs.replace(there, own=by_partition(own)), with_carried(back, taken)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """The own offsets of a round's groups."""
+
+    flow: FlowName
+    previous: Callable[[Direction, str], GroupCheckpoints | None]
+    """A group's document of the round before."""
+    reverse: bool
+    """Whether the way back is switched on."""
+
+    def to_compare(self, committed: CommittedOffsets) -> set[CommittedOffset]:
+        """The own offsets on the target of groups that have another one there, to be translated beside it."""
+        return {
+            ("reverse", lane, own[lane][-1])
+            for name in committed.source.keys() & committed.target.keys()
+            for own in [self._known("forward", name)]
+            for lane, there in committed.target[name].items()
+            if lane in own and there.offset not in own[lane]
+        }
+
+    def of(self, group: TranslatedGroup, translations: Mapping[CommittedOffset, TranslatedOffset]) -> TranslatedGroup:
+        """A group with its own offsets. Args: translations: with those of `to_compare`."""
+        known = self._known(group.direction, group.name)
+        own = {lane: offsets for lane, offsets in known.items() if lane in group.offsets or lane in group.there}
+        if group.direction == "forward":
+            back = self.previous("reverse", group.name) if self.reverse else None
+            for lane in own.keys() & group.there.keys():
+                offset = group.there[lane].offset
+                if offset in own[lane]:
+                    continue
+                passed = _next_record(translations, lane, own[lane][-1])
+                same = passed is not None and passed == _next_record(translations, lane, offset)
+                if same or (back is not None and back.carried_offset(lane) == offset):
+                    own[lane] = with_own(own, lane, offset)
+        return replace(group, own=own)
+
+    def _known(self, direction: Direction, group: str) -> dict[Lane, tuple[int, ...]]:
+        document = self.previous(direction, group)
+        return document.own_offsets(self.flow) if document is not None else {}
+
+
+def _next_record(translations: Mapping[CommittedOffset, TranslatedOffset], lane: Lane, downstream: int) -> int | None:
+    """The upstream offset at which a consumer at this offset goes on; None where that is not certain."""
+    found = translations.get(("reverse", lane, downstream))
+    return found.offset if found is not None and found.state in {"exact", "next_record"} else None

@@ -1,0 +1,361 @@
+"""Group offset sync beside other applications: only offsets that this flow wrote, or carried back, are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from mirrorless.errors import Retriable
+from mirrorless.groups.checkpoints import GroupCheckpoints
+from mirrorless.groups.ownership import ClaimedOffsets
+from tests.support.chains import FLOW
+from tests.support.group_cluster import TwoClusters, settings
+
+ORDERS, REMOTE = ("orders", 0), ("us-east.orders", 0)
+
+
+def mirrored(*sizes: int, **options: object) -> TwoClusters:
+    """Two clusters with one lane, replicated event by event: a marker after each downstream."""
+    world = TwoClusters(settings(sync=3, **options))  # type: ignore[arg-type]  # passed through
+    grow(world, *sizes)
+    return world
+
+
+def grow(world: TwoClusters, *sizes: int) -> None:
+    """More records, on both sides."""
+    for size in sizes:
+        world.produce(world.lane(), -size)
+        world.replicate(world.lane())
+
+
+def there(world: TwoClusters) -> int:
+    """The offset of the group `shop` on the target."""
+    return world.target.offsets["shop"][REMOTE].offset
+
+
+def independent(world: TwoClusters, offset: int) -> None:
+    """Another application named `shop` reads on the target up to an offset, and its members leave."""
+    world.target.put("shop", REMOTE, offset)
+
+
+# Another application
+
+
+def test_another_application_with_the_groups_name_is_not_moved_when_its_members_leave() -> None:
+    world = mirrored(5, 5)
+    independent(world, 2)
+    world.target.members.add("shop")
+    world.source.put("shop", ORDERS, 10)
+    world.act()
+    assert world.document("shop").readiness == "active_on_target"
+
+    world.target.members.clear()
+    for _ in range(3):
+        world.act()
+    world.restart()
+    world.act()
+
+    assert world.target.commits == []
+    document = world.document("shop")
+    assert (document.readiness, document.reread) == ("independent", 8)
+
+
+def test_another_application_gets_no_offset_on_a_partition_where_it_has_none() -> None:
+    """It begins there where its own `auto.offset.reset` says."""
+    world = mirrored(5)
+    more = world.lane(partition=1)
+    world.produce(more, -5)
+    world.replicate(more)
+    independent(world, 2)
+    world.source.put("shop", ORDERS, 5)
+    world.source.put("shop", ("orders", 1), 5)
+
+    world.act()
+
+    assert world.target.offsets["shop"].keys() == {REMOTE}
+
+
+def test_another_application_at_the_very_same_place_is_not_taken_for_the_group() -> None:
+    """Both have read everything; equal offsets prove nothing."""
+    world = mirrored(5)
+    independent(world, 5)
+    world.source.put("shop", ORDERS, 5)
+    for _ in range(2):
+        world.act()
+    assert world.document("shop").readiness == "independent"
+
+    grow(world, 5)
+    world.source.put("shop", ORDERS, 10)
+    world.act()
+
+    assert there(world) == 5
+
+
+def test_a_group_that_read_on_by_itself_on_the_target_is_not_moved() -> None:
+    """It began at this flow's offset. Without a way back it is one more application from then on."""
+    world = mirrored(5, 5, 5)
+    world.source.put("shop", ORDERS, 3)
+    world.act()
+    world.read(world.target, "shop", world.lane(), 3)
+    world.source.put("shop", ORDERS, 15)
+
+    world.act()
+
+    assert there(world) == 7
+    assert world.document("shop").readiness == "independent"
+
+
+def test_the_way_back_does_not_make_another_application_the_groups_own() -> None:
+    """It is behind the group on the source, so there is nothing to carry back: that is no sign of a return."""
+    world = mirrored(5, 5, reverse=True)
+    independent(world, 2)
+    world.source.put("shop", ORDERS, 10)
+
+    for _ in range(4):
+        world.act()
+
+    assert there(world) == 2
+    assert world.document("shop").readiness == "independent"
+
+
+def test_another_applications_offsets_are_handed_over_by_deleting_them() -> None:
+    world = mirrored(5, 5)
+    independent(world, 2)
+    world.source.put("shop", ORDERS, 7)
+    world.act()
+    del world.target.offsets["shop"]
+
+    world.act()
+    assert world.document("shop").readiness == "ready"
+    world.source.put("shop", ORDERS, 9)
+    world.act()
+
+    assert world.target.commits == [("shop", REMOTE, None, 8), ("shop", REMOTE, 8, 10)]
+
+
+def test_without_group_sync_no_group_is_independent() -> None:
+    world = TwoClusters(settings())
+    grow(world, 5)
+    independent(world, 2)
+    world.source.put("shop", ORDERS, 5)
+
+    world.act()
+
+    assert world.document("shop").readiness == "behind"
+
+
+# The flow's own offsets
+
+
+def test_a_consumer_that_only_passed_a_marker_is_still_followed() -> None:
+    """It was started on the target and found no record; its position is behind the transaction's marker."""
+    world = mirrored(5)
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    assert world.read(world.target, "shop", world.lane()) == []
+    assert there(world) == 6
+
+    grow(world, 5)
+    world.source.put("shop", ORDERS, 8)
+    world.act()
+
+    assert world.target.commits == [("shop", REMOTE, None, 5), ("shop", REMOTE, 6, 9)]
+
+
+def test_a_consumer_that_passed_a_marker_and_a_record_is_not() -> None:
+    world = mirrored(5, 1)
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    assert len(world.read(world.target, "shop", world.lane())) == 1
+    world.source.put("shop", ORDERS, 6)
+
+    grow(world, 5)
+    world.source.put("shop", ORDERS, 8)
+    world.act()
+
+    assert there(world) == 8
+
+
+def test_a_group_goes_there_and_back_and_there_again() -> None:
+    world = mirrored(5, 5, reverse=True)
+    world.source.put("shop", ORDERS, 3)
+    world.act()
+    world.read(world.target, "shop", world.lane(), 4)
+    world.act()
+    assert world.source.offsets["shop"][ORDERS].offset == 7
+    world.read(world.source, "shop", world.lane(), 2)
+
+    world.act()
+
+    assert there(world) == 10
+    assert world.document("shop").readiness == "ready"
+
+
+def test_a_group_whose_source_was_ahead_of_it_on_the_way_back_goes_there_again() -> None:
+    """The source was lost with records that the group had read there, and that came again on the target in part."""
+    world = mirrored(5, reverse=True)
+    world.produce(world.lane(), -5)
+    world.source.put("shop", ORDERS, 9)
+    world.act()
+    world.replicate(world.lane())
+    world.source.silent = world.source_topics.silent = True
+    world.target.put("shop", REMOTE, 8)
+    world.now += 60_000
+    world.act()
+    world.source.silent = world.source_topics.silent = False
+    world.now += 60_000
+    world.act()
+
+    world.source.put("shop", ORDERS, 10)
+    world.act()
+    world.act()
+
+    assert there(world) == 11
+
+
+@pytest.mark.parametrize("applied", [False, True])
+@pytest.mark.parametrize("end", [KeyboardInterrupt, Retriable])
+def test_a_commit_of_unknown_outcome_leaves_the_group_the_flows_own(
+    *, applied: bool, end: Callable[[str], BaseException]
+) -> None:
+    """Each commit is recorded before it is made, beside the offset that it replaces."""
+    world = mirrored(5, 5)
+    world.source.put("shop", ORDERS, 1)
+    world.act()
+    commit = world.target.commit
+
+    def fail(*arguments: object) -> None:
+        if applied:
+            commit(*arguments)  # type: ignore[arg-type]  # passed through
+        raise end("no answer")
+
+    for upstream in (2, 3):
+        world.source.put("shop", ORDERS, upstream)
+        world.target.commit = fail  # type: ignore[method-assign, assignment]  # the answer is lost
+        try:
+            world.act()
+        except KeyboardInterrupt:
+            world.restart()
+    world.target.commit = commit  # type: ignore[method-assign]  # the cluster answers again
+    world.source.put("shop", ORDERS, 4)
+    world.act()
+
+    assert there(world) == 4
+    assert world.document("shop").readiness == "ready"
+
+
+def test_a_commit_that_comes_through_late_leaves_the_group_the_flows_own() -> None:
+    """The client gave it up, and the broker made it after the round."""
+    world = mirrored(5, 5)
+    world.source.put("shop", ORDERS, 1)
+    commit = world.target.commit
+
+    def lose(*_: object) -> None:
+        raise Retriable("no answer")
+
+    world.target.commit = lose  # type: ignore[method-assign, assignment]  # the answer is lost
+    world.act()
+    world.target.commit = commit  # type: ignore[method-assign]  # the cluster answers again
+    world.target.put("shop", REMOTE, 1)
+    world.source.put("shop", ORDERS, 4)
+    world.act()
+
+    assert there(world) == 4
+
+
+def test_a_record_of_own_offsets_has_two_of_a_partition_at_most() -> None:
+    world = mirrored(5, 5)
+    for upstream in range(1, 10):
+        world.source.put("shop", ORDERS, upstream)
+        world.act()
+
+    assert world.document("shop").own == {"orders": {0: (9, 10)}}
+
+
+def test_many_groups_without_news_cost_no_write() -> None:
+    """Independent ones too, and those whose consumers only passed a marker."""
+    world = mirrored(5)
+    for number in range(5):
+        world.source.put(f"other-{number}", ORDERS, 5)
+        world.target.put(f"other-{number}", REMOTE, number)
+        world.source.put(f"passed-{number}", ORDERS, 5)
+    world.act()
+    for number in range(5):
+        world.read(world.target, f"passed-{number}", world.lane())
+    for _ in range(3):
+        world.act()
+    writes = world.documents.writes
+
+    for _ in range(3):
+        world.act()
+
+    assert world.documents.writes == writes
+
+
+# Claims, and documents of a version before
+
+
+def claimed(world: TwoClusters, **offsets: int) -> None:
+    """A reconcile has brought the group back from these offsets on the target."""
+    claim = ClaimedOffsets(
+        group="shop", direction="forward", **{field: {"orders": {0: offset}} for field, offset in offsets.items()}
+    )
+    world.documents.write(FLOW, {claim.key: msgspec.json.encode(claim)})
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_group_that_a_reconcile_brought_back_goes_there_again(reverse: bool) -> None:  # noqa: FBT001 -- a parameter of the test
+    world = mirrored(5, 5, reverse=reverse)
+    world.source.put("shop", ORDERS, 3)
+    world.act()
+    world.source.silent = world.source_topics.silent = True
+    world.target.put("shop", REMOTE, 8)
+    world.act()
+    world.source.silent = world.source_topics.silent = False
+    claimed(world, offsets=8)
+    world.source.put("shop", ORDERS, 9)
+    world.now += 60_000
+
+    world.act()
+    world.act()
+
+    assert there(world) == 10
+    assert [key for _, key in world.documents.documents if key.startswith("claim/")] == []
+
+
+def test_what_a_reconcile_did_not_carry_back_is_claimed_for_the_flows_own_groups_alone() -> None:
+    """Another application's offset that lies before the group's needs no carrying back either."""
+    world = mirrored(5, 5)
+    independent(world, 2)
+    world.source.put("shop", ORDERS, 9)
+    world.act()
+    claim = ClaimedOffsets(group="shop", direction="forward", offsets={}, reached={"orders": {0: 2}})
+    world.documents.write(FLOW, {claim.key: msgspec.json.encode(claim)})
+    world.now += 60_000
+
+    world.act()
+
+    assert there(world) == 2
+    assert world.document("shop").readiness == "independent"
+
+
+def test_groups_of_a_version_before_are_followed_where_it_left_them() -> None:
+    """Its documents have no record of own offsets, and what they say was committed."""
+    world = mirrored(5, 5)
+    for group in ("shop", "other"):
+        world.source.put(group, ORDERS, 3)
+    world.target.put("other", REMOTE, 1)
+    world.act()
+    for key, text in world.documents.documents.items():
+        document = msgspec.json.decode(text, type=GroupCheckpoints)
+        world.documents.documents[key] = msgspec.json.encode(msgspec.structs.replace(document, own=None))
+    world.restart()
+    for group in ("shop", "other"):
+        world.source.put(group, ORDERS, 7)
+
+    world.act()
+
+    assert there(world) == 8
+    assert world.target.offsets["other"][REMOTE].offset == 1
