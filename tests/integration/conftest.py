@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
@@ -21,6 +22,7 @@ from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from tests.support import aws_recorder
+from tests.support.delay import DistantKafka
 from tests.support.integration_parts import PARTS, place
 from tests.support.lane_stage import LaneStage
 
@@ -107,3 +109,24 @@ def stage(
     )
     for server in (*clusters, dynamodb):
         server.start()  # whatever a failed test has left dead
+
+
+@pytest.fixture(scope="session")
+def distant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DistantKafka]:
+    """A target behind a delaying proxy."""
+    cluster = DistantKafka(alias="eu-west", folder=tmp_path_factory.mktemp("distant"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def far(stage: LaneStage, distant: DistantKafka) -> Iterator[LaneStage]:
+    """The stage with a target at a distance."""
+    target = replace(stage.settings.target, bootstrap=distant.bootstrap)
+    stage.settings = replace(stage.settings, target=target, transaction_timeout_ms=10_000)
+    stage.target = distant
+    yield stage
+    distant.round_trip_ms = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -22,26 +21,6 @@ pytestmark = pytest.mark.integration
 RANDOM = random.Random(7)  # noqa: S311  no secret: bytes that no codec makes smaller
 FUNCTION_SECONDS = 60.0
 """A function's own limit, unless the operator sets another one."""
-
-
-@pytest.fixture(scope="module")
-def distant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DistantKafka]:
-    cluster = DistantKafka(alias="eu-west", folder=tmp_path_factory.mktemp("distant"))
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.stop()
-
-
-@pytest.fixture
-def far(stage: LaneStage, distant: DistantKafka) -> Iterator[LaneStage]:
-    """The stage with a target at a distance."""
-    target = replace(stage.settings.target, bootstrap=distant.bootstrap)
-    stage.settings = replace(stage.settings, target=target, transaction_timeout_ms=10_000)
-    stage.target = distant
-    yield stage
-    distant.round_trip_ms = 0
 
 
 def deliver(stage: LaneStage, environment: Replicator, event: bytes, *, times: int) -> BatchOutcome:

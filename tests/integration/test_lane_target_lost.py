@@ -35,7 +35,7 @@ def deadline() -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """A target with one topic of one partition."""
+    """A target with one topic of three partitions."""
 
     topic: str
     target: Target
@@ -44,10 +44,10 @@ class Side:
     settle: Callable[[], None]
     """Wait until the marker of an ended transaction is in the log."""
 
-    def write(self, *, then: str) -> list[int]:
+    def write(self, *, then: str, partition: int = 0) -> list[int]:
         """Write the records in a transaction, and commit, abort or leave it. Returns their downstream offsets."""
         writer = self.target.writer(deadline)
-        offsets = list(writer.write(self.topic, {0: RECORDS}, deadline)[0].downstream)
+        offsets = list(writer.write(self.topic, {partition: RECORDS}, deadline)[partition].downstream)
         if then == "commit":
             writer.commit(deadline)
         if then == "abort":
@@ -58,30 +58,30 @@ class Side:
 
     def look(self, offset: int) -> object:
         """What stands there."""
-        return self.target.look(self.topic, 0, offset, deadline)
+        return self.target.look(self.topic, {0: offset}, deadline)[0]
 
 
 @pytest.fixture(params=["memory", "kafka"])
 def side(request: pytest.FixtureRequest) -> Side:
     topic = f"look-{uuid4().hex[:8]}"
     if request.param == "memory":
-        cluster = MemoryCluster({topic: [[]]})
+        cluster = MemoryCluster({topic: [[], [], []]})
         return Side(
             topic=topic,
             target=MemoryTarget(cluster, "environment"),
             delete=cluster.topics.clear,
-            create=lambda: cluster.topics.update({topic: [[]]}),
+            create=lambda: cluster.topics.update({topic: [[], [], []]}),
             settle=lambda: None,
         )
     settings: FlowSettings = request.getfixturevalue("flow_settings")
     clusters: tuple[KafkaCluster, KafkaCluster] = request.getfixturevalue("clusters")
     stage: LaneStage = request.getfixturevalue("stage")
-    stage.create(clusters[1], topic)
+    stage.create(clusters[1], topic, partitions=3)
     return Side(
         topic=topic,
         target=KafkaTarget(settings, environment=uuid4().hex),
         delete=lambda: stage.delete(clusters[1], topic),
-        create=lambda: stage.create(clusters[1], topic),
+        create=lambda: stage.create(clusters[1], topic, partitions=3),
         settle=lambda: await_settled(clusters[1].bootstrap, topic),
     )
 
@@ -117,6 +117,19 @@ def test_a_look_beyond_the_end_says_that_the_log_ends_before(side: Side) -> None
     side.write(then="commit")
 
     assert [side.look(4), side.look(1_000)] == ["ended", "ended"]
+
+
+def test_one_look_at_several_partitions_says_of_each_what_stands_there(side: Side) -> None:
+    committed = side.write(then="commit")
+    aborted = side.write(then="abort", partition=1)
+    opened = side.write(then="leave open", partition=2)
+
+    seen = side.target.look(side.topic, {0: committed[1], 1: aborted[1], 2: opened[1], 3: 0}, deadline)
+
+    first = seen.pop(0)
+    assert isinstance(first, Record)
+    assert first.value == b"1"
+    assert seen == {1: "absent", 2: "unsettled", 3: "ended"}
 
 
 def test_a_look_into_a_topic_that_is_gone_or_new_says_that_the_log_ends_before(side: Side) -> None:

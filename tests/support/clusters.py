@@ -101,6 +101,17 @@ def stable_offset(log: Sequence[Entry]) -> int:
     return next((offset for offset, entry in enumerate(log) if entry.state == "open"), len(log))
 
 
+def _seen(log: Sequence[Entry], offset: int) -> Record | LookResult:
+    if offset >= len(log):
+        return "ended"
+    if offset >= stable_offset(log):
+        return "unsettled"
+    entry = log[offset]
+    if entry.record is None:
+        return "expired"
+    return entry.record if entry.state == "committed" else "absent"
+
+
 @dataclass(slots=True)
 class MemoryWriter:
     """Implements `mirrorless.ports.kafka.Writer`."""
@@ -181,18 +192,11 @@ class MemoryTarget:
         self._writers.pop(transactional_id, None)
         self.cluster.begin_epoch(transactional_id)
 
-    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | LookResult:  # noqa: ARG002  the port's
+    def look(self, topic: str, offsets: Mapping[int, int], deadline: Deadline) -> dict[int, Record | LookResult]:  # noqa: ARG002  the port's
         """See `Target.look`."""
         partitions = self.cluster.topics.get(topic, [])
-        log = partitions[partition] if partition < len(partitions) else []
-        if downstream_offset >= len(log):
-            return "ended"
-        if downstream_offset >= stable_offset(log):
-            return "unsettled"
-        entry = log[downstream_offset]
-        if entry.record is None:
-            return "expired"
-        return entry.record if entry.state == "committed" else "absent"
+        logs = {partition: partitions[partition] if partition < len(partitions) else [] for partition in offsets}
+        return {partition: _seen(logs[partition], offset) for partition, offset in offsets.items()}
 
     def partition_count(self, topic: str, deadline: Deadline) -> int:  # noqa: ARG002  the port's
         """See `Target.partition_count`."""

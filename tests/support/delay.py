@@ -20,6 +20,8 @@ class DistantKafka(KafkaCluster):
         super().__init__(alias=alias, folder=folder)
         self.round_trip_ms = 0.0
         """Half of it each way; may be changed at any time."""
+        self.connections = 0
+        """Accepted so far; every client opens one or more."""
         host, port = self.bootstrap.split(":")
         self._listener = socket.create_server((host, int(port)))
         threading.Thread(target=self._accept, daemon=True).start()
@@ -42,14 +44,17 @@ class DistantKafka(KafkaCluster):
                 client, _ = self._listener.accept()
             except OSError:
                 return  # closed
+            self.connections += 1
             host, port = self._behind.split(":")
             try:
                 broker = socket.create_connection((host, int(port)))
             except OSError:
                 client.close()  # the broker is not there
                 continue
+            # Both before a thread starts: it may close them at once.
+            for each in (client, broker):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for one, other in ((client, broker), (broker, client)):
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 pending: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
                 threading.Thread(target=self._receive, args=(one, pending), daemon=True).start()
                 threading.Thread(target=_send, args=(other, pending), daemon=True).start()

@@ -115,8 +115,8 @@ class Target(Protocol):
         """
         ...
 
-    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | LookResult:
-        """The record that a read_committed reader finds at exactly this offset.
+    def look(self, topic: str, offsets: Mapping[int, int], deadline: Deadline) -> dict[int, Record | LookResult]:
+        """By partition, the record that a read_committed reader finds at exactly this downstream offset of it.
 
         Raises:
             Retriable: when the cluster does not answer.

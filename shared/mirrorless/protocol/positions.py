@@ -9,15 +9,15 @@ or the operator may have written one, or a job may have taken a lane. Until then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mirrorless.errors import ChainBroken, LostRace
+from mirrorless.errors import LostRace
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, Head, LaneState, Stop
 from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.ports.stores import Chains, LaneStates
-from mirrorless.protocol.recovery import settle_doubt
+from mirrorless.protocol.recovery import settle_doubts
 from mirrorless.run import Link, Reset, Run
 
 END = 2**63 - 1
@@ -90,7 +90,7 @@ class Positions:
             return leased
         heads = self.chains.heads(unknown)
         doubtful = [head.run for head in heads.values() if head.run is not None and head.in_doubt]
-        settled = [run.lane for run in doubtful if self._settle_doubt(run, remote_topic, deadline)]
+        settled = self._settle(doubtful, remote_topic, deadline)
         heads |= self.chains.heads(settled)
         if any(heads[lane].in_doubt for lane in settled):
             raise LostRace("a rival prepared the lane anew while a run in doubt was settled", where=str(settled[0]))
@@ -153,13 +153,13 @@ class Positions:
             page = min(page * PAGE, LARGEST_PAGE)
         return links
 
-    def _settle_doubt(self, run: Run, remote_topic: str, deadline: Deadline) -> bool:
-        """Settle one run; if that needs the operator, only its lane stops."""
-        try:
-            settle_doubt(run, remote_topic, chains=self.chains, target=self.target, deadline=deadline)
-        except ChainBroken as exc:
-            stop = Stop(reason="broken", upstream_offset=run.position, detail=str(exc), at=self.clock())
-            self._states[run.lane] = replace(self._states[run.lane], stop=stop)
-            self.states.stop(run.lane, stop)
-            return False
-        return True
+    def _settle(self, runs: Sequence[Run], remote_topic: str, deadline: Deadline) -> list[Lane]:
+        """Settle runs in doubt, and return their lanes; where that needs the operator, only that lane stops."""
+        broken = settle_doubts(runs, remote_topic, chains=self.chains, target=self.target, deadline=deadline)
+        for run in runs:
+            if run.lane in broken:
+                detail = str(broken[run.lane])
+                stop = Stop(reason="broken", upstream_offset=run.position, detail=detail, at=self.clock())
+                self._states[run.lane] = replace(self._states[run.lane], stop=stop)
+                self.states.stop(run.lane, stop)
+        return [run.lane for run in runs if run.lane not in broken]

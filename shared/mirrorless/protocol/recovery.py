@@ -1,68 +1,113 @@
-"""Recovery of a run in doubt: fence its writer, then read the target.
+"""Recovery of runs in doubt: fence their writers, then read the target.
 
 A run is prepared before its transaction commits, and names that transaction. A crash between the two leaves it
 in doubt. Fencing the transactional id settles the transaction one way or the other and shuts out a zombie; then
 the target itself is the witness: the run's last record is visible at its downstream offset, or was aborted there.
+
+A crash leaves all lanes of an event in doubt: each writer is fenced once, and all lanes are looked at together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mirrorless.errors import ChainBroken, InDoubt
-from mirrorless.ports.kafka import Deadline, Target
+from mirrorless.lane import Lane
+from mirrorless.ports.kafka import Deadline, LookResult, Target
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
 from mirrorless.run import Run
 
 
-def settle_doubt(run: Run, remote_topic: str, *, chains: Chains, target: Target, deadline: Deadline) -> bool:
-    """Confirm or withdraw a prepared run. Safe to do by several at once.
+def settle_doubts(
+    runs: Sequence[Run], remote_topic: str, *, chains: Chains, target: Target, deadline: Deadline
+) -> dict[Lane, ChainBroken]:
+    """Confirm or withdraw prepared runs, of one topic and one per lane. Safe to do by several at once.
 
     Returns:
-        whether the run was committed.
+        the lanes whose run cannot be settled: the target has lost the witness, or a stranger's record stands there.
 
     Raises:
-        InDoubt: when an open transaction still hides the answer.
-        ChainBroken: when the target has lost the witness, or a stranger's record stands there.
+        InDoubt: when an open transaction still hides an answer. The other runs are settled.
         Retriable: when the target or the chain does not answer.
     """
-    place = run.lane.at(run.position)
-    last = run.last_downstream
-    if last is None:
-        # Nothing was written, so nothing can be half done.
-        chains.confirm([run], deadline)
-        return True
-
-    witness = f"{remote_topic}-{run.lane.partition} @ {last}"
-    target.fence(run.writer, deadline)
-    seen = target.look(remote_topic, run.lane.partition, last, deadline)
-    if seen == "unsettled":
+    witnesses = {run.lane.partition: run.last_downstream for run in runs}
+    for writer in dict.fromkeys(run.writer for run in runs if run.last_downstream is not None):
+        target.fence(writer, deadline)
+    offsets = {partition: offset for partition, offset in witnesses.items() if offset is not None}
+    seen = target.look(remote_topic, offsets, deadline) if offsets else {}
+    broken: dict[Lane, ChainBroken] = {}
+    committed, aborted, hidden = [], [], []
+    for run in runs:
+        found = seen.get(run.lane.partition)
+        # Where nothing was written, nothing can be half done.
+        if found is None or (isinstance(found, Record) and fingerprint(found) == run.fingerprint):
+            committed.append(run)
+        elif found == "absent":
+            aborted.append(run)
+        elif found == "unsettled":
+            hidden.append(run)
+        else:
+            broken[run.lane] = _broken(run, found, remote_topic)
+    broken |= _confirm(committed, chains, deadline)
+    if aborted:
+        chains.withdraw(aborted, deadline)
+    if hidden:
         raise InDoubt(
-            f"an open transaction hides {witness}; it ends by itself after its timeout",
-            where=place,
+            f"an open transaction hides {_witness(hidden[0], remote_topic)}; it ends by itself after its timeout",
+            where=hidden[0].lane.at(hidden[0].position),
         )
-    if seen == "ended":
+    return broken
+
+
+def settle_doubt(run: Run, remote_topic: str, *, chains: Chains, target: Target, deadline: Deadline) -> None:
+    """Confirm or withdraw one prepared run.
+
+    Raises:
+        InDoubt, Retriable: see `settle_doubts`.
+        ChainBroken: when the target has lost the witness, or a stranger's record stands there.
+    """
+    broken = settle_doubts([run], remote_topic, chains=chains, target=target, deadline=deadline)
+    if run.lane in broken:
+        raise broken[run.lane]
+
+
+def _confirm(runs: Sequence[Run], chains: Chains, deadline: Deadline) -> dict[Lane, ChainBroken]:
+    """Confirm runs together; where one of them is gone, each by itself, for only that lane is broken."""
+    if not runs:
+        return {}
+    try:
+        chains.confirm(runs, deadline)
+    except ChainBroken as exc:
+        if len(runs) == 1:
+            return {runs[0].lane: exc}
+        return {lane: each for run in runs for lane, each in _confirm([run], chains, deadline).items()}
+    return {}
+
+
+def _broken(run: Run, found: Record | LookResult, remote_topic: str) -> ChainBroken:
+    place, witness = run.lane.at(run.position), _witness(run, remote_topic)
+    if found == "ended":
         # The record was acknowledged before its run was prepared, and a log's end does not move back.
-        raise ChainBroken(
+        return ChainBroken(
             f"a run is in doubt and the target's log ends before its witness {witness}",
             where=place,
             hint="the remote topic was deleted or re-created, or lost its end: compare it with the map, then reset the "
             "lane to the source's offset at which the target should go on",
         )
-    if seen == "expired":
-        raise ChainBroken(
+    if found == "expired":
+        return ChainBroken(
             f"a run is in doubt and the target no longer holds its witness {witness}",
             where=place,
             hint="reset the lane to the source's offset at which the target should go on",
         )
-    if isinstance(seen, Record) and fingerprint(seen) == run.fingerprint:
-        chains.confirm([run], deadline)
-        return True
-    if isinstance(seen, Record):
-        raise ChainBroken(
-            f"another record than this run's stands at {witness}",
-            where=place,
-            hint="another producer writes to the remote topic, or it was re-created: find it, then reset the lane",
-        )
-    chains.withdraw([run], deadline)
-    return False
+    return ChainBroken(
+        f"another record than this run's stands at {witness}",
+        where=place,
+        hint="another producer writes to the remote topic, or it was re-created: find it, then reset the lane",
+    )
+
+
+def _witness(run: Run, remote_topic: str) -> str:
+    return f"{remote_topic}-{run.lane.partition} @ {run.last_downstream}"

@@ -16,7 +16,7 @@ from itertools import count, pairwise
 
 import pytest
 
-from mirrorless.errors import InDoubt, LeaseHeld, LostRace, Retriable
+from mirrorless.errors import ChainBroken, InDoubt, LeaseHeld, LostRace, Retriable
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease, Stop
 from mirrorless.lanes.operator_actions import plan_reset
@@ -314,6 +314,61 @@ def test_a_run_in_doubt_whose_transaction_was_open_is_withdrawn_and_written_agai
 
     assert [run.next for run in outcome.runs] == [3]
     there.assert_invariants()
+
+
+@pytest.mark.parametrize("step", ["prepared", "committed"])
+def test_the_lanes_of_one_crash_cost_one_fence_of_their_writer(step: Step) -> None:
+    there = world(*([1, 2] for _ in range(30)))
+    died = attempt(there.environment(), there.whole())
+    died.until(step)
+    died.resume(Killed())
+    (writer,) = there.cluster.epochs
+
+    outcome = replicate(there.environment(), there.whole())
+
+    assert there.cluster.epochs[writer] == 2, "its own, and the fence"
+    assert len(outcome.runs) == (30 if step == "prepared" else 0)
+    there.assert_invariants()
+
+
+def test_an_open_transaction_before_one_witness_leaves_only_that_run_in_doubt() -> None:
+    there = world([1, 2], [0, 3])
+    nameless = attempt(there.environment(), there.batch(p0=[1, 2]))
+    nameless.until("produced")
+    died = attempt(there.environment(), there.whole())
+    died.until("committed")
+    died.resume(Killed())
+
+    with pytest.raises(InDoubt, match=r"orders-0 @ 0"):
+        replicate(there.environment(), there.whole())
+
+    assert {each: head.in_doubt for each, head in there.chains.heads([lane(0), lane(1)]).items()} == {
+        lane(0): True,
+        lane(1): False,
+    }
+
+
+class LaneWithoutRun(MemoryChains):
+    """Confirms nothing of one lane, whose run somebody has deleted, and names another one's."""
+
+    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
+        """See `Chains.confirm`."""
+        if len(runs) > 1 or runs[0].lane == lane(1):
+            raise ChainBroken("a committed run is no longer in the offset map", where=str(runs[0].lane))
+        MemoryChains.confirm(self, runs, deadline)
+
+
+def test_a_run_that_is_gone_when_its_doubt_is_settled_stops_its_lane_and_no_other() -> None:
+    there = world([1, 2], [0, 3], [5])
+    died = attempt(there.environment(), there.whole())
+    died.until("committed")
+    died.resume(Killed())
+    there = replace(there, chains=LaneWithoutRun(there.chains.links))
+
+    outcome = replicate(there.environment(), there.whole())
+
+    assert {partition: stop.reason for partition, stop in outcome.stopped.items()} == {1: "broken"}
+    assert [there.chains.heads([lane(p)])[lane(p)].in_doubt for p in range(3)] == [False, True, False]
 
 
 def test_a_strangers_open_transaction_before_the_witness_leaves_the_run_in_doubt() -> None:

@@ -6,29 +6,20 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left
 from mirrorless.adapters.kafka.delivery_reports import Watch
+from mirrorless.adapters.kafka.witnesses import Witnesses
 from mirrorless.adapters.kafka.writer import BATCH_BYTES, KafkaWriter
 from mirrorless.errors import Retriable
-from mirrorless.naming import LOOK_GROUP, transactional_id
+from mirrorless.naming import transactional_id
 from mirrorless.ports.kafka import PORTION, Deadline, LookResult
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
 
 PROBE_AFTER_SECONDS: Final = 300
 """A writer idle for longer is probed first: brokers close idle connections after 10 minutes."""
-
-
-_UNKNOWN: Final = frozenset(
-    (
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 -- the constant's name
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- same
-        KafkaError._NOENT,  # noqa: SLF001 -- same: a partition without a leader, or none at all
-    )
-)
 
 LEAST_BATCH_BYTES: Final = 50_000
 """Of the ordinary writer, however small the topic's limit is: the 90 requests of a whole event then end before the
@@ -121,79 +112,21 @@ class KafkaTarget:
 
     # The witness
 
-    def look(self, topic: str, partition: int, downstream_offset: int, deadline: Deadline) -> Record | LookResult:
+    def look(self, topic: str, offsets: Mapping[int, int], deadline: Deadline) -> dict[int, Record | LookResult]:
         """See `Target.look`."""
-        at = TopicPartition(topic, partition, downstream_offset)
+        found: dict[int, Record | LookResult] = {}
+        unanswered: Retriable | None = None
         try:
-            earliest, stable, end = self._log_bounds(topic, partition, deadline)
-            if downstream_offset < earliest:
-                return "expired"
-            if downstream_offset >= end:
-                return "ended"
-            if downstream_offset >= stable:
-                return "unsettled"
-            if (seen := self._read(at, "read_committed", deadline)) is not None:
-                return seen
-            # An aborted record is in the log, unless compaction removed it: then it may have been a committed one.
-            return "absent" if self._read(at, "read_uncommitted", deadline) is not None else "expired"
-        except KafkaException as exc:
-            if exc.args[0].code() in _UNKNOWN and self.partition_count(topic, deadline) <= partition:
-                return "ended"
-            raise Retriable(
-                f"the target does not show {topic}-{partition} @ {downstream_offset}: {exc.args[0].str()}",
+            found = Witnesses(self._settings.target, flow=self._settings.flow, topic=topic).look(offsets, deadline)
+        except Retriable as exc:
+            unanswered = exc  # as it is where none of the partitions exists
+        left_out = sorted(offsets.keys() - found.keys())
+        if left_out and left_out[0] < self.partition_count(topic, deadline):
+            raise unanswered or Retriable(
+                f"the target does not show {topic}-{left_out[0]} @ {offsets[left_out[0]]}: it has no leader",
                 where=self._settings.target.alias,
-            ) from exc
-
-    def _log_bounds(self, topic: str, partition: int, deadline: Deadline) -> tuple[int, int, int]:
-        """Log start offset, last stable offset and high watermark, which does not move back between the reads."""
-        from confluent_kafka.admin import (  # noqa: PLC0415 -- kept out of every cold start
-            AdminClient,
-            OffsetSpec,
-        )
-
-        from mirrorless.adapters.kafka.admin import connected  # noqa: PLC0415 -- same
-
-        admin = connected(AdminClient(self._client_config("look-admin")), deadline)
-        at = TopicPartition(topic, partition)
-        timeout = seconds_left(deadline)
-        bounds = []
-        for spec, level in (
-            (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]  # theirs
-            (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED),  # type: ignore[no-untyped-call]  # theirs
-            (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED),  # type: ignore[no-untyped-call]  # theirs
-        ):
-            futures = admin.list_offsets({at: spec}, isolation_level=level, request_timeout=timeout)
-            bounds.append(answer(futures[at], deadline).offset)
-        return bounds[0], bounds[1], bounds[2]
-
-    def _read(self, at: TopicPartition, isolation: str, deadline: Deadline) -> Record | None:
-        """The record at exactly this offset, below the stable end."""
-        consumer = Consumer(
-            self._client_config("look")
-            | {
-                "group.id": LOOK_GROUP,
-                "enable.auto.commit": False,
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 50,  # at the stable end there is nothing to wait for
-            }
-        )
-        try:
-            consumer.assign([at])
-            while deadline() > MARGIN_SECONDS:
-                seen = consumer.poll(min(1.0, seconds_left(deadline)))
-                if seen is None:
-                    continue
-                error = seen.error()
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
-                    return None  # the stable offset lies above: nothing visible is left in between
-                if error is not None:
-                    raise KafkaException(error)
-                return _record(seen) if seen.offset() == at.offset else None
-        finally:
-            consumer.close()
-        raise Retriable(f"the target showed nothing at {at.topic}-{at.partition} @ {at.offset} in time")
+            )
+        return found | dict.fromkeys(left_out, "ended")
 
     # Topics
 
@@ -259,14 +192,3 @@ def producer_config(settings: FlowSettings) -> dict[str, Any]:
         # A crash leaves readers waiting for this long: keep it near 10 s.
         config["transaction.timeout.ms"] = timeout
     return config | {"message.timeout.ms": timeout} | dict(settings.producer)
-
-
-def _record(seen: Message) -> Record:
-    _, timestamp = seen.timestamp()
-    return Record(
-        offset=seen.offset() or 0,
-        timestamp=timestamp,
-        headers=list(seen.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
-        key=seen.key(),
-        value=seen.value(),
-    )
