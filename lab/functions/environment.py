@@ -16,7 +16,7 @@ import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TextIO
 
 from infra.packaging import wheels
 from lab.functions.runtime_api import Event, RuntimeApi
@@ -247,10 +247,10 @@ class Environment:
 
     def _memory(self) -> int:
         try:
-            _, resident, shared, *_ = Path(f"/proc/{self.pid}/statm").read_text().split()
+            with Path(f"/proc/{self.pid}/statm").open() as statm:
+                return own_bytes(statm)
         except FileNotFoundError:
             return 0  # it died since we looked
-        return (int(resident) - int(shared)) * _PAGE
 
     def _exit(self) -> InvocationOutcome:
         code = self._process.wait()
@@ -271,6 +271,15 @@ class Environment:
     def log_tail(self) -> str:
         """Its last lines, for an error that reports its death."""
         return tail(self.log)
+
+
+def own_bytes(statm: TextIO) -> int:
+    """The memory of a process that no other one shares, from its open `/proc/PID/statm`; 0 once it has ended."""
+    try:
+        _, resident, shared, *_ = statm.read().split()
+    except ProcessLookupError:
+        return 0
+    return (int(resident) - int(shared)) * _PAGE
 
 
 def _signal_words(number: int) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lab.functions.environment import own_bytes
 from lab.servers.process import ChildProcess, first_ephemeral_port, free_port, tail
 
 if TYPE_CHECKING:
@@ -164,3 +165,12 @@ def test_ports_are_reserved_once_and_never_out_of_the_kernels_own_range() -> Non
 
     assert len(set(ports)) == 200
     assert max(ports) < first_ephemeral_port()
+
+
+def test_the_memory_of_a_child_that_ended_while_it_was_read_is_nothing(start: Callable[[str], ChildProcess]) -> None:
+    child = start(POLITE)
+    with Path(f"/proc/{child.pid}/statm").open() as statm:
+        assert own_bytes(statm) > 0
+        statm.seek(0)
+        child.kill()
+        assert own_bytes(statm) == 0
