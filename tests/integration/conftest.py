@@ -34,15 +34,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", type=int, choices=range(len(PARTS)), help="only one part of tests/integration")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of one part, in the part's order; see `tests.support.integration_parts`."""
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the files of other parts unread; see `tests.support.integration_parts`."""
     part = config.getoption("part", default=None)  # unknown where this folder is not named on the command line
-    if part is None:
-        return
-    places = [(item, place(item.path.relative_to(FOLDER).as_posix())) for item in items]
-    config.hook.pytest_deselected(items=[item for item, (number, _) in places if number != part])
-    kept = [(position, item) for item, (number, position) in places if number == part]
-    items[:] = [item for _, item in sorted(kept, key=lambda each: each[0])]
+    if part is None or not collection_path.match("test_*.py"):
+        return None
+    return place(collection_path.relative_to(FOLDER).as_posix())[0] != part or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the tests of a part into its order."""
+    if config.getoption("part", default=None) is not None:
+        items.sort(key=lambda item: place(item.path.relative_to(FOLDER).as_posix())[1])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -61,7 +61,7 @@ is replaced by the next one."""
 SCHEDULE_SECONDS = 10
 
 QUIET = {"log_level": 0}
-LOOK_EVERY_TWO_SECONDSS = 0.1
+LOOK_EVERY_S = 0.1
 
 NOT_YET = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -81,7 +81,7 @@ def eventually(claim: Callable[[], object], what: str, *, seconds: float = 180.0
     deadline = time.monotonic() + seconds
     while not claim():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(LOOK_EVERY_TWO_SECONDSS)  # between two looks at a condition with a deadline
+        time.sleep(LOOK_EVERY_S)  # between two looks at a condition with a deadline
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ class Side:
             except KafkaException as exc:
                 if exc.args[0].code() not in NOT_YET or time.monotonic() > deadline:
                     raise
-            time.sleep(LOOK_EVERY_TWO_SECONDSS)  # between two looks at a condition with a deadline
+            time.sleep(LOOK_EVERY_S)  # between two looks at a condition with a deadline
 
     def count(self, topic: str) -> int:
         """How many records are visible; 0 where the topic is not there."""
