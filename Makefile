@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes would compile the same modules: collecting took 17 s of CPU, not 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-failover lab translate test check lint types imports unit coverage integration sample soak bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo demo-failover lab translate test check lint types imports unit coverage integration sample soak scale bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,8 @@ translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: w
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
 
 CHECKS := unit types lint imports diff-guard
-SERVERS := $(addprefix integration-,1 2 0 3 5 4) sample
+# The longest first.
+SERVERS := $(addprefix integration-,5 1 3 2 0 4) sample
 # The parts keep one journal of the calls of AWS; at their end it shows which recorded call nothing made.
 JOURNAL := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
 STEPS = $(MAKE) --no-print-directory --keep-going $(IN_TURN)
@@ -80,6 +81,9 @@ sample: $(READY)
 
 soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED),--report docs/reference/soak.md)
+
+scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
+	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)
 
 bench: $(READY) ## measure beside real MirrorMaker 2, about 25 minutes; BENCH=quick for a few; RESUME=1 goes on where it was ended
 	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))

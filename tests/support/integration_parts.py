@@ -10,18 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 PARTS: Sequence[Sequence[str]] = (
-    # Processes of Spark and of MM2: one at a time, for each wants two cores.
-    ("test_lab_failover.py", "spark/test_kills.py", "test_beside_mm2.py"),
+    # Processes that want two cores, one at a time: Spark, MM2, the demonstration.
+    ("test_lab_failover.py", "test_beside_mm2.py", "test_lab_demo.py"),
     # Labs whose schedules run every two seconds.
-    ("mm2/", "test_lab_demo.py", "test_mirror_client.py", "test_lab_up.py"),
+    ("mm2/", "test_mirror_client.py", "test_lab_up.py"),
     # One lab, and faults.
     ("flows/", "test_acl_sync.py", "test_lab_servers.py"),
     # One Spark session.
     ("spark/",),
     # Pollers and environments without a lab around them.
-    ("test_lab_mappings.py", "test_lab_runtime.py", "test_refresh_topics.py", "test_cli_on_stores.py"),
+    (
+        "test_lab_mappings.py",
+        "test_template.py",
+        "test_lab_runtime.py",
+        "test_refresh_topics.py",
+        "test_cli_on_stores.py",
+    ),
     # The two clusters of the session alone, and every file that is not named above.
-    ("test_lane_", "test_template.py", ""),
+    ("test_lane_", ""),
 )
 """Beginnings of paths below tests/integration, by part; the longest that fits decides."""
 
