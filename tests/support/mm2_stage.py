@@ -61,7 +61,7 @@ is replaced by the next one."""
 SCHEDULE_SECONDS = 10
 
 QUIET = {"log_level": 0}
-LOOK_EVERY_S = 0.1
+LOOK_EVERY_S = 0.3
 
 NOT_YET = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
