@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from mirrorless.adapters.aws.metrics import emit
-from mirrorless.adapters.aws.runtime import hand_events_over_undecoded, keep_memory
+from mirrorless.adapters.aws.runtime import fetch_events_directly, hand_events_over_undecoded, keep_memory
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
@@ -70,6 +70,7 @@ profile = StageProfile() if os.environ.get(PROFILE_VARIABLE) == "true" else None
 if profile is not None:
     hooks.observers.append(profile)
 hand_events_over_undecoded()
+fetch_events_directly()
 replicator.warm_up(WARM_UP_SECONDS)
 # The objects of now stay as long as the environment, and an event's ten thousand records have no cycles. So the
 # collector runs between events, once enough is left over from earlier ones, instead of many times during each.

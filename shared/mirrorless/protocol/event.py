@@ -8,12 +8,14 @@ itself.
 
 from __future__ import annotations
 
+import binascii
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
+import pybase64
 
 from mirrorless.errors import EventError
 from mirrorless.record import Headers, Record
@@ -36,13 +38,32 @@ class _WireRecord(Record, gc=False):
     headers: list[dict[str, list[int] | None]] | None = None  # type: ignore[assignment]  # the same field's wire form
 
 
-class _Event(msgspec.Struct, gc=False):
+class _LargeWireRecord(_WireRecord, gc=False):
+    """A record whose value is still JSON: a string of base64, null, or nothing where it was left out."""
+
+    value: msgspec.Raw = msgspec.Raw()
+
+
+class _Envelope(msgspec.Struct, gc=False):
     # The older samples of self-managed events carry the third name.
     eventSource: Literal["aws:kafka", "SelfManagedKafka", "aws:SelfManagedKafka"]  # noqa: N815  # the event's name
+
+
+class _Event(_Envelope, gc=False):
     records: dict[str, list[_WireRecord]]
 
 
+class _LargeEvent(_Envelope, gc=False):
+    records: dict[str, list[_LargeWireRecord]]
+
+
+LARGE_RECORD_BYTES = 3_500
+"""JSON of a record on average, from which vector instructions for base64 pay for a call per record: 10 KB values decode
+in half the time, 1 KB values would take a fifth longer."""
+_SAMPLE_BYTES = 1 << 16
+
 _decode = msgspec.json.Decoder(_Event).decode
+_decode_large = msgspec.json.Decoder(_LargeEvent).decode
 
 
 def decode_event(event: bytes | Mapping[str, Any]) -> Batch:
@@ -54,8 +75,9 @@ def decode_event(event: bytes | Mapping[str, Any]) -> Batch:
     Raises:
         EventError: when this is not a Kafka event, names two topics, or is out of order.
     """
+    text = event if isinstance(event, bytes) else msgspec.json.encode(event)
     try:
-        decoded = _decode(event if isinstance(event, bytes) else msgspec.json.encode(event))
+        decoded = _decode_with_large_values(text) if _has_large_records(text) else _decode(text)
     except msgspec.DecodeError as exc:
         raise EventError(
             f"this is not an event of a Kafka event source mapping: {exc}",
@@ -79,6 +101,40 @@ def decode_event(event: bytes | Mapping[str, Any]) -> Batch:
     if len(topics) != 1:
         raise EventError(f"the event carries the topics {sorted(topics)}: a mapping has exactly one")
     return Batch(topic=topics.pop(), records=lanes)
+
+
+def _has_large_records(text: bytes) -> bool:
+    sample = text[:_SAMPLE_BYTES]
+    return len(sample) >= LARGE_RECORD_BYTES * sample.count(b'"offset"')
+
+
+def _decode_with_large_values(text: bytes) -> _Event | _LargeEvent:
+    """Decode values apart from the rest.
+
+    Raises:
+        msgspec.DecodeError: as the plain decoder, which names the place of what is wrong.
+    """
+    decoded = _decode_large(text)
+    try:
+        for records in decoded.records.values():
+            for record in records:
+                record.value = _bytes_of(memoryview(record.value))  # type: ignore[assignment]  # from wire form to bytes
+    except binascii.Error:
+        return _decode(text)
+    return decoded
+
+
+def _bytes_of(value: memoryview) -> bytes | None:
+    """The bytes of a value's JSON.
+
+    Raises:
+        binascii.Error: it is neither null nor plain base64: an escaped character, or no value at all.
+    """
+    if value[:1].tobytes() == b'"':
+        return pybase64.b64decode(value[1:-1], validate=True)
+    if value.tobytes() in {b"", b"null"}:
+        return None
+    raise binascii.Error
 
 
 def _split(topic_partition: str) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -27,6 +28,12 @@ def record(*, key: bytes | None = None, value: bytes | None = b"v", headers: Hea
 def plain(batch: Batch) -> tuple[str, dict[int, list[tuple[object, ...]]]]:
     """The batch as tuples: the decoder's records are of a class of their own, and equal none of ours."""
     return batch.topic, {partition: [astuple(each) for each in records] for partition, records in batch.records.items()}
+
+
+@pytest.fixture(autouse=True, params=["plain", "large"])
+def _both_decoders(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of small records and of large ones are decoded in two ways, to the same records and errors."""
+    monkeypatch.setattr("mirrorless.protocol.event.LARGE_RECORD_BYTES", 0 if request.param == "large" else 1 << 30)
 
 
 ALONE = {
@@ -115,3 +122,36 @@ def test_every_captured_event_is_in_a_test() -> None:
     tested = {*ALONE, *REFUSED, "two_partitions_of_a_msk_topic", "topic_with_hyphens_and_digits"}
 
     assert {path.stem for path in EVENTS.glob("*.json")} == tested
+
+
+def event_of(*values: str) -> bytes:
+    records = [f'{{"offset": {i}, "timestamp": 1, "value": {value}}}' for i, value in enumerate(values)]
+    return f'{{"eventSource": "aws:kafka", "records": {{"orders-0": [{", ".join(records)}]}}}}'.encode()
+
+
+def test_a_value_in_escaped_characters_is_the_same_value() -> None:
+    batch = decode_event(event_of('"ab/+"', r'"ab\/+"', r'"\u0061b/+"'))
+
+    assert [each.value for each in batch.records[0]] == [b"i\xbf\xfe"] * 3
+
+
+@pytest.mark.parametrize("value", ["5", "[]", '"abc"', '"a=bc"', '"ab c"', "true"])
+def test_a_value_that_is_no_base64_is_refused(value: str) -> None:
+    with pytest.raises(EventError, match="value"):
+        decode_event(event_of('"YQ=="', value))
+
+
+def test_only_large_values_are_decoded_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    apart: list[int] = []
+
+    def decode(value: memoryview, *, validate: bool) -> bytes:
+        apart.append(len(value))
+        return base64.b64decode(value, validate=validate)
+
+    monkeypatch.setattr("pybase64.b64decode", decode)
+
+    decode_event(event_of(*['"YWJj"'] * 2_000))
+    assert not apart
+    decode_event(event_of(*[f'"{"YWJj" * 2_500}"'] * 20))
+    assert apart == [10_000] * 20
