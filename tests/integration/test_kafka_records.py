@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
@@ -202,3 +203,15 @@ def test_a_silent_cluster_is_an_error_and_no_empty_answer(topic: str) -> None:
         nobody.write([(topic, b"k", b"v", 1)], within(1.5))
     with pytest.raises(Retriable, match="did not list where its logs end"):
         nobody.ends([(topic, 0)], within(1.5))
+
+
+def test_a_topic_that_is_not_there_has_no_extent_and_no_last_record_for_the_operator(cluster: KafkaCluster) -> None:
+    """Whether or not the request names one that is there as well: the client's errors differ."""
+    offsets = KafkaOffsets(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), flow="us-east->eu-west")
+    topic = f"there-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)
+
+    assert offsets.newest("not-there") is None
+    assert offsets.extents([("not-there", 0)]) == {}
+    assert offsets.extents([("not-there", 0), (topic, 0)]).keys() == {(topic, 0)}

@@ -30,6 +30,11 @@ LOOK_BACK = (50, 500, 5_000)
 """Offsets before the end of a topic in which its last record is looked for, one try after the other: commit markers and
 other flows' heartbeats stand in between."""
 
+_ABSENT = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- the client's public constants look so
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -111,7 +116,10 @@ class KafkaOffsets:
                 offsets[place.topic, place.partition] = answer(future, _deadline).offset
             except KafkaException as exc:
                 error = exc.args[0]
-                if error.code() in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}:  # noqa: SLF001 -- the client's public constants look so
+                if error.code() in _ABSENT:
+                    continue
+                # If no requested partition has a leader, the client does not say whether they exist.
+                if error.code() == KafkaError._NOENT and place.topic not in self.partitions():  # noqa: SLF001 -- same
                     continue
                 raise Retriable(f"the cluster did not list its offsets: {error.str()}", where=self._where) from exc
         return offsets
