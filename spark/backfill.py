@@ -152,7 +152,7 @@ class _BackfilledLanes:
         self._states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
         self._chains = DynamoDbChains(dynamodb, flow.tables.offset_map)
         self._source, self._flow, self._holder = flow.source, flow.flow, request.run_id
-        self._leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, retake=False)
+        self._leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, throughout=False)
         self._lanes = {Lane(flow.name, lane.lane_topic, lane.partition): lane for lane in plan.lanes}
         self._left: dict[Lane, PlannedLane] = {}
         self._resumed: set[Lane] = set()

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
-from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld, MirrorlessError
 from mirrorless.lane import Lane
 from mirrorless.lane_state import LaneState, Lease, Stop
-from mirrorless.ports.stores import Leases
+from mirrorless.ports.stores import LaneStates, Leases
 from mirrorless.reconcile.inspect import HELD
 
 RENEWALS = 3
@@ -30,24 +30,24 @@ class KeptLeases:
         leases: their store.
         holder: the job run's id.
         seconds: the term of a lease.
-        retake: whether a lease that was ended is taken again; not where tasks end the leases of their lanes.
+        throughout: whether the run needs every lease to its end; not where tasks end the leases of their lanes.
     """
 
-    def __init__(self, leases: Leases, *, holder: str, seconds: int, retake: bool) -> None:
+    def __init__(self, leases: Leases, *, holder: str, seconds: int, throughout: bool) -> None:
         self._leases = leases
         self._holder = holder
         self._term_ms = seconds * 1000
-        self._retake = retake
+        self._throughout = throughout
         self._lanes: list[Lane] = []
         self._lost: LeaseHeld | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
+        self._thread = threading.Thread(target=self._renew_until_over, name="leases", daemon=True)
 
     def check(self) -> None:
         """Make sure that the lanes are still this run's.
 
         Raises:
-            LeaseHeld: a lease ended, and another job took it.
+            LeaseHeld: a lease was ended by an operator, or another job has taken the lane.
         """
         if self._lost is not None:
             raise self._lost
@@ -98,30 +98,50 @@ class KeptLeases:
     def _lease(self) -> Lease:
         return Lease(holder=self._holder, until=now_ms() + self._term_ms)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Renew once what is still this run's. Never by `take`: that would undo an operator's `lanes release`."""
+        for lane in self._lanes:
+            if self._over.is_set() or self._lost is not None:
+                return
+            try:
+                if not self._leases.keep(lane, self._lease()) and self._throughout:
+                    self._lost = _lost(lane)
+            except MirrorlessError as exc:
+                # The next renewal comes well before the end of the term.
+                print(f"the lease of {lane} is not renewed: {exc}")
+
+    def _renew_until_over(self) -> None:
         while not self._over.wait(self._term_ms / 1000 / RENEWALS):
-            for lane in self._lanes:
-                if self._over.is_set():
-                    return
-                try:
-                    if not self._leases.keep(lane, self._lease()) and self._retake:
-                        self._leases.take(lane, self._lease(), now=now_ms())
-                except LeaseHeld as exc:
-                    self._lost = exc
-                    return
-                except MirrorlessError as exc:
-                    # The next renewal comes well before the end of the term.
-                    print(f"the lease of {lane} is not renewed: {exc}")
+            self.renew()
+
+
+def _lost(lane: Lane) -> LeaseHeld:
+    return LeaseHeld(
+        "the run does not have this lane any more: its lease was ended, or another job has taken it",
+        where=str(lane),
+        hint="once no other job has the lane, start again: the run continues where it was",
+    )
+
+
+class LaneHolds(LaneStates, Protocol):
+    """States of lanes whose stops can be ended."""
+
+    def resume(self, lane: Lane) -> None:
+        """Let the lane try again from where it stopped, or go on from where its mapping is."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
 class HeldLanes:
     """The stops of reason `held` of one job run's lanes."""
 
-    states: DynamoDbLaneStates
+    states: LaneHolds
     run_id: str
     settle_ms: int
     """How long a warm forwarder may replicate without having read that its lane is held."""
+    clock: Callable[[], int] = now_ms
+    """ms since the epoch."""
+    sleep: Callable[[float], None] = time.sleep
 
     def since(self, lanes: Sequence[Lane]) -> int | None:
         """The time at which the first of them was held, ms since the epoch; None when none is."""
@@ -133,10 +153,12 @@ class HeldLanes:
         loose = [lane for lane in lanes if lane not in stops]
         for lane in loose:
             detail = f"held by job run {self.run_id}"
-            self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=now_ms()))
-        newest = now_ms() if loose else max((stop.at for stop in stops.values() if stop.reason == HELD), default=0)
-        # An environment cannot be queried, but none keeps a lane's state for longer than this.
-        time.sleep(max(0, newest + self.settle_ms - now_ms()) / 1000)
+            self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=self.clock()))
+        newest = max((stop.at for stop in stops.values() if stop.reason == HELD), default=0)
+        # An environment cannot be queried, but none keeps a lane's state for longer than this. No hold is younger than
+        # now, whatever the clock of the machine was that wrote it.
+        age = 0 if loose else max(0, self.clock() - newest)
+        self.sleep(max(0, self.settle_ms - age) / 1000)
         if not loose:
             return ""
         return (

@@ -94,7 +94,7 @@ class Reconciliation:
         forward = [task.lane for task in tasks]
         request = self.run.request
         held = HeldLanes(states=self._states, run_id=request.run_id, settle_ms=self.settle_ms)
-        leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, retake=True)
+        leases = KeptLeases(self._states, holder=request.run_id, seconds=request.lease_seconds, throughout=True)
         with nullcontext() if self.options.look_only else leases.of(forward):
             held_at = held.since(forward)
             if not self.options.look_only:
@@ -106,6 +106,7 @@ class Reconciliation:
                 self._find(lanes)
                 groups: list[ReturningGroup] = []
             else:
+                leases.check()
                 self._copy_back(lanes)
                 self.on_step("copied")
                 self._find(lanes)
@@ -113,8 +114,10 @@ class Reconciliation:
                 leases.check()
                 self._join(lanes)
                 self.on_step("joined")
+                leases.check()
                 self._carry_out(lanes)
                 self.on_step("carried out")
+                leases.check()
                 groups = self._groups(lanes)
                 self.on_step("groups")
                 held.release(each.lane.forward for each in lanes if each.going and not each.waits)

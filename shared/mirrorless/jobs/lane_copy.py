@@ -70,6 +70,8 @@ class LaneCopy:
     clock: Callable[[], int]
     """ms since the epoch."""
     sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
+    """Seconds, for ages: the wall clock may be set back."""
     phase: str = "copy"
     written: int = 0
     written_bytes: int = 0
@@ -78,8 +80,8 @@ class LaneCopy:
     _rate_limit: LaneRateLimit | None = None
     _began: float = field(default_factory=time.monotonic)
     _began_cpu: float = field(default_factory=time.process_time)
-    _renew_at: int = 0
-    _noted_at: int = 0
+    _renew_at: float | None = None
+    _noted_at: float | None = None
 
     @property
     def lane(self) -> Lane:
@@ -158,16 +160,15 @@ class LaneCopy:
 
     def hold(self) -> None:
         """Take the lane, or renew its lease once a third of the term is over."""
-        now = self.clock()
-        if self.leases is None or not self.task.holder or now < self._renew_at:
+        at, now = self.monotonic(), self.clock()
+        if self.leases is None or not self.task.holder or (self._renew_at is not None and at < self._renew_at):
             return
-        term = self.task.lease_seconds * 1000
-        lease = Lease(holder=self.task.holder, until=now + term)
-        if not self._renew_at:
+        lease = Lease(holder=self.task.holder, until=now + self.task.lease_seconds * 1000)
+        if self._renew_at is None:
             self.leases.take(self.lane, lease, now=now)
         elif not self.leases.keep(self.lane, lease):
             raise self._lost_to_another()
-        self._renew_at = now + term // 3
+        self._renew_at = at + self.task.lease_seconds / 3
 
     def _lost_to_another(self) -> LeaseHeld:
         return LeaseHeld(
@@ -186,10 +187,11 @@ class LaneCopy:
 
     def note(self, state: LaneStateName, text: str = "", *, force: bool = False) -> None:
         """Write the progress of the lane, every few seconds or now."""
-        now = self.clock()
-        if self.files is None or (not force and now - self._noted_at < EVERY_MS):
+        at = self.monotonic()
+        noted = self._noted_at is not None and (at - self._noted_at) * 1000 < EVERY_MS
+        if self.files is None or (noted and not force):
             return
-        self._noted_at = now
+        self._noted_at = at
         ranges = self.task.ranges
         position = self._position_or(ranges[0].first if ranges else 0)
         progress = LaneProgress(
@@ -202,7 +204,7 @@ class LaneCopy:
             bytes=self.written_bytes,
             position=position,
             note=text,
-            at=now,
+            at=self.clock(),
         )
         write_progress(self.files, self.task.lane_topic, self.task.partition, progress)
 

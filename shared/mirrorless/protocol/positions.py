@@ -9,6 +9,7 @@ or the operator may have written one, or a job may have taken a lane. Until then
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -45,10 +46,12 @@ class Positions:
     """ms since the epoch."""
     holder: str = ""
     """The job run that replicates; empty for a function."""
+    monotonic: Callable[[], float] = time.monotonic
+    """Seconds, for ages: the wall clock may be set back."""
     _heads: dict[Lane, Head] = field(default_factory=dict)
     _states: dict[Lane, LaneState] = field(default_factory=dict)
-    _read_at: dict[Lane, int] = field(default_factory=dict)
-    """When each state was read, ms since the epoch."""
+    _read_at: dict[Lane, tuple[int, float]] = field(default_factory=dict)
+    """When each state was read, on both clocks."""
 
     def load(
         self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline, begins: Mapping[Lane, int] | None = None
@@ -76,10 +79,10 @@ class Positions:
             if lane in self._heads and first - self._heads[lane].position > MARKER:
                 del self._heads[lane]
         unknown = [lane for lane in wanted if lane not in self._heads]
-        outdated = [lane for lane in wanted if lane not in self._states or now - self._read_at[lane] >= STATES_MS]
+        outdated = [lane for lane in wanted if lane not in self._states or self._state_age_ms(lane) >= STATES_MS]
         if outdated:
             self._states.update(dict.fromkeys(outdated, RUNNING) | dict(self.states.read(outdated, deadline)))
-            self._read_at.update(dict.fromkeys(outdated, now))
+            self._read_at.update(dict.fromkeys(outdated, (now, self.monotonic())))
         leased = frozenset(
             lane
             for lane in wanted
@@ -152,6 +155,11 @@ class Positions:
             found = self.chains.after(lane, generation, at, limit=min(page, last + 1 - newest.next))
             page = min(page * PAGE, LARGEST_PAGE)
         return links
+
+    def _state_age_ms(self, lane: Lane) -> float:
+        """The greater of two ages: the wall clock may be set back, the other may stand still in a frozen machine."""
+        wall, monotonic = self._read_at[lane]
+        return max(self.clock() - wall, (self.monotonic() - monotonic) * 1000)
 
     def _settle(self, runs: Sequence[Run], remote_topic: str, deadline: Deadline) -> list[Lane]:
         """Settle runs in doubt, and return their lanes; where that needs the operator, only that lane stops."""

@@ -1,20 +1,30 @@
-"""The leases of a job run are renewed while it works, and only a run that keeps them all takes one again."""
+"""The leases of a job run are renewed while it works, and one that was ended is not taken again."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld
+from mirrorless.jobs.copy_task import CopyTask
+from mirrorless.jobs.lane_copy import LaneCopy
 from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import Lease
-from spark.leases import KeptLeases
+from mirrorless.lane_state import LaneState, Lease, Stop
+from mirrorless.settings import ClusterSettings, FlowSettings
+from spark.leases import HeldLanes, KeptLeases
 from tests.support.chains import MemoryLaneStates
 
+if TYPE_CHECKING:
+    from mirrorless.jobs.copy_task import LaneLog
+    from mirrorless.protocol.replicate import Replicator
+
+NOW = 1_763_686_800_000
+HOUR_MS = 3_600_000
 LANES = [Lane(FlowName("us-east", "eu-west"), "orders", partition) for partition in range(2)]
 
 
@@ -23,8 +33,8 @@ def states() -> MemoryLaneStates:
     return MemoryLaneStates()
 
 
-def leases(states: MemoryLaneStates, *, retake: bool = True) -> KeptLeases:
-    return KeptLeases(states, holder="run-1", seconds=1, retake=retake)
+def leases(states: MemoryLaneStates, *, throughout: bool = True) -> KeptLeases:
+    return KeptLeases(states, holder="run-1", seconds=1, throughout=throughout)
 
 
 def holder(states: MemoryLaneStates, lane: Lane) -> str | None:
@@ -76,22 +86,130 @@ def test_a_lease_that_another_job_took_is_noticed(states: MemoryLaneStates) -> N
     assert holder(states, LANES[0]) == "run-2"
 
 
-@pytest.mark.parametrize("retake", [True, False])
-def test_a_lease_that_a_task_ended_is_taken_again_only_where_tasks_do_not_end_leases(
-    states: MemoryLaneStates, *, retake: bool
-) -> None:
-    """The lane of a backfill is with its mapping by then."""
-    kept = leases(states, retake=retake)
+@pytest.mark.parametrize("throughout", [True, False])
+def test_a_lease_that_was_ended_is_not_taken_again(states: MemoryLaneStates, *, throughout: bool) -> None:
+    """By an operator's `lanes release`; or by a task of a backfill, whose lane is with its mapping by then."""
+    kept = leases(states, throughout=throughout)
     for lane in LANES:
         kept.take(lane)
-    kept.start()
     states.let_go(LANES[0], "run-1")
 
-    # The lanes are renewed in order: once the second one was renewed twice, the first one had its turn.
-    for _ in range(2):
-        before = states.states[LANES[1]].lease
-        assert before is not None
-        eventually(lambda before=before: (states.states[LANES[1]].lease or before).until > before.until)  # type: ignore[misc]
-    kept.stop()
+    kept.renew()
+    kept.renew()
 
-    assert holder(states, LANES[0]) == ("run-1" if retake else None)
+    assert holder(states, LANES[0]) is None
+    if throughout:
+        with pytest.raises(LeaseHeld, match=r"orders-0.*start again"):
+            kept.check()
+    else:
+        kept.check()
+        assert holder(states, LANES[1]) == "run-1"
+
+
+SETTINGS = FlowSettings(
+    flow="us-east->eu-west",
+    source=ClusterSettings(alias="us-east", bootstrap="source:9092"),
+    target=ClusterSettings(alias="eu-west", bootstrap="target:9092"),
+)
+
+
+def test_a_task_renews_its_lease_although_the_clock_was_set_back(states: MemoryLaneStates) -> None:
+    """By an hour, no renewal came for an hour, and the lane was another's long before."""
+    now, seconds = [NOW], [0.0]
+    written: list[int] = []
+    states_of = WatchedLeases(states.states, until=written)
+    task = CopyTask(
+        settings=SETTINGS,
+        lane_topic="orders",
+        read_topic="orders",
+        write_topic="us-east.orders",
+        partition=0,
+        ranges=(),
+        run_id="run-1",
+        holder="run-1",
+        lease_seconds=300,
+    )
+    copy = LaneCopy(
+        task=task,
+        replicator=cast("Replicator", None),
+        log=cast("LaneLog", None),
+        leases=states_of,
+        clock=lambda: now[0],
+        monotonic=lambda: seconds[0],
+    )
+    copy.hold()
+
+    now[0] -= HOUR_MS
+    for passed in (99.9, 100.0, 199.9, 200.0):
+        seconds[0] = passed
+        copy.hold()
+
+    assert written == [NOW + 300_000, *[NOW - HOUR_MS + 300_000] * 2]
+
+
+@dataclass(slots=True)
+class WatchedLeases(MemoryLaneStates):
+    """Notes the end of each lease that is taken or kept."""
+
+    until: list[int] = field(default_factory=list)
+
+    def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
+        """See `Leases.take`."""
+        self.until.append(lease.until)
+        return MemoryLaneStates.take(self, lane, lease, now=now)
+
+    def keep(self, lane: Lane, lease: Lease) -> bool:
+        """See `Leases.keep`."""
+        self.until.append(lease.until)
+        return MemoryLaneStates.keep(self, lane, lease)
+
+
+# Holds
+
+
+@dataclass
+class Operator:
+    """The states of lanes, an operator's hold, and a job that waits for it, with clocks of their own."""
+
+    states: MemoryLaneStates = field(default_factory=MemoryLaneStates)
+    slept: list[float] = field(default_factory=list)
+
+    def hold(self, *, at: int) -> None:
+        """What `lanes hold` writes."""
+        for lane in LANES:
+            self.states.stop(lane, Stop(reason="held", upstream_offset=0, detail="failover", at=at))
+
+    def reconcile(self, *, now: int) -> str:
+        """The beginning of a reconcile."""
+        held = HeldLanes(
+            states=self.states, run_id="run-1", settle_ms=60_000, clock=lambda: now, sleep=self.slept.append
+        )
+        return held.hold(LANES)
+
+
+def test_a_job_waits_for_as_long_as_a_warm_forwarder_may_not_have_read_the_hold() -> None:
+    operator = Operator()
+    operator.hold(at=NOW)
+
+    assert operator.reconcile(now=NOW + 20_000) == ""
+    assert operator.reconcile(now=NOW + 90_000) == ""
+
+    assert operator.slept == [40.0, 0.0]
+
+
+def test_a_job_whose_clock_is_an_hour_back_waits_no_longer_than_a_forwarder_remembers() -> None:
+    operator = Operator()
+    operator.hold(at=NOW)
+
+    operator.reconcile(now=NOW - HOUR_MS)
+
+    assert operator.slept == [60.0]
+
+
+def test_lanes_that_nobody_held_are_held_and_waited_for() -> None:
+    operator = Operator()
+
+    assert operator.reconcile(now=NOW).startswith("2 lanes were not held")
+
+    assert operator.slept == [60.0]
+    assert {state.stop.reason for state in operator.states.states.values() if state.stop} == {"held"}

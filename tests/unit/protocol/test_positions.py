@@ -36,6 +36,8 @@ class Warm:
     """One environment's positions, and its clock."""
 
     now: int = 1_763_686_800_000
+    seconds: float = 0.0
+    """Of the monotonic clock."""
     chains: MemoryChains = field(default_factory=MemoryChains)
     states: CountedStates = field(default_factory=CountedStates)
     positions: Positions = field(init=False)
@@ -46,6 +48,7 @@ class Warm:
             states=self.states,
             target=MemoryTarget(MemoryCluster(), "warm"),
             clock=lambda: self.now,
+            monotonic=lambda: self.seconds,
         )
 
     def load(self, *lanes: Lane, after_ms: int = 0, begins: int | None = None) -> None:
@@ -68,6 +71,22 @@ def test_a_stop_of_another_environment_is_read_after_a_minute() -> None:
     warm.states.resume(LANE)
     warm.load(LANE, after_ms=60_000)
     assert warm.positions.state(LANE) == RUNNING
+
+
+@pytest.mark.parametrize("set_back_ms", [1, 3_600_000])
+def test_a_stop_is_read_after_a_minute_although_the_clock_was_set_back(set_back_ms: int) -> None:
+    """By an hour, a lane that was held took records for an hour more."""
+    warm = Warm()
+    warm.load(LANE)
+    warm.states.stop(LANE, STOP)
+
+    warm.seconds += 59.9
+    warm.load(LANE, after_ms=-set_back_ms)
+    assert warm.positions.state(LANE) == RUNNING
+    warm.seconds += 0.1
+    warm.load(LANE)
+
+    assert warm.positions.state(LANE).stop == STOP
 
 
 def test_states_are_read_once_a_minute_and_heads_once() -> None:
