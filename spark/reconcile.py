@@ -26,7 +26,7 @@ from mirrorless.errors import Retriable
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.request import ReconcileOptions
-from mirrorless.protocol.positions import STATES_MS
+from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import orphans_ahead
@@ -59,7 +59,7 @@ class Reconciliation:
     run: JobRun
     on_step: Callable[[ReconcileStep], None] = lambda _: None
     """Called after each step's effect."""
-    settle_ms: int = STATES_MS
+    settle_ms: int = ORDERED_MS
     """How long a warm forwarder may replicate without having read that its lane is held."""
     troubles: list[str] = field(default_factory=list)
     _states: DynamoDbLaneStates = field(init=False)

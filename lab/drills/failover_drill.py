@@ -28,7 +28,7 @@ from mirrorless.config.flow import Flow
 from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Stop
-from mirrorless.protocol.positions import STATES_MS
+from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.settings import decode_settings
 from mirrorless.verify.comparison import RecordAt
 
@@ -114,7 +114,7 @@ class Drill:
         orders = DynamoDbLaneOrders(self.lab.dynamodb.client(), self.lab.tables.lanes)
         now = time.time_ns() // 1_000_000
         if self.quick:
-            now -= STATES_MS  # the job has the same minute in mind
+            now -= ORDERED_MS  # the job has the same minute in mind
         for topic in POLICIES:
             for partition in range(SHAPES[topic].partitions):
                 stop = Stop(reason="held", upstream_offset=0, detail="failover", at=now)
@@ -125,7 +125,7 @@ class Drill:
         if self.quick:
             self.lab.functions[function_name(self.flow)].recycle()  # those that start now see it
             return time.monotonic()
-        return time.monotonic() + STATES_MS / 1000
+        return time.monotonic() + ORDERED_MS / 1000
 
     def _bring_back(self, seen_at: float) -> None:
         """The source is back, with all that it had acknowledged."""

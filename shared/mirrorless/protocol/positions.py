@@ -34,6 +34,10 @@ MARKER = 1
 STATES_MS = 60_000
 """How long a remembered stop, or its absence, is taken for true."""
 
+ORDERED_MS = STATES_MS + 10_000
+"""After an order as long ago, no function prepares a run without having read it (`Positions.heed_orders`). The tries of
+a prepare are in it."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Positions:
@@ -81,13 +85,8 @@ class Positions:
         unknown = [lane for lane in wanted if lane not in self._heads]
         outdated = [lane for lane in wanted if lane not in self._states or self._state_age_ms(lane) >= STATES_MS]
         if outdated:
-            self._states.update(dict.fromkeys(outdated, RUNNING) | dict(self.states.read(outdated, deadline)))
-            self._read_at.update(dict.fromkeys(outdated, (now, self.monotonic())))
-        leased = frozenset(
-            lane
-            for lane in wanted
-            if (lease := self._states[lane].lease) is not None and lease.keeps_out(self.holder, now)
-        )
+            self._read_states(outdated, deadline)
+        leased = frozenset(lane for lane in wanted if self._leased(lane, now))
         unknown = [lane for lane in unknown if lane not in leased]
         if not unknown:
             return leased
@@ -99,6 +98,25 @@ class Positions:
             raise LostRace("a rival prepared the lane anew while a run in doubt was settled", where=str(settled[0]))
         self._heads.update(heads)
         return leased
+
+    def heed_orders(self, lanes: Iterable[Lane], deadline: Deadline) -> None:
+        """Read those states again with which a batch began and that are too old by now.
+
+        An event may take many minutes. Without this, one that began just before a hold would pass over it.
+
+        Raises:
+            LostRace: an order came meanwhile; the batch is to begin again with it.
+            Retriable: the store does not answer.
+        """
+        outdated = [lane for lane in lanes if self._state_age_ms(lane) >= STATES_MS]
+        if not outdated:
+            return
+        before, now = {lane: self._states[lane] for lane in outdated}, self.clock()
+        self._read_states(outdated, deadline)
+        for lane, state in before.items():
+            read = self._states[lane]
+            if (read.stop, read.quarantine) != (state.stop, state.quarantine) or self._leased(lane, now):
+                raise LostRace("an order for this lane came while the batch was written", where=str(lane))
 
     def head(self, lane: Lane) -> Head:
         """The head of a loaded lane."""
@@ -155,6 +173,16 @@ class Positions:
             found = self.chains.after(lane, generation, at, limit=min(page, last + 1 - newest.next))
             page = min(page * PAGE, LARGEST_PAGE)
         return links
+
+    def _read_states(self, lanes: Sequence[Lane], deadline: Deadline) -> None:
+        read_at = self.clock(), self.monotonic()
+        self._states.update(dict.fromkeys(lanes, RUNNING) | dict(self.states.read(lanes, deadline)))
+        self._read_at.update(dict.fromkeys(lanes, read_at))
+
+    def _leased(self, lane: Lane, now: int) -> bool:
+        """Whether another holder has the lane."""
+        lease = self._states[lane].lease
+        return lease is not None and lease.keeps_out(self.holder, now)
 
     def _state_age_ms(self, lane: Lane) -> float:
         """The greater of two ages: the wall clock may be set back, the other may stand still in a frozen machine."""

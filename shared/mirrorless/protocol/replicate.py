@@ -324,6 +324,7 @@ class Replicator:
     def _commit(self, writer: Writer, runs: list[Run], deadline: Deadline) -> list[Run]:
         # 5. Prepare.
         try:
+            self.positions.heed_orders((run.lane for run in runs), deadline)
             self.chains.prepare(runs, deadline)
         except Retriable:
             # Abort first: while the transaction could still commit, the prepared runs must keep naming it.

@@ -770,6 +770,33 @@ def test_a_job_is_not_fenced_by_a_delivery_that_waits_for_it() -> None:
     there.assert_invariants()
 
 
+def test_a_hold_is_kept_by_an_event_that_began_before_it_and_takes_longer_than_a_state_is_remembered() -> None:
+    """A reconcile that looked meanwhile would have brought its records back to the source as new ones."""
+    there = world([1, 2, 5], [0, 3])
+    slow = attempt(there.environment(), there.whole())
+    slow.until("settled")
+    there.states.stop(lane(), Stop(reason="held", upstream_offset=0, detail="failover", at=there.now))
+
+    there.now += STATES_MS
+    slow.finish()
+
+    assert {partition: stop.reason for partition, stop in slow.result.stopped.items()} == {0: "held"}
+    assert (there.visible(0), there.visible(1)) == ([], [0, 3])
+    there.assert_invariants()
+
+
+def test_a_slow_event_without_an_order_meanwhile_is_written_once() -> None:
+    there = world([1, 2, 5], [0, 3])
+    slow = attempt(there.environment(), there.whole())
+    slow.until("settled")
+
+    there.now += 10 * STATES_MS
+    slow.finish()
+
+    assert len(there.cluster.requests) == 2, "one batch for each lane"
+    there.assert_invariants()
+
+
 @pytest.mark.parametrize("after_forwarder", STEPS)
 @pytest.mark.parametrize("after_job", STEPS)
 def test_a_lease_that_a_warm_environment_has_not_read_yet_is_decided_by_the_chain(
