@@ -85,8 +85,8 @@ soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one
 scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)
 
-bench: $(READY) ## measure beside real MirrorMaker 2, about 25 minutes; BENCH=quick for a few; RESUME=1 goes on where it was ended
-	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))
+bench: $(READY) ## measure beside real MirrorMaker 2, about 30 minutes; PART=throughput|latency|catch-up|recovery for one; BENCH=quick for a few; RESUME=1 goes on
+	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(PART),--only $(PART)) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))
 
 bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups follow; what lagging ones read again, beside MM2
 	@$(BIN)/python -m tests.benchmarks.forwarder_cpu

@@ -36,9 +36,10 @@ discovery, and the function's processes, without the two functions that a schedu
 The poller of the event source mapping, which AWS runs and which is a Python program here, is counted apart. It also
 limits how many records a second we copy on this machine: for Mirrorless, seconds say little.
 
-Before the first round both sides have copied 600,000 records of 100 B and 200,000 of 1 KB, which are not counted.
-A quick run warms up with less. Both sides keep their processes for all rounds of a mode, so that its compiler has
-had its time; it is still busy in some rounds, and its CPU then is up to twice the best.
+Before the first round both sides copy 600,000 records of 100 B and 200,000 of 1 KB, which are not counted, again and
+again until MM2's CPU of two copies in a row differs by less than 5 %, at most eight times: its compiler is busy until
+then. The report's “warm_ups” has each of them. A quick run warms up once, with less. Both sides keep their processes
+for all rounds of a mode.
 """,
     "latency": """
 A producer writes at a fixed rate to six partitions, 100 B each. Every value carries the moment at which it was handed

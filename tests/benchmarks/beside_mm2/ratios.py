@@ -35,10 +35,12 @@ EXACTLY_ONCE_TUNED, EXACTLY_ONCE = "MM2 exactly once, tuned", "MM2 exactly once"
 SUMMARY: Mapping[str, tuple[str, str, str, str]] = {
     "cpu_ratio_100B": ("throughput", EXACTLY_ONCE_TUNED, "100B-x6", "records_per_cpu_s"),
     "cpu_ratio_1KB": ("throughput", EXACTLY_ONCE_TUNED, "1000B-x6", "records_per_cpu_s"),
+    "cpu_ratio_10KB": ("throughput", EXACTLY_ONCE_TUNED, "10000B-x6", "records_per_cpu_s"),
     "cpu_ratio_100B_default": ("throughput", EXACTLY_ONCE, "100B-x6", "records_per_cpu_s"),
     "cpu_ratio_1KB_default": ("throughput", EXACTLY_ONCE, "1000B-x6", "records_per_cpu_s"),
     "p99_ratio_1000rps": ("latency", EXACTLY_ONCE_TUNED, "1000/s", "p99_ms"),
     "p99_ratio_1000rps_default": ("latency", EXACTLY_ONCE, "1000/s", "p99_ms"),
+    "recovery_ratio_target_broker": ("recovery", EXACTLY_ONCE_TUNED, "target broker killed", "seconds"),
 }
 """The figures that come first: kind, other side, case, figure."""
 

@@ -71,6 +71,17 @@ class Unmeasured(msgspec.Struct, frozen=True):
     why: str
 
 
+class WarmUp(msgspec.Struct, frozen=True, kw_only=True):
+    """The copies before the first round, which are not measurements."""
+
+    against: str
+    case: str
+    cpu_s: tuple[float, ...]
+    """Of the other side, copy by copy."""
+    steady: bool
+    """Whether the last two differ by less than a twentieth."""
+
+
 class Run(msgspec.Struct, kw_only=True):
     """A whole run, as the file holds it."""
 
@@ -82,6 +93,7 @@ class Run(msgspec.Struct, kw_only=True):
     method: dict[str, str] = {}
     summary: dict[str, float | None] = {}
     ratios: list[dict[str, Any]] = []
+    warm_ups: list[WarmUp] = []
     measurements: list[Measurement] = []
     unmeasured: list[Unmeasured] = []
 
@@ -118,6 +130,11 @@ class Results:
         if line != self._said:  # the same one, in another pair
             self.say(line)
         self._said = line
+
+    def warmed_up(self, warm_up: WarmUp) -> None:
+        """Keep how warm the other side was."""
+        self.run.warm_ups.append(warm_up)
+        self.write()
 
     def not_measured(self, what: str, why: str) -> None:
         """Say in the report what is missing, and why."""

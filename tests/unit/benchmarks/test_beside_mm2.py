@@ -14,6 +14,7 @@ from tests.benchmarks.beside_mm2.pages import markdown, report_of
 from tests.benchmarks.beside_mm2.ratios import conclude, ratios, summary
 from tests.benchmarks.beside_mm2.records import shape
 from tests.benchmarks.beside_mm2.results import Measurement, Results, open_results
+from tests.benchmarks.beside_mm2.throughput import is_steady
 
 MM2 = "MM2 exactly once, tuned"
 
@@ -40,6 +41,26 @@ def test_a_ratio_is_formed_within_each_round_before_the_median_is_taken() -> Non
     assert (only.per_round, only.median, only.low, only.high) == ((2.0, 1.0, 3.0), 2.0, 1.0, 3.0)
     assert only.ahead
     assert summary(found)["cpu_ratio_100B"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("taken", "steady"),
+    [((), False), ((9.0,), False), ((9.0, 5.0), False), ((9.0, 5.0, 4.8), True), ((4.8, 5.0, 5.3), False)],
+)
+def test_mm2_is_warm_when_two_copies_in_a_row_took_the_same_cpu(taken: tuple[float, ...], *, steady: bool) -> None:
+    assert is_steady(taken) is steady
+
+
+def test_a_slower_recovery_is_behind(tmp_path: Path) -> None:
+    results = opened(tmp_path / "report.json")
+    for side, seconds in (("Mirrorless", 36.0), (MM2, 15.0)):
+        figures = {"seconds": seconds}
+        results.add(
+            Measurement(kind="recovery", against=MM2, case="target broker killed", round=1, side=side, figures=figures)
+        )
+    results.write()
+    assert results.run.summary["recovery_ratio_target_broker"] == 2.4
+    assert "a killed target broker's lag is gone" in report_of(results.run).verdict
 
 
 def test_a_round_in_which_one_side_failed_gives_no_ratio() -> None:
@@ -103,12 +124,12 @@ def test_what_could_not_be_measured_stands_in_the_report_with_its_reason(tmp_pat
 
 def test_a_case_in_which_we_are_behind_is_named_at_the_head_even_if_no_first_figure_is(tmp_path: Path) -> None:
     results = opened(tmp_path / "report.json")
-    for case, ours in (("100B-x6", 30), ("10000B-x6", 15)):
+    for case, ours in (("100B-x6", 30), ("10000B-x24", 15)):
         results.add(measured("Mirrorless", 1, ours, case=case))
         results.add(measured(MM2, 1, 20, case=case))
     results.write()
     verdict = report_of(results.run).verdict
-    assert "throughput 10000B-x6, Mirrorless over MM2 exactly once, tuned, records_per_cpu_s 0.75" in verdict
+    assert "throughput 10000B-x24, Mirrorless over MM2 exactly once, tuned, records_per_cpu_s 0.75" in verdict
     assert "100B-x6, Mirrorless over" not in verdict.replace("10000B", "")
 
 
