@@ -1,5 +1,7 @@
 """`mirrorless groups FLOW [--group G] [--reverse]`: the consumer groups of a flow, and where they go on when moved.
 
+`--move-back` is an order, see `group_orders`.
+
 They are read from the checkpoint table. The clusters add what it does not have; either may be down.
 """
 
@@ -8,13 +10,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from cli.args import BadInput, add_deployment, add_flow
+from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
+from cli.group_orders import MoveBack
 from cli.output import ago, console, numbered, print_json, table
 from mirrorless.clock import now_ms
 from mirrorless.errors import MirrorlessError
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 5.0
 """Limit for a cluster that may be down."""
 
+AHEAD: Final = frozenset({"ahead_on_target", "ahead_on_source"})
+"""Readiness of groups that would skip records."""
+
 SHOWN_METADATA = 40
 """Characters of a commit's metadata that are shown; `--json` has all of it."""
 
@@ -40,18 +46,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "groups",
         help="say which consumer groups can go on on the other side, and what they would read again",
-        description="List the flow's consumer groups with their readiness; with --group, one group by partition.",
+        description="List the flow's consumer groups with their readiness; with --group, one group by partition; "
+        "with --move-back, move one group back where it would skip records.",
         epilog="Example: mirrorless groups 'us-east->eu-west' --group shop",
     )
     add_flow(parser)
-    parser.add_argument("--group", metavar="GROUP", help="one group, by topic and partition")
+    one = parser.add_mutually_exclusive_group()
+    one.add_argument("--group", metavar="GROUP", help="one group, by topic and partition")
+    one.add_argument(
+        "--move-back",
+        metavar="GROUP",
+        action=MoveBack,
+        help="move its offsets on the other side back to its offsets here, translated; without --execute, the plan",
+    )
     parser.add_argument("--reverse", action="store_true", help="the way back: groups that read on the target")
+    add_order(parser)
     add_deployment(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the checkpoint table's groups. Exit code 1 where `need_operator` has one."""
+    if arguments.execute:
+        raise BadInput("--execute has nothing to carry out", hint="write --move-back GROUP as well")
     deployment = DeployedFlows.of(arguments)
     flow = deployment.flow_name(arguments.flow)
     direction: Direction = "reverse" if arguments.reverse else "forward"
@@ -99,8 +116,12 @@ class GroupsView:
 
 
 def need_operator(groups: Iterable[GroupCheckpoints]) -> list[str]:
-    """The groups that no further round makes ready: their position has expired from the offset map."""
-    return [group.group for group in groups if group.readiness == "before_map"]
+    """The groups that no further round makes ready, and those that would skip records from this flow's own offsets."""
+    return [
+        group.group
+        for group in groups
+        if group.readiness == "before_map" or (group.readiness in AHEAD and bool(group.own))
+    ]
 
 
 def read_groups(deployment: DeployedFlows, flow: FlowName, direction: Direction, *, group: str | None) -> GroupsView:
@@ -225,6 +246,7 @@ def as_json(view: GroupsView) -> dict[str, Any]:
                 "readiness": group.readiness,
                 "by": group.by,
                 "reread": group.reread,
+                "skip": group.skip,
                 "ahead": group.ahead,
                 "at": group.at,
                 "offsets": [
@@ -258,10 +280,19 @@ def show(view: GroupsView, *, one: bool, now: int) -> None:
         screen.print(_groups(view, now))
     else:
         screen.print(f"No group on {view.begins_on} has a checkpoint on a topic of {view.flow}.", markup=False)
-    for name in [] if one else need_operator(view.groups):
-        screen.print(f"  ! {name} stands before the map: see --group {name}", markup=False)
+    waiting = set() if one else set(need_operator(view.groups))
+    for group in view.groups:
+        if group.group in waiting:
+            screen.print(f"  ! {trouble(group, view.ends_on)}: see --group {group.group}", markup=False)
     if view.trouble:
         screen.print(f"  Incomplete: {view.trouble}", markup=False)
+
+
+def trouble(group: GroupCheckpoints, ends_on: str) -> str:
+    """Why a group needs the operator. Args: ends_on: the cluster where it would go on."""
+    if group.readiness == "before_map":
+        return f"{group.group} stands before the map"
+    return f"{group.group} would skip {numbered(group.skip, 'record')} on {ends_on}"
 
 
 def sentence(group: GroupCheckpoints, view: GroupsView) -> str:
@@ -277,6 +308,11 @@ def sentence(group: GroupCheckpoints, view: GroupsView) -> str:
             said = f"Ahead: {where}; {offsets} that it has read are not there yet, and come again."
         case "before_map":
             said = "! A position of it has expired from the offset map: nothing is committed there. Set it yourself."
+        case "ahead_on_target" | "ahead_on_source":
+            reverse = " --reverse" if view.direction == "reverse" else ""
+            command = f"mirrorless groups '{view.flow}'{reverse} --move-back {group.group}"
+            remedy = f"Move it back: {command}" if group.own else "Its offsets there are its own, not this flow's."
+            said = f"! Ahead on {view.ends_on}: it would skip {numbered(group.skip, 'record')} there. {remedy}"
         case "independent":
             said = (
                 f"Independent: its offsets on {view.ends_on} are not this flow's, and are not moved. Another "
@@ -299,7 +335,7 @@ def _groups(view: GroupsView, now: int) -> Table:
     made.add_column("group", no_wrap=True)
     for heading in ("state", "by"):
         made.add_column(heading)
-    for heading in ("reads again", "ahead", "partitions", "last change"):
+    for heading in ("reads again", "skips", "ahead", "partitions", "last change"):
         made.add_column(heading, justify="right")
     for group in view.groups:
         partitions = sum(len(offsets) for offsets in group.offsets.values())
@@ -308,12 +344,13 @@ def _groups(view: GroupsView, now: int) -> Table:
             group.readiness,
             group.by,
             f"{group.reread:,}",
+            f"{group.skip:,}",
             f"{group.ahead:,}",
             str(partitions),
             ago(group.at, now=now),
         )
     for name in view.excluded:
-        made.add_row(Text(name), "excluded", "", "", "", "", "")
+        made.add_row(Text(name), "excluded", "", "", "", "", "", "")
     return made
 
 

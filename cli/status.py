@@ -15,6 +15,7 @@ import msgspec
 from cli.args import add_deployment, add_flow
 from cli.deployment import DeployedFlows
 from cli.flow_status import NEWEST_RUNS, FlowStatus, LaneStatus, TopicStatus, read_flow
+from cli.groups import need_operator
 from cli.lanes import stop_as_json
 from cli.output import UNKNOWN, ago, console, duration, moment, numbered, print_json, table
 from cli.tasks import TaskStatus, tasks_as_json
@@ -71,6 +72,7 @@ def as_json(status: FlowStatus) -> dict[str, Any]:
                 "readiness": group.readiness,
                 "by": group.by,
                 "reread": group.reread,
+                "skip": group.skip,
                 "ahead": group.ahead,
                 "at": group.at,
             }
@@ -137,6 +139,7 @@ _WORDS = {
     "active_on_target": "active on the target",
     "before_map": "before the map",
     "ahead_of_replication": "ahead of replication",
+    "ahead_on_target": "ahead on the target",
 }
 """Readiness in words, where it is not one."""
 
@@ -178,7 +181,8 @@ def _task_notes(task: TaskStatus, now: int) -> Iterator[str]:
 
 
 def _group_notes(flow: FlowStatus) -> Iterator[str]:
-    found = sorted(flow.groups, key=lambda group: (group.readiness != "before_map", group.group))
+    urgent = set(need_operator(flow.groups))
+    found = sorted(flow.groups, key=lambda group: (group.group not in urgent, group.group))
     waiting = [group for group in found if group.readiness not in {"ready", "active_on_target"}]
     for group in waiting[:NAMED]:
         match group.readiness:
@@ -187,6 +191,10 @@ def _group_notes(flow: FlowStatus) -> Iterator[str]:
             case "ahead_of_replication":
                 records = numbered(group.ahead, "upstream offset")
                 yield f"group {group.group} is ahead of replication by {records}: they would come again."
+            case "ahead_on_target":
+                records = numbered(group.skip, "record")
+                mark, name = "! " if group.group in urgent else "", group.group
+                yield f"{mark}group {name} would skip {records}: see `groups '{flow.flow}' --group {name}`."
             case "independent":
                 yield f"group {group.group} has offsets on {flow.flow.target} that are not this flow's: see `groups`."
             case _:

@@ -44,9 +44,10 @@ REPAIR: Final[Mapping[str, tuple[str, ...]]] = {
     "offset_map": ("PartiQLInsert", "PartiQLDelete"),
     "lanes": ("BatchGetItem", "UpdateItem"),
     "loss_ledger": ("PutItem",),
+    "checkpoints": ("BatchWriteItem",),
     "control": ("BatchWriteItem", "PutItem", "DeleteItem"),
 }
-"""What a repair needs beside: a lane resumed or reset, a record left out, ACLs applied."""
+"""What a repair needs beside: a lane resumed or reset, a record left out, a group moved back, ACLs applied."""
 
 JOBS: Final[Mapping[str, tuple[str, ...]]] = {"lanes": ("BatchGetItem",)}
 """What the plan of a job reads beside: leases and stops of lanes."""

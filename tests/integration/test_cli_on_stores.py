@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from control import ControlWiring
 
 from cli.main import main
 from lab.servers.dynamodb import DynamoDbLocal
@@ -28,8 +29,9 @@ from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
 from mirrorless.mm2.internal_records import Heartbeat
 from mirrorless.run import Run, Span
-from mirrorless.scheduled.runner import TaskReport
-from mirrorless.settings import Tables
+from mirrorless.scheduled.runner import RoundReport, TaskReport
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.settings import FlowSettings, Tables
 from mirrorless.topics.topic_state import Recreated, TopicState
 
 pytestmark = pytest.mark.integration
@@ -512,6 +514,142 @@ def test_one_group_is_told_by_partition_with_what_it_has_committed_there(
     shown = capsys.readouterr().out
     assert "committed on eu-west" in shown
     assert "exactly where it is" in shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncedGroup:
+    """A group whose offsets are synchronised by the scheduled function, in the first partition of a flow."""
+
+    bench: Bench
+    name: str
+    wiring: ControlWiring
+
+    @property
+    def remote(self) -> str:
+        """The topic's name on the target."""
+        return f"us-east.{self.bench.topic}"
+
+    def stand(self, *, source: int | None = None, target: int | None = None) -> None:
+        """Commit by hand, while it has no members."""
+        if source is not None:
+            commit(self.bench.source, self.name, self.bench.topic, source)
+        if target is not None:
+            commit(self.bench.target, self.name, self.remote, target)
+
+    def on_target(self) -> int:
+        """Its committed offset on the target."""
+        found = self.wiring.target.groups.committed([self.name], lambda: 20.0)
+        return found[self.name][self.remote, 0].offset
+
+    def act(self) -> None:
+        """One checkpoint round of a new run."""
+        (task,) = [task for task in self.wiring.tasks() if task.name == "checkpoints"]
+        report = RoundReport()
+        task.act(report, lambda: 20.0)
+        assert report.troubles == []
+
+    def run(self, *words: str) -> int:
+        """The command's exit code."""
+        return self.bench.run("groups", str(FLOW), *words)
+
+
+@pytest.fixture
+def synced(bench: Bench, flow_settings: FlowSettings, monkeypatch: pytest.MonkeyPatch) -> SyncedGroup:
+    """90 records are replicated; the downstream offsets are greater by one."""
+    endpoint = json.loads(bench.state.read_text())["dynamodb"]["endpoint"]
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
+    create(bench.target, f"us-east.{bench.topic}", 2)
+    bench.replicate(0, 90, Span(0, 1, 90))
+    name = f"shop-{bench.topic}"
+    settings = ControlSettings(
+        flow=flow_settings,
+        aliases=(FLOW.source, FLOW.target),
+        topics=(bench.topic,),
+        groups=(name,),
+        sync_group_offsets_seconds=0.001,
+        checkpoints_replication_factor=1,
+    )
+    return SyncedGroup(bench=bench, name=name, wiring=ControlWiring(settings))
+
+
+def test_a_group_rewound_on_the_source_is_shown_and_moved_back_by_order(
+    synced: SyncedGroup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    synced.stand(source=90)
+    synced.act()
+    assert synced.on_target() == 91
+    synced.stand(source=10)
+    synced.act()
+    assert synced.run("--group", synced.name, "--json") == 1
+    (shown,) = answer(capsys)["groups"]
+    assert (shown["readiness"], shown["skip"], shown["reread"]) == ("ahead_on_target", 80, 0)
+
+    assert synced.run("--move-back", synced.name) == 0
+    plan = capsys.readouterr().out
+    assert f"eu-west {synced.remote}-0: from 91 back to 11, over 80 records" in plan
+    assert "Nothing was changed" in plan
+    assert synced.on_target() == 91
+
+    assert synced.run("--move-back", synced.name, "--execute", "--json") == 0
+    done = answer(capsys)
+    moves = [{"topic": synced.bench.topic, "partition": 0, "from": 91, "to": 11, "records": 80}]
+    assert (done["executed"], done["moves"]) == (True, moves)
+    assert synced.on_target() == 11
+
+    synced.act()
+    assert synced.run("--group", synced.name, "--json") == 0
+    assert answer(capsys)["groups"][0]["readiness"] == "ready"
+    synced.stand(source=30)
+    synced.act()
+    assert synced.on_target() == 31
+    assert synced.run("--move-back", synced.name, "--execute") == 0
+    assert "nothing to move" in capsys.readouterr().out
+
+
+def test_a_group_with_members_on_the_target_is_not_moved_back(
+    synced: SyncedGroup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for offset in (90, 10):
+        synced.stand(source=offset)
+        synced.act()
+    member = Consumer({"bootstrap.servers": synced.bench.target.bootstrap, "group.id": synced.name, "log_level": 0})
+    try:
+        member.subscribe([synced.remote])
+        deadline = time.monotonic() + 20
+        while not member.assignment():
+            assert time.monotonic() < deadline
+            member.poll(0.1)
+
+        assert synced.run("--move-back", synced.name, "--execute") == 2
+    finally:
+        member.close()
+
+    assert "it has members" in capsys.readouterr().err
+    assert synced.on_target() == 91
+
+
+def test_another_applications_offsets_are_not_moved_back(
+    synced: SyncedGroup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    synced.stand(source=10, target=91)
+    synced.act()
+
+    assert synced.run("--move-back", synced.name, "--execute") == 2
+
+    assert "offset 91" in capsys.readouterr().err
+    assert synced.on_target() == 91
+    assert synced.run("--group", synced.name, "--json") == 0
+    (shown,) = answer(capsys)["groups"]
+    assert (shown["readiness"], shown["skip"]) == ("independent", 80)
+
+
+def test_an_order_without_a_group_is_bad_input(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.run("groups", str(FLOW), "--execute") == 2
+    assert "--move-back" in capsys.readouterr().err
+    assert bench.run("groups", str(FLOW), "--move-back", "unheard-of") == 2
+    assert "no checkpoint of group unheard-of" in capsys.readouterr().err
 
 
 def test_groups_are_known_while_the_source_is_down(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

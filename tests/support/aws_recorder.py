@@ -33,7 +33,7 @@ FOLDER = "MIRRORLESS_TEST_CALLS"
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "operator_look": ("config", "groups", "losses", "status", "topics", "translate"),
-    "operator_repair": ("acl", "lane"),
+    "operator_repair": ("acl", "group_orders", "lane"),
 }
 """How the files of the operator's commands begin, by what the commands do; those of `cli/jobs/` are `operator_jobs`."""
 

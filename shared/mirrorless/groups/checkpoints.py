@@ -36,6 +36,8 @@ Readiness = Literal[
     "active_on_source",
     "before_map",
     "independent",
+    "ahead_on_target",
+    "ahead_on_source",
     "ahead_of_replication",
     "behind",
     "ready",
@@ -47,6 +49,8 @@ active_on_source      the same, in reverse
 before_map            one of its offsets lies below the oldest run of the map: it has no exact translation
 independent           an offset of it there is not this flow's but another application's, or one that it reached itself;
                       none of its offsets there is written (forward)
+ahead_on_target       its offsets there are beyond its offsets here, as after a rewind here: it would skip records
+ahead_on_source       the same in reverse, where this flow committed its offsets on the source
 ahead_of_replication  it has read records that are not on the other side yet; it would read them again
 behind                its offsets there are older than its offsets here: it would read `reread` records again
 ready                 it would resume exactly where it is
@@ -100,6 +104,8 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
     """Where a consumer would find its offsets there: in the group's own commits there, or in the checkpoints."""
     reread: int = 0
     """Records that a consumer would read again over there, exactly; not counting `ahead`."""
+    skip: int = 0
+    """Records that a consumer would skip over there, exactly."""
     ahead: int = 0
     """Upstream offsets that the group has read and that are not replicated yet."""
     carried: Numbers = {}

@@ -1,13 +1,14 @@
-"""The readiness of a group to move to the other side, and the records it would read again there.
+"""The readiness of a group to move to the other side, and the records it would read again or skip there.
 
 A consumer that starts over there resumes at its group's commit there, else, with MM2's client, at the checkpoint.
-`reread` counts the records between that offset and the exact one: records, not offsets, because a log has markers and
-gaps. Records that the group has read and that are not replicated yet are counted apart, as `ahead`.
+`reread` counts the records between that offset and the exact one, and `skip` those from the exact one to a later
+offset: records, not offsets, because a log has markers and gaps. Records that the group has read and that are not
+replicated yet are counted apart, as `ahead`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,6 +24,7 @@ def assess(
     *,
     active_there: bool,
     reread: int,
+    skip: int = 0,
     independent: bool = False,
 ) -> Readiness:
     """The readiness of a group; the most serious state wins.
@@ -32,6 +34,7 @@ def assess(
         offsets: its offsets on both sides.
         active_there: whether it has members where it would move to.
         reread: see `Rereads`.
+        skip: likewise.
         independent: whether one of its offsets there is not this flow's, which would commit them.
     """
     states = {offset.state for offset in offsets.values()}
@@ -43,6 +46,8 @@ def assess(
         return "before_map"
     if independent:
         return "independent"
+    if skip > 0:
+        return "ahead_on_target" if direction == "forward" else "ahead_on_source"
     if states & {"ahead_of_replication", "no_map"}:
         return "ahead_of_replication"
     return "behind" if reread > 0 else "ready"
@@ -74,27 +79,37 @@ class Rereads:
         group: str,
         offsets: Mapping[Lane, GroupOffset],
         committed_there: Mapping[Lane, OffsetAndMetadata],
-    ) -> int:
-        """Records that a consumer of the group would read again over there.
+        comparable: Collection[Lane] = (),
+    ) -> tuple[int, int]:
+        """Records that a consumer of the group would read again over there, and those that it would skip.
+
+        Args:
+            direction: of the move.
+            group: its name.
+            offsets: its offsets on both sides.
+            committed_there: its commits on the other side.
+            comparable: the lanes on which records are skipped where the commit there is beyond the offset here.
 
         Raises:
             Retriable: the store of chains does not answer.
         """
-        total = 0
+        reread = skip = 0
         for lane, offset in offsets.items():
             _, there = here_and_there(direction, offset)
             key = (direction, group, lane)
             if not offset.usable or there is None or lane not in committed_there:
                 self._counted.pop(key, None)
                 continue
-            first = committed_there[lane].offset
-            if first >= there:
+            committed = committed_there[lane].offset
+            first, end = min(committed, there), max(committed, there)
+            if first == end or (committed > there and lane not in comparable):
                 self._counted.pop(key, None)
                 continue
-            number = self._between(direction, lane, first, there, self._counted.get(key))
-            self._counted[key] = (first, there, number)
-            total += number
-        return total
+            number = self._between(direction, lane, first, end, self._counted.get(key))
+            self._counted[key] = (first, end, number)
+            reread += number if committed < there else 0
+            skip += number if committed > there else 0
+        return reread, skip
 
     def _between(
         self, direction: Direction, lane: Lane, first: int, end: int, before: tuple[int, int, int] | None

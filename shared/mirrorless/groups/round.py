@@ -94,6 +94,8 @@ class CheckpointRound:
         # 5. Record.
         complete = {direction for direction, count in emitted.items() if count is not None}
         documents = in_parallel(partial(self._document, complete), list(synced.values()))
+        if any(_new(document, self.store.get(document.direction, document.group)) for document in documents):
+            self.store.expire()
         self.store.write({document.key: document for document in documents})
         answered = DIRECTIONS if committed.source_answered else ("reverse",)
         self.store.drop_others({document.key for document in documents}, answered)
@@ -144,9 +146,11 @@ class CheckpointRound:
     def _document(self, emitted: Collection[Direction], synced: SyncedGroup) -> GroupCheckpoints:
         """The round's result for a group."""
         group = synced.translated
-        reread = 0
+        reread = skip = 0
         if not synced.active_there:
-            reread = self.rereads.count(group.direction, group.name, group.offsets, synced.there)
+            reread, skip = self.rereads.count(
+                group.direction, group.name, group.offsets, synced.there, synced.comparable
+            )
         return GroupCheckpoints(
             group=group.name,
             direction=group.direction,
@@ -156,16 +160,23 @@ class CheckpointRound:
                 group.offsets,
                 active_there=synced.active_there,
                 reread=reread,
+                skip=skip,
                 independent=self.sync.commits(group.direction) and synced.independent,
             ),
             offsets=by_topic(group.offsets),
             by=found_by(group.offsets, synced.there),
             reread=reread,
+            skip=skip,
             ahead=group.ahead,
             carried=synced.carried(),
             own=by_partition(synced.own),
             emitted=group.direction in emitted,
         )
+
+
+def _new(document: GroupCheckpoints, before: GroupCheckpoints | None) -> bool:
+    """Whether a group has become independent: a claim may say otherwise."""
+    return document.readiness == "independent" and (before is None or before.readiness != "independent")
 
 
 def _count(documents: Iterable[GroupCheckpoints], report: RoundReport) -> None:

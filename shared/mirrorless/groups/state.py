@@ -51,6 +51,10 @@ class CheckpointStore:
         self._loaded_at = now
         return True
 
+    def expire(self) -> None:
+        """Let the next `load` read."""
+        self._loaded_at = -RELOAD_MS
+
     def _take_over_claims(self) -> None:
         """1. Write the documents with the claims. 2. Delete the claims: taking one over twice is harmless."""
         claims = self.documents.read(self.flow, "claim/")

@@ -59,6 +59,20 @@ class SyncedGroup:
             for lane in self.translated.offsets
         )
 
+    @property
+    def comparable(self) -> frozenset[Lane]:
+        """The lanes on which an offset there beyond the one here means that records would be skipped.
+
+        An offset that this round carries back from there is no sign of it; nor are offsets on the source that the group
+        reached itself.
+        """
+        own_only = self.translated.direction == "reverse"
+        return frozenset(
+            lane
+            for lane, committed in self.there.items()
+            if lane not in self.echoes and not (own_only and committed.offset not in self.own.get(lane, ()))
+        )
+
     def due(self) -> dict[Lane, OffsetAndMetadata]:
         """The offsets to commit on the other side, if the group has no members there."""
         if self.independent:

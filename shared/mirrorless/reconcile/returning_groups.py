@@ -108,7 +108,7 @@ def returning(
     # There are no earlier rounds of this direction whose offsets could hold the group back.
     due = {} if active else offsets_to_commit("reverse", offsets, None, on_source)
     after = {**on_source, **due}
-    reread = 0 if active else Rereads(offset_map=offset_map).count("reverse", group, offsets, after)
+    reread = 0 if active else Rereads(offset_map=offset_map).count("reverse", group, offsets, after)[0]
     kept = sum(
         offset_map.records_between(lane, offset.upstream, on_source[lane].offset, "upstream")
         for lane, offset in offsets.items()

@@ -31,6 +31,11 @@ def view(*groups: GroupCheckpoints, **more: Any) -> GroupsView:
         (shop("behind", reread=1), "reads 1 record again"),
         (shop("ahead_of_replication", ahead=2_000), "2,000 upstream offsets"),
         (shop("before_map"), "! A position of it has expired"),
+        (shop("ahead_on_target", skip=1), "skip 1 record there. Its offsets there are its own"),
+        (
+            shop("ahead_on_target", skip=2_000, own={"orders": {0: (9,)}}),
+            "skip 2,000 records there. Move it back: mirrorless groups 'us-east->eu-west' --move-back shop",
+        ),
         (shop("independent", reread=7), "its offsets on eu-west are not this flow's, and are not moved"),
         (shop("active_on_target"), "has members on eu-west"),
     ],
@@ -44,6 +49,21 @@ def test_only_a_group_before_the_map_needs_the_operator() -> None:
 
     assert need_operator(others) == []
     assert need_operator([*others, shop("before_map")]) == ["shop"]
+
+
+def test_a_group_that_would_skip_records_needs_the_operator_where_its_offsets_are_the_flows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without group sync, its offsets on the target are its own reading there."""
+    moved, rewound = shop("ahead_on_target", skip=9, own={}), shop("ahead_on_target", skip=9, own={"orders": {3: (5,)}})
+    assert need_operator([moved]) == []
+    assert need_operator([rewound]) == ["shop"]
+
+    show(view(rewound), one=False, now=NOW)
+
+    shown = capsys.readouterr().out
+    assert "! shop would skip 9 records on eu-west: see --group shop" in shown
+    assert "skips" in shown
 
 
 def test_one_group_is_shown_by_partition_in_order(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,6 +102,7 @@ def test_json_has_everything() -> None:
                 "readiness": "ready",
                 "by": "group",
                 "reread": 2,
+                "skip": 0,
                 "ahead": 0,
                 "at": NOW,
                 "offsets": [

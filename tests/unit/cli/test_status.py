@@ -210,16 +210,19 @@ def test_groups_are_counted_and_those_that_are_not_ready_are_named() -> None:
             group("keen", "ahead_of_replication", ahead=1),
             group("lost", "before_map"),
             group("other", "independent", reread=9),
+            group("back", "ahead_on_target", skip=3, own={"orders": {0: (91,)}}),
         ]
     )
 
     assert "1 before the map, 1 behind, 1 independent, 1 ready" in " ".join(summary(several))
     assert [note.split(" ", 3)[:3] for note in notes(several)] == [
+        ["!", "group", "back"],
         ["!", "group", "lost"],  # what needs the operator comes first
         ["group", "keen", "is"],
         ["group", "other", "has"],
         ["group", "slow", "would"],
     ]
+    assert "3 records" in next(iter(notes(several)))
     assert "not this flow's" in " ".join(notes(several))
     assert "9 records" not in " ".join(notes(several))
     assert "7 records" in " ".join(notes(several))

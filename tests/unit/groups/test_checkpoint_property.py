@@ -1,4 +1,4 @@
-"""For any history of a lane, a group that moves skips no record, and `reread` counts what it would read again.
+"""For any history of a lane, `reread` counts what a group that moves would read again, and `skip` what it would skip.
 
 The oracle lists the records of both logs and counts.
 """
@@ -71,8 +71,11 @@ def test_a_group_that_moves_over_skips_nothing_and_rereads_as_counted(
     assert records(target, offset.downstream) == [record for record in records(target, 0) if record in unread]
     again = set(records(target, downstream)) - set(unread)
     assert document.reread == len(again)
+    skipped = set(records(target, 0, downstream)) & set(unread)
+    assert document.skip == len(skipped)
     if document.readiness == "ready":
         assert not again
+        assert not skipped
 
 
 @settings(max_examples=150, deadline=None)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupOffset
+from mirrorless.groups.move_back import claim_of, plan_move_back
 from mirrorless.mm2.internal_topics import COMPACTED
 from mirrorless.policy import DefaultPolicy
 from mirrorless.ports.kafka import OffsetAndMetadata
-from tests.support.chains import MemoryChains, reset, run
+from tests.support.chains import FLOW, MemoryChains, reset, run
 from tests.support.documents import MemoryDocuments
 from tests.support.group_cluster import MARKER, MemoryGroups, TwoClusters, settings
 
@@ -588,6 +590,116 @@ def test_reread_counts_records_and_not_offsets() -> None:
     world.target.put("shop", REMOTE, 4)
     world.act()
     assert world.document("shop").reread == 14
+
+
+def test_a_group_rewound_on_the_source_would_skip_records_on_the_target() -> None:
+    """Offsets on the target never go backwards; from 4 to 15 there are 9 records and two markers."""
+    world = mirrored(5, 5, 5, sync=3)
+    world.source.put("shop", ORDERS, 13)
+    world.act()
+    world.source.put("shop", ORDERS, 4)
+    for _ in range(2):
+        world.act()
+
+    document = world.document("shop")
+    assert (document.readiness, document.skip, document.reread) == ("ahead_on_target", 9, 0)
+    assert world.target.offsets["shop"][REMOTE].offset == 15
+
+    for upstream, skip in ((6, 7), (12, 1)):
+        world.source.put("shop", ORDERS, upstream)
+        world.act()
+        assert world.document("shop").skip == skip
+    world.source.put("shop", ORDERS, 14)
+    world.act()
+    assert (world.document("shop").readiness, world.document("shop").skip) == ("ready", 0)
+
+
+def move_back(world: TwoClusters) -> None:
+    """As the command does: the claim first, the commit after it."""
+    document = world.document("shop")
+    moves = plan_move_back(
+        document,
+        FLOW,
+        there={world.lane(): world.target.offsets["shop"][REMOTE]},
+        state="empty",
+        count=lambda *_: document.skip,
+    )
+    claimed = claim_of(document, moves)
+    world.documents.write(FLOW, {claimed.key: msgspec.json.encode(claimed)})
+    world.target.put("shop", REMOTE, moves[0].to.offset)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_group_moved_back_by_its_operator_is_ready_and_is_followed_from_there(reverse: bool) -> None:  # noqa: FBT001 -- a parameter of the test
+    """The round that misses the claim lets the next one read it."""
+    world = mirrored(5, 5, 5, sync=3, reverse=reverse)
+    world.source.put("shop", ORDERS, 13)
+    world.act()
+    world.source.put("shop", ORDERS, 4)
+    world.act()
+
+    move_back(world)
+    world.act()
+    world.act()
+
+    assert world.document("shop").readiness == "ready"
+    world.source.put("shop", ORDERS, 9)
+    world.act()
+    assert world.target.offsets["shop"][REMOTE].offset == 10
+
+
+def test_an_offset_that_was_moved_back_is_not_carried_to_the_source() -> None:
+    world = mirrored(5, 5, 5, sync=3, reverse=True)
+    world.source.put("shop", ORDERS, 13)
+    world.act()
+    world.source.put("shop", ORDERS, 4)
+    world.act()
+
+    move_back(world)
+    world.source.put("shop", ORDERS, 2)
+    world.restart()
+    world.act()
+
+    assert world.source.commits == []
+    assert world.source.offsets["shop"][ORDERS].offset == 2
+
+
+def test_a_group_rewound_on_the_target_would_skip_records_on_the_source() -> None:
+    """Its offset on the source is one that this flow committed."""
+    world = mirrored(5, 5, 5, sync=3, reverse=True)
+    world.target.put("shop", REMOTE, 15)
+    world.act()
+    world.target.put("shop", REMOTE, 4)
+    for _ in range(2):
+        world.act()
+
+    document = world.document("shop", "reverse")
+    assert (document.readiness, document.skip) == ("ahead_on_source", 9)
+
+
+def test_a_group_that_read_more_on_the_source_than_on_the_target_skips_nothing_there() -> None:
+    """The source was lost with records that it had read there; it continues after them."""
+    world = mirrored(5, 5, reverse=True)
+    world.source.put("shop", ORDERS, 9)
+    world.target.put("shop", REMOTE, 4)
+
+    world.act()
+
+    document = world.document("shop", "reverse")
+    assert (document.readiness, document.skip) == ("ready", 0)
+
+
+def test_a_group_that_was_carried_back_in_this_round_skips_nothing() -> None:
+    """The round read its offset on the source before it wrote it."""
+    world = mirrored(5, 5, sync=3, reverse=True)
+    world.source.put("shop", ORDERS, 2)
+    world.act()
+    world.read(world.target, "shop", world.lane(), 3)
+
+    world.act()
+
+    assert world.source.commits == [("shop", ORDERS, 2, 5)]
+    assert (world.document("shop").readiness, world.document("shop").skip) == ("ready", 0)
 
 
 def test_a_group_ahead_of_the_replication_would_read_that_again_and_skip_nothing() -> None:

@@ -1,0 +1,128 @@
+"""`mirrorless groups FLOW --move-back GROUP`: the order to move a group back where it would skip records."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cli.args import BadInput
+from cli.clusters import deadline
+from cli.deployment import DeployedFlows
+from cli.output import PLAN_ONLY, numbered, print_json
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
+from mirrorless.groups.move_back import Move, NotMovable, claim_of, plan_move_back
+from mirrorless.lane import FlowName, Lane
+from mirrorless.ports.kafka import GroupIsActive, TopicPartition
+from mirrorless.protocol.translate import OffsetMap, Side
+
+ANSWER_SECONDS = 20.0
+"""Limit for the cluster on which the group is moved."""
+
+
+class MoveBack(argparse.Action):
+    """The option `--move-back GROUP`. With it the command is an order, and no look."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 -- argparse's
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,  # noqa: ARG002 -- argparse's
+    ) -> None:
+        """Keep the group's name."""
+        setattr(namespace, self.dest, values)
+        namespace.run = run_move_back
+
+
+def run_move_back(arguments: argparse.Namespace) -> int:
+    """Show which offsets go back, and commit them with `--execute`.
+
+    Raises:
+        BadInput: the group has no checkpoint, has members, or has an offset that is not the flow's own.
+        Retriable: the cluster or the store does not answer.
+    """
+    from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
+
+    deployment = DeployedFlows.of(arguments)
+    flow = deployment.flow_name(arguments.flow)
+    direction: Direction = "reverse" if arguments.reverse else "forward"
+    stores, name = deployment.stores(flow), arguments.move_back
+    document = _document(stores.checkpoints.read(flow, f"{direction}/{name}"), flow, direction, name)
+
+    settings = deployment.settings(flow)
+    cluster = settings.target if direction == "forward" else settings.source
+    groups, limit = KafkaGroups(cluster, flow=str(flow)), deadline(ANSWER_SECONDS)
+    state = groups.states([name], limit)[name]
+    committed = groups.committed([name], limit)
+    if name not in committed:
+        raise BadInput("its commits cannot be read", where=f"group {name} on {cluster.alias}", hint="check the rights")
+    places = {lane: _place(deployment, lane, direction) for lane, _ in document.lanes(flow)}
+    there = {lane: committed[name][place] for lane, place in places.items() if place in committed[name]}
+    side: Side = "downstream" if direction == "forward" else "upstream"
+    offset_map = OffsetMap(stores.chains)
+    try:
+        moves = plan_move_back(
+            document,
+            flow,
+            there=there,
+            state=state,
+            count=lambda lane, first, end: offset_map.records_between(lane, first, end, side),
+        )
+        executed = bool(moves) and arguments.execute
+        if executed:
+            claimed = claim_of(document, moves)
+            # The claim first: the scheduled function must not take the group for another application's.
+            stores.checkpoints.write(flow, {claimed.key: msgspec.json.encode(claimed)})
+            groups.commit(name, {places[move.lane]: move.to for move in moves}, limit)
+    except (NotMovable, GroupIsActive) as exc:
+        raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
+    _answer(arguments, flow, direction, [_sentence(move, places, cluster.alias) for move in moves], moves)
+    return 0
+
+
+def _document(stored: Mapping[str, bytes], flow: FlowName, direction: Direction, name: str) -> GroupCheckpoints:
+    """Raises BadInput where there is none."""
+    text = stored.get(f"{direction}/{name}")
+    if text is None:
+        hint = "`mirrorless groups` lists the groups with a checkpoint; with --reverse those that read on the target"
+        raise BadInput(f"no checkpoint of group {name} is kept", where=f"{flow} {direction}", hint=hint)
+    return msgspec.json.decode(text, type=GroupCheckpoints)
+
+
+def _place(deployment: DeployedFlows, lane: Lane, direction: Direction) -> TopicPartition:
+    configured = deployment.flow(lane.flow)
+    return configured.remote_topic(lane.topic) if direction == "forward" else lane.topic, lane.partition
+
+
+def _sentence(move: Move, places: Mapping[Lane, TopicPartition], alias: str) -> str:
+    topic, partition = places[move.lane]
+    over = numbered(move.records, "record")
+    return f"{alias} {topic}-{partition}: from {move.now} back to {move.to.offset}, over {over}"
+
+
+def _answer(
+    arguments: argparse.Namespace, flow: FlowName, direction: Direction, plan: list[str], moves: Sequence[Move]
+) -> None:
+    executed = bool(moves) and arguments.execute
+    if arguments.json:
+        rows = [
+            {
+                "topic": move.lane.topic,
+                "partition": move.lane.partition,
+                "from": move.now,
+                "to": move.to.offset,
+                "records": move.records,
+            }
+            for move in moves
+        ]
+        about = {"flow": str(flow), "direction": direction, "group": arguments.move_back}
+        print_json(about | {"plan": plan, "moves": rows, "executed": executed})
+        return
+    print(f"group {arguments.move_back}:")
+    for step in plan or ["It would skip nothing: there is nothing to move."]:
+        print(f"  - {step}")
+    if moves:
+        print("Done." if executed else PLAN_ONLY)
