@@ -58,6 +58,11 @@ def test_plaintext_needs_no_secret() -> None:
     assert found["client.id"] == "us-east->eu-west|writer"
 
 
+def test_a_client_finds_a_broker_that_is_back_within_a_second() -> None:
+    """With librdkafka's own 10 s, a killed target cost an event its transaction, which times out after 10 s."""
+    assert config()["reconnect.backoff.max.ms"] <= 1_000
+
+
 def test_scram_takes_user_and_password_from_the_secret_and_a_private_authority_from_another(secrets: Any) -> None:
     store(secrets, "AmazonMSK_user", username="mirror", password="s3cret\\nwith backslash")  # noqa: S106  not one
     store(secrets, "ca", certificate=PEM)

@@ -74,6 +74,9 @@ def client_config(cluster: ClusterSettings, client_id: str) -> ClientConfig:
         "bootstrap.servers": cluster.bootstrap,
         "client.id": client_id,
         "socket.keepalive.enable": True,
+        # A broker that is back is found within a second, as by Kafka's own clients. By librdkafka's 10 s, an event that
+        # was under way when a broker was killed found it only after its transaction had timed out.
+        "reconnect.backoff.max.ms": 1_000,
         # A broken connection is no news after a thaw; the client reconnects and the chain decides what was done.
         "log.connection.close": False,
         # Rebootstrapping after a freeze was measured to stall warm producers for 2 s, and some for ever.
