@@ -32,6 +32,10 @@ FRAMING = 64
 """Bytes of a record's lengths and of its share of the batch's own fields, about."""
 FLUSH_S = 0.25
 """Between two looks at the reports."""
+SLOW = (
+    "if the target is up, it is slow or a quota holds the flow back: raise its `transaction.timeout.ms`, or lower the "
+    "`batch.size` of its mappings"
+)
 SAMPLE = 16
 """One record of so many is measured to estimate the size of a lane's records."""
 
@@ -169,7 +173,8 @@ class KafkaWriter:
                 self._health.suspect = True
         if late:
             # Records behind a refused one are never sent; the next attempt sees the refusal itself.
-            raise Retriable(f"{late} records were not acknowledged in time", where=f"{self._bootstrap} {topic}")
+            what = f"{late} records were not acknowledged in time"
+            raise Retriable(what, where=f"{self._bootstrap} {topic}", hint=SLOW)
         return {partition: Delivery(downstream=(), unclear=each.unclear) for partition, each in reports.items()}
 
     def _enqueue(
@@ -234,6 +239,7 @@ class KafkaWriter:
             raise Retriable(
                 f"{reports.missing} records were not acknowledged: {reason}",
                 where=f"{self._bootstrap} {topic}-{partition}",
+                hint=SLOW,
             )
         if self._watch is not None and not reports.by_ends:
             self._watch.seen((topic, partition), reports.offsets)
