@@ -91,7 +91,7 @@ def test_more_lanes_than_one_page_of_s3_holds_are_all_found(s3: Any) -> None:
     assert len(files.names("lanes/")) == 1_050
 
 
-def test_a_reader_on_disk_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+def test_a_reader_on_disk_reads_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     files, over = open_job_files(str(tmp_path)), Event()
     old, new = b"a" * 500_000, b"b" * 400_000
     files.write(PROGRESS, old)

@@ -32,7 +32,7 @@ def test_the_examples_mappings_are_what_the_api_takes() -> None:
 
 @pytest.mark.parametrize("authentication", AUTHENTICATIONS.values(), ids=AUTHENTICATIONS)
 @pytest.mark.parametrize("mode", ["provisioned", "on-demand"])
-def test_every_authentication_and_mode_is_asked_for_in_the_apis_words(authentication: str, mode: str) -> None:
+def test_every_authentication_and_mode_is_requested_in_the_apis_words(authentication: str, mode: str) -> None:
     configuration = load(f"""
 clusters:
   a:

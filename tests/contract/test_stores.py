@@ -358,7 +358,7 @@ def test_a_lane_is_one_jobs_until_it_lets_go(states: tuple[LaneStates, Any]) -> 
     assert leases.take(LANE, Lease(holder="job-2", until=200), now=99).lease == Lease(holder="job-2", until=200)
 
 
-def test_a_job_keeps_its_lane_for_longer_and_sees_the_waiting_offset(states: tuple[LaneStates, Any]) -> None:
+def test_a_job_keeps_its_lane_for_longer_and_reads_the_waiting_offset(states: tuple[LaneStates, Any]) -> None:
     store, leases = states
     leases.take(LANE, Lease(holder="job-1", until=100), now=10)
     store.wait(LANE, 42)

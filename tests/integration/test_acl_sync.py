@@ -199,7 +199,7 @@ def test_writing_is_not_granted_and_everything_becomes_reading(stage: Stage) -> 
     assert report.figures["acls-staged"] == 2
 
 
-def test_a_revocation_arrives_and_somebody_elses_grant_stays(stage: Stage) -> None:
+def test_a_revocation_arrives_and_another_principals_grant_stays(stage: Stage) -> None:
     granted, theirs = topic_acl(stage.topic, "READ"), topic_acl(f"us-east.{stage.topic}", "DESCRIBE")
     assert stage.acls(stage.target).create([theirs], within) == {}
     stage.grant(granted, topic_acl(stage.topic, "DESCRIBE"))

@@ -108,7 +108,7 @@ def test_a_true_copy_has_no_finding_though_both_sides_have_gaps_and_the_source_e
     assert copy.row().target == WRITTEN
 
 
-def test_a_record_that_somebody_else_wrote_again_is_duplicated(copy: Copy) -> None:
+def test_a_record_that_another_program_wrote_again_is_duplicated(copy: Copy) -> None:
     _write(copy, b"5", timestamp=1_005)
 
     assert copy.audit() == {"records": WRITTEN, "duplicated": 1}

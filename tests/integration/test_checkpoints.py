@@ -295,7 +295,7 @@ def test_a_group_brought_back_by_a_reconcile_goes_there_again(crossing: Crossing
     assert sorted(crossing.read(target, 2)) == [40, 41]
 
 
-def test_an_empty_partition_and_one_that_nobody_reads_do_no_harm(crossing: Crossing) -> None:
+def test_an_empty_partition_and_one_without_readers_do_no_harm(crossing: Crossing) -> None:
     source, target = crossing.stage.source, crossing.stage.target
     crossing.stage.write(b"0", b"1", partition=0)
     crossing.replicate()

@@ -284,7 +284,7 @@ def partitions(said: Any) -> list[dict[str, Any]]:
     return rows
 
 
-def test_status_tells_position_lag_gaps_and_doubt(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_position_lag_gaps_and_doubt(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     produce(bench, 20)
     bench.replicate(0, 4, Span(0, 70, 4))
     bench.replicate(4, 10, Span(7, 74, 3))
@@ -299,7 +299,9 @@ def test_status_tells_position_lag_gaps_and_doubt(bench: Bench, capsys: pytest.C
     assert second | {"position": 0, "source_end": 0, "lag": 0, "last_run_at": None, "in_doubt": False} == second
 
 
-def test_a_silent_source_is_told_and_does_not_hide_the_rest(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silent_source_is_reported_and_does_not_hide_the_rest(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The source being down is the very moment at which the map is needed most."""
     bench.replicate(0, 4, Span(0, 70, 4), partition=1)
     silence(bench, "us-east")
@@ -388,7 +390,9 @@ def test_the_newest_heartbeats_of_both_kinds_are_found(bench: Bench, capsys: pyt
     assert said == {"enabled": True, "emitted_at": SETTLED, "replicated_at": SETTLED + 5, "target_trouble": ""}
 
 
-def test_a_silent_target_is_told_and_does_not_hide_the_rest(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silent_target_is_reported_and_does_not_hide_the_rest(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     produce(bench, 4)
     bench.replicate(0, 4, Span(0, 70, 4))
     silence(bench, "eu-west")
@@ -486,7 +490,7 @@ def test_groups_are_listed_with_those_that_the_filter_refuses(bench: Bench, caps
     assert (said["direction"], [each["group"] for each in said["groups"]]) == ("reverse", ["crm"])
 
 
-def test_one_group_is_told_by_partition_with_what_it_has_committed_there(
+def test_one_group_is_shown_by_partition_with_what_it_has_committed_there(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     group = f"shop-{bench.topic}"
@@ -685,7 +689,7 @@ def test_a_group_before_the_map_needs_the_operator(bench: Bench) -> None:
 # topics
 
 
-def test_topics_are_told_from_both_sides(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_topics_are_shown_from_both_sides(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     """Partitions, drift and what the refresh knows, for a literal topic and for one that a pattern finds."""
     found, remote = f"{bench.topic}-found", f"us-east.{bench.topic}"
     create(bench.source, found)
@@ -910,14 +914,14 @@ def test_the_lease_of_a_dead_job_is_ended(bench: Bench, capsys: pytest.CaptureFi
 # bad input
 
 
-def test_bad_input_is_told_in_one_line_with_exit_code_2(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_ends_with_one_line_and_exit_code_2(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.run("translate", "us-east->nowhere", bench.topic, "0", "1") == 2
     assert "there is no such flow" in capsys.readouterr().err
     assert bench.run("translate", "us-east", bench.topic, "0", "1", "--json") == 2
     assert answer(capsys)["error"]["where"] == "FLOW"
 
 
-def test_a_silent_dynamodb_is_told_with_exit_code_1(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silent_dynamodb_ends_with_exit_code_1(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     state = json.loads(bench.state.read_text())
     state["dynamodb"]["endpoint"] = "http://127.0.0.1:1"
     bench.state.write_text(json.dumps(state))

@@ -137,7 +137,7 @@ def test_an_unknown_group_is_absent_and_has_committed_nothing(groups: KafkaGroup
     assert group not in groups.names(within(10))
 
 
-def test_no_group_is_asked_for_nothing(groups: KafkaGroups) -> None:
+def test_no_groups_need_no_request(groups: KafkaGroups) -> None:
     assert groups.states([], within(10)) == {}
     assert groups.committed([], within(10)) == {}
 
@@ -159,7 +159,7 @@ def test_offsets_come_with_their_metadata(
         }
 
 
-def test_more_groups_than_one_chunk_are_told_in_one_answer(groups: KafkaGroups, group: str, topic: str) -> None:
+def test_more_groups_than_one_chunk_are_in_one_answer(groups: KafkaGroups, group: str, topic: str) -> None:
     many = [f"{group}-{number}" for number in range(230)]
     for number in (0, 100, 229):
         groups.commit(many[number], {(topic, 0): OffsetAndMetadata(number)}, within(10))
@@ -174,7 +174,7 @@ def test_more_groups_than_one_chunk_are_told_in_one_answer(groups: KafkaGroups, 
     assert [name for name, state in states.items() if state == "empty"] == [many[0], many[100], many[229]]
 
 
-def test_a_group_whose_offsets_are_in_an_open_transaction_does_not_tell_and_hides_no_other(
+def test_a_group_whose_offsets_are_in_an_open_transaction_has_no_answer_and_hides_no_other(
     groups: KafkaGroups, group: str, topic: str, open_transaction: Callable[[int], Producer]
 ) -> None:
     other = f"{group}-other"
@@ -215,7 +215,7 @@ def test_a_sleeping_group_goes_on_where_it_was_committed_for(
 
 
 @both_kinds
-def test_nobody_commits_for_an_active_group(
+def test_nothing_is_committed_for_an_active_group(
     cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str, protocol: str
 ) -> None:
     with member(cluster, group, topic, protocol) as consumer:
@@ -238,7 +238,7 @@ def test_one_refused_place_is_named_and_the_others_are_committed(groups: KafkaGr
 # A cluster that goes away
 
 
-def test_a_warm_client_tells_the_same_after_its_broker_was_killed_and_came_back(
+def test_a_warm_client_reads_the_same_after_its_broker_was_killed_and_came_back(
     cluster: KafkaCluster, groups: KafkaGroups, group: str, topic: str
 ) -> None:
     groups.commit(group, {(topic, 0): OffsetAndMetadata(3)}, within(10))

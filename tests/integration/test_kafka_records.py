@@ -149,7 +149,7 @@ def test_a_write_to_a_topic_that_is_not_there_fails_in_time_and_names_it(records
         records.write([(topic, b"k", b"v", 1)], within(3))
 
 
-def test_warm_clients_write_and_tell_ends_after_their_broker_was_killed_and_came_back(
+def test_warm_clients_write_and_read_ends_after_their_broker_was_killed_and_came_back(
     cluster: KafkaCluster, records: KafkaRecords, topic: str
 ) -> None:
     ensure(records, topic)
@@ -171,7 +171,7 @@ def test_warm_clients_write_and_tell_ends_after_their_broker_was_killed_and_came
 # Ends
 
 
-def test_ends_tell_the_start_the_stable_end_and_the_high_watermark(
+def test_ends_are_the_start_the_stable_end_and_the_high_watermark(
     cluster: KafkaCluster, records: KafkaRecords, topic: str
 ) -> None:
     ensure(records, topic, partitions=3)

@@ -112,7 +112,7 @@ def write_whole(target: KafkaTarget, topic: str, lanes: dict[int, list[Record]])
     raise AssertionError("it stays unclear")
 
 
-def test_a_refusal_that_no_report_tells_keeps_the_transaction_from_committing_and_is_told_the_second_time(
+def test_a_refusal_in_no_report_keeps_the_transaction_from_committing_and_is_found_the_second_time(
     clusters: tuple[KafkaCluster, KafkaCluster], flow_settings: FlowSettings
 ) -> None:
     topic = f"small-{uuid4().hex[:8]}"

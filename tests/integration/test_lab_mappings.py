@@ -223,7 +223,7 @@ def test_a_record_reaches_the_function_at_once_when_the_window_is_zero(stage: St
     assert sorted(latencies)[len(latencies) // 2] < 0.2  # milliseconds when the machine is idle
 
 
-def test_partitions_share_a_payload_unless_told_otherwise(stage: Stage) -> None:
+def test_partitions_share_a_payload_unless_set_otherwise(stage: Stage) -> None:
     stage.behaviour = LabBehaviour(mixed_partitions=False)
     stage.make_topic(partitions=3)
     for partition in range(3):
@@ -433,8 +433,8 @@ def test_partitions_that_were_paused_when_the_group_rebalanced_are_read_again(st
     assert stage.mappings.committed(uuid) == {0: 40, 1: 40}
 
 
-def test_a_poller_that_is_not_told_where_to_begin_asks_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it happens right after a topic was created, while its leaders are still being told."""
+def test_a_poller_that_cannot_read_its_first_offsets_tries_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it happens right after a topic was created, while its leaders are not in the metadata yet."""
     stage.make_topic(partitions=2)
     refused = [TopicPartition("no-such-topic", 7)]
 

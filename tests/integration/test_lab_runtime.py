@@ -133,7 +133,7 @@ def until_dead(pid: int) -> None:
     until(lambda: state_in_proc(pid) in "ZX")
 
 
-def test_a_handler_is_told_what_lambda_tells_it(make: MakeFunction, bundle: Path) -> None:
+def test_a_handler_gets_the_context_that_lambda_gives(make: MakeFunction, bundle: Path) -> None:
     function = make()
 
     invocation = ask(function)
@@ -153,7 +153,7 @@ def test_a_handler_is_told_what_lambda_tells_it(make: MakeFunction, bundle: Path
     assert variables["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"] == "1024"
 
 
-def test_a_handler_sees_its_bundle_and_no_installed_package(make: MakeFunction) -> None:
+def test_a_handler_imports_from_its_bundle_and_no_installed_package(make: MakeFunction) -> None:
     """A dependency that is missing in the bundle must fail here, not after deployment."""
     path = said(ask(make()))["path"]
 
@@ -229,7 +229,7 @@ def test_a_deadline_kills(make: MakeFunction, tmp_path: Path) -> None:
     assert function.environments == []
 
 
-def test_a_zombie_runs_on_and_its_answer_reaches_nobody(make: MakeFunction, tmp_path: Path) -> None:
+def test_a_zombie_runs_on_and_its_answer_is_dropped(make: MakeFunction, tmp_path: Path) -> None:
     function = make(timeout_seconds=0.5, zombies=True, concurrency=1)
     go = tmp_path / "go"
 

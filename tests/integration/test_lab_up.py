@@ -57,7 +57,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabProcess]:
         yield lab
 
 
-def test_the_state_file_tells_everything_that_an_outsider_needs(lab: LabProcess) -> None:
+def test_the_state_file_holds_everything_that_an_outsider_needs(lab: LabProcess) -> None:
     state = lab.state
 
     assert state["ready"] is True
@@ -142,7 +142,7 @@ def test_an_environment_killed_from_outside_is_replaced_and_records_flow_on(lab:
     lab.assert_always_whole()
 
 
-def test_the_function_sees_its_bundle_and_the_runtime_and_nothing_of_our_own_environment(lab: LabProcess) -> None:
+def test_the_function_has_its_bundle_and_the_runtime_and_nothing_of_our_own_environment(lab: LabProcess) -> None:
     """What is deployed must suffice: neither the path nor a loaded library comes from the virtual environment."""
     venv = str(Path(sys.prefix))
     for pid in _pids(lab.state):

@@ -190,7 +190,7 @@ def test_records_removed_before_they_were_forwarded_are_lost(checks: Checks, ret
     assert checks.harmless() == {}
 
 
-def test_a_record_that_was_never_delivered_is_told_and_so_is_one_that_never_could_be(checks: Checks) -> None:
+def test_a_record_that_was_never_delivered_is_reported_and_so_is_one_that_never_could_be(checks: Checks) -> None:
     stage = checks.stage
     stage.create(stage.source, stage.topic, max_message_bytes="8000000")
     stage.write(*numbered(0, 1, 2), LARGE, b"4")
@@ -359,7 +359,7 @@ def test_a_live_writer_is_never_fenced(checks: Checks) -> None:
 # A partition that hangs
 
 
-def test_a_partition_whose_stable_offset_hangs_is_told_until_it_moves(checks: Checks) -> None:
+def test_a_partition_whose_stable_offset_hangs_is_reported_until_it_moves(checks: Checks) -> None:
     stage = checks.stage
     stage.create(stage.source, stage.topic)
     stage.write(*numbered(0, 1))

@@ -300,7 +300,7 @@ def test_a_successor_does_the_whole_batch_while_the_first_is_paused(stage: LaneS
     assert stage.replicate(zombie, event).runs == []
 
 
-def test_a_zombie_that_wakes_after_its_commit_confirms_what_its_successor_confirmed(stage: LaneStage) -> None:
+def test_a_zombie_that_resumes_after_its_commit_confirms_what_its_successor_confirmed(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic)
     stage.write(*numbered(0, 1, 2))
     event = stage.event()

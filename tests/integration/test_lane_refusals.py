@@ -75,7 +75,7 @@ def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands(
     assert far.values() == values
 
 
-def test_a_refusal_that_the_deadline_cuts_off_is_told_by_the_next_attempt(
+def test_a_refusal_that_the_deadline_cuts_off_is_found_by_the_next_attempt(
     far: LaneStage, distant: DistantKafka
 ) -> None:
     far.create(far.target, far.remote_topic, max_message_bytes="20000")

@@ -75,7 +75,7 @@ def topic(pair: Pair) -> str:
     return topic
 
 
-def test_the_target_knows_what_is_upstream_how_far_it_is_and_which_topics_are_remote(
+def test_the_target_shows_what_is_upstream_how_far_it_is_and_which_topics_are_remote(
     pair: Pair, ask: Ask, topic: str
 ) -> None:
     pair.primary.commit(fresh("consumer-group"), {(topic, 0): 0})
@@ -95,7 +95,7 @@ def test_the_target_knows_what_is_upstream_how_far_it_is_and_which_topics_are_re
     assert ask(pair.backup, "nobody")["replicationHops"] == -1
 
 
-def test_a_group_that_nobody_follows_is_not_translated(pair: Pair, ask: Ask, topic: str) -> None:
+def test_a_group_that_no_flow_follows_is_not_translated(pair: Pair, ask: Ask, topic: str) -> None:
     pair.primary.commit(fresh("consumer-group"), {(topic, 0): 0})
     pair.backup.await_topic("primary.checkpoints.internal")
 

@@ -362,7 +362,7 @@ def test_the_mapping_of_a_topic_that_is_gone_is_deleted_and_its_remote_topic_sta
     assert stage.partitions("orders") == 1
 
 
-def test_records_that_a_deleted_topic_took_along_are_told_until_the_operator_settles_it(stage: RefreshStage) -> None:
+def test_records_lost_with_a_deleted_topic_are_reported_until_the_operator_settles_it(stage: RefreshStage) -> None:
     stage.pause_mappings()
     stage.create("orders")
     stage.write("orders", 5)

@@ -155,7 +155,7 @@ def replicate(
     stage.assert_mirrored()
 
 
-def test_a_flow_writes_to_a_cluster_that_asks_for_certificates(
+def test_a_flow_writes_to_a_cluster_that_requires_certificates(
     stage: LaneStage, secured: SecuredCluster, secrets: Any, authority: Authority
 ) -> None:
     client = authority.issue("mirrorless")
@@ -164,7 +164,7 @@ def test_a_flow_writes_to_a_cluster_that_asks_for_certificates(
     replicate(stage, secured, secured.by_certificate, Authentication(type="mtls", secret=secret, ca=root))
 
 
-def test_a_flow_writes_to_a_cluster_that_asks_for_passwords(
+def test_a_flow_writes_to_a_cluster_that_requires_passwords(
     stage: LaneStage, secured: SecuredCluster, secrets: Any, authority: Authority
 ) -> None:
     secret = keep(secrets, username="mirrorless", password=PASSWORD)

@@ -133,7 +133,7 @@ def test_identity_keeps_every_name_but_those_of_heartbeats() -> None:
     assert policy.is_heartbeats_topic("us-east.heartbeats")
 
 
-def test_identity_sees_no_cycle_in_data_topics_but_does_in_heartbeats() -> None:
+def test_identity_finds_no_cycle_in_data_topics_but_does_in_heartbeats() -> None:
     policy = IdentityPolicy(source_alias="us-east")
 
     assert not policy.is_cycle("orders", EAST_TO_WEST)

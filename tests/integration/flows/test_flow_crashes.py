@@ -45,7 +45,7 @@ def test_an_environment_killed_from_outside_in_the_middle_of_its_batch_is_replac
     stage.verify()
 
 
-def test_an_idle_environment_killed_while_frozen_is_missed_by_nobody(stage: Stage) -> None:
+def test_an_idle_environment_killed_while_frozen_costs_nothing(stage: Stage) -> None:
     stage.produce(20)
     stage.await_replicated()
 

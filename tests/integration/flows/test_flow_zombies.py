@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("step", ["produced", "settled"])
-def test_a_zombie_that_wakes_with_its_transaction_open_cannot_commit_after_its_successors_run_is_prepared(
+def test_a_zombie_that_resumes_with_its_transaction_open_cannot_commit_after_its_successors_run_is_prepared(
     stage_back: Stage, step: Step
 ) -> None:
     """E. Its successor's runs stand at the keys of the chain under which it would have to prepare its own."""
@@ -27,7 +27,7 @@ def test_a_zombie_that_wakes_with_its_transaction_open_cannot_commit_after_its_s
 
 
 @pytest.mark.parametrize("step", ["prepared", "committed"])
-def test_a_zombie_whose_run_was_in_doubt_wakes_to_find_it_settled(stage_back: Stage, step: Step) -> None:
+def test_a_zombie_whose_run_was_in_doubt_resumes_to_find_it_settled(stage_back: Stage, step: Step) -> None:
     """E. Its successor could not prepare before it had fenced it and asked the target what became of the run."""
     pid = _outlived_by_its_successor(stage_back, step)
     assert not unsettled(stage_back.target, stage_back.remote_topic), "fencing was to end its transaction"
@@ -36,7 +36,7 @@ def test_a_zombie_whose_run_was_in_doubt_wakes_to_find_it_settled(stage_back: St
 
 
 @pytest.mark.parametrize("step", ["settled", "prepared"])
-def test_a_zombie_that_wakes_after_the_broker_ended_its_transaction_cannot_commit(stage: Stage, step: Step) -> None:
+def test_a_zombie_that_resumes_after_the_broker_ended_its_transaction_cannot_commit(stage: Stage, step: Step) -> None:
     """E, where the transaction is long gone: what it prepared names nothing that could still become visible."""
     pid = _outlived_by_its_successor(stage, step)
     await_settled(stage.target, stage.remote_topic)

@@ -132,7 +132,7 @@ def test_an_archive_that_contradicts_itself_fails_its_lane_and_no_other(
     assert stage.values(1) == [b"%d" % n for n in range(10)]
 
 
-def test_a_survey_tells_which_file_is_none(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_survey_names_a_file_that_is_no_archive(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"no Parquet")
 
     with pytest.raises(ArchiveBroken, match=r"x\.parquet: this is no whole Parquet file"):

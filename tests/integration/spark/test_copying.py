@@ -101,7 +101,7 @@ def test_a_worker_killed_twice_within_a_transaction_loses_and_repeats_nothing(
     stage.assert_mirrored()
 
 
-def test_a_lane_that_somebody_else_has_is_left_alone(stage: LaneStage) -> None:
+def test_a_lane_that_another_job_has_is_left_alone(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic)
     fill(stage)
     stage.orders.take(stage.lane(), Lease(holder="another", until=2**62), now=0)
@@ -110,7 +110,7 @@ def test_a_lane_that_somebody_else_has_is_left_alone(stage: LaneStage) -> None:
     assert "another has this lane" in result.error
 
 
-def test_what_retention_has_removed_is_told_and_nothing_is_copied_in_its_place(stage: LaneStage) -> None:
+def test_what_retention_has_removed_is_reported_and_nothing_is_copied_in_its_place(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic)
     fill(stage)
     admin = AdminClient({"bootstrap.servers": stage.source.bootstrap, "log_level": 0})

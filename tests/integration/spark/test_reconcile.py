@@ -157,7 +157,7 @@ def test_a_source_that_came_back_as_another_one_is_left_alone(prefixed: Failover
     assert prefixed.source_values() == [b"another 0", b"another 1", b"another 2", b"another 3"]
 
 
-def test_lanes_that_nobody_held_are_told_and_what_stands_between_runs_comes_back_unmapped(
+def test_lanes_without_a_hold_are_reported_and_what_stands_between_runs_comes_back_unmapped(
     prefixed: FailoverStage,
 ) -> None:
     prefixed.create()

@@ -59,7 +59,7 @@ def test_without_a_function_every_mapping_of_the_account_is_listed(api: Stubber)
     assert mappings(api, "").list(ample) == [{"UUID": UUID}]
 
 
-def test_an_alias_is_asked_for_by_its_name(api: Stubber) -> None:
+def test_an_alias_is_in_the_requests_by_its_name(api: Stubber) -> None:
     request = {"FunctionName": "forward:live"}
     api.add_response("list_event_source_mappings", {"EventSourceMappings": []}, request | {"MaxItems": 100})
     api.add_response("create_event_source_mapping", {}, request | REQUEST)

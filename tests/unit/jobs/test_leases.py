@@ -206,7 +206,7 @@ def test_a_job_whose_clock_is_an_hour_back_waits_no_longer_than_a_forwarder_reme
     assert operator.slept == [60.0]
 
 
-def test_lanes_that_nobody_held_are_held_and_waited_for() -> None:
+def test_lanes_without_a_hold_are_held_and_waited_for() -> None:
     operator = Operator()
 
     assert operator.reconcile(now=NOW).startswith("2 lanes were not held")
