@@ -44,11 +44,11 @@ SERVERS := $(addprefix integration-,5 1 3 2 0 4) sample
 JOURNAL := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
 STEPS = $(MAKE) --no-print-directory --keep-going $(IN_TURN)
 
-test: ## everything that must pass: `check` and `integration`, three steps at a time (about 20 minutes)
+test: ## everything that must pass: `check` and `integration`, four steps at a time (about 16 minutes)
 integration: ## tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
 test integration: $(READY)
 	@rm -rf .lab/aws-calls && mkdir -p .lab/aws-calls
-	@$(STEPS) --jobs=3 KEEP_CALLS='$(JOURNAL)' $(SERVERS) $(if $(filter test,$@),$(CHECKS))
+	@$(STEPS) --jobs=4 KEEP_CALLS='$(JOURNAL)' $(SERVERS) $(if $(filter test,$@),$(CHECKS))
 	@$(JOURNAL) $(BIN)/python -m tests.support.aws_recorder
 
 check: $(READY) ## the quick part of `make test`: lint, types, imports, unit, contract and template tests, the guard
@@ -82,7 +82,7 @@ sample: $(READY)
 soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED),--report docs/reference/soak.md)
 
-scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
+scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)
 
 bench: $(READY) ## measure beside real MirrorMaker 2, about 30 minutes; PART=throughput|latency|catch-up|recovery for one; BENCH=quick for a few; RESUME=1 goes on

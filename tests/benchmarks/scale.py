@@ -4,7 +4,7 @@
     python -m tests.benchmarks.scale --resume
 
 Each part is a program of its own, audits what it did, and fails if a record is lost, repeated, reordered, different or
-mistranslated. The report is written after each part: seconds, CPU seconds and the most resident memory of all its
+mistranslated, or if the comparison with MM2 does not run. The report is written after each part: seconds, CPU seconds and the most resident memory of all its
 processes, sampled. A part that failed keeps its last good entry; `--resume` leaves out what this commit has run.
 """
 
@@ -30,6 +30,7 @@ PARTS: Final[dict[str, Sequence[str]]] = {
     "kills": ("tests.benchmarks.kill_backfill", "--rounds", "4", "--records", "20000"),
     "backfill-live": ("tests.benchmarks.backfill_live", "--kills", "2"),
     "verify": ("tests.benchmarks.verify_five_million",),
+    "comparison": ("tests.benchmarks.beside_mm2", "--profile", "smoke", "--out", ".lab"),
 }
 """By name: the module that runs, and its arguments."""
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 PARTS: Sequence[Sequence[str]] = (
-    # Processes that want two cores, one at a time: Spark, MM2, the demonstration.
-    ("test_lab_failover.py", "test_beside_mm2.py", "test_lab_demo.py"),
+    # Programs that a stranger runs, one at a time, for each wants two cores.
+    ("test_lab_failover.py", "test_lab_demo.py"),
     # Labs whose schedules run every two seconds.
     ("mm2/", "test_mirror_client.py", "test_lab_up.py"),
     # One lab, and faults.

@@ -83,7 +83,7 @@ def _quick() -> Profile:
 def _smoke() -> Profile:
     return Profile(
         name="smoke",
-        about="one tiny measurement: for the test of this harness",
+        about="one tiny measurement: shows that the comparison runs",
         throughput=(Plan(mode=EXACTLY_ONCE_TUNED, rounds={shape(100, 6, 6_000): 1}, warm_up=0.005),),
         quick_start=True,
     )
