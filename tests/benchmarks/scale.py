@@ -4,8 +4,9 @@
     python -m tests.benchmarks.scale --resume
 
 Each part is a program of its own, audits what it did, and fails if a record is lost, repeated, reordered, different or
-mistranslated, or if the comparison with MM2 does not run. The report is written after each part: seconds, CPU seconds and the most resident memory of all its
-processes, sampled. A part that failed keeps its last good entry; `--resume` leaves out what this commit has run.
+mistranslated, or if the comparison with MM2 does not run. The report is written after each part: seconds, CPU seconds
+and the most resident memory of all its processes, sampled. A part that failed keeps its last good entry; `--resume`
+leaves out what this commit has run.
 """
 
 from __future__ import annotations
