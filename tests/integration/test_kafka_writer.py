@@ -138,7 +138,10 @@ def test_a_refusal_in_no_report_keeps_the_transaction_from_committing_and_is_fou
 def test_while_a_batch_is_under_way_the_clients_thread_sleeps(
     flow_settings: FlowSettings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lane of many batches: `flush` alone would have the thread look for more to send thousands of times."""
+    """A lane of many batches: `flush` alone would wake the thread ten times a record, to look for more to send.
+
+    On an idle machine it wakes fewer than 1,000 times; on a busy one a share of the records finds it asleep.
+    """
     monkeypatch.setattr("mirrorless.adapters.kafka.writer.NO_PROGRESS_S", deadline())  # a busy broker pauses for longer
     wakeups = [0]
 
@@ -158,4 +161,4 @@ def test_while_a_batch_is_under_way_the_clients_thread_sleeps(
     writer.commit(deadline)
 
     assert len(delivery.downstream) == len(records)
-    assert 0 < wakeups[0] < 50 * batches
+    assert 0 < wakeups[0] < len(records)
