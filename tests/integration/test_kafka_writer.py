@@ -23,6 +23,8 @@ from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Delivery
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
+from tests.support.delay import DistantKafka
+from tests.support.lane_stage import LaneStage
 from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
@@ -135,30 +137,30 @@ def test_a_refusal_in_no_report_keeps_the_transaction_from_committing_and_is_fou
     assert again.refusal is not None
 
 
+@pytest.mark.parametrize("round_trip_ms", [0, 80])
 def test_while_a_batch_is_under_way_the_clients_thread_sleeps(
-    flow_settings: FlowSettings, topic: str, monkeypatch: pytest.MonkeyPatch
+    far: LaneStage, distant: DistantKafka, monkeypatch: pytest.MonkeyPatch, round_trip_ms: float
 ) -> None:
-    """A lane of many batches: `flush` alone would wake the thread ten times a record, to look for more to send.
-
-    On an idle machine it wakes fewer than 1,000 times; on a busy one a share of the records finds it asleep.
-    """
+    """A lane of many batches: `flush` alone would have the thread look for more to send thousands of times."""
     monkeypatch.setattr("mirrorless.adapters.kafka.writer.NO_PROGRESS_S", deadline())  # a busy broker pauses for longer
+    far.create(far.target, far.remote_topic)
     wakeups = [0]
 
     def on_statistics(text: str) -> None:
         wakeups[0] = max([wakeups[0], *(each["wakeups"] for each in json.loads(text)["brokers"].values())])
 
     statistics = {"statistics.interval.ms": 10, "stats_cb": on_statistics}
-    config = producer_config(patient(flow_settings)) | statistics
+    config = producer_config(patient(far.settings)) | statistics
     writer = KafkaWriter(config, transactional_id=uuid4().hex, deadline=deadline)
     batches = 20
     records = [
         Record(offset=i, timestamp=1_700_000_000_000, headers=[], value=os.urandom(1_000))
         for i in range(batches * 1_000)
     ]
+    distant.round_trip_ms = round_trip_ms
 
-    delivery = writer.write(topic, {0: records}, deadline)[0]
+    delivery = writer.write(far.remote_topic, {0: records}, deadline)[0]
     writer.commit(deadline)
 
     assert len(delivery.downstream) == len(records)
-    assert 0 < wakeups[0] < len(records)
+    assert 0 < wakeups[0] < 50 * batches

@@ -26,7 +26,7 @@ BATCH_BYTES, BATCH_RECORDS = 1_000_000, 10_000
 ONE_BY_ONE = 1
 """`batch.num.messages` of a careful writer."""
 LOOK_EVERY_S = 0.002
-NO_PROGRESS_S = 0.5
+NO_PROGRESS_S = 0.2
 """Without an acknowledgement, before `flush` takes over."""
 FRAMING = 64
 """Bytes of a record's lengths and of its share of the batch's own fields, about."""
