@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.kafka.admin import Call, WarmAdmin
 from mirrorless.adapters.kafka.offsets import KafkaOffsets
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import Retriable
@@ -184,6 +187,42 @@ def test_ends_are_the_start_the_stable_end_and_the_high_watermark(
         (topic, 2): (0, 0, 1),
     }
     producer.abort_transaction(30)
+
+
+@pytest.mark.parametrize("refusals", [0, 3])
+def test_a_read_waits_for_a_leader_that_moves(cluster: KafkaCluster, refusals: int) -> None:
+    """The real cluster answers once the stand-in of its refusals is used up."""
+    admin = WarmAdmin(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), "us-east->eu-west|test")
+    left = [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)] * refusals
+
+    answers, failures = admin.call_each(["cluster"], _described(left), within(20), chunk=1)
+
+    assert (list(answers), failures, left) == (["cluster"], {}, [])
+
+
+def test_a_read_gives_up_a_leader_that_keeps_moving(cluster: KafkaCluster) -> None:
+    admin = WarmAdmin(ClusterSettings(alias="eu-west", bootstrap=cluster.bootstrap), "us-east->eu-west|test")
+    left = [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)] * 10_000
+    deadline = within(60)
+
+    answers, failures = admin.call_each(["cluster"], _described(left), deadline, chunk=1)
+
+    assert (answers, [error.name() for error in failures.values()]) == ({}, ["NOT_LEADER_FOR_PARTITION"])
+    assert deadline() > 20
+    assert left
+
+
+def _described(refusals: list[KafkaError]) -> Call[str]:
+    """A description of the cluster that is refused first, once for each of the errors, which it uses up."""
+
+    def call(client: AdminClient, keys: list[str], seconds: float) -> dict[str, Future[Any]]:
+        if not refusals:
+            return {key: client.describe_cluster(request_timeout=seconds) for key in keys}
+        refused: Future[Any] = Future()
+        refused.set_exception(KafkaException(refusals.pop()))
+        return dict.fromkeys(keys, refused)
+
+    return call
 
 
 def test_ends_leave_out_what_does_not_exist(records: KafkaRecords, topic: str) -> None:

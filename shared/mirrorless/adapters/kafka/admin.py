@@ -48,12 +48,13 @@ MOVING: Final = frozenset(
         KafkaError.NOT_COORDINATOR,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_LEADER_FOR_PARTITION,  # also from the leader of a new topic, until it has opened the log
     }
 )
-"""A group's coordinator is elsewhere, or not ready yet. Nothing was done, and soon it will answer."""
+"""A group's coordinator or a partition's leader is elsewhere, or not ready yet. Nothing was done; soon it answers."""
 
 SETTLE_SECONDS: Final = 2.0
-"""How long a moving coordinator is waited for. A group waits longer only for the next round."""
+"""The longest wait for a coordinator or a leader that moves; after that the next round or delivery tries again."""
 
 _K = TypeVar("_K", bound=Hashable)
 Call = Callable[[AdminClient, list[_K], float], Mapping[_K, Future[Any]]]
