@@ -23,6 +23,7 @@ from infra.packaging.wheels import taking_turns
 from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, cache_folder, classpath, java_command, kafka_jars
 from lab.servers.class_archive import class_archive_options
 from lab.servers.process import free_port
+from lab.servers.proxy import NetworkLink
 from lab.servers.server import Server, ServerFailed
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class KafkaCluster(Server):
         alias: the cluster's name in flows.
         version: Kafka's version, 3.9.0 or newer.
         bootstrap: `127.0.0.1:port`, the same for the life of this object.
+        direct: the same without the link, for what stands beside the cluster.
     """
 
     def __init__(
@@ -100,14 +102,43 @@ class KafkaCluster(Server):
         version: str = DEFAULT_KAFKA,
         properties: Mapping[str, str] | None = None,
         heap_mb: int = 512,
+        linked: bool = False,
     ) -> None:
+        """Args: linked: whether clients call through a `NetworkLink`, which brokers and controllers do not."""
         self.alias = alias
         self.version = version
-        self.bootstrap = f"127.0.0.1:{free_port()}"
+        port = free_port()
+        self.bootstrap = f"127.0.0.1:{port}"
+        self._behind = free_port() if linked else port
+        self._link = NetworkLink({port: self._behind}) if linked else None
+        self.direct = f"127.0.0.1:{free_port()}" if linked else self.bootstrap
         super().__init__(title=f"Kafka {version} {alias} at {self.bootstrap}", folder=folder, log="kafka.log")
         self._controller = f"127.0.0.1:{free_port()}"
         self._properties = dict(properties or {})
         self._heap_mb = heap_mb
+
+    @property
+    def link(self) -> NetworkLink:
+        """The network between clients and the cluster.
+
+        Raises:
+            ValueError: the cluster has none.
+        """
+        if self._link is None:
+            raise ValueError(f"{self.title} was made without a link")
+        return self._link
+
+    def begin_start(self) -> None:
+        """See `Server.begin_start`; the link is opened first, and stays open over a kill."""
+        if self._link is not None:
+            self._link.open()
+        super().begin_start()
+
+    def stop(self, timeout: float = 20.0) -> None:
+        """See `Server.stop`; the link is closed too."""
+        super().stop(timeout)
+        if self._link is not None:
+            self._link.close()
 
     def _command(self) -> list[str]:
         settings = self._write_settings()
@@ -141,14 +172,28 @@ class KafkaCluster(Server):
             **DEFAULTS,
             **self._properties,
             **FIXED,
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self._controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            **self._listeners(),
             "controller.quorum.voters": f"1@{self._controller}",
             "log.dirs": str(self._folder / "data"),
         }
         path = self._folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         return str(path)
+
+    def _listeners(self) -> Mapping[str, str]:
+        """Where it listens, and which addresses it gives to clients."""
+        if self._link is None:
+            return {
+                "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{self._controller}",
+                "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            }
+        beside = f"BESIDE://{self.direct}"
+        return {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._behind},{beside},CONTROLLER://{self._controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap},{beside}",
+            "inter.broker.listener.name": "BESIDE",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,BESIDE:PLAINTEXT",
+        }
 
     def _java_options(self) -> list[str]:
         return [
@@ -179,7 +224,7 @@ class KafkaCluster(Server):
     def _probe(self) -> Callable[[], str]:
         client = AdminClient(
             {
-                "bootstrap.servers": self.bootstrap,
+                "bootstrap.servers": self.direct,
                 # Back-off is for clusters that may stay away; this one is about to appear.
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 100,

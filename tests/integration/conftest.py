@@ -22,7 +22,6 @@ from mirrorless.naming import FLOW_VARIABLE
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from tests.support import aws_recorder
-from tests.support.delay import DistantKafka
 from tests.support.integration_parts import PARTS, place
 from tests.support.lane_stage import LaneStage
 
@@ -115,9 +114,9 @@ def stage(
 
 
 @pytest.fixture(scope="session")
-def distant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DistantKafka]:
-    """A target behind a delaying proxy."""
-    cluster = DistantKafka(alias="eu-west", folder=tmp_path_factory.mktemp("distant"))
+def distant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A target behind a link."""
+    cluster = KafkaCluster(alias="eu-west", folder=tmp_path_factory.mktemp("distant"), linked=True)
     try:
         cluster.start()
         yield cluster
@@ -126,10 +125,10 @@ def distant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DistantKafka]:
 
 
 @pytest.fixture
-def far(stage: LaneStage, distant: DistantKafka) -> Iterator[LaneStage]:
+def far(stage: LaneStage, distant: KafkaCluster) -> Iterator[LaneStage]:
     """The stage with a target at a distance."""
     target = replace(stage.settings.target, bootstrap=distant.bootstrap)
     stage.settings = replace(stage.settings, target=target, transaction_timeout_ms=10_000)
     stage.target = distant
     yield stage
-    distant.round_trip_ms = 0
+    distant.link.round_trip_ms = 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lab.servers.kafka import KafkaCluster
 from mirrorless.protocol.hooks import Step
-from tests.support.delay import DistantKafka
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
 
 pytestmark = pytest.mark.integration
@@ -14,7 +14,7 @@ LANES = 24
 
 
 @pytest.mark.parametrize("step", ["prepared", "committed"])
-def test_the_lanes_of_one_crash_are_settled_together(far: LaneStage, distant: DistantKafka, step: Step) -> None:
+def test_the_lanes_of_one_crash_are_settled_together(far: LaneStage, distant: KafkaCluster, step: Step) -> None:
     """A producer, an admin client and a consumer for each lane took 89 s for 48 lanes at 80 ms, beyond a deadline."""
     far.create(far.source, far.topic, partitions=LANES)
     for partition in range(LANES):
@@ -23,14 +23,14 @@ def test_the_lanes_of_one_crash_are_settled_together(far: LaneStage, distant: Di
     with at_step(step, crash), pytest.raises(Crash):
         far.replicate(far.environment(), event)
     successor = far.environment()
-    distant.round_trip_ms = 80
-    before = distant.connections
+    distant.link.round_trip_ms = 80
+    before = distant.link.connections
 
     outcome = far.replicate(successor, event, seconds=60.0)
 
-    opened = distant.connections - before
+    opened = distant.link.connections - before
     assert len(outcome.runs) == (LANES if step == "prepared" else 0)
     assert outcome.stopped == {}
     assert opened <= 20, "of the fence, of the look, and of the successor's own writer"
-    distant.round_trip_ms = 0
+    distant.link.round_trip_ms = 0
     far.assert_mirrored()

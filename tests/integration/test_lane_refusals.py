@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 from msgspec.structs import replace
 
+from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.errors import Retriable
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.record import Record
-from tests.support.delay import DistantKafka
 from tests.support.lane_stage import LaneStage
 
 pytestmark = pytest.mark.integration
@@ -35,25 +35,25 @@ def deliver(stage: LaneStage, environment: Replicator, event: bytes, *, times: i
 
 @pytest.mark.parametrize(("max_message_bytes", "round_trip_ms"), [(100_000, 5), (100_000, 80)])
 def test_records_that_are_only_too_large_together_all_arrive(
-    far: LaneStage, distant: DistantKafka, max_message_bytes: int, round_trip_ms: float
+    far: LaneStage, distant: KafkaCluster, max_message_bytes: int, round_trip_ms: float
 ) -> None:
     far.create(far.source, far.topic)
     far.create(far.target, far.remote_topic, max_message_bytes=str(max_message_bytes))
     values = [RANDOM.randbytes(1_000) for _ in range(1_500)]
     far.write(*values)
     environment, event = far.environment(), far.event()
-    distant.round_trip_ms = round_trip_ms
+    distant.link.round_trip_ms = round_trip_ms
 
     outcome = deliver(far, environment, event, times=3)
 
     assert outcome.stopped == {}
-    distant.round_trip_ms = 0
+    distant.link.round_trip_ms = 0
     far.assert_mirrored()
 
 
 @pytest.mark.parametrize(("round_trip_ms", "index"), [(5, 3_000), (80, 300)])
 def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands(
-    far: LaneStage, distant: DistantKafka, index: int, round_trip_ms: float
+    far: LaneStage, distant: KafkaCluster, index: int, round_trip_ms: float
 ) -> None:
     far.create(far.source, far.topic, max_message_bytes="2000000")
     far.create(far.target, far.remote_topic, max_message_bytes="1000000")
@@ -61,7 +61,7 @@ def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands(
     values[index] = RANDOM.randbytes(1_300_000)
     far.write(*values)
     environment, event = far.environment(), far.event()
-    distant.round_trip_ms = round_trip_ms
+    distant.link.round_trip_ms = round_trip_ms
 
     outcome = deliver(far, environment, event, times=2)
 
@@ -70,13 +70,13 @@ def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands(
     assert far.orders.read([far.lane()])[far.lane()].stop == stop
     far.orders.quarantine(far.lane(), index)
     assert deliver(far, environment, event, times=2).stopped == {}
-    distant.round_trip_ms = 0
+    distant.link.round_trip_ms = 0
     del values[index]
     assert far.values() == values
 
 
 def test_a_refusal_that_the_deadline_cuts_off_is_found_by_the_next_attempt(
-    far: LaneStage, distant: DistantKafka
+    far: LaneStage, distant: KafkaCluster
 ) -> None:
     far.create(far.target, far.remote_topic, max_message_bytes="20000")
     target = KafkaTarget(replace(far.settings, producer={"batch.num.messages": "1"}), environment=uuid4().hex)
@@ -84,12 +84,12 @@ def test_a_refusal_that_the_deadline_cuts_off_is_found_by_the_next_attempt(
     records = [Record(offset=i, timestamp=1, headers=[], value=value) for i, value in enumerate(values)]
 
     writer = target.writer(lambda: FUNCTION_SECONDS)
-    distant.round_trip_ms = 4_000
+    distant.link.round_trip_ms = 4_000
     ends = time.monotonic() + 1.0
     with pytest.raises(Retriable, match=r"not acknowledged in time.*transaction\.timeout\.ms"):
         writer.write(far.remote_topic, {0: records}, lambda: ends - time.monotonic())
     target.discard_writers()
-    distant.round_trip_ms = 0
+    distant.link.round_trip_ms = 0
 
     again = target.writer(lambda: FUNCTION_SECONDS).write(far.remote_topic, {0: records}, lambda: FUNCTION_SECONDS)[0]
     assert again.refusal is not None
