@@ -8,6 +8,7 @@ environments that die are Lambda's everyday life: the next event starts another.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from lab.esm.lambda_api import LambdaApi
 from lab.esm.mapping_api import FunctionName
 from lab.esm.mappings import EventSourceMappings
 from lab.faults.orders import FAULTY_HANDLER, LAYER, FaultOrders
-from lab.functions.control import ControlPlane
+from lab.functions.control import ControlPlane, control_name, scheduled_function
 from lab.functions.function import LambdaFunction
 from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
@@ -32,9 +33,9 @@ from lab.servers.server import Server
 from lab.servers.supervisor import Supervisor
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration
-from mirrorless.errors import ConfigurationError
+from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.naming import FLOW_VARIABLE, FORWARD, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE
-from mirrorless.scheduled.functions import EVERY_SECONDS
+from mirrorless.scheduled.functions import EVERY_SECONDS, REFRESH_TOPICS
 from mirrorless.settings import Tables, decode_settings
 from mirrorless.tables import definitions
 
@@ -193,6 +194,23 @@ class Lab:
         for mapping in [self.map_topic(flow, topic) for flow in flows for topic in flow.literal_topics]:
             self.mappings.wait_enabled(mapping.uuid)
         self.scheduled.start()
+
+    def refresh_topics(self, flow: Flow, topics: Sequence[str]) -> None:
+        """Run `refresh_topics` once for these topics of a flow, without mappings; for a lab without schedules.
+
+        Raises:
+            Retriable: a cluster or a store does not answer.
+        """
+        name = control_name(flow, REFRESH_TOPICS.name)
+        if name not in self.functions:
+            variables = {**self._endpoints, **self.variables}
+            self.functions[name] = scheduled_function(flow, REFRESH_TOPICS, variables, self.folder)
+        once = {"topics": list(topics), "refresh_topics_seconds": 0.001, "window_seconds": 0.0}
+        others = dict.fromkeys(("sync_topic_configs_seconds", "sync_topic_acls_seconds"))
+        outcome = self.functions[name].invoke(json.dumps(flow.control_settings("") | once | others).encode())
+        error = outcome.status != "success" or json.loads(outcome.payload).get("topics", {"error": "no round"})["error"]
+        if error:
+            raise Retriable(f"{name} failed: {outcome.payload.decode(errors='replace')}", where=str(flow.name))
 
     def map_topic(self, flow: Flow, topic: str, **options: Any) -> FlowMapping:
         """Create the mapping of one topic, with the options that the deployment would give it, or others."""

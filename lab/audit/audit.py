@@ -10,7 +10,8 @@ Records are equal when their key, value, headers (in order) and timestamp are, a
 timestamp's type is not compared: the target never rewrites a timestamp, so there it is always the creator's.
 
 The audit reads the clusters and the map, and nothing from the forwarder. It presumes that nothing was compacted or
-expired between the copy and the audit: that would look like a loss.
+expired between the copy and the audit: that would look like a loss. What it expects of a remote topic that was deleted
+or truncated on purpose is in `lab.audit.log_changes`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 from rich.table import Table
 
+from lab.audit.log_changes import UNCHANGED, LogChanges, compare_lane
 from lab.audit.topic_reader import read_topic, stable_ends
 from lab.audit.translations import count_mistranslated
 from lab.cloud import FlowMapping, Lab
@@ -30,7 +32,6 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
-from mirrorless.verify.comparison import compare
 
 FINDINGS = ("lost", "duplicated", "reordered", "different", "mistranslated")
 LOOK_EVERY_SECONDS = 0.1
@@ -63,12 +64,12 @@ class TopicAudit:
     """By partition: the downstream offset of each record that arrived, and the upstream offset of its original."""
 
 
-def audit_topic(lab: Lab, flow: Flow, topic: str) -> TopicAudit:
+def audit_topic(lab: Lab, flow: Flow, topic: str, *, changes: LogChanges = UNCHANGED) -> TopicAudit:
     """Audit one topic of a flow of the lab, everything replicated. See `audit`."""
-    return audit(flow, topic, DynamoDbChains(lab.dynamodb.client(), lab.tables.offset_map))
+    return audit(flow, topic, DynamoDbChains(lab.dynamodb.client(), lab.tables.offset_map), changes=changes)
 
 
-def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0) -> TopicAudit:
+def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0, changes: LogChanges = UNCHANGED) -> TopicAudit:
     """Read the topic and its remote topic whole, compare them, and translate every offset.
 
     Args:
@@ -76,6 +77,7 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0) -> TopicAudi
         topic: its name on the source.
         chains: the store of the offset map.
         seed: of the sample of offsets that is translated through the store.
+        changes: what an outsider did to the remote topic.
 
     Raises:
         Retriable: a cluster or the store fails, or an open transaction hides records.
@@ -91,14 +93,17 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0) -> TopicAudi
     rows = []
     originals: dict[int, dict[int, int]] = {}
     for partition in sorted(written.keys() | arrived.keys()):
-        upstream, downstream = written.get(partition, []), arrived.get(partition, [])
-        found = compare(upstream, downstream)
+        upstream, point = written.get(partition, []), changes.resets.get(partition)
+        downstream = changes.arrived(partition, arrived.get(partition, []))
+        found = compare_lane(upstream, downstream, point)
+        first = 0 if point is None else point.upstream
         originals[partition] = {target.offset: source.offset for source, target in found.pairs}
         mistranslated = count_mistranslated(
             chains,
             Lane(flow.name, topic, partition),
-            upstream=[each.offset for each in upstream],
+            upstream=[each.offset for each in upstream if each.offset >= first],
             places={source.offset: target.offset for source, target in found.pairs},
+            begin=first,
             end=source_ends.get(partition, 0),
             seed=seed + partition,
         )

@@ -56,6 +56,20 @@ def stable_ends(bootstrap: str, topic: str) -> dict[int, int]:
     return stable
 
 
+def ends(bootstrap: str, topic: str, level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> dict[int, int]:
+    """The end of every partition at this moment, or with READ_COMMITTED its last stable offset. {} without the topic.
+
+    Raises:
+        Retriable: the cluster does not answer.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        partitions = sorted(admin.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].partitions)
+        return _ends(admin, topic, partitions, level) if partitions else {}
+    except KafkaException as exc:
+        raise Retriable(f"the cluster did not return its ends: {exc}", where=f"{bootstrap} {topic}") from exc
+
+
 def read_topic(bootstrap: str, topic: str, ends: Mapping[int, int]) -> dict[int, list[RecordAt]]:
     """Every record that read_committed readers see before `ends`, by partition, in offset order.
 

@@ -75,12 +75,12 @@ class Expected(NamedTuple):
     """
 
 
-def expectations(upstream: Sequence[int], places: Mapping[int, int], *, end: int) -> Iterator[Expected]:
-    """Every upstream offset of a lane up to `end`, with its true place downstream.
+def expectations(upstream: Sequence[int], places: Mapping[int, int], *, end: int, begin: int = 0) -> Iterator[Expected]:
+    """Every upstream offset of a lane from `begin` up to `end`, with its true place downstream.
 
     Records without a partner have no place, nor has a gap before one: those are findings of another kind.
     """
-    at = 0
+    at = begin
     after_last: int | None = None
     for offset in upstream:
         place = places.get(offset)
@@ -97,7 +97,14 @@ def expectations(upstream: Sequence[int], places: Mapping[int, int], *, end: int
 
 
 def count_mistranslated(
-    chains: Chains, lane: Lane, *, upstream: Sequence[int], places: Mapping[int, int], end: int, seed: int
+    chains: Chains,
+    lane: Lane,
+    *,
+    upstream: Sequence[int],
+    places: Mapping[int, int],
+    end: int,
+    seed: int,
+    begin: int = 0,
 ) -> int:
     """How many upstream offsets the map places wrongly, or does not find back; each counts once.
 
@@ -108,8 +115,9 @@ def count_mistranslated(
         places: those of them that arrived, each with its downstream offset.
         end: the source's last stable offset.
         seed: of the sample that goes through the store.
+        begin: the first upstream offset of the chain's newest generation.
     """
-    expected = list(expectations(upstream, places, end=end))
+    expected = list(expectations(upstream, places, end=end, begin=begin))
     loaded = LoadedChains(chains, lane).offset_map()
     wrong = {each.upstream for each in expected if not _holds(loaded, lane, each)}
     stored = OffsetMap(chains)

@@ -24,8 +24,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from lab.audit.audit import FINDINGS, LOOK_EVERY_SECONDS, audit_topic, totals, wait_until_replicated
+from lab.audit.log_changes import LogChanges
 from lab.cloud import Lab
+from lab.drills.topic_drill import TopicDrill
 from lab.drills.workload import RecordStream
+from lab.esm.behaviour import LabBehaviour
 from lab.faults.injector import Injector
 from lab.faults.schedule import Schedule, draw
 from lab.servers.artifacts import DEFAULT_KAFKA
@@ -65,6 +68,8 @@ class RunResult:
     mistranslated: int
     faults: dict[str, int]
     """Faults carried out, by kind and step."""
+    lanes_reset: int
+    """Lanes that stopped for the documented reason, and went on by the documented command."""
     broker_restarts: int
     cold_starts: int
     seconds: float
@@ -113,10 +118,14 @@ class Soak:
 
     def __init__(self, *, kafka_version: str, folder: Path | None = None) -> None:
         self._folder = folder or REPOSITORY / ".lab" / f"soak-{os.getpid()}"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        configuration = self._folder / "replication.yaml"  # a file, because the operator's commands read it
+        configuration.write_text(CONFIGURATION)
         self._lab = Lab(
-            configuration=load(CONFIGURATION),
+            configuration=load(configuration),
             folder=self._folder,
             kafka_version=kafka_version,
+            behaviour=LabBehaviour(metadata_refresh_s=2.0),  # new partitions are seen within a run
             zombies=True,
             inject_faults=True,
             control=False,
@@ -152,34 +161,47 @@ class Soak:
         stream.create_topic()
         mapping = lab.map_topic(flow, topic, **_options(schedule))
         lab.mappings.wait_enabled(mapping.uuid)
-        injector = Injector(lab=lab, flow=flow, mapping=mapping, faults=schedule.faults, progress=stream.progress)
+        drill = TopicDrill(lab=lab, flow=flow, mapping=mapping, stream=stream, folder=self._folder)
+        injector = Injector(
+            lab=lab,
+            flow=flow,
+            mapping=mapping,
+            faults=schedule.faults,
+            progress=stream.progress,
+            change_topic=drill.change,
+        )
         injector.start()
         stream.produce()
         injector.finish()
         wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
+        while drill.attend():
+            wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
+        changes = drill.finish()
         lab.unmap_topic(mapping)
-        counts = self._audited(flow, topic, deadline=began + RUN_SECONDS)
+        counts = self._audited(flow, topic, changes, deadline=began + RUN_SECONDS)
         result = RunResult(
             seed=schedule.seed,
             records=counts["records"],
             **{finding: counts[finding] for finding in FINDINGS},
             faults=dict(Counter(injector.carried_out)),
+            lanes_reset=len(changes.resets),
             broker_restarts=lab.supervisor.restarts - restarts,
             cold_starts=function.cold_starts - cold_starts,
             seconds=round(time.monotonic() - began, 1),
         )
         self._failed = self._failed or not result.clean
         faults = ", ".join(f"{kind} x{count}" if count > 1 else kind for kind, count in result.faults.items())
+        resets = f"; {result.lanes_reset} lanes reset" if result.lanes_reset else ""
         verdict = "clean" if result.clean else str({finding: getattr(result, finding) for finding in FINDINGS})
-        say(f"seed {result.seed:3}: {verdict}; {result.records:,} records, {result.seconds:.0f} s; {faults}")
+        say(f"seed {result.seed:3}: {verdict}; {result.records:,} records, {result.seconds:.0f} s; {faults}{resets}")
         return result
 
-    def _audited(self, flow: Flow, topic: str, *, deadline: float) -> dict[str, int]:
+    def _audited(self, flow: Flow, topic: str, changes: LogChanges, *, deadline: float) -> dict[str, int]:
         """The audit's totals; a server that was killed last may still be on its way back."""
         pause = threading.Event()
         while True:
             try:
-                return totals(audit_topic(self._lab, flow, topic).rows)
+                return totals(audit_topic(self._lab, flow, topic, changes=changes).rows)
             except Retriable:
                 if time.monotonic() > deadline:
                     raise
@@ -213,16 +235,19 @@ def report(results: Iterable[RunResult], kafka_version: str) -> str:
         faults.update(result.faults)
     day = time.strftime("%Y-%m-%d", time.gmtime())
     restarts, cold_starts = sum(each.broker_restarts for each in results), sum(each.cold_starts for each in results)
+    resets = sum(each.lanes_reset for each in results)
     lines = [
         "# The last complete soak",
         "",
         f"`make soak` on Kafka {kafka_version}, {day}, two cores: {summary(results)}.",
         f"Servers were restarted {restarts} times, execution environments started {cold_starts} times.",
+        f"{resets} lanes stopped because their remote topic was deleted or truncated, each for the documented reason,",
+        "and went on by the documented command.",
         "Lab brokers look for timed-out transactions every second, Kafka's default is 10 s",
         "(`transaction.abort.timed.out.transaction.cleanup.interval.ms`): most of a run would be waiting for them.",
         "",
         "Each schedule is drawn from its seed (`make soak SEED=7` replays one).",
-        "What is counted is defined in `lab/audit/audit.py`.",
+        "What is counted is defined in `lab/audit/audit.py`, and for changed topics in `lab/audit/log_changes.py`.",
         "",
         "| fault | carried out |",
         "| --- | --- |",

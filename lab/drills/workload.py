@@ -215,11 +215,16 @@ class RecordStream:
         self._schedule = schedule
         self._random = Random(schedule.seed)  # noqa: S311 -- a workload, not a secret
         self._produced = 0
+        self._partitions = schedule.partitions
         self._pause = threading.Event()
 
     def create_topic(self) -> None:
         """Create the source topic."""
-        create_topics(self._bootstrap, [NewTopic(self._topic, self._schedule.partitions, 1)])
+        create_topics(self._bootstrap, [NewTopic(self._topic, self._partitions, 1)])
+
+    def spread(self, partitions: int) -> None:
+        """Write to so many partitions from now on; they exist."""
+        self._partitions = partitions
 
     def progress(self) -> float:
         """Part of the records that has been produced."""
@@ -229,24 +234,30 @@ class RecordStream:
         """Produce everything; returns when every record is acknowledged or its transaction is over."""
         plain = self._producer({"enable.idempotence": True})
         transactional: Producer | None = None
+        partitions = self._partitions
         while self._produced < self._schedule.records:
+            if partitions != self._partitions:
+                # Another client: this one sees new partitions minutes later.
+                plain, transactional = self._producer({"enable.idempotence": True}), None
+                partitions = self._partitions
             kind = self._random.random()
             if kind < 0.6:  # noqa: PLR2004 -- most bursts are plain
-                self._burst(plain)
+                self._burst(plain, partitions)
                 if plain.flush(TIMEOUT_SECONDS):
                     raise TimeoutError(f"{self._topic}: the source took no records for {TIMEOUT_SECONDS:.0f} s")
             else:
-                transactional = self._transaction(transactional, commit=kind < 0.85)  # noqa: PLR2004 -- the rest aborts
+                commit = kind < 0.85  # noqa: PLR2004 -- the rest aborts
+                transactional = self._transaction(transactional, partitions, commit=commit)
             self._pause.wait(self._random.random() * 2 / BURSTS_PER_SECOND)
 
-    def _transaction(self, producer: Producer | None, *, commit: bool) -> Producer | None:
+    def _transaction(self, producer: Producer | None, partitions: int, *, commit: bool) -> Producer | None:
         """One burst in a transaction; the producer to go on with, or None where it broke with its broker."""
         try:
             if producer is None:
                 producer = self._producer({"transactional.id": self._topic, "transaction.timeout.ms": 5000})
                 producer.init_transactions(TIMEOUT_SECONDS)
             producer.begin_transaction()
-            self._burst(producer)
+            self._burst(producer, partitions)
             if commit:
                 producer.commit_transaction(TIMEOUT_SECONDS)
             else:
@@ -257,10 +268,11 @@ class RecordStream:
             return None
         return producer
 
-    def _burst(self, producer: Producer) -> None:
+    def _burst(self, producer: Producer, partitions: int) -> None:
         for _ in range(self._random.randint(1, BURST)):
             value, key, headers = self._record()
-            partition = self._random.randrange(self._schedule.partitions)
+            # One draw whatever the count is: what is written next stays that of the seed.
+            partition = int(self._random.random() * partitions)
             producer.produce(self._topic, value, key, partition, headers=headers)
             self._produced += 1
         producer.poll(0)

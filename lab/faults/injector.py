@@ -5,14 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lab.cloud import FlowMapping, Lab, function_name
-from lab.faults.schedule import PlannedFault
+from lab.faults.orders import Action
+from lab.faults.schedule import FaultKind, PlannedFault
 from mirrorless.config.flow import Flow
 
 LOOK_EVERY_SECONDS = 0.02
+
+AT_STEP: Mapping[FaultKind, Action] = {
+    "kill at step": "kill",
+    "raise at step": "raise",
+    "pause at step": "stop",
+    "freeze at step": "freeze",
+    "clock forward at step": "forward",
+    "clock back at step": "back",
+}
+"""The order of each kind that happens at a step."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +36,8 @@ class Injector:
     faults: Sequence[PlannedFault]
     progress: Callable[[], float]
     """Part of the records that has been produced, 0 to 1."""
+    change_topic: Callable[[PlannedFault], bool] = field(default=lambda _: False)
+    """Carries out a change of the source topic or the remote topic; False where there is nothing to change."""
     carried_out: list[str] = field(default_factory=list)
     _threads: list[threading.Thread] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -64,11 +77,10 @@ class Injector:
 
     def _carry_out(self, fault: PlannedFault) -> bool:  # noqa: C901 -- one line for each kind of fault
         lab, uuid = self.lab, self.mapping.uuid
+        if (action := AT_STEP.get(fault.kind)) is not None:
+            order = lab.faults.order(action, fault.step)
+            return self._paused(order, fault.seconds) if action in {"stop", "freeze"} else self._claimed(order)
         match fault.kind:
-            case "kill at step" | "raise at step":
-                return self._claimed(lab.faults.order("kill" if fault.kind.startswith("kill") else "raise", fault.step))
-            case "pause at step":
-                return self._paused(lab.faults.order("stop", fault.step), fault.seconds)
             case "kill environment":
                 return self._kill_environment()
             case "kill target broker":
@@ -92,6 +104,8 @@ class Injector:
                 lab.mappings.commit_failure(uuid)
             case "rebalance":
                 return self._rebalance()
+            case _:
+                return self.change_topic(fault)
         return True
 
     def _resume(self, pid: int) -> None:

@@ -19,8 +19,15 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from mirrorless.protocol.hooks import Step
 
-Action = Literal["kill", "stop", "raise"]
-"""SIGKILL oneself, SIGSTOP oneself until `FaultOrders.resume_stopped`, or raise RuntimeError."""
+Action = Literal["kill", "stop", "raise", "freeze", "forward", "back"]
+"""
+kill     SIGKILL oneself
+stop     SIGSTOP oneself, until `FaultOrders.resume_stopped`
+raise    RuntimeError
+freeze   as `stop`; all of Python's clocks have passed five hours then
+forward  set the wall clock an hour ahead
+back     an hour back
+"""
 
 LAYER = Path(__file__).parent / "layers" / "faults"
 FAULTY_HANDLER = "mirrorless_faults.handler"

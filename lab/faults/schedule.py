@@ -12,6 +12,28 @@ from typing import Literal, get_args
 
 from mirrorless.protocol.hooks import STEPS, Step
 
+TopicFault = Literal[
+    "delete remote topic",
+    "re-create remote topic",
+    "truncate remote topic",
+    "add remote partition",
+    "add source partition",
+]
+"""
+delete remote topic     it is gone, until the forwarder or the refresh of topics creates it
+re-create remote topic  deleted, and created again at once
+truncate remote topic   DeleteRecords, of a part of each partition
+add remote partition    the target has one more than the source
+add source partition    one more lane; records are produced there too
+"""
+
+ClockFault = Literal["clock forward at step", "clock back at step", "freeze at step"]
+"""
+clock forward at step   an environment's wall clock is set an hour ahead
+clock back at step      an hour back
+freeze at step          SIGSTOP, and hours have passed on all clocks when it goes on
+"""
+
 FaultKind = Literal[
     "kill at step",
     "pause at step",
@@ -26,6 +48,8 @@ FaultKind = Literal[
     "concurrent duplicate",
     "commit failure",
     "rebalance",
+    TopicFault,
+    ClockFault,
 ]
 """
 kill at step            SIGKILL of a function environment right after a step of the protocol
@@ -46,6 +70,14 @@ _EXPENSIVE = frozenset({"kill target broker", "kill source broker", "DynamoDB ou
 """At most two of these in a schedule: each costs seconds in which nothing else can be tested."""
 
 
+DESTRUCTIVE: frozenset[FaultKind] = frozenset(
+    {"delete remote topic", "re-create remote topic", "truncate remote topic"}
+)
+"""At most one of these in a schedule: records are gone, and lanes wait for the operator."""
+DESTROYED_BEFORE = 0.6
+"""The part of the records after which none of these comes: the lanes have to go on afterwards."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFault:
     """One fault."""
@@ -56,7 +88,9 @@ class PlannedFault:
     step: Step
     """Of the protocol, for the kinds that happen at a step."""
     seconds: float
-    """How long a pause or an outage lasts."""
+    """How long a pause or an outage lasts; after a change of a topic, until the next refresh of topics."""
+    part: float = 0.0
+    """0 to 1: how much of each partition a truncation removes; how much of a lane a reset leaves out."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.step}" if self.kind.endswith("at step") else self.kind
@@ -80,13 +114,15 @@ def draw(seed: int, *, records: int) -> Schedule:
     """The schedule of a seed."""
     random = Random(seed)  # noqa: S311 -- a schedule, not a secret
     faults: list[PlannedFault] = []
-    expensive = 0
+    expensive = destructive = 0
     # Every seed exercises one step on purpose, so that 7 seeds in a row cover the protocol.
     faults.append(_fault(random, random.choice(("kill at step", "pause at step")), STEPS[seed % len(STEPS)]))
     for _ in range(random.randint(4, 9)):
         kind = random.choice(get_args(FaultKind))
         expensive += kind in _EXPENSIVE
-        if kind not in _EXPENSIVE or expensive <= 2:  # noqa: PLR2004 -- said above
+        destructive += kind in DESTRUCTIVE
+        costly = kind in _EXPENSIVE and expensive > 2  # noqa: PLR2004 -- said above
+        if not costly and (kind not in DESTRUCTIVE or destructive == 1):
             faults.append(_fault(random, kind, random.choice(STEPS)))
     return Schedule(
         seed=seed,
@@ -102,8 +138,9 @@ def draw(seed: int, *, records: int) -> Schedule:
 
 def _fault(random: Random, kind: FaultKind, step: Step) -> PlannedFault:
     return PlannedFault(
-        at=round(random.uniform(0.0, 0.95), 3),
+        at=round(random.uniform(0.0, DESTROYED_BEFORE if kind in DESTRUCTIVE else 0.95), 3),
         kind=kind,
         step=step,
         seconds=round(random.uniform(0.5, 6.0), 2),
+        part=round(random.uniform(0.0, 1.0), 2),
     )

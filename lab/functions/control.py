@@ -23,7 +23,7 @@ from infra.packaging import bundle
 from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Invoker
 from mirrorless.config.flow import Flow
-from mirrorless.scheduled.functions import EVERY_SECONDS, SCHEDULED
+from mirrorless.scheduled.functions import EVERY_SECONDS, SCHEDULED, ScheduledFunction
 from mirrorless.scheduled.settings import control_settings
 
 
@@ -56,15 +56,7 @@ class ControlPlane:
             control_settings(event)  # what the functions would refuse is refused here
             for scheduled in SCHEDULED:
                 name = control_name(flow, scheduled.name)
-                self.functions[name] = LambdaFunction(
-                    name=name,
-                    bundle=bundle.build(scheduled.name),
-                    handler=f"{scheduled.name}.handler",
-                    variables=variables,
-                    timeout_seconds=scheduled.timeout_seconds,
-                    memory_mb=scheduled.memory_mb,
-                    folder=self.folder / "functions",
-                )
+                self.functions[name] = scheduled_function(flow, scheduled, variables, self.folder)
                 self.timers[name] = Timer(
                     name=name,
                     function=self.functions[name],
@@ -87,6 +79,21 @@ class ControlPlane:
             function.stop()
         for timer in self.timers.values():
             timer.stop()
+
+
+def scheduled_function(
+    flow: Flow, scheduled: ScheduledFunction, variables: Mapping[str, str], folder: Path
+) -> LambdaFunction:
+    """One scheduled function of a flow, with its bundle; nothing runs yet."""
+    return LambdaFunction(
+        name=control_name(flow, scheduled.name),
+        bundle=bundle.build(scheduled.name),
+        handler=f"{scheduled.name}.handler",
+        variables=variables,
+        timeout_seconds=scheduled.timeout_seconds,
+        memory_mb=scheduled.memory_mb,
+        folder=folder / "functions",
+    )
 
 
 def control_name(flow: Flow, file: str) -> str:

@@ -78,7 +78,9 @@ def _failover() -> Any:
 
 
 def _soak() -> Any:
-    result = RunResult(seed=1, records=1, faults={}, broker_restarts=0, cold_starts=0, seconds=1.0, **NONE)
+    result = RunResult(
+        seed=1, records=1, faults={}, lanes_reset=0, broker_restarts=0, cold_starts=0, seconds=1.0, **NONE
+    )
 
     def replace(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(Soak, "__enter__", lambda soak: soak)

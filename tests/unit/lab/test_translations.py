@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.audit.translations import LoadedChains, count_mistranslated, expectations
 from mirrorless.verify.comparison import RecordAt, compare
-from tests.support.chains import LANE, MemoryChains, run
+from tests.support.chains import LANE, MemoryChains, reset, run
 
 END = 13
 PLACES = {2: 10, 3: 11, 4: 12, 7: 14, 8: 15, 9: 16}
@@ -87,3 +87,15 @@ def test_the_pairs_of_a_comparison_are_the_places_that_are_translated() -> None:
     pairs = compare(source, target).pairs
 
     assert {up.offset: down.offset for up, down in pairs} == PLACES
+
+
+def test_after_a_reset_the_offsets_of_the_newest_generation_are_checked_and_no_others() -> None:
+    """Its first run covers what lies between the reset and its first record."""
+    chains = chain(run(0, 5, (2, 10, 3)))
+    chains.reset(reset(5, 6))
+    chains.prepare([run(6, 10, (7, 0, 3), generation=1)])
+    places = {7: 0, 8: 1, 9: 2}
+
+    assert [each.upstream for each in expectations([7, 8, 9], places, end=END, begin=6)] == [*range(6, END + 1)]
+    for wrong, found in ((places, 0), ({7: 0, 8: 1, 9: 3}, 5)):
+        assert count_mistranslated(chains, LANE, upstream=[7, 8, 9], places=wrong, begin=6, end=END, seed=1) == found

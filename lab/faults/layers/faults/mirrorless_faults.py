@@ -4,21 +4,51 @@
 Put this folder behind the bundle on the path and name `mirrorless_faults.handler` as the function's handler: it is the
 forwarder's own, watched. An order is a file in $MIRRORLESS_FAULTS named `<action>.<step>` or `<action>.<step>.<n>`; the
 environment that can rename it into `claimed/` obeys it, once. `lab.faults.orders` writes them.
+
+The clocks that an order sets are those of Python in this process. Timeouts of the Kafka client and of locks stay real.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
-from forward import handler
+HOUR_NS = 3_600_000_000_000
+FROZEN_NS = 5 * HOUR_NS
 
-from mirrorless.protocol import hooks
+_ahead_ns = {"wall": 0, "monotonic": 0}
+"""How far each clock is ahead of the machine's."""
+_wall_ns, _monotonic_ns = time.time_ns, time.monotonic_ns
 
-__all__ = ["handler"]
+
+def wall_ns() -> int:
+    """`time.time_ns`, as set by orders."""
+    return _wall_ns() + _ahead_ns["wall"]
+
+
+def monotonic_ns() -> int:
+    """`time.monotonic_ns`, as set by orders."""
+    return _monotonic_ns() + _ahead_ns["monotonic"]
+
+
+# Before the function is imported: some of its defaults are these functions themselves.
+time.time_ns, time.time = wall_ns, lambda: wall_ns() / 1e9
+time.monotonic_ns, time.monotonic = monotonic_ns, lambda: monotonic_ns() / 1e9
+
+import forward  # noqa: E402 -- see above
+
+from mirrorless.protocol import hooks  # noqa: E402 -- same
 
 ORDERS = Path(os.environ["MIRRORLESS_FAULTS"])
+
+
+def handler(event: Any, context: Any) -> Any:
+    """The forwarder's own. Lambda gives a deadline by the environment's clock, the lab by the machine's."""
+    context._epoch_deadline_time_in_ms += _ahead_ns["wall"] // 1_000_000  # noqa: SLF001 -- the runtime client's own
+    return forward.handler(event, context)
 
 
 def obey(step: hooks.Step) -> None:
@@ -48,13 +78,25 @@ def _carry_out(action: str, step: hooks.Step) -> None:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         case "stop":
-            # The lab resumes by this pid; a stopped process cannot write it.
-            (ORDERS / "stopped" / str(os.getpid())).touch()
-            os.kill(os.getpid(), signal.SIGSTOP)
+            _stop()
+        case "freeze":
+            _stop()
+            _ahead_ns["wall"] += FROZEN_NS
+            _ahead_ns["monotonic"] += FROZEN_NS
+        case "forward":
+            _ahead_ns["wall"] += HOUR_NS
+        case "back":
+            _ahead_ns["wall"] -= HOUR_NS
         case "raise":
             raise RuntimeError(f"raised by order at step {step}")
         case _:
-            raise RuntimeError(f"{action!r} at step {step} is no order: kill, stop or raise")
+            raise RuntimeError(f"{action!r} at step {step} is no order: kill, stop, raise, freeze, forward or back")
+
+
+def _stop() -> None:
+    # The lab resumes by this pid; a stopped process cannot write it.
+    (ORDERS / "stopped" / str(os.getpid())).touch()
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 hooks.observers.append(obey)

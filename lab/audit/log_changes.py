@@ -1,0 +1,79 @@
+"""What an outsider did to a remote topic, and what the audit expects of its lanes after that.
+
+An operator's reset divides the lane's log at the downstream offset where the target ended at that moment:
+
+    older    [0, downstream)   records of the source, each at most once, in order, unchanged; where nothing but a known
+                               truncation removed any (`kept`), all of those before the reset's upstream offset
+    newest   [downstream, …)   the source's records from the reset's upstream offset on: each once, in order, unchanged,
+                               and translated exactly
+
+A lane without a reset is expected whole. Records that a truncation removed were read before and count as arrived, so
+that a truncation hides no fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mirrorless.verify.comparison import Comparison, RecordAt, align, compare, sort_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetPoint:
+    """Where a lane's reset divides its log."""
+
+    upstream: int
+    """The first upstream offset of the newest generation."""
+    downstream: int
+    """The end of the remote partition at the reset: what was written before lies below."""
+    kept: bool
+    """Whether the records below `downstream` are those that were replicated before the reset, without a loss."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChanges:
+    """What happened to one remote topic, by partition."""
+
+    removed: Mapping[int, Sequence[RecordAt]] = field(default_factory=dict)
+    """Visible records that a truncation removed, in offset order."""
+    resets: Mapping[int, ResetPoint] = field(default_factory=dict)
+    """The newest reset of each lane that has one."""
+
+    def arrived(self, partition: int, present: Sequence[RecordAt]) -> list[RecordAt]:
+        """What is on the target now, and what was there until it was removed.
+
+        A broker that is killed soon after a truncation forgets the log's new start, and shows the records again.
+        """
+        first = present[0].offset if present else None
+        removed = self.removed.get(partition, ())
+        return [*(each for each in removed if first is None or each.offset < first), *present]
+
+
+UNCHANGED = LogChanges()
+
+
+def compare_lane(source: Sequence[RecordAt], target: Sequence[RecordAt], point: ResetPoint | None) -> Comparison:
+    """Compare a lane's visible records with those that arrived; `pairs` are those of the newest generation.
+
+    Args:
+        source: in offset order.
+        target: the same.
+        point: the lane's newest reset; None where the lane is expected whole.
+    """
+    if point is None:
+        return compare(source, target)
+    newest = compare(
+        [each for each in source if each.offset >= point.upstream],
+        [each for each in target if each.offset >= point.downstream],
+    )
+    older = align(source, [each for each in target if each.offset < point.downstream])
+    faults = sort_out(older.missing, older.surplus, {each.content for each in source})
+    missing = [each for each in faults.lost if point.kept and each.offset < point.upstream]
+    return Comparison(
+        lost=newest.lost + len(missing),
+        duplicated=newest.duplicated + len(faults.duplicated),
+        reordered=newest.reordered + len(faults.reordered),
+        different=newest.different + len(faults.different),
+        pairs=newest.pairs,
+    )

@@ -1,0 +1,34 @@
+"""The soak's schedules: reproducible, of every kind, and with one destroyed topic at most."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import get_args
+
+from lab.drills.soak import SEEDS
+from lab.faults.injector import AT_STEP
+from lab.faults.schedule import DESTROYED_BEFORE, DESTRUCTIVE, FaultKind, draw
+
+SCHEDULES = [draw(seed, records=1_000) for seed in range(1, SEEDS + 1)]
+
+
+def test_a_seed_draws_the_same_schedule_each_time() -> None:
+    assert [draw(seed, records=1_000) for seed in range(1, SEEDS + 1)] == SCHEDULES
+
+
+def test_a_complete_soak_has_several_faults_of_each_kind() -> None:
+    drawn = Counter(fault.kind for schedule in SCHEDULES for fault in schedule.faults)
+
+    assert drawn.keys() == set(get_args(FaultKind))
+    assert min(drawn.values()) >= 3
+
+
+def test_a_schedule_destroys_one_topic_at_most_and_leaves_records_to_follow() -> None:
+    destroyed = [[fault.at for fault in schedule.faults if fault.kind in DESTRUCTIVE] for schedule in SCHEDULES]
+
+    assert max(map(len, destroyed)) == 1
+    assert max(at for each in destroyed for at in each) <= DESTROYED_BEFORE
+
+
+def test_every_kind_that_happens_at_a_step_has_its_order() -> None:
+    assert {kind for kind in get_args(FaultKind) if kind.endswith("at step")} == AT_STEP.keys()
