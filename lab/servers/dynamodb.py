@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import create_loader
 
 from lab.servers.artifacts import TEMPLATES, classpath, compiled, compiles, dynamodb_jars, java_command
+from lab.servers.dynamodb_proxy import DynamoDbProxy
 from lab.servers.process import free_port
 from lab.servers.server import Server
 
@@ -43,16 +44,50 @@ class DynamoDbLocal(Server):
         endpoint: `http://127.0.0.1:port`, the same for the life of this object.
     """
 
-    def __init__(self, *, folder: Path, in_memory: bool = False) -> None:
-        """`in_memory`: keep the tables in the process, so that a stop or a kill loses them."""
+    def __init__(self, *, folder: Path, in_memory: bool = False, proxied: bool = False) -> None:
+        """A server that is not started.
+
+        Args:
+            folder: of its data and its log.
+            in_memory: keep the tables in the process, so that a stop or a kill loses them.
+            proxied: whether `endpoint` is that of a proxy that can let calls fail.
+        """
         self._in_memory = in_memory
         self._port = free_port()
-        self.endpoint = f"http://127.0.0.1:{self._port}"
+        self._proxy = DynamoDbProxy(free_port(), self._port) if proxied else None
+        self.endpoint = self._proxy.endpoint if self._proxy else self._address
         super().__init__(title=f"DynamoDB Local at {self.endpoint}", folder=folder, log="dynamodb.log")
 
+    @property
+    def proxy(self) -> DynamoDbProxy:
+        """What can let calls fail.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self._proxy is None:
+            raise ValueError(f"{self.title} was made without a proxy")
+        return self._proxy
+
+    def begin_start(self) -> None:
+        """See `Server.begin_start`; the proxy is opened first, and stays open over a kill."""
+        if self._proxy is not None:
+            self._proxy.open()
+        super().begin_start()
+
+    def stop(self, timeout: float = 20.0) -> None:
+        """See `Server.stop`; the proxy is closed first."""
+        if self._proxy is not None:
+            self._proxy.close()
+        super().stop(timeout)
+
     def client(self) -> Any:
-        """A boto3 DynamoDB client that owes nothing to the environment: its own endpoint, region and credentials."""
+        """A boto3 DynamoDB client that owes nothing to the environment, nor to a proxy before the server."""
         return self._client(Config())
+
+    @property
+    def _address(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
 
     def _command(self) -> list[str]:
         jars = dynamodb_jars()
@@ -107,7 +142,7 @@ class DynamoDbLocal(Server):
         session.register_component("data_loader", LOADER)
         return session.create_client(
             "dynamodb",
-            endpoint_url=self.endpoint,
+            endpoint_url=self._address,
             region_name=REGION,
             aws_access_key_id="lab",
             aws_secret_access_key="lab",  # noqa: S106 - DynamoDB Local asks for some credentials and checks none

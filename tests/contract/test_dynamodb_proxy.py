@@ -1,0 +1,323 @@
+"""A DynamoDB that misbehaves, by a boto3 client: its refusals have the shapes of botocore's model of the service."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import botocore.session
+import pytest
+from botocore.config import Config
+from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionClosedError
+
+from lab.servers.dynamodb import LOADER, DynamoDbLocal
+from lab.servers.dynamodb_proxy import DynamoDbProxy, Misbehaviour, MisbehaviourKind
+from lab.servers.process import free_port
+from mirrorless.adapters.dynamodb.direct import DirectLine
+
+pytestmark = pytest.mark.integration
+
+MODEL = botocore.session.get_session().get_service_model("dynamodb")
+ITEMS = [{"key": {"S": f"{number:03d}"}, "n": {"N": str(number)}} for number in range(20)]
+
+
+@pytest.fixture
+def proxy(dynamodb: DynamoDbLocal) -> Iterator[DynamoDbProxy]:
+    opened = DynamoDbProxy(free_port(), int(dynamodb.endpoint.rpartition(":")[2]), random=Random(7))  # noqa: S311 -- which calls are hit
+    opened.open()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def table(dynamodb: DynamoDbLocal) -> str:
+    name = f"things-{uuid4().hex[:8]}"
+    dynamodb.client().create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    return name
+
+
+def client_of(proxy: DynamoDbProxy, attempts: int = 1) -> Any:
+    session = botocore.session.Session()
+    session.register_component("data_loader", LOADER)
+    return session.create_client(
+        "dynamodb",
+        region_name="us-east-1",
+        endpoint_url=proxy.endpoint,
+        aws_access_key_id="lab",
+        aws_secret_access_key="lab",  # noqa: S106 - DynamoDB Local asks for some credentials and checks none
+        config=Config(retries={"mode": "standard", "total_max_attempts": attempts}, read_timeout=20),
+    )
+
+
+def begin(proxy: DynamoDbProxy, kind: MisbehaviourKind, **options: Any) -> Misbehaviour:
+    misbehaviour = Misbehaviour(kind=kind, **options)
+    proxy.begin(misbehaviour)
+    return misbehaviour
+
+
+def insert(client: Any, table: str) -> list[dict[str, Any]]:
+    statement = f"INSERT INTO \"{table}\" VALUE {{'key': ?, 'n': ?}}"
+    statements = [{"Statement": statement, "Parameters": list(item.values())} for item in ITEMS]
+    responses: list[dict[str, Any]] = client.batch_execute_statement(Statements=statements)["Responses"]
+    return responses
+
+
+def stored(dynamodb: DynamoDbLocal, table: str) -> set[str]:
+    return {item["key"]["S"] for item in dynamodb.client().scan(TableName=table, ConsistentRead=True)["Items"]}
+
+
+CALLS: dict[str, Callable[[Any, str], Any]] = {
+    "BatchExecuteStatement": insert,
+    "BatchGetItem": lambda client, table: client.batch_get_item(RequestItems={table: {"Keys": [key(0)]}}),
+    "BatchWriteItem": lambda client, table: client.batch_write_item(
+        RequestItems={table: [{"PutRequest": {"Item": ITEMS[0]}}]}
+    ),
+    "GetItem": lambda client, table: client.get_item(TableName=table, Key=key(0)),
+    "PutItem": lambda client, table: client.put_item(TableName=table, Item=ITEMS[0]),
+    "UpdateItem": lambda client, table: client.update_item(TableName=table, Key=key(0)),
+    "DeleteItem": lambda client, table: client.delete_item(TableName=table, Key=key(0)),
+    "Scan": lambda client, table: client.scan(TableName=table),
+    "Query": lambda client, table: client.query(
+        TableName=table,
+        KeyConditionExpression="#k = :k",
+        ExpressionAttributeNames={"#k": "key"},
+        ExpressionAttributeValues={":k": {"S": "000"}},
+    ),
+}
+
+
+def scan_in_vain(client: Any, table: str) -> None:
+    with pytest.raises(BotoCoreError):
+        client.scan(TableName=table)
+
+
+def key(number: int) -> dict[str, Any]:
+    return {"key": ITEMS[number]["key"]}
+
+
+def test_what_is_not_refused_is_dynamodb_locals_answer(
+    proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str
+) -> None:
+    begin(proxy, "throttled parts", share=0.0)
+    begin(proxy, "throttled call", operations=frozenset({"Query"}))
+    client = client_of(proxy)
+
+    assert insert(client, table) == [{"TableName": table}] * len(ITEMS)
+    assert client.get_item(TableName=table, Key=key(3))["Item"] == ITEMS[3]
+    assert insert(client, table) == insert(dynamodb.client(), table)
+    with pytest.raises(ClientError, match="ConditionalCheckFailedException"):
+        client.put_item(TableName=table, Item=ITEMS[0], ConditionExpression="attribute_not_exists(n)")
+    assert +proxy.carried_out == {}
+
+
+def test_throttled_statements_fail_alone_inside_a_success(
+    proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str
+) -> None:
+    begin(proxy, "throttled parts", share=0.5)
+
+    responses = insert(client_of(proxy), table)
+
+    refused = {number for number, each in enumerate(responses) if "Error" in each}
+    assert 0 < len(refused) < len(ITEMS) == len(responses)
+    assert {each["TableName"] for each in responses} == {table}
+    assert {responses[number]["Error"]["Code"] for number in refused} == {"ThrottlingError"}
+    assert stored(dynamodb, table) == {item["key"]["S"] for number, item in enumerate(ITEMS) if number not in refused}
+
+
+def test_answers_carry_the_checksum_by_which_a_client_knows_that_they_are_whole(
+    proxy: DynamoDbProxy, table: str
+) -> None:
+    begin(proxy, "throttled parts", share=0.5)
+    connection = HTTPConnection("127.0.0.1", int(proxy.endpoint.rpartition(":")[2]), timeout=20)
+    credentials = Credentials("lab", "lab")
+    line = DirectLine(connection, proxy.endpoint, region="us-east-1", credentials=credentials, agent="test")
+    statements = [{"Statement": f'SELECT * FROM "{table}" WHERE "key" = \'{number}\''} for number in range(20)]
+
+    answer = line.call("BatchExecuteStatement", {"Statements": statements})
+
+    connection.close()
+    assert answer is not None
+    assert len(answer["Responses"]) == len(statements)
+    assert proxy.carried_out == {"throttled parts": 1}
+
+
+def test_every_statement_may_be_throttled(proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str) -> None:
+    begin(proxy, "throttled parts")
+
+    assert {each["Error"]["Code"] for each in insert(client_of(proxy), table)} == {"ThrottlingError"}
+    assert stored(dynamodb, table) == set()
+
+
+def test_a_failed_statement_is_carried_out_or_not(proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str) -> None:
+    begin(proxy, "failed statements")
+
+    codes = {each["Error"]["Code"] for each in insert(client_of(proxy), table)}
+
+    assert codes == {"InternalServerError"}
+    assert 0 < len(stored(dynamodb, table)) < len(ITEMS)
+
+
+def test_the_errors_of_statements_are_those_of_the_model(proxy: DynamoDbProxy, table: str) -> None:
+    members = MODEL.shape_for("BatchStatementResponse").members
+    for kind in ("throttled parts", "failed statements"):
+        misbehaviour = begin(proxy, kind)
+        for response in insert(client_of(proxy), table):
+            assert response.keys() <= members.keys()
+            assert response["Error"].keys() <= members["Error"].members.keys()
+            assert response["Error"]["Code"] in MODEL.shape_for("BatchStatementErrorCodeEnum").enum
+        proxy.end(misbehaviour)
+
+
+def test_keys_that_are_not_processed_can_be_asked_for_again(
+    proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str
+) -> None:
+    insert(dynamodb.client(), table)
+    misbehaviour = begin(proxy, "throttled parts", share=0.5)
+    client = client_of(proxy)
+    asked = {table: {"Keys": [key(number) for number in range(len(ITEMS))], "ConsistentRead": True}}
+
+    first = client.batch_get_item(RequestItems=asked)
+    proxy.end(misbehaviour)
+    second = client.batch_get_item(RequestItems=first["UnprocessedKeys"])
+
+    found = [*first["Responses"][table], *second["Responses"][table]]
+    assert 0 < len(first["Responses"][table]) < len(ITEMS)
+    assert first["UnprocessedKeys"][table]["ConsistentRead"] is True
+    assert sorted(found, key=lambda item: str(item["key"]["S"])) == ITEMS
+    assert second["UnprocessedKeys"] == {}
+
+
+def test_writes_that_are_not_processed_can_be_sent_again(
+    proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str
+) -> None:
+    misbehaviour = begin(proxy, "throttled parts", share=0.5)
+    client = client_of(proxy)
+
+    left = client.batch_write_item(RequestItems={table: [{"PutRequest": {"Item": item}} for item in ITEMS]})
+    proxy.end(misbehaviour)
+
+    assert 0 < len(stored(dynamodb, table)) < len(ITEMS)
+    assert client.batch_write_item(RequestItems=left["UnprocessedItems"])["UnprocessedItems"] == {}
+    assert len(stored(dynamodb, table)) == len(ITEMS)
+
+
+@pytest.mark.parametrize("operation", ["BatchGetItem", "BatchWriteItem"])
+def test_a_batch_of_which_nothing_is_processed_is_refused(proxy: DynamoDbProxy, table: str, operation: str) -> None:
+    """So it is documented: UnprocessedKeys stands in an answer of which at least one key was processed."""
+    begin(proxy, "throttled parts")
+    client = client_of(proxy)
+
+    with pytest.raises(client.exceptions.ProvisionedThroughputExceededException):
+        CALLS[operation](client, table)
+
+
+@pytest.mark.parametrize(("kind", "status"), [("throttled call", 400), ("server error", 500)])
+def test_a_call_fails_with_an_error_that_its_operation_has(
+    proxy: DynamoDbProxy, table: str, kind: MisbehaviourKind, status: int
+) -> None:
+    begin(proxy, kind)
+    client = client_of(proxy)
+
+    for operation, call in CALLS.items():
+        with pytest.raises(ClientError) as failed:
+            call(client, table)
+
+        error = failed.value.response
+        assert error["Error"]["Code"] in {each.name for each in MODEL.operation_model(operation).error_shapes}
+        assert error["Error"]["Message"]
+        assert error["ResponseMetadata"]["HTTPStatusCode"] == status
+    assert proxy.carried_out == {kind: len(CALLS)}
+
+
+@pytest.mark.parametrize("kind", ["throttled call", "server error", "lost answer"])
+def test_boto3_takes_it_for_what_passes(proxy: DynamoDbProxy, table: str, kind: MisbehaviourKind) -> None:
+    begin(proxy, kind)
+
+    with pytest.raises((ClientError, BotoCoreError)):
+        client_of(proxy, attempts=3).scan(TableName=table)
+
+    assert proxy.carried_out == {kind: 3}
+
+
+def test_a_throttled_call_is_not_carried_out(proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str) -> None:
+    begin(proxy, "throttled call")
+
+    with pytest.raises(ClientError):
+        insert(client_of(proxy), table)
+
+    assert stored(dynamodb, table) == set()
+
+
+def test_a_call_that_fails_with_500_is_carried_out_or_not(
+    proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str
+) -> None:
+    begin(proxy, "server error")
+    client = client_of(proxy)
+    for item in ITEMS:
+        with pytest.raises(ClientError):
+            client.put_item(TableName=table, Item=item)
+
+    assert 0 < len(stored(dynamodb, table)) < len(ITEMS)
+
+
+def test_a_lost_answer_belongs_to_a_write_that_stands(
+    proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str
+) -> None:
+    begin(proxy, "lost answer")
+
+    with pytest.raises(ConnectionClosedError):
+        insert(client_of(proxy), table)
+
+    assert len(stored(dynamodb, table)) == len(ITEMS)
+
+
+def test_a_slow_answer_is_late_and_right(proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str) -> None:
+    begin(proxy, "slow answer", seconds=0.4)
+    began = time.monotonic()
+
+    insert(client_of(proxy), table)
+
+    assert time.monotonic() - began >= 0.4
+    assert len(stored(dynamodb, table)) == len(ITEMS)
+
+
+def test_a_server_that_is_down_breaks_its_connections(table: str) -> None:
+    proxy = DynamoDbProxy(free_port(), free_port())
+    proxy.open()
+    try:
+        with pytest.raises(ConnectionClosedError):
+            client_of(proxy).scan(TableName=table)
+    finally:
+        proxy.close()
+
+
+def test_closing_leaves_no_thread_behind(dynamodb: DynamoDbLocal, table: str) -> None:
+    proxy = DynamoDbProxy(free_port(), int(dynamodb.endpoint.rpartition(":")[2]))
+    before = set(threading.enumerate())
+    proxy.open()
+    client = client_of(proxy)
+    client.scan(TableName=table)  # its connection stays open
+    begin(proxy, "slow answer", seconds=600)
+    waiting = threading.Thread(target=scan_in_vain, args=(client_of(proxy), table))
+    waiting.start()
+    while not proxy.carried_out["slow answer"]:
+        time.sleep(0.005)  # until the call is under way
+
+    proxy.close()
+
+    waiting.join(20)
+    assert set(threading.enumerate()) <= before
+    proxy.open()
+    proxy.close()
+    proxy.close()  # twice is no error
