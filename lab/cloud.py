@@ -41,6 +41,8 @@ from mirrorless.tables import definitions
 
 Say = Callable[[str], None]
 
+NOWHERE = "127.0.0.1:1"
+
 PARTITIONS = 6
 """Of a literal topic that the lab creates because nobody else has."""
 
@@ -78,6 +80,8 @@ class Lab:
     """Between two starts of a scheduled function."""
     inject_faults: bool = False
     """Whether functions carry the layer that obeys `faults`."""
+    linked: bool = False
+    """Whether clusters stand behind links, and DynamoDB behind a proxy, that faults can use."""
     say: Say = print
     clusters: dict[str, KafkaCluster] = field(default_factory=dict)
     functions: dict[str, LambdaFunction] = field(default_factory=dict)
@@ -105,8 +109,9 @@ class Lab:
                 folder=self.folder / alias,
                 version=self.kafka_version,
                 properties=self.broker_properties,
+                linked=self.linked,
             )
-        self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb")
+        self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb", proxied=self.linked)
         self.faults = FaultOrders(self.folder / "faults")
         self.supervisor = Supervisor(servers=self.servers, functions=self.functions, say=self.say)
         self.mappings = EventSourceMappings(
@@ -129,6 +134,13 @@ class Lab:
             {alias: self._address(alias) for alias in self.configuration.clusters}
         ).enabled_flows
 
+    def beside(self, flow: Flow) -> Flow:
+        """A flow by the addresses that no link stands before, for what observes it."""
+        addresses = {alias: cluster.direct for alias, cluster in self.clusters.items()}
+        others = dict.fromkeys(self.configuration.clusters, NOWHERE)
+        flows = self.configuration.with_clusters_at(others | addresses).enabled_flows
+        return next(each for each in flows if each.name == flow.name)
+
     @property
     def flow_mappings(self) -> list[FlowMapping]:
         """The mappings of all flows, as they are now: those that were made here, and those that a function has made."""
@@ -144,7 +156,7 @@ class Lab:
 
     def _address(self, alias: str) -> str:
         # A cluster that no enabled flow touches is not started, and nobody asks for its address.
-        return self.clusters[alias].bootstrap if alias in self.clusters else "127.0.0.1:1"
+        return self.clusters[alias].bootstrap if alias in self.clusters else NOWHERE
 
     def start_servers(self) -> None:
         """Start clusters and DynamoDB side by side, and make the tables.

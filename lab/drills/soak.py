@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from lab.audit.audit import FINDINGS, LOOK_EVERY_SECONDS, audit_topic, totals, wait_until_replicated
 from lab.audit.log_changes import LogChanges
+from lab.audit.stuck_lanes import LaneWatch, longest_by_fault
 from lab.cloud import Lab
 from lab.drills.topic_drill import TopicDrill
 from lab.drills.workload import RecordStream
@@ -68,6 +69,8 @@ class RunResult:
     mistranslated: int
     faults: dict[str, int]
     """Faults carried out, by kind and step."""
+    stuck_seconds: dict[str, float]
+    """The longest time in which a lane was stuck at each of them; see `lab.audit.stuck_lanes`."""
     lanes_reset: int
     """Lanes that stopped for the documented reason, and went on by the documented command."""
     broker_restarts: int
@@ -128,6 +131,7 @@ class Soak:
             behaviour=LabBehaviour(metadata_refresh_s=2.0),  # new partitions are seen within a run
             zombies=True,
             inject_faults=True,
+            linked=True,
             control=False,
             say=lambda _: None,
         )
@@ -157,7 +161,8 @@ class Soak:
         function = next(iter(lab.functions.values()))
         restarts, cold_starts = lab.supervisor.restarts, function.cold_starts
         topic = f"soak-{schedule.seed}-{int(time.time())}"
-        stream = RecordStream(flow.source.bootstrap[0], topic, schedule)
+        beside = lab.beside(flow)
+        stream = RecordStream(beside.source.bootstrap[0], topic, schedule)
         stream.create_topic()
         mapping = lab.map_topic(flow, topic, **_options(schedule))
         lab.mappings.wait_enabled(mapping.uuid)
@@ -170,6 +175,8 @@ class Soak:
             progress=stream.progress,
             change_topic=drill.change,
         )
+        watch = LaneWatch(lab, flow.name, topic, lambda: stream.written)
+        watch.start()
         injector.start()
         stream.produce()
         injector.finish()
@@ -177,20 +184,25 @@ class Soak:
         while drill.attend():
             wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
         changes = drill.finish()
+        stuck = longest_by_fault(watch.finish(), injector.carried_out)
         lab.unmap_topic(mapping)
-        counts = self._audited(flow, topic, changes, deadline=began + RUN_SECONDS)
+        counts = self._audited(beside, topic, changes, deadline=began + RUN_SECONDS)
         result = RunResult(
             seed=schedule.seed,
             records=counts["records"],
             **{finding: counts[finding] for finding in FINDINGS},
-            faults=dict(Counter(injector.carried_out)),
+            faults=dict(Counter(span.kind for span in injector.carried_out)),
+            stuck_seconds=stuck,
             lanes_reset=len(changes.resets),
             broker_restarts=lab.supervisor.restarts - restarts,
             cold_starts=function.cold_starts - cold_starts,
             seconds=round(time.monotonic() - began, 1),
         )
         self._failed = self._failed or not result.clean
-        faults = ", ".join(f"{kind} x{count}" if count > 1 else kind for kind, count in result.faults.items())
+        faults = ", ".join(
+            (f"{kind} x{count}" if count > 1 else kind) + f" ({result.stuck_seconds[kind]:.0f} s)"
+            for kind, count in result.faults.items()
+        )
         resets = f"; {result.lanes_reset} lanes reset" if result.lanes_reset else ""
         verdict = "clean" if result.clean else str({finding: getattr(result, finding) for finding in FINDINGS})
         say(f"seed {result.seed:3}: {verdict}; {result.records:,} records, {result.seconds:.0f} s; {faults}{resets}")
@@ -233,6 +245,7 @@ def report(results: Iterable[RunResult], kafka_version: str) -> str:
     faults = Counter[str]()
     for result in results:
         faults.update(result.faults)
+    stuck = {kind: max(each.stuck_seconds.get(kind, 0.0) for each in results) for kind in faults}
     day = time.strftime("%Y-%m-%d", time.gmtime())
     restarts, cold_starts = sum(each.broker_restarts for each in results), sum(each.cold_starts for each in results)
     resets = sum(each.lanes_reset for each in results)
@@ -249,9 +262,12 @@ def report(results: Iterable[RunResult], kafka_version: str) -> str:
         "Each schedule is drawn from its seed (`make soak SEED=7` replays one).",
         "What is counted is defined in `lab/audit/audit.py`, and for changed topics in `lab/audit/log_changes.py`.",
         "",
-        "| fault | carried out |",
-        "| --- | --- |",
-        *(f"| {kind} | {count} |" for kind, count in sorted(faults.items())),
+        "The last column is the longest time in which a lane was stuck while such a fault was under way, and until it",
+        "moved again. Other faults of the same run may have had their part in it; see `lab/audit/stuck_lanes.py`.",
+        "",
+        "| fault | carried out | longest stuck, s |",
+        "| --- | --- | --- |",
+        *(f"| {kind} | {count} | {stuck[kind]:.1f} |" for kind, count in sorted(faults.items())),
         "",
         "| seed | records | " + " | ".join(FINDINGS) + " | faults | restarts | cold starts | seconds |",
         "| --- " * (len(FINDINGS) + 6) + "|",

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import NewTopic
 
 from lab.cloud import create_topics
@@ -216,6 +216,10 @@ class RecordStream:
         self._random = Random(schedule.seed)  # noqa: S311 -- a workload, not a secret
         self._produced = 0
         self._partitions = schedule.partitions
+        self._acknowledged: dict[int, int] = {}
+        """Of the burst under way: the offset behind the last record, by partition."""
+        self.written: dict[int, int] = {}
+        """The offset behind the last record that is acknowledged, and in no open transaction, by partition."""
         self._pause = threading.Event()
 
     def create_topic(self) -> None:
@@ -245,6 +249,7 @@ class RecordStream:
                 self._burst(plain, partitions)
                 if plain.flush(TIMEOUT_SECONDS):
                     raise TimeoutError(f"{self._topic}: the source took no records for {TIMEOUT_SECONDS:.0f} s")
+                self.written = self.written | self._acknowledged
             else:
                 commit = kind < 0.85  # noqa: PLR2004 -- the rest aborts
                 transactional = self._transaction(transactional, partitions, commit=commit)
@@ -260,6 +265,7 @@ class RecordStream:
             self._burst(producer, partitions)
             if commit:
                 producer.commit_transaction(TIMEOUT_SECONDS)
+                self.written = self.written | self._acknowledged
             else:
                 producer.flush(TIMEOUT_SECONDS)  # aborted records must have been written, to leave their gap
                 producer.abort_transaction(TIMEOUT_SECONDS)
@@ -269,13 +275,19 @@ class RecordStream:
         return producer
 
     def _burst(self, producer: Producer, partitions: int) -> None:
+        self._acknowledged = {}
         for _ in range(self._random.randint(1, BURST)):
             value, key, headers = self._record()
             # One draw whatever the count is: what is written next stays that of the seed.
             partition = int(self._random.random() * partitions)
-            producer.produce(self._topic, value, key, partition, headers=headers)
+            producer.produce(self._topic, value, key, partition, headers=headers, on_delivery=self._note)
             self._produced += 1
         producer.poll(0)
+
+    def _note(self, error: KafkaError | None, record: Message) -> None:
+        partition, offset = record.partition(), record.offset()
+        if error is None and partition is not None and offset is not None:
+            self._acknowledged[partition] = offset + 1
 
     def _record(self) -> tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]:
         random = self._random

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lab.cloud import FlowMapping, Lab, function_name
+from lab.faults.degradations import Degradations
 from lab.faults.orders import Action
-from lab.faults.schedule import FaultKind, PlannedFault
+from lab.faults.schedule import DEGRADING, FaultKind, FaultSpan, PlannedFault
 from mirrorless.config.flow import Flow
 
 LOOK_EVERY_SECONDS = 0.02
@@ -38,10 +40,16 @@ class Injector:
     """Part of the records that has been produced, 0 to 1."""
     change_topic: Callable[[PlannedFault], bool] = field(default=lambda _: False)
     """Carries out a change of the source topic or the remote topic; False where there is nothing to change."""
-    carried_out: list[str] = field(default_factory=list)
+    carried_out: list[FaultSpan] = field(default_factory=list)
+    _began: dict[PlannedFault, float] = field(default_factory=dict)
+    _degradations: Degradations = field(init=False)
     _threads: list[threading.Thread] = field(default_factory=list)
     _over: threading.Event = field(default_factory=threading.Event)
     _errors: list[BaseException] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Find the links."""
+        self._degradations = Degradations(lab=self.lab, flow=self.flow.name)
 
     def start(self) -> None:
         """Begin to watch the progress."""
@@ -69,17 +77,19 @@ class Injector:
     def _when_due(self, fault: PlannedFault) -> None:
         while self.progress() < fault.at and not self._over.wait(LOOK_EVERY_SECONDS):
             pass
+        self._began[fault] = time.monotonic()
         try:
             if self._carry_out(fault):
-                self.carried_out.append(str(fault))
+                span = FaultSpan(kind=str(fault), began=self._began[fault], ended=time.monotonic())
+                self.carried_out.append(span)
         except Exception as exc:  # noqa: BLE001 -- raised by finish(), in the thread that can report it
             self._errors.append(exc)
 
-    def _carry_out(self, fault: PlannedFault) -> bool:  # noqa: C901 -- one line for each kind of fault
+    def _carry_out(self, fault: PlannedFault) -> bool:  # noqa: C901, PLR0912 -- one line for each kind of fault
         lab, uuid = self.lab, self.mapping.uuid
         if (action := AT_STEP.get(fault.kind)) is not None:
             order = lab.faults.order(action, fault.step)
-            return self._paused(order, fault.seconds) if action in {"stop", "freeze"} else self._claimed(order)
+            return self._paused(order, fault) if action in {"stop", "freeze"} else self._claimed(order, fault)
         match fault.kind:
             case "kill environment":
                 return self._kill_environment()
@@ -104,6 +114,8 @@ class Injector:
                 lab.mappings.commit_failure(uuid)
             case "rebalance":
                 return self._rebalance()
+            case _ if fault.kind in DEGRADING:
+                self._degradations.carry_out(fault)
             case _:
                 return self.change_topic(fault)
         return True
@@ -114,18 +126,19 @@ class Injector:
         except FileNotFoundError:
             return  # another fault's thread has resumed it meanwhile
 
-    def _claimed(self, order: str) -> bool:
+    def _claimed(self, order: str, fault: PlannedFault) -> bool:
         """Whether an environment reached the step before everything was over."""
         while order in self.lab.faults.pending():
             if self._over.wait(LOOK_EVERY_SECONDS) and self.lab.faults.withdraw(order):
                 return False
+        self._began[fault] = time.monotonic()
         return True
 
-    def _paused(self, order: str, seconds: float) -> bool:
+    def _paused(self, order: str, fault: PlannedFault) -> bool:
         before = set(self.lab.faults.stopped())
-        if not self._claimed(order):
+        if not self._claimed(order, fault):
             return False
-        threading.Event().wait(seconds)  # the pause itself is the fault
+        threading.Event().wait(fault.seconds)  # the pause itself is the fault
         for pid in set(self.lab.faults.stopped()) - before:
             self._resume(pid)
         return True

@@ -34,6 +34,37 @@ clock back at step      an hour back
 freeze at step          SIGSTOP, and hours have passed on all clocks when it goes on
 """
 
+NetworkFault = Literal[
+    "distant target",
+    "distant source",
+    "narrow link to target",
+    "narrow link to source",
+    "cut link to target",
+    "cut link to source",
+]
+"""
+distant ...        a round trip of up to 120 ms, with jitter
+narrow link ...    60 to 600 kB in a second
+cut link ...       nothing passes: connections are refused and reset, or silent
+"""
+
+DynamoDbFault = Literal[
+    "DynamoDB throttles parts",
+    "DynamoDB throttles calls",
+    "DynamoDB fails statements",
+    "DynamoDB fails calls",
+    "DynamoDB answers late",
+    "DynamoDB loses answers",
+]
+"""
+throttles parts      single statements and keys refused inside a success
+throttles calls      whole calls refused
+fails statements     InternalServerError inside a success, carried out or not
+fails calls          status 500, carried out or not
+answers late         up to 2 s
+loses answers        carried out, and the connection broken
+"""
+
 FaultKind = Literal[
     "kill at step",
     "pause at step",
@@ -50,6 +81,8 @@ FaultKind = Literal[
     "rebalance",
     TopicFault,
     ClockFault,
+    NetworkFault,
+    DynamoDbFault,
 ]
 """
 kill at step            SIGKILL of a function environment right after a step of the protocol
@@ -69,6 +102,8 @@ rebalance               a stranger joins the group: invocations under way become
 _EXPENSIVE = frozenset({"kill target broker", "kill source broker", "DynamoDB outage", "kill DynamoDB"})
 """At most two of these in a schedule: each costs seconds in which nothing else can be tested."""
 
+DEGRADING: tuple[FaultKind, ...] = (*get_args(NetworkFault), *get_args(DynamoDbFault))
+"""Something works on, and worse."""
 
 DESTRUCTIVE: frozenset[FaultKind] = frozenset(
     {"delete remote topic", "re-create remote topic", "truncate remote topic"}
@@ -90,10 +125,20 @@ class PlannedFault:
     seconds: float
     """How long a pause or an outage lasts; after a change of a topic, until the next refresh of topics."""
     part: float = 0.0
-    """0 to 1: how much of each partition a truncation removes; how much of a lane a reset leaves out."""
+    """0 to 1: how much of each partition a truncation removes; how much of a lane a reset leaves out; how bad a link or
+    DynamoDB is."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.step}" if self.kind.endswith("at step") else self.kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSpan:
+    """When a fault was under way, on the clock of `time.monotonic`. One that takes no time ends when it begins."""
+
+    kind: str
+    began: float
+    ended: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +159,15 @@ def draw(seed: int, *, records: int) -> Schedule:
     """The schedule of a seed."""
     random = Random(seed)  # noqa: S311 -- a schedule, not a secret
     faults: list[PlannedFault] = []
+    others = [kind for kind in get_args(FaultKind) if kind not in DEGRADING]
     expensive = destructive = 0
-    # Every seed exercises one step on purpose, so that 7 seeds in a row cover the protocol.
+    # Every seed exercises one step and one degradation on purpose: 7 seeds in a row cover the protocol, 12 the
+    # degradations, and four have some of the network's and some of DynamoDB's.
     faults.append(_fault(random, random.choice(("kill at step", "pause at step")), STEPS[seed % len(STEPS)]))
-    for _ in range(random.randint(4, 9)):
-        kind = random.choice(get_args(FaultKind))
+    worse = (DEGRADING[5 * seed % len(DEGRADING)], random.choice(DEGRADING))
+    faults += [_fault(random, kind, random.choice(STEPS)) for kind in worse]
+    for _ in range(random.randint(3, 8)):
+        kind = random.choice(others)
         expensive += kind in _EXPENSIVE
         destructive += kind in DESTRUCTIVE
         costly = kind in _EXPENSIVE and expensive > 2  # noqa: PLR2004 -- said above

@@ -81,9 +81,9 @@ class DynamoDbLocal(Server):
             self._proxy.close()
         super().stop(timeout)
 
-    def client(self) -> Any:
+    def client(self, config: Config | None = None) -> Any:
         """A boto3 DynamoDB client that owes nothing to the environment, nor to a proxy before the server."""
-        return self._client(Config())
+        return self._client(config or Config())
 
     @property
     def _address(self) -> str:

@@ -79,7 +79,19 @@ def _failover() -> Any:
 
 def _soak() -> Any:
     result = RunResult(
-        seed=1, records=1, faults={}, lanes_reset=0, broker_restarts=0, cold_starts=0, seconds=1.0, **NONE
+        seed=1,
+        records=1,
+        faults={},
+        stuck_seconds={},
+        lanes_reset=0,
+        broker_restarts=0,
+        cold_starts=0,
+        seconds=1.0,
+        lost=0,
+        duplicated=0,
+        reordered=0,
+        different=0,
+        mistranslated=0,
     )
 
     def replace(patch: pytest.MonkeyPatch) -> None:

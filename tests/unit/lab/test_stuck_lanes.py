@@ -1,0 +1,86 @@
+"""The times in which lanes are stuck, and the faults that they are counted for."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.audit.stuck_lanes import AFTERMATH_SECONDS, StuckTime, StuckTimes, longest_by_fault
+from lab.faults.schedule import FaultSpan
+
+
+def looked(*looks: tuple[float, int, int], end: float) -> list[tuple[float, float]]:
+    """The times of one lane, of looks with its position and the end of its records."""
+    times = StuckTimes()
+    for at, position, shown in looks:
+        times.look(at, {0: position}, {0: shown})
+    return [(each.began, each.ended) for each in times.end(end)]
+
+
+def test_a_lane_is_stuck_while_records_wait_and_its_position_stays() -> None:
+    assert looked((1, 0, 10), (2, 0, 20), (3, 0, 20), (4, 20, 20), end=9) == [(1, 4)]
+
+
+def test_a_lane_without_waiting_records_is_not_stuck() -> None:
+    assert looked((1, 10, 10), (2, 10, 10), (3, 10, 9), end=9) == []
+
+
+def test_a_lane_that_moves_is_not_stuck_at_its_next_position_before_it_is_seen_there() -> None:
+    assert looked((1, 0, 50), (2, 10, 50), (3, 20, 50), (4, 50, 50), end=9) == [(1, 2), (2, 3), (3, 4)]
+
+
+def test_a_reset_to_an_earlier_position_is_a_movement() -> None:
+    assert looked((1, 30, 50), (4, 0, 50), (5, 50, 50), end=9) == [(1, 4), (4, 5)]
+
+
+def test_a_look_that_does_not_take_place_ends_nothing() -> None:
+    assert looked((1, 0, 10), (30, 10, 10), end=40) == [(1, 30)]
+
+
+def test_what_is_not_over_lasts_until_the_end() -> None:
+    assert looked((1, 0, 10), (2, 0, 10), end=9) == [(1, 9)]
+
+
+def test_lanes_are_counted_one_by_one() -> None:
+    times = StuckTimes()
+    times.look(1, {0: 0, 1: 0}, {0: 5, 1: 5})
+    times.look(2, {0: 5, 1: 0}, {0: 5, 1: 5})
+    times.look(3, {0: 5, 1: 5, 2: 0}, {0: 5, 1: 5})
+
+    assert times.end(9) == [
+        StuckTime(partition=0, began=1, ended=2),
+        StuckTime(partition=1, began=1, ended=3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "counted"),
+    [
+        (10.0, 15.0, 5.0),  # during the fault
+        (15.0, 40.0, 25.0),  # from the fault until the lane moves again
+        (2.0, 14.0, 4.0),  # since before the fault: counted from its beginning
+        (2.0, 40.0, 30.0),
+        (20.0 + AFTERMATH_SECONDS / 2, 33.5, 13.0),  # right after it
+        (20.0 + AFTERMATH_SECONDS, 40.0, 0.0),  # later
+        (2.0, 10.0, 0.0),  # before
+    ],
+)
+def test_a_fault_from_10_to_20_has_the_times_that_touch_it(began: float, ended: float, counted: float) -> None:
+    stuck = [StuckTime(partition=0, began=began, ended=ended)]
+
+    assert longest_by_fault(stuck, [FaultSpan(kind="cut", began=10, ended=20)]) == {"cut": counted}
+
+
+def test_a_kind_has_the_longest_of_all_lanes_and_of_all_its_faults() -> None:
+    stuck = [
+        StuckTime(partition=0, began=1, ended=3),
+        StuckTime(partition=1, began=1, ended=4),
+        StuckTime(partition=0, began=11, ended=12),
+    ]
+    faults = [
+        FaultSpan(kind="cut", began=1, ended=1),
+        FaultSpan(kind="cut", began=11, ended=11),
+        FaultSpan(kind="kill", began=11, ended=11),
+        FaultSpan(kind="pause", began=50, ended=51),
+    ]
+
+    assert longest_by_fault(stuck, faults) == {"cut": 3.0, "kill": 1.0, "pause": 0.0}
