@@ -31,8 +31,8 @@ demo: $(READY) ## two real clusters, two faults, a group that moves there and ba
 demo-failover: $(READY) ## lose a region, move over, reconcile, come back; accounts for every record (about 2 minutes)
 	@$(BIN)/python -m lab failover
 
-lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=file.json
-	@$(BIN)/python -m lab up --config $(or $(CONFIG),replication.example.yaml) --state $(STATE)
+lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=file.json, BROKERS=1 in each cluster
+	@$(BIN)/python -m lab up --config $(or $(CONFIG),replication.example.yaml) --state $(STATE) --brokers $(or $(BROKERS),1)
 
 translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
@@ -79,8 +79,9 @@ integration-%: $(READY)
 sample: $(READY)
 	$(BIN)/python -m lab soak --count 4 --fresh --progress .lab/sample.json
 
-soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one
-	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED),--report docs/reference/soak.md)
+soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one; BROKERS=3 on clusters of three
+	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED)) $(if $(BROKERS),--brokers $(BROKERS) --progress soak-brokers-$(BROKERS).json,\
+	  $(if $(SEED),,--report docs/reference/soak.md))
 
 scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)

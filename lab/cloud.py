@@ -29,8 +29,10 @@ from lab.functions.function import LambdaFunction
 from lab.servers.artifacts import DEFAULT_KAFKA, dynamodb_jars, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
+from lab.servers.kafka_broker import REPLICAS
 from lab.servers.server import Server
 from lab.servers.supervisor import Supervisor
+from mirrorless.config.cluster import Cluster
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration
 from mirrorless.errors import ConfigurationError, Retriable
@@ -64,6 +66,8 @@ class Lab:
     configuration: Configuration
     folder: Path
     kafka_version: str = DEFAULT_KAFKA
+    brokers: int = 1
+    """Of each cluster."""
     broker_properties: Mapping[str, str] = field(default_factory=dict)
     behaviour: LabBehaviour = field(default_factory=LabBehaviour)
     zombies: bool = False
@@ -110,6 +114,7 @@ class Lab:
                 version=self.kafka_version,
                 properties=self.broker_properties,
                 linked=self.linked,
+                brokers=self.brokers,
             )
         self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb", proxied=self.linked)
         self.faults = FaultOrders(self.folder / "faults")
@@ -125,13 +130,14 @@ class Lab:
     @property
     def servers(self) -> Sequence[Server]:
         """Every server process but the function environments."""
-        return [*self.clusters.values(), self.dynamodb]
+        return [*(broker for cluster in self.clusters.values() for broker in cluster.brokers), self.dynamodb]
 
     @property
     def flows(self) -> Sequence[Flow]:
         """The enabled flows between the lab's own clusters."""
         return self.configuration.with_clusters_at(
-            {alias: self._address(alias) for alias in self.configuration.clusters}
+            {alias: self._address(alias) for alias in self.configuration.clusters},
+            replication_factor=REPLICAS if self.brokers >= REPLICAS else 1,
         ).enabled_flows
 
     def beside(self, flow: Flow) -> Flow:
@@ -169,10 +175,11 @@ class Lab:
         dynamodb_jars()
         names = ", ".join(f"{cluster.alias} (Kafka {cluster.version})" for cluster in self.clusters.values())
         self.say(f"starting {names} and DynamoDB Local")
-        for server in self.servers:
-            server.begin_start()
-        for server in self.servers:
-            server.wait_ready()
+        started: list[KafkaCluster | DynamoDbLocal] = [*self.clusters.values(), self.dynamodb]
+        for each in started:
+            each.begin_start()
+        for each in started:
+            each.wait_ready()
         client = self.dynamodb.client()
         for table in definitions(self.tables):
             client.create_table(**table.create_request())
@@ -181,7 +188,7 @@ class Lab:
     def create_topics(self, partitions: int = PARTITIONS) -> None:
         """Create the literal topics that their source clusters lack."""
         for flow in self.flows:
-            create_topics(flow.source.bootstrap[0], [NewTopic(topic, partitions, 1) for topic in flow.literal_topics])
+            create_topics(addresses(flow.source), [NewTopic(topic, partitions) for topic in flow.literal_topics])
 
     def start_flows(self) -> None:
         """Deploy each flow's functions, map its literal topics, start the schedules; returns when every mapping polls.
@@ -242,8 +249,9 @@ class Lab:
         self.lambda_api.stop()
         for function in self.functions.values():
             function.stop()
-        for server in self.servers:
-            server.stop()
+        for cluster in self.clusters.values():
+            cluster.stop()
+        self.dynamodb.stop()
 
     @property
     def _endpoints(self) -> dict[str, str]:
@@ -277,6 +285,11 @@ class Lab:
 def function_name(flow: Flow) -> str:
     """What the deployment calls a flow's forwarder."""
     return flow.resource_name(FORWARD)
+
+
+def addresses(cluster: Cluster) -> str:
+    """The bootstrap servers of a flow's cluster, for a client."""
+    return ",".join(cluster.bootstrap)
 
 
 def create_topics(bootstrap: str, topics: Iterable[NewTopic]) -> None:

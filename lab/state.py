@@ -2,7 +2,8 @@
 
     ready                         true once records flow
     config                        the replication.yaml that runs
-    clusters.<alias>              bootstrap, pid, version
+    clusters.<alias>              bootstrap (of every broker, with commas), version, pid (of the first broker),
+                                  brokers[].{id, address, pid}
     dynamodb                      endpoint, pid
     tables                        offset_map, lanes, loss_ledger, checkpoints, control
     functions.<name>              environments[].{pid, state}: forwarders and scheduled functions
@@ -90,7 +91,15 @@ def describe(lab: Lab, *, ready: bool) -> dict[str, Any]:
         "ready": ready,
         "config": str(Path(lab.configuration.origin).absolute()),
         "clusters": {
-            alias: {"bootstrap": cluster.bootstrap, "pid": cluster.pid, "version": cluster.version}
+            alias: {
+                "bootstrap": cluster.bootstrap,
+                "pid": cluster.pid,
+                "version": cluster.version,
+                "brokers": [
+                    {"id": broker.place.node, "address": broker.place.address, "pid": broker.pid}
+                    for broker in cluster.brokers
+                ],
+            }
             for alias, cluster in lab.clusters.items()
         },
         "dynamodb": {"endpoint": lab.dynamodb.endpoint, "pid": lab.dynamodb.pid},

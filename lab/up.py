@@ -32,6 +32,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--partitions", type=_positive, default=PARTITIONS, metavar="N", help="of topics that the lab has to create"
     )
+    parser.add_argument(
+        "--brokers", type=_positive, default=1, metavar="N", help="of each cluster; 3 and more replicate their topics"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the data folders after a clean stop")
     parser.set_defaults(run=run)
 
@@ -58,7 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
         kafka_jars(arguments.kafka)
     except ValueError as exc:
         raise ConfigurationError(str(exc), where="--kafka") from exc
-    lab = Lab(configuration=configuration, folder=folder, kafka_version=arguments.kafka, say=say)
+    lab = Lab(
+        configuration=configuration, folder=folder, kafka_version=arguments.kafka, brokers=arguments.brokers, say=say
+    )
     state = StateFile(lab, arguments.state)
     try:
         state.start()
@@ -93,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _positive(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of partitions: write 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number: write 1 or more")
     return number
 
 

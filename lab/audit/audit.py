@@ -27,7 +27,7 @@ from rich.table import Table
 from lab.audit.log_changes import UNCHANGED, LogChanges, compare_lane
 from lab.audit.topic_reader import read_topic, stable_ends
 from lab.audit.translations import count_mistranslated
-from lab.cloud import FlowMapping, Lab
+from lab.cloud import FlowMapping, Lab, addresses
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.config.flow import Flow
 from mirrorless.lane import Lane
@@ -84,7 +84,7 @@ def audit(flow: Flow, topic: str, chains: Chains, *, seed: int = 0, changes: Log
         LookupError: the source topic is not there.
     """
     remote_topic = flow.remote_topic(topic)
-    source_cluster, target_cluster = flow.source.bootstrap[0], flow.target.bootstrap[0]
+    source_cluster, target_cluster = addresses(flow.source), addresses(flow.target)
     source_ends, target_ends = stable_ends(source_cluster, topic), stable_ends(target_cluster, remote_topic)
     if not source_ends:
         raise LookupError(f"{flow.name}: there is no topic {topic} at {source_cluster} to audit")

@@ -104,7 +104,7 @@ class Drill:
         }
         made = sum(len(seen) for topic in orphans.values() for seen in topic.values())
         cluster = lab.clusters[self.flow.name.source]
-        lab.supervisor.hold(cluster)
+        lab.supervisor.hold(*cluster.brokers)
         cluster.kill()
         lab.say(f"[bold]outage[/]: {self.flow.name.source} is killed (-9); {made:,} records never left it")
         return orphans
@@ -136,7 +136,7 @@ class Drill:
         for mapping in self.lab.flow_mappings:
             self.lab.mappings.release(mapping.uuid)
         cluster = self.lab.clusters[self.flow.name.source]
-        self.lab.supervisor.release(cluster)
+        self.lab.supervisor.release(*cluster.brokers)
         cluster.start()
         self.lab.say(f"[bold]{self.flow.name.source}[/] is back")
 

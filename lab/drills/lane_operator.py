@@ -177,7 +177,7 @@ class LaneOperator:
             # From the first record, or from a later one: what an operator can do without, or restores otherwise.
             to = round(plan["position"] * max(0.0, 2 * self.fault.part - 1))
         place = TopicPartition(self.mapping.topic, partition, to)
-        admin = AdminClient({"bootstrap.servers": self.flow.source.bootstrap[0], "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": self.lab.clusters[self.flow.name.source].direct, "log_level": 0})
         (altered,) = admin.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(self.mapping.group_id, [place])], request_timeout=ANSWER_SECONDS
         ).values()

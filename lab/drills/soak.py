@@ -2,7 +2,8 @@
 
     python -m lab soak               all seeds that are not done yet; Ctrl-C and start again at will
     python -m lab soak --seed 7      one of them, again
-    python -m lab soak --count 8     the first eight, as `make test` does
+    python -m lab soak --count 8     the first eight
+    python -m lab soak --brokers 3   on clusters of three brokers; brokers are among the faults
 
 One lab serves all runs; each run has its own topic, mapping and lanes. The result of a complete soak is written to
 docs/reference/soak.md.
@@ -26,7 +27,7 @@ from typing import Any, Self
 from lab.audit.audit import FINDINGS, LOOK_EVERY_SECONDS, audit_topic, totals, wait_until_replicated
 from lab.audit.log_changes import LogChanges
 from lab.audit.stuck_lanes import LaneWatch, longest_by_fault
-from lab.cloud import Lab
+from lab.cloud import Lab, addresses
 from lab.drills.topic_drill import TopicDrill
 from lab.drills.workload import RecordStream
 from lab.esm.behaviour import LabBehaviour
@@ -89,6 +90,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--seed", type=int, help="run this one only, whether done or not")
     parser.add_argument("--count", type=int, default=SEEDS, help="how many seeds, from 1")
     parser.add_argument("--records", type=int, default=RECORDS, help="per seed")
+    parser.add_argument(
+        "--brokers", type=int, choices=(1, 3), default=1, help="of each cluster; 3 adds the faults of brokers"
+    )
     parser.add_argument("--kafka", default=os.environ.get("KAFKA") or DEFAULT_KAFKA, metavar="VERSION")
     parser.add_argument("--progress", type=Path, default=REPOSITORY / "soak-progress.json", metavar="FILE")
     parser.add_argument("--fresh", action="store_true", help="forget what is done")
@@ -102,9 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
     progress = {} if arguments.fresh or arguments.seed is not None else _read(arguments.progress)
     left = [seed for seed in seeds if str(seed) not in progress]
     say(f"{len(left)} of {len(seeds)} seeds to run on Kafka {arguments.kafka}, {arguments.records:,} records each")
-    with Soak(kafka_version=arguments.kafka) as soak:
+    with Soak(kafka_version=arguments.kafka, brokers=arguments.brokers) as soak:
         for seed in left:
-            result = soak.run(draw(seed, records=arguments.records))
+            result = soak.run(draw(seed, records=arguments.records, brokers=arguments.brokers))
             progress[str(seed)] = asdict(result)
             if arguments.seed is None:
                 _write(arguments.progress, progress)
@@ -119,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 class Soak:
     """A lab that runs one schedule after the other. A context manager: leaving it stops everything."""
 
-    def __init__(self, *, kafka_version: str, folder: Path | None = None) -> None:
+    def __init__(self, *, kafka_version: str, brokers: int = 1, folder: Path | None = None) -> None:
         self._folder = folder or REPOSITORY / ".lab" / f"soak-{os.getpid()}"
         self._folder.mkdir(parents=True, exist_ok=True)
         configuration = self._folder / "replication.yaml"  # a file, because the operator's commands read it
@@ -128,6 +132,7 @@ class Soak:
             configuration=load(configuration),
             folder=self._folder,
             kafka_version=kafka_version,
+            brokers=brokers,
             behaviour=LabBehaviour(metadata_refresh_s=2.0),  # new partitions are seen within a run
             zombies=True,
             inject_faults=True,
@@ -162,7 +167,7 @@ class Soak:
         restarts, cold_starts = lab.supervisor.restarts, function.cold_starts
         topic = f"soak-{schedule.seed}-{int(time.time())}"
         beside = lab.beside(flow)
-        stream = RecordStream(beside.source.bootstrap[0], topic, schedule)
+        stream = RecordStream(addresses(beside.source), topic, schedule)
         stream.create_topic()
         mapping = lab.map_topic(flow, topic, **_options(schedule))
         lab.mappings.wait_enabled(mapping.uuid)

@@ -36,10 +36,14 @@ class TopicDrill:
 
     def change(self, fault: PlannedFault) -> bool:
         """Carry out one fault; False where nothing was replicated yet."""
-        remote = ChangedTopic(bootstrap=self.flow.target.bootstrap[0], topic=self.flow.remote_topic(self.mapping.topic))
+        remote = ChangedTopic(
+            bootstrap=self.lab.clusters[self.flow.name.target].direct, topic=self.flow.remote_topic(self.mapping.topic)
+        )
         with self._alone:
             if fault.kind == "add source partition":
-                source = ChangedTopic(bootstrap=self.flow.source.bootstrap[0], topic=self.mapping.topic)
+                source = ChangedTopic(
+                    bootstrap=self.lab.clusters[self.flow.name.source].direct, topic=self.mapping.topic
+                )
                 self.stream.spread(source.add_partition())
                 return True
             if not self._has_records(remote):

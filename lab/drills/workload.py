@@ -101,7 +101,7 @@ class Workload:
     def create_topics(self) -> None:
         """Create the topics that are not there."""
         topics = [
-            NewTopic(self._name(topic), shape.partitions, 1, config=dict(shape.configs))
+            NewTopic(self._name(topic), shape.partitions, config=dict(shape.configs))
             for topic, shape in self._shapes.items()
         ]
         create_topics(self._bootstrap, topics)
@@ -224,7 +224,7 @@ class RecordStream:
 
     def create_topic(self) -> None:
         """Create the source topic."""
-        create_topics(self._bootstrap, [NewTopic(self._topic, self._partitions, 1)])
+        create_topics(self._bootstrap, [NewTopic(self._topic, self._partitions)])
 
     def spread(self, partitions: int) -> None:
         """Write to so many partitions from now on; they exist."""

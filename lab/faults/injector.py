@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lab.cloud import FlowMapping, Lab, function_name
+from lab.faults.broker_faults import BrokerFaults
 from lab.faults.degradations import Degradations
 from lab.faults.orders import Action
 from lab.faults.schedule import DEGRADING, FaultKind, FaultSpan, PlannedFault
@@ -94,9 +95,16 @@ class Injector:
             case "kill environment":
                 return self._kill_environment()
             case "kill target broker":
-                lab.clusters[self.flow.name.target].kill()
+                self._brokers("target").broker(fault.part).kill()
             case "kill source broker":
-                lab.clusters[self.flow.name.source].kill()
+                self._brokers("source").broker(fault.part).kill()
+            case "two target brokers down" | "two source brokers down":
+                self._brokers(fault.kind).kill_two(fault.part, fault.seconds)
+            case "target leaders move" | "source leaders move":
+                self._brokers(fault.kind).move_leaders(fault.part)
+            case "too few target replicas":
+                remote_topic = self.flow.remote_topic(self.mapping.topic)
+                self._brokers(fault.kind).demand_all_replicas(remote_topic, fault.part, fault.seconds)
             case "kill DynamoDB":
                 lab.dynamodb.kill()
             case "DynamoDB outage":
@@ -119,6 +127,11 @@ class Injector:
             case _:
                 return self.change_topic(fault)
         return True
+
+    def _brokers(self, named: str) -> BrokerFaults:
+        """The faults of the cluster that a kind names."""
+        alias = self.flow.name.source if "source" in named else self.flow.name.target
+        return BrokerFaults(cluster=self.lab.clusters[alias], supervisor=self.lab.supervisor)
 
     def _resume(self, pid: int) -> None:
         try:

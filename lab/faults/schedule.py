@@ -65,6 +65,19 @@ answers late         up to 2 s
 loses answers        carried out, and the connection broken
 """
 
+BrokerFault = Literal[
+    "two target brokers down",
+    "two source brokers down",
+    "target leaders move",
+    "source leaders move",
+    "too few target replicas",
+]
+"""
+two ... brokers down     of three, for a while: too few replicas are in sync, and too few controllers
+... leaders move         a broker is shut down in order, and its leaders move back when it is there again
+too few target replicas  the remote topic demands all replicas in sync, while one broker is away
+"""
+
 FaultKind = Literal[
     "kill at step",
     "pause at step",
@@ -83,13 +96,14 @@ FaultKind = Literal[
     ClockFault,
     NetworkFault,
     DynamoDbFault,
+    BrokerFault,
 ]
 """
 kill at step            SIGKILL of a function environment right after a step of the protocol
 pause at step           SIGSTOP there; its invocation times out and is retried, and the zombie goes on later
 raise at step           an exception there
 kill environment        kill -9 of whichever environment comes first
-kill ... broker         kill -9; it comes back with its data
+kill ... broker         kill -9 of one broker; it comes back with its data
 kill DynamoDB           the same
 DynamoDB outage         it stays away for a while
 lost acknowledgement    the poller dies between a success and its commit: redelivery, at other batch boundaries
@@ -99,7 +113,9 @@ commit failure          one commit of the group's offsets fails
 rebalance               a stranger joins the group: invocations under way become zombies
 """
 
-_EXPENSIVE = frozenset({"kill target broker", "kill source broker", "DynamoDB outage", "kill DynamoDB"})
+_EXPENSIVE = frozenset(
+    {"kill target broker", "kill source broker", "DynamoDB outage", "kill DynamoDB", *get_args(BrokerFault)}
+)
 """At most two of these in a schedule: each costs seconds in which nothing else can be tested."""
 
 DEGRADING: tuple[FaultKind, ...] = (*get_args(NetworkFault), *get_args(DynamoDbFault))
@@ -126,7 +142,7 @@ class PlannedFault:
     """How long a pause or an outage lasts; after a change of a topic, until the next refresh of topics."""
     part: float = 0.0
     """0 to 1: how much of each partition a truncation removes; how much of a lane a reset leaves out; how bad a link or
-    DynamoDB is."""
+    DynamoDB is; which broker."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.step}" if self.kind.endswith("at step") else self.kind
@@ -155,17 +171,26 @@ class Schedule:
     faults: tuple[PlannedFault, ...]
 
 
-def draw(seed: int, *, records: int) -> Schedule:
-    """The schedule of a seed."""
+SEVERAL_BROKERS = 3
+"""From so many in each cluster on, the faults of brokers are drawn too."""
+
+
+def draw(seed: int, *, records: int, brokers: int = 1) -> Schedule:
+    """The schedule of a seed, for clusters of so many brokers."""
     random = Random(seed)  # noqa: S311 -- a schedule, not a secret
     faults: list[PlannedFault] = []
-    others = [kind for kind in get_args(FaultKind) if kind not in DEGRADING]
+    others = [kind for kind in get_args(FaultKind) if kind not in {*DEGRADING, *get_args(BrokerFault)}]
     expensive = destructive = 0
     # Every seed exercises one step and one degradation on purpose: 7 seeds in a row cover the protocol, 12 the
     # degradations, and four have some of the network's and some of DynamoDB's.
     faults.append(_fault(random, random.choice(("kill at step", "pause at step")), STEPS[seed % len(STEPS)]))
     worse = (DEGRADING[5 * seed % len(DEGRADING)], random.choice(DEGRADING))
     faults += [_fault(random, kind, random.choice(STEPS)) for kind in worse]
+    if brokers >= SEVERAL_BROKERS:
+        several: tuple[FaultKind, ...] = get_args(BrokerFault)
+        others += several
+        faults.append(_fault(random, several[seed % len(several)], random.choice(STEPS)))
+        expensive += 1
     for _ in range(random.randint(3, 8)):
         kind = random.choice(others)
         expensive += kind in _EXPENSIVE

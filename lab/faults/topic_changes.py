@@ -37,25 +37,25 @@ class ChangedTopic:
 
     def delete(self) -> None:
         """Delete the topic with its records."""
-        _insist(self._delete)
+        insist(self._delete)
 
     def create_again(self) -> None:
         """Delete the topic, and create it with as many partitions."""
-        count = _insist(self.partitions)
+        count = insist(self.partitions)
         self.delete()
-        _insist(lambda: self._create(count))
+        insist(lambda: self._create(count))
 
     def truncate(self, part: float) -> None:
         """Remove the first records of each partition (DeleteRecords): `part` of what is visible."""
-        stable = _insist(lambda: ends(self.bootstrap, self.topic, IsolationLevel.READ_COMMITTED))
+        stable = insist(lambda: ends(self.bootstrap, self.topic, IsolationLevel.READ_COMMITTED))
         cuts = {partition: round(end * part) for partition, end in stable.items()}
-        self.removed = _insist(lambda: read_topic(self.bootstrap, self.topic, cuts))
-        _insist(lambda: self._delete_records(cuts))
+        self.removed = insist(lambda: read_topic(self.bootstrap, self.topic, cuts))
+        insist(lambda: self._delete_records(cuts))
 
     def add_partition(self) -> int:
         """Add one partition; return how many there are."""
-        count = _insist(self.partitions) + 1
-        _insist(lambda: self._grow(count))
+        count = insist(self.partitions) + 1
+        insist(lambda: self._grow(count))
         return count
 
     def partitions(self) -> int:
@@ -74,7 +74,7 @@ class ChangedTopic:
     def _create(self, count: int) -> None:
         if not self.partitions():  # the forwarder may have been faster
             admin = self._admin()
-            admin.create_topics([NewTopic(self.topic, count, 1)])[self.topic].result(ANSWER_SECONDS)
+            admin.create_topics([NewTopic(self.topic, count)])[self.topic].result(ANSWER_SECONDS)
         self._await(lambda: self.partitions() >= count)
 
     def _delete_records(self, cuts: Mapping[int, int]) -> None:
@@ -100,7 +100,7 @@ class ChangedTopic:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
 
-def _insist(call: Callable[[], T]) -> T:
+def insist(call: Callable[[], T]) -> T:
     """Repeat what a killed broker has interrupted. Each of the calls above may be repeated."""
     deadline = time.monotonic() + BACK_WITHIN_SECONDS
     while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from lab.functions.function import FunctionError, LambdaFunction
@@ -41,13 +42,25 @@ class Supervisor:
         if self._thread.is_alive():
             self._thread.join()
 
-    def hold(self, server: Server) -> None:
-        """Leave this server dead when it dies: an outage that lasts until `release`."""
-        self._held.add(server)
+    def hold(self, *servers: Server) -> None:
+        """Leave these servers dead when they die: an outage that lasts until `release`."""
+        self._held.update(servers)
 
-    def release(self, server: Server) -> None:
+    def release(self, *servers: Server) -> None:
         """End `hold`; a dead server is brought back."""
-        self._held.discard(server)
+        self._held.difference_update(servers)
+
+    def await_alive(self, server: Server, *, seconds: float = 60.0) -> None:
+        """Wait until a dead server is started again.
+
+        Raises:
+            TimeoutError: it is not.
+        """
+        deadline = time.monotonic() + seconds
+        while not server.alive:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{server.title} is not started again within {seconds:g} s")
+            time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
 
     def _watch(self) -> None:
         while not self._done.wait(LOOK_EVERY_SECONDS):

@@ -113,7 +113,11 @@ def _written(replace: Callable[[pytest.MonkeyPatch], None], *words: str) -> Any:
 
 def _state() -> Any:
     """A lab with one of each, as the state file has it; of its two mappings, one is gone."""
-    cluster = SimpleNamespace(bootstrap="127.0.0.1:1", pid=None, version="4.1.1")
+
+    def cluster(port: int, pid: int | None) -> SimpleNamespace:
+        broker = SimpleNamespace(place=SimpleNamespace(node=1, address=f"127.0.0.1:{port}"), pid=pid)
+        return SimpleNamespace(bootstrap=broker.place.address, pid=pid, version="4.1.1", brokers=[broker])
+
     mappings = [
         SimpleNamespace(uuid=uuid, flow=FLOW, topic="orders", group_id="mirrorless.us-east.eu-west.orders")
         for uuid in ("1", "2")
@@ -121,7 +125,7 @@ def _state() -> Any:
     listed = [{"UUID": "1", "State": "Enabled", "LastProcessingResult": "OK"}]
     there = SimpleNamespace(
         configuration=SimpleNamespace(origin="replication.yaml"),
-        clusters={"us-east": cluster, "eu-west": SimpleNamespace(bootstrap="127.0.0.1:2", pid=1, version="4.1.1")},
+        clusters={"us-east": cluster(1, None), "eu-west": cluster(2, 1)},
         dynamodb=SimpleNamespace(endpoint="http://127.0.0.1:3", pid=2),
         tables=Tables(),
         functions={"forward": SimpleNamespace(environments=[SimpleNamespace(pid=3, state="idle")])},

@@ -10,6 +10,7 @@ import ipaddress
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,6 +26,7 @@ from cryptography.x509.oid import NameOID
 from moto.server import ThreadedMotoServer
 
 from lab.servers.kafka import KafkaCluster
+from lab.servers.kafka_broker import KafkaBroker
 from lab.servers.process import free_port
 from mirrorless.errors import MirrorlessError
 from mirrorless.settings import Authentication, ClusterSettings
@@ -67,12 +69,12 @@ class Authority:
         return Proof(_pem(certificate), pem)
 
 
-class SecuredCluster(KafkaCluster):
+class SecuredBroker(KafkaBroker):
     """A broker that also listens with TLS: once for certificates, once for passwords."""
 
-    def __init__(self, *, folder: Path, authority: Authority) -> None:
+    def __init__(self, *, authority: Authority, **rest: Any) -> None:
         """Write its certificate; the rest is as ever."""
-        super().__init__(alias="eu-west", folder=folder)
+        super().__init__(**rest)
         self.by_certificate, self.by_password = (f"127.0.0.1:{free_port()}" for _ in range(2))
         self._authority = authority
 
@@ -81,9 +83,9 @@ class SecuredCluster(KafkaCluster):
         server, folder = self._authority.issue("broker"), path.parent
         (folder / "broker.pem").write_text(server.key + server.certificate)
         (folder / "authority.pem").write_text(self._authority.certificate)
-        ours = f"SSL://{self.by_certificate},SASL_SSL://{self.by_password},PLAINTEXT://{self.bootstrap}"
+        ours = f"SSL://{self.by_certificate},SASL_SSL://{self.by_password},PLAINTEXT://{self.place.address}"
         settings = {
-            "listeners": f"{ours},CONTROLLER://{self._controller}",
+            "listeners": f"{ours},CONTROLLER://{self.place.controller}",
             "advertised.listeners": ours,
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
             "listener.name.ssl.ssl.client.auth": "required",
@@ -99,6 +101,17 @@ class SecuredCluster(KafkaCluster):
         with path.open("a") as file:
             file.writelines(f"{key}={value}\n" for key, value in settings.items())  # the last one of a name counts
         return str(path)
+
+
+class SecuredCluster(KafkaCluster):
+    """A cluster of one such broker."""
+
+    def __init__(self, *, folder: Path, authority: Authority) -> None:
+        """Choose its addresses."""
+        super().__init__(alias="eu-west", folder=folder, kind=partial(SecuredBroker, authority=authority))
+        (secured,) = self.brokers
+        assert isinstance(secured, SecuredBroker)
+        self.by_certificate, self.by_password = secured.by_certificate, secured.by_password
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
+from lab.servers.kafka_broker import KafkaBroker
 from mirrorless.settings import Tables
 from mirrorless.tables import definitions
 
@@ -43,7 +44,7 @@ QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """How a lab's Java starts quickly. In production it is compiled twice, and collected by several threads."""
 
 
-class BenchKafka(KafkaCluster):
+class BenchBroker(KafkaBroker):
     """A broker that is compiled and collected as in production."""
 
     def _java_options(self) -> list[str]:
@@ -65,9 +66,9 @@ class Ground:
 
     def __post_init__(self) -> None:
         """Choose addresses; nothing starts yet."""
-        kind = KafkaCluster if self.quick_start else BenchKafka
+        kind = KafkaBroker if self.quick_start else BenchBroker
         self.source, self.target = (
-            kind(alias=alias, folder=self.folder / alias, properties=PROPERTIES, heap_mb=HEAP_MB)
+            KafkaCluster(alias=alias, folder=self.folder / alias, properties=PROPERTIES, heap_mb=HEAP_MB, kind=kind)
             for alias in ("source", "target")
         )
         self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb", in_memory=True)

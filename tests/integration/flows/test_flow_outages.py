@@ -16,7 +16,7 @@ def test_a_target_broker_killed_in_the_middle_of_a_batch_comes_back_to_a_batch_r
     stage: Stage, step: Step
 ) -> None:
     """A, C: what the client says of its transaction then is not believed; the chain and the target decide."""
-    target = stage.lab.clusters[stage.flow.name.target]
+    (target,) = stage.lab.clusters[stage.flow.name.target].brokers
     _kill_at(stage, step, target)
 
     stage.await_replicated()
@@ -28,7 +28,7 @@ def test_a_source_broker_killed_in_the_middle_of_a_batch_delivers_it_again_and_i
     stage: Stage,
 ) -> None:
     """B: the batch was accepted and never acknowledged, so it comes again below the position."""
-    source = stage.lab.clusters[stage.flow.name.source]
+    (source,) = stage.lab.clusters[stage.flow.name.source].brokers
     _kill_at(stage, "settled", source)
 
     _await_back(source)

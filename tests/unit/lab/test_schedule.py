@@ -12,6 +12,7 @@ from lab.faults.schedule import (
     DEGRADING,
     DESTROYED_BEFORE,
     DESTRUCTIVE,
+    BrokerFault,
     DynamoDbFault,
     FaultKind,
     NetworkFault,
@@ -29,8 +30,16 @@ def test_a_seed_draws_the_same_schedule_each_time() -> None:
 def test_a_complete_soak_has_several_faults_of_each_kind() -> None:
     drawn = Counter(fault.kind for schedule in SCHEDULES for fault in schedule.faults)
 
-    assert drawn.keys() == set(get_args(FaultKind))
+    assert drawn.keys() == set(get_args(FaultKind)) - set(get_args(BrokerFault))
     assert min(drawn.values()) >= 3
+
+
+def test_clusters_of_three_brokers_have_a_fault_of_brokers_in_each_schedule_and_others_have_none() -> None:
+    several = [draw(seed, records=1_000, brokers=3) for seed in range(1, SEEDS + 1)]
+    kinds = [{fault.kind for fault in schedule.faults} & set(get_args(BrokerFault)) for schedule in several]
+
+    assert all(kinds)
+    assert set().union(*kinds) == set(get_args(BrokerFault))
 
 
 def test_a_schedule_destroys_one_topic_at_most_and_leaves_records_to_follow() -> None:
