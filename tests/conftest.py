@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import cache
 from uuid import uuid4
 
+import botocore.session
 import pytest
+from botocore.loaders import create_loader
 from hypothesis import HealthCheck, settings
 
 import infra  # noqa: F401 -- it chooses the Node that jsii starts on, before anybody imports aws_cdk
@@ -23,6 +26,9 @@ from mirrorless.tables import definitions
 # Both limits are in seconds of the clock, and would fail a test for a machine that is busy.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
+
+# Every session of boto3 reads the models of its services anew, 50 ms of CPU; tests make hundreds of sessions.
+botocore.session.create_loader = cache(create_loader)
 
 
 @pytest.fixture(scope="session")

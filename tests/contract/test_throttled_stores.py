@@ -24,7 +24,7 @@ from tests.support.throttled import ThrottledClient
 
 pytestmark = pytest.mark.integration
 
-LANES = [Lane(FLOW, "orders", partition) for partition in range(60)]
+LANES = [Lane(FLOW, "orders", partition) for partition in range(40)]
 RUNS = [run(0, 9, (0, 2, 9), state="prepared", attempt="own", lane=lane) for lane in LANES]
 COMMITTED = [each.committed() for each in RUNS]
 FOR_EVER = 10**9
@@ -63,12 +63,12 @@ def test_statements_that_are_throttled_are_made_again(client: Any, tables: Table
 
     throttled.prepare(RUNS, deadline_in(30))
     assert heads(client, tables) == {each.lane: Head(generation=0, position=0, run=each) for each in RUNS}
-    throttled.confirm(COMMITTED[:30], deadline_in(30))
+    throttled.confirm(COMMITTED[:20], deadline_in(30))
     throttled.withdraw(RUNS, deadline_in(30))
 
     assert heads(client, tables) == {
-        **{each.lane: Head(generation=0, position=9, run=each) for each in COMMITTED[:30]},
-        **dict.fromkeys(LANES[30:], NEW_LANE),
+        **{each.lane: Head(generation=0, position=9, run=each) for each in COMMITTED[:20]},
+        **dict.fromkeys(LANES[20:], NEW_LANE),
     }
 
 
@@ -137,10 +137,10 @@ def test_confirmations_and_withdrawals_that_were_carried_out_all_the_same_are_ha
     DynamoDbChains(client, tables.offset_map).prepare(RUNS)
     throttled = chains(client, tables, code="InternalServerError", carried_out=True)
 
-    throttled.confirm(COMMITTED[:30], deadline_in(30))
-    throttled.withdraw(RUNS[30:], deadline_in(30))
+    throttled.confirm(COMMITTED[:20], deadline_in(30))
+    throttled.withdraw(RUNS[20:], deadline_in(30))
 
-    assert [each.run for each in heads(client, tables).values()] == [*COMMITTED[:30], *[None] * 30]
+    assert [each.run for each in heads(client, tables).values()] == [*COMMITTED[:20], *[None] * 20]
 
 
 def test_a_run_that_is_gone_is_found_behind_throttled_confirmations(client: Any, tables: Tables) -> None:
