@@ -220,20 +220,21 @@ def test_no_offset_is_placed_wrongly_by_a_single_record_in_either_direction(stag
     gaps = 0
     for partition, records in found.items():
         lane = stage.lane(partition)
+        head = stage.chains.heads([lane])[lane]
         upstream, downstream = [up for up, _ in records], [down for _, down in records]
         assert upstream == sorted(set(upstream)), "each record once, in order"
         assert {up for _, up in life.visible()[partition]} <= set(upstream), "nothing that is still there is missing"
 
         # A group that has read up to here on the source: which records does it find from its new place on?
         for committed in range(upstream[-1] + 3):
-            place = offsets.downstream(lane, committed).offset
+            place = offsets.downstream(lane, committed, head=head).offset
             assert place is not None
             assert upstream[bisect_left(downstream, place) :] == upstream[bisect_left(upstream, committed) :]
             assert place == ([*downstream, downstream[-1] + 1])[bisect_left(upstream, committed)]
 
         # And back.
         for committed in range(downstream[-1] + 3):
-            place = offsets.upstream(lane, committed).offset
+            place = offsets.upstream(lane, committed, head=head).offset
             assert place is not None
             assert upstream[bisect_left(upstream, place) :] == upstream[bisect_left(downstream, committed) :]
             assert place == ([*upstream, upstream[-1] + 1])[bisect_left(downstream, committed)]
