@@ -84,7 +84,8 @@ class DeployedFlows:
             return configuration
         clusters = self._lab.clusters
         return configuration.with_clusters_at(
-            {alias: clusters[alias].bootstrap if alias in clusters else NO_CLUSTER for alias in configuration.clusters}
+            {alias: clusters[alias].bootstrap if alias in clusters else NO_CLUSTER for alias in configuration.clusters},
+            replication_factor=self._lab.replication_factor,
         )
 
     def flow_name(self, text: str) -> FlowName:

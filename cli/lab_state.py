@@ -8,11 +8,21 @@ import msgspec
 
 from cli.args import BadInput
 
+REPLICAS = 3
+"""In a lab with as many brokers in each cluster."""
+
+
+class LabBroker(msgspec.Struct, frozen=True):
+    """A broker that the lab runs."""
+
+    id: int
+
 
 class LabCluster(msgspec.Struct, frozen=True):
     """A cluster that the lab runs."""
 
     bootstrap: str
+    brokers: tuple[LabBroker, ...] = ()
 
 
 class LabDynamoDb(msgspec.Struct, frozen=True):
@@ -51,6 +61,12 @@ class LabState(msgspec.Struct, frozen=True):
     dynamodb: LabDynamoDb
     tables: LabTables
     mappings: list[LabMapping] = []
+
+    @property
+    def replication_factor(self) -> int:
+        """Of the topics of its flows; a topic with one replica takes no records where two have to be in sync."""
+        brokers = min((len(cluster.brokers) for cluster in self.clusters.values()), default=1)
+        return REPLICAS if brokers >= REPLICAS else 1
 
 
 def read_lab_state(path: Path) -> LabState:

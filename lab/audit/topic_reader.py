@@ -44,7 +44,7 @@ def stable_ends(bootstrap: str, topic: str) -> dict[int, int]:
             if stable == high or time.monotonic() > deadline:
                 break
             pause.wait(LOOK_EVERY_SECONDS)
-    except KafkaException as exc:
+    except (KafkaException, TimeoutError) as exc:
         raise Retriable(f"the cluster did not return its ends: {exc}", where=f"{bootstrap} {topic}") from exc
     if stable != high:
         hidden = {p: (stable[p], high[p]) for p in partitions if stable[p] != high[p]}
@@ -66,7 +66,7 @@ def ends(bootstrap: str, topic: str, level: IsolationLevel = IsolationLevel.READ
     try:
         partitions = sorted(admin.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].partitions)
         return _ends(admin, topic, partitions, level) if partitions else {}
-    except KafkaException as exc:
+    except (KafkaException, TimeoutError) as exc:
         raise Retriable(f"the cluster did not return its ends: {exc}", where=f"{bootstrap} {topic}") from exc
 
 

@@ -13,7 +13,7 @@ from lab.cloud import FlowMapping, Lab
 from lab.drills.lane_operator import LaneOperator
 from lab.drills.workload import RecordStream
 from lab.faults.schedule import DESTRUCTIVE, PlannedFault
-from lab.faults.topic_changes import ChangedTopic
+from lab.faults.topic_changes import ChangedTopic, insist
 from mirrorless.config.flow import Flow
 
 LOOK_EVERY_SECONDS = 0.1
@@ -87,7 +87,7 @@ class TopicDrill:
         deadline = time.monotonic() + REPLICATED_WITHIN_SECONDS
         pause = threading.Event()
         while time.monotonic() < deadline:
-            if any(ends(remote.bootstrap, remote.topic).values()):
+            if any(insist(lambda: ends(remote.bootstrap, remote.topic)).values()):
                 return True
             pause.wait(LOOK_EVERY_SECONDS)
         return False

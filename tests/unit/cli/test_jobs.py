@@ -230,15 +230,37 @@ def test_a_verification_of_named_topics_does_not_need_the_source(
     assert "it is down" in capsys.readouterr().out
 
 
-def test_in_a_lab_a_job_has_the_labs_clusters_and_tables(place: Path) -> None:
+def lab_state(place: Path, *, brokers: int) -> dict[str, Any]:
+    """A lab's state file, written."""
     tables = {name: f"lab-{name}" for name in ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")}
+    nodes = [{"id": node, "address": f"127.0.0.1:{node}", "pid": node} for node in range(1, brokers + 1)]
     state = {
         "config": str(place / "replication.yaml"),
-        "clusters": {"us-east": {"bootstrap": "127.0.0.1:7"}, "eu-west": {"bootstrap": "127.0.0.1:8"}},
+        "clusters": {
+            "us-east": {"bootstrap": "127.0.0.1:7", "brokers": nodes},
+            "eu-west": {"bootstrap": "127.0.0.1:8", "brokers": nodes},
+        },
         "dynamodb": {"endpoint": "http://127.0.0.1:9"},
         "tables": tables,
     }
     (place / "lab.json").write_text(json.dumps(state))
+    return state
+
+
+@pytest.mark.parametrize(("brokers", "replicas"), [(0, 1), (1, 1), (2, 1), (3, 3), (4, 3)])
+def test_in_a_lab_of_three_brokers_a_job_creates_topics_with_three_replicas(
+    place: Path, brokers: int, replicas: int
+) -> None:
+    """With fewer, a topic that needs two in sync takes no records."""
+    lab_state(place, brokers=brokers)
+
+    assert main(["verify", "start", FLOW, "--lab", "lab.json", "--json"]) == 0
+
+    assert request(place).flow.replication_factor == replicas
+
+
+def test_in_a_lab_a_job_has_the_labs_clusters_and_tables(place: Path) -> None:
+    tables = lab_state(place, brokers=1)["tables"]
 
     assert main(["verify", "start", FLOW, "--lab", "lab.json", "--json"]) == 0
 
