@@ -68,7 +68,8 @@ class Positions:
             deadline: seconds left.
             begins: the first upstream offset of each lane in the batch. Where it lies beyond the position that is
                 remembered, another environment has probably had the lane meanwhile, and the head is read again: a
-                question is cheaper than a race that is lost after everything was written.
+                question is cheaper than a race that is lost after everything was written. Below the position too: the
+                operator may have reset the lane, and then nothing there counts as replicated.
 
         Returns:
             the lanes with another holder. Their heads are not read: to settle a job's run would fence the job.
@@ -80,7 +81,7 @@ class Positions:
         """
         wanted, now = list(lanes), self.clock()
         for lane, first in (begins or {}).items():
-            if lane in self._heads and first - self._heads[lane].position > MARKER:
+            if lane in self._heads and not 0 <= first - self._heads[lane].position <= MARKER:
                 del self._heads[lane]
         unknown = [lane for lane in wanted if lane not in self._heads]
         outdated = [lane for lane in wanted if lane not in self._states or self._state_age_ms(lane) >= STATES_MS]

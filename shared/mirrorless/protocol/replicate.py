@@ -244,7 +244,7 @@ class Replicator:
             good: list[LanePlan] = []
             for plan in rest:
                 delivery = deliveries[plan.lane.partition]
-                if (stop := lost_end(plan, delivery.downstream, now=self.clock())) is not None:
+                if (stop := self._lost_end(writer, plan, delivery, deadline)) is not None:
                     broken[plan.lane.partition] = replace(plan, stop=stop)
                 elif delivery.refusal is not None:
                     refused.append(plan)
@@ -267,7 +267,7 @@ class Replicator:
             portion = plan.first(search.certain or len(plan.write))
             writer = self.target.careful_writer(search.batch, deadline)
             delivery = self._produce(writer, remote_topic, [portion], deadline)[partition]
-            if (lost := lost_end(portion, delivery.downstream, now=self.clock())) is not None:
+            if (lost := self._lost_end(writer, portion, delivery, deadline)) is not None:
                 writer.abort(deadline)
                 return runs, lost
             if delivery.refusal is None:
@@ -285,6 +285,20 @@ class Replicator:
                 # Without the stop the plan would pass over the record, where it covers what lies behind.
                 plan = replace(plan.first(index), stop=stop)
         return runs, plan.stop
+
+    def _lost_end(self, writer: Writer, plan: LanePlan, delivery: Delivery, deadline: Deadline) -> Stop | None:
+        """See `lost_end`; compared with what the chain's newest record is now.
+
+        Raises:
+            LostRace: the remembered position is stale: after a reset, its newest record may be in a topic that is gone.
+        """
+        stop = lost_end(plan, delivery.downstream, now=self.clock())
+        if stop is not None:
+            head = self.chains.heads([plan.lane])[plan.lane]
+            if (head.generation, head.position) != (plan.head.generation, plan.head.position):
+                writer.abort(deadline)
+                raise LostRace("the lane was reset or moved on since its position was read", where=str(plan.lane))
+        return stop
 
     def _produce(
         self, writer: Writer, remote_topic: str, plans: Sequence[LanePlan], deadline: Deadline

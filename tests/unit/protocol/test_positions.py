@@ -11,7 +11,7 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState, Stop
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.positions import Positions
-from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, run
+from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.clusters import MemoryCluster, MemoryTarget
 
 OTHER = Lane(FLOW, "orders", 1)
@@ -100,6 +100,18 @@ def test_states_are_read_once_a_minute_and_heads_once() -> None:
     assert warm.chains.reads == 2
 
 
+def test_a_batch_below_the_remembered_position_has_the_head_read_again() -> None:
+    """The lane may have been reset."""
+    warm = Warm()
+    warm.chains.prepare([run(0, 10, (0, 0, 10))])
+    warm.load(LANE, begins=10)
+    warm.chains.reset(reset(10, 2))
+
+    warm.load(LANE, begins=2)
+
+    assert (warm.positions.head(LANE).generation, warm.positions.head(LANE).position) == (1, 2)
+
+
 def test_a_batch_beyond_the_remembered_position_has_the_head_read_again_and_the_state_not() -> None:
     warm = Warm()
     warm.chains.prepare([run(0, 10, (0, 0, 10))])
@@ -112,7 +124,7 @@ def test_a_batch_beyond_the_remembered_position_has_the_head_read_again_and_the_
     assert len(warm.states.reads) == 1
 
 
-@pytest.mark.parametrize("begins", [5, 10, 11])
+@pytest.mark.parametrize("begins", [10, 11])
 def test_a_batch_at_the_remembered_position_or_behind_a_transactions_marker_reads_nothing(begins: int) -> None:
     warm = Warm()
     warm.chains.prepare([run(0, 10, (0, 0, 10))])
