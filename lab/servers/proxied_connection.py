@@ -195,7 +195,10 @@ class ConnectionEnd(asyncio.Protocol):
             peer.reset()
         else:
             self.passed_end = True
-            peer.transport.write_eof()
+            try:
+                peer.transport.write_eof()
+            except OSError:
+                peer.reset()  # the program there has reset it, unseen since its own stream ended
             if peer.passed_end and self.transport is not None:
                 self.transport.close()
                 peer.transport.close()

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import socketserver
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -192,6 +193,20 @@ def test_the_end_of_a_stream_passes_while_the_other_direction_stays_open(link: N
 
     assert got == b"last words"
     until(lambda: link.open_connections == 0, "the connection is closed on both sides")
+
+
+def test_a_client_that_has_ended_and_is_reset_then_leaves_nothing_open(
+    link: NetworkLink, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its reset is not seen, because nothing more is read of it: the end of the server's stream meets it."""
+    link.round_trip_ms = 100
+    with dial(port) as connection:
+        echoed(connection)
+        connection.shutdown(socket.SHUT_WR)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    until(lambda: link.open_connections == 0, "closed by the end of the server's stream")
+    assert caplog.records == []
 
 
 def test_a_connection_to_a_server_that_is_not_there_is_reset(port: int) -> None:
