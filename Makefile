@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes would compile the same modules: collecting took 17 s of CPU, not 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-failover lab translate test check lint types imports unit coverage integration sample soak scale bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo demo-failover lab translate test check lint types imports unit contracts coverage integration sample soak scale bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,18 +37,18 @@ lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=f
 translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
 
-CHECKS := unit types lint imports diff-guard
+CHECKS := contracts unit types lint imports diff-guard
 # The longest first.
 SERVERS := $(addprefix integration-,5 1 3 2 0 4) sample
 # The parts keep one journal of the calls of AWS; at their end it shows which recorded call nothing made.
 JOURNAL := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
 STEPS = $(MAKE) --no-print-directory --keep-going $(IN_TURN)
 
-test: ## everything that must pass: `check` and `integration`, three steps at a time (about 16 minutes)
+test: ## everything that must pass: `check` and `integration`, four steps at a time (about 15 minutes)
 integration: ## tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
 test integration: $(READY)
 	@rm -rf .lab/aws-calls && mkdir -p .lab/aws-calls
-	@$(STEPS) --jobs=3 KEEP_CALLS='$(JOURNAL)' $(SERVERS) $(if $(filter test,$@),$(CHECKS))
+	@$(STEPS) --jobs=4 KEEP_CALLS='$(JOURNAL)' $(SERVERS) $(if $(filter test,$@),$(CHECKS))
 	@$(JOURNAL) $(BIN)/python -m tests.support.aws_recorder
 
 check: $(READY) ## the quick part of `make test`: lint, types, imports, unit, contract and template tests, the guard
@@ -64,14 +64,21 @@ types: $(READY)
 imports: $(READY)
 	$(BIN)/lint-imports
 
+# Two processes and not workers of pytest-xdist, each of which would collect all tests.
+PYTEST := $(BIN)/pytest
 unit: $(READY)
-	$(BIN)/pytest -q --numprocesses 2 --dist worksteal --durations 10 tests/infra tests/contract tests/unit tests/frozen
+	$(PYTEST) -q --durations 10 tests/unit
 
+contracts: $(READY)
+	$(PYTEST) -q --durations 10 tests/infra tests/contract tests/frozen
+
+COVERED := $(BIN)/coverage run --branch --parallel-mode --data-file .lab/coverage/run --source shared,functions,cli,lab,infra,spark -m pytest
 coverage: $(READY) ## branch coverage of the quick tests by package, held to its floors
-	@mkdir -p .lab
-	$(BIN)/coverage run --branch --data-file .lab/coverage --source shared,functions,cli,lab,infra,spark -m pytest -q tests/infra tests/contract tests/unit
-	@$(BIN)/coverage json -q --data-file .lab/coverage -o .lab/coverage.json
-	@$(BIN)/python -m tests.frozen.coverage .lab/coverage.json
+	@rm -rf .lab/coverage .bundles && mkdir -p .lab/coverage  # what builds a bundle counts too
+	@$(STEPS) --jobs=2 PYTEST='$(COVERED)' contracts unit
+	@$(BIN)/coverage combine -q --data-file .lab/coverage/run .lab/coverage
+	@$(BIN)/coverage json -q --ignore-errors --data-file .lab/coverage/run -o .lab/coverage/report.json  # a test compiles under names of files that are not there
+	@$(BIN)/python -m tests.frozen.coverage .lab/coverage/report.json
 
 integration-%: $(READY)
 	$(KEEP_CALLS) $(BIN)/pytest -q --part $* --durations 10 tests/integration

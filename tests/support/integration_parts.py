@@ -2,7 +2,7 @@
 
 A part has clusters, DynamoDB, Spark and labs of its own; each is started once, and stopped after the last test that
 needs it. A part begins with what takes longest. Processes and not workers of pytest-xdist: its groups (3.8) have no
-effect on node ids of pytest 9.2, so that every worker started every lab.
+effect on node ids of pytest 9.2, so that every worker would start every lab.
 """
 
 from __future__ import annotations
