@@ -80,9 +80,11 @@ class Positions:
             Retriable: when a store or the target does not answer.
         """
         wanted, now = list(lanes), self.clock()
-        for lane, first in (begins or {}).items():
-            if lane in self._heads and not 0 <= first - self._heads[lane].position <= MARKER:
-                del self._heads[lane]
+        doubted = {
+            lane: self._heads.pop(lane).generation
+            for lane, first in (begins or {}).items()
+            if lane in self._heads and not 0 <= first - self._heads[lane].position <= MARKER
+        }
         unknown = [lane for lane in wanted if lane not in self._heads]
         outdated = [lane for lane in wanted if lane not in self._states or self._state_age_ms(lane) >= STATES_MS]
         if outdated:
@@ -97,6 +99,10 @@ class Positions:
         heads |= self.chains.heads(settled)
         if any(heads[lane].in_doubt for lane in settled):
             raise LostRace("a rival prepared the lane anew while a run in doubt was settled", where=str(settled[0]))
+        # Orders name records of one generation: those that are remembered may have been dropped with it.
+        anew = [lane for lane, generation in doubted.items() if lane in heads and heads[lane].generation != generation]
+        if anew:
+            self._read_states(anew, deadline)
         self._heads.update(heads)
         return leased
 

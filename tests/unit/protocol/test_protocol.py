@@ -18,7 +18,7 @@ import pytest
 
 from mirrorless.errors import ChainBroken, InDoubt, LeaseHeld, LostRace, Retriable
 from mirrorless.lane import Lane
-from mirrorless.lane_state import Lease, Stop
+from mirrorless.lane_state import LaneState, Lease, Stop
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.event import Batch
@@ -755,6 +755,21 @@ def test_an_environment_that_was_warm_before_a_reset_to_its_position_does_not_st
 
     assert [stop.reason for stop in outcome.stopped.values()] == ["refused"] * len(refused)
     assert there.visible() == [3, 4, 5][: 3 - len(refused)]
+
+
+@pytest.mark.parametrize("to", [0, 7])
+def test_a_quarantine_order_of_the_old_generation_leaves_out_nothing_of_the_new_one(to: int) -> None:
+    """It named a record of another topic; a warm environment remembers orders for a minute."""
+    there = world([*range(12)])
+    warm = there.environment()
+    there.states.states[lane()] = LaneState(quarantine=frozenset({2, 8}))
+    replicate(warm, there.batch(p0=[0, 1, 2, 3, 4]))
+    there.chains.reset(reset(5, to, lane=lane()))
+    there.states.states[lane()] = LaneState()
+
+    replicate(warm, there.batch(p0=[*range(to, 12)]))
+
+    assert there.visible() == [0, 1, 3, 4, *range(to, 12)]
 
 
 # Jobs beside forwarders
