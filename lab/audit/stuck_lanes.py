@@ -100,7 +100,8 @@ class LaneWatch:
         self._topic = topic
         self._written = written
         self._stable: dict[int, int] = {}
-        self._times = StuckTimes()
+        self.times = StuckTimes()
+        self._error: Exception | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="lane watch", daemon=True)
 
@@ -109,18 +110,18 @@ class LaneWatch:
         self._thread.start()
 
     def finish(self) -> Sequence[StuckTime]:
-        """Look once more, and no more."""
+        """Look once more, and no more. Raises what a look has raised."""
         self._over.set()
-        self._thread.join()
-        self._look()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        self.look()
         self._source.close()
-        return self._times.end(time.monotonic())
+        return self.times.end(time.monotonic())
 
-    def _watch(self) -> None:
-        while not self._over.wait(LOOK_EVERY_SECONDS):
-            self._look()
-
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Look once."""
         written = self._written()
         lanes = {partition: Lane(self._flow, self._topic, partition) for partition in written}
         with suppress(KafkaException):  # where the source is away, what it showed at the last look waits
@@ -133,4 +134,11 @@ class LaneWatch:
         except Retriable:
             return  # DynamoDB is away: no position can move, and the next look sees that none has
         positions = {partition: heads[lane].position for partition, lane in lanes.items()}
-        self._times.look(time.monotonic(), positions, shown)
+        self.times.look(time.monotonic(), positions, shown)
+
+    def _watch(self) -> None:
+        try:
+            while not self._over.wait(LOOK_EVERY_SECONDS):
+                self.look()
+        except Exception as exc:  # noqa: BLE001 -- raised by finish(), in the thread that can report it
+            self._error = exc

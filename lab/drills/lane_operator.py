@@ -41,7 +41,8 @@ T = TypeVar("T")
 
 LOOK_EVERY_SECONDS = 0.2
 ANSWER_SECONDS = 10.0
-SETTLED_WITHIN_SECONDS = 60.0
+SETTLED_WITHIN_SECONDS = 120.0
+"""Longer than a DynamoDB that fails, and after it the lease of a refresh whose last answer was lost."""
 INTERRUPTED = (KafkaException, Retriable, ResourceInUseError, TimeoutError)
 
 STOPS_AFTER: Mapping[FaultKind, str] = {
