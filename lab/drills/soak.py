@@ -185,10 +185,12 @@ class Soak:
         injector.start()
         stream.produce()
         injector.finish()
-        wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
-        while drill.attend():
+        try:
             wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
-        changes = drill.finish()
+            while drill.attend():
+                wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
+        finally:
+            changes = drill.finish()  # its error is the reason of lanes that stand still
         stuck = longest_by_fault(watch.finish(), injector.carried_out)
         lab.unmap_topic(mapping)
         counts = self._audited(beside, topic, changes, deadline=began + RUN_SECONDS)

@@ -290,14 +290,23 @@ class Replicator:
         """See `lost_end`; compared with what the chain's newest record is now.
 
         Raises:
-            LostRace: the remembered position is stale: after a reset, its newest record may be in a topic that is gone.
+            LostRace: the remembered position is stale.
+            Retriable: the lane was reset since it was read. What an event that was under way then holds may lie far
+                beyond the new generation's position, and must not be written there.
         """
         stop = lost_end(plan, delivery.downstream, now=self.clock())
         if stop is not None:
             head = self.chains.heads([plan.lane])[plan.lane]
-            if (head.generation, head.position) != (plan.head.generation, plan.head.position):
+            if head.generation != plan.head.generation:
                 writer.abort(deadline)
-                raise LostRace("the lane was reset or moved on since its position was read", where=str(plan.lane))
+                raise Retriable(
+                    "the lane was reset while this batch was on its way",
+                    where=str(plan.lane),
+                    hint="nothing is to be done: the mapping delivers from where its group stands",
+                )
+            if head.position != plan.head.position:
+                writer.abort(deadline)
+                raise LostRace("the lane moved on since its position was read", where=str(plan.lane))
         return stop
 
     def _produce(

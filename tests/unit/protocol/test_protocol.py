@@ -751,6 +751,11 @@ def test_an_environment_that_was_warm_before_a_reset_to_its_position_does_not_st
     there.chains.reset(reset(3, 3, lane=lane()))
     refuse(there, *refused)
 
+    with pytest.raises(Retriable, match="reset while this batch was on its way"):
+        replicate(warm, there.batch(p0=[3, 4, 5]))
+    assert there.states.states.get(lane()) is None
+    assert there.visible() == []
+
     outcome = replicate(warm, there.batch(p0=[3, 4, 5]))
 
     assert [stop.reason for stop in outcome.stopped.values()] == ["refused"] * len(refused)
