@@ -62,5 +62,5 @@ def handler(event: Any, context: Any) -> None:
     except Exception as exc:  # noqa: BLE001 -- without a response CloudFormation waits for its timeout
         failure = str(exc) or repr(exc)
     level = "ERROR" if failure else "INFO"
-    print(json.dumps({"level": level, "flow": name, "request": event["RequestType"], "told": failure or result}))
+    print(json.dumps({"level": level, "flow": name, "request": event["RequestType"], "result": failure or result}))
     answer(event, physical_id=f"found-mappings-{name}", failure=failure)

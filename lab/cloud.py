@@ -152,16 +152,16 @@ class Lab:
         """The mappings of all flows, as they are now: those that were made here, and those that a function has made."""
         flows = {function_name(flow): flow for flow in self.flows}
         found = []
-        for told in self.mappings.list():
-            flow = flows.get(FunctionName.of(told["FunctionArn"]).name)
-            group_id = told["SelfManagedKafkaEventSourceConfig"]["ConsumerGroupId"]
-            topic = told["Topics"][0]
-            if flow is not None and told["State"] != "Deleting" and group_id == flow.group_name(topic):
-                found.append(FlowMapping(uuid=told["UUID"], flow=str(flow.name), topic=topic, group_id=group_id))
+        for mapping in self.mappings.list():
+            flow = flows.get(FunctionName.of(mapping["FunctionArn"]).name)
+            group_id = mapping["SelfManagedKafkaEventSourceConfig"]["ConsumerGroupId"]
+            topic = mapping["Topics"][0]
+            if flow is not None and mapping["State"] != "Deleting" and group_id == flow.group_name(topic):
+                found.append(FlowMapping(uuid=mapping["UUID"], flow=str(flow.name), topic=topic, group_id=group_id))
         return found
 
     def _address(self, alias: str) -> str:
-        # A cluster that no enabled flow touches is not started, and nobody asks for its address.
+        # A cluster that no enabled flow touches is not started, and its address is of no use.
         return self.clusters[alias].bootstrap if alias in self.clusters else NOWHERE
 
     def start_servers(self) -> None:

@@ -86,19 +86,19 @@ def _check_structure(shape: Any, value: Mapping[str, Any], place: str) -> Iterat
 
 def _constraints(shape: Any, value: Any, place: str) -> Iterator[str]:
     facts = shape.metadata
-    told = f"Value '{value}' at '{place}' failed to satisfy constraint: "
+    complaint = f"Value '{value}' at '{place}' failed to satisfy constraint: "
     sized = isinstance(value, (str, list, tuple, dict))
     measure = len(value) if sized else value
     quality = "length" if sized else "value"
     if isinstance(measure, (int, float)) and not isinstance(value, bool):
         if "min" in facts and measure < facts["min"]:
-            yield f"{told}Member must have {quality} greater than or equal to {facts['min']}"
+            yield f"{complaint}Member must have {quality} greater than or equal to {facts['min']}"
         if "max" in facts and measure > facts["max"]:
-            yield f"{told}Member must have {quality} less than or equal to {facts['max']}"
+            yield f"{complaint}Member must have {quality} less than or equal to {facts['max']}"
     if "enum" in facts and value not in facts["enum"]:
-        yield f"{told}Member must satisfy enum value set: [{', '.join(facts['enum'])}]"
+        yield f"{complaint}Member must satisfy enum value set: [{', '.join(facts['enum'])}]"
     if "pattern" in facts and isinstance(value, str) and not re.fullmatch(_in_python(facts["pattern"]), value):
-        yield f"{told}Member must satisfy regular expression pattern: {facts['pattern']}"
+        yield f"{complaint}Member must satisfy regular expression pattern: {facts['pattern']}"
 
 
 def _in_python(pattern: str) -> str:

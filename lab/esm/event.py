@@ -28,7 +28,7 @@ _SIGNED = tuple(str(byte if byte < 128 else byte - 256) for byte in range(256)) 
 
 
 class KafkaRecord(Protocol):
-    """The part of `confluent_kafka.Message` that an event tells."""
+    """The part of `confluent_kafka.Message` that an event carries."""
 
     def topic(self) -> str | None: ...  # noqa: D102  the client's own names
     def partition(self) -> int | None: ...  # noqa: D102

@@ -3,7 +3,7 @@
     AWS_ENDPOINT_URL_LAMBDA=http://127.0.0.1:<port>
 
 The operations on event source mappings and on their tags, in the paths, status codes and errors of the API's own model;
-and its pace: what calls too often is told so (429). Signatures are not looked at. What the mappings do is
+and its pace: what calls too often is refused (429). Signatures are not looked at. What the mappings do is
 `lab.esm.mappings`; whoever calls that object in this process is not slowed down.
 """
 
@@ -35,7 +35,7 @@ MAPPINGS = ["2015-03-31", "event-source-mappings"]
 TAGS = ["2017-03-31", "tags"]
 
 PAGE = 100
-"""Mappings in one answer at most, whatever MaxItems asks for."""
+"""Mappings in one answer at most, whatever MaxItems is."""
 
 _BREATH_S = 0.05
 
@@ -83,7 +83,7 @@ class LambdaApi:
             server.server_close()
 
     def answer(self, method: str, path: str, body: bytes) -> HttpAnswer:  # noqa: PLR0911 -- one for each operation
-        """Do what one request asks for.
+        """Carry out one request.
 
         Raises:
             LambdaApiError: an answer other than success.
@@ -168,7 +168,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nobody is told of a client that died in the middle of its call, as a killed function does."""
+        """A client that died in the middle of its call, as a killed function does, is not reported."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -186,8 +186,8 @@ class _Connection(BaseHTTPRequestHandler):
         try:
             self._write(*self.server.answer(self.command, self.path, body))
         except LambdaApiError as exc:
-            told = {"Type": "Service" if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "User"}
-            self._write(HTTPStatus(exc.status), {**told, "message": exc.args[0]}, error=exc.code)
+            fault = {"Type": "Service" if exc.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "User"}
+            self._write(HTTPStatus(exc.status), {**fault, "message": exc.args[0]}, error=exc.code)
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815 -- the server looks for these names
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ACCOUNT = "arn:aws:lambda:us-east-1:000000000000"
 _ANSWER_S = 5.0
 _POLLER_END_S = 10.0
-_NOT_TOLD = ("FunctionName", "Enabled", "Tags", "KMSKeyArn")
+_NOT_SHOWN = ("FunctionName", "Enabled", "Tags", "KMSKeyArn")
 
 
 class Mapping:
@@ -66,7 +66,7 @@ class Mapping:
         self._pollers: list[Poller] = []
         self._stopping = threading.Event()
         self._work: threading.Thread | None = None
-        # Asks the cluster on behalf of whoever watches; it never joins the group.
+        # For whoever watches; it never joins the group.
         observing = {"bootstrap.servers": bootstrap, "group.id": group_id, "client.id": f"{uuid}-observer"}
         isolation = {"isolation.level": behaviour.isolation_level, "enable.metrics.push": False}
         self._observer = Consumer({**observing, **isolation}, logger=self.journal.client_log)
@@ -78,11 +78,11 @@ class Mapping:
 
     def configuration(self) -> dict[str, Any]:
         """EventSourceMappingConfiguration, as the API answers it."""
-        told = {name: value for name, value in self.settings.items() if name not in _NOT_TOLD}
+        shown = {name: value for name, value in self.settings.items() if name not in _NOT_SHOWN}
         config = (
-            "AmazonManagedKafkaEventSourceConfig" if "EventSourceArn" in told else "SelfManagedKafkaEventSourceConfig"
+            "AmazonManagedKafkaEventSourceConfig" if "EventSourceArn" in shown else "SelfManagedKafkaEventSourceConfig"
         )
-        told[config] = {**told.get(config, {}), "ConsumerGroupId": self.group_id}
+        shown[config] = {**shown.get(config, {}), "ConsumerGroupId": self.group_id}
         return {
             "UUID": self.uuid,
             "EventSourceMappingArn": f"{_ACCOUNT}:event-source-mapping:{self.uuid}",
@@ -91,7 +91,7 @@ class Mapping:
             "LastProcessingResult": self.journal.last_result,
             "State": self.state,
             "StateTransitionReason": "USER_INITIATED",
-            **told,
+            **shown,
         }
 
     def begin(self, state: str, *, delay_s: float) -> dict[str, Any]:

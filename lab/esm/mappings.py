@@ -196,8 +196,8 @@ class EventSourceMappings:
         deadline = time.monotonic() + timeout_s
         while not mapping.polls_everything():
             if time.monotonic() > deadline:
-                told = f"state {mapping.state}, {mapping.journal.last_result}, see {mapping.journal.path}"
-                raise TimeoutError(f"mapping {uuid} does not poll all partitions after {timeout_s} s: {told}")
+                found = f"state {mapping.state}, {mapping.journal.last_result}, see {mapping.journal.path}"
+                raise TimeoutError(f"mapping {uuid} does not poll all partitions after {timeout_s} s: {found}")
             time.sleep(_LOOK_EVERY_S)  # between two looks at a condition with a deadline
 
     def lag(self, uuid: str) -> dict[int, int]:
@@ -299,7 +299,7 @@ class EventSourceMappings:
         if arn is None:
             return ",".join(settings["SelfManagedEventSource"]["Endpoints"]["KAFKA_BOOTSTRAP_SERVERS"])
         if arn not in self._clusters:
-            raise ResourceNotFoundError(f"The lab knows no cluster {arn}; it has {sorted(self._clusters)}")
+            raise ResourceNotFoundError(f"The lab has no cluster {arn}; it has {sorted(self._clusters)}")
         return self._clusters[arn]
 
     def _function(self, settings: Settings) -> tuple[FunctionName, Invoker]:

@@ -25,7 +25,7 @@ REGION = "us-east-1"
 """A client has to name a region; with `-sharedDb` all regions and credentials see the same tables."""
 
 NOT_LOOKED_UP = (None, None, None, None)
-"""How botocore is told that a setting has no file entry, no environment variable, no default and no conversion."""
+"""For botocore: a setting has no file entry, no environment variable, no default and no conversion."""
 
 LOADER: Any = create_loader()
 """Holds what it has read of DynamoDB's interface: to read that for each client costs a tenth of a second of CPU."""

@@ -33,7 +33,7 @@ try:
 except OSError as error:
     sys.exit(f"{sys.argv[2]}: {error.strerror}")
 """
-"""Asks Linux to kill us with our parent, then becomes the real program under the same pid.
+"""Has Linux kill us with our parent, then becomes the real program under the same pid.
 
 A program of its own rather than a `preexec_fn`: Python code between fork and exec can deadlock where there are threads.
 """
