@@ -245,6 +245,9 @@ class Session:
         if self._wiring.faults.strikes("commit_failure"):
             self._journal.count("CommitError")
             self._journal.note("WARN", "FAULT", fault="commit failed", positions=due)
+            # As a commit that the cluster refuses: without a later record nothing else would commit these positions.
+            self._requested.update({it: self._committed[it] for it in due})
+            self._commit_not_before = time.monotonic() + _PAUSE_AFTER_ERROR_S
             return
         self._consumer.commit(
             offsets=[TopicPartition(self._options.topic, it, position) for it, position in due.items()],

@@ -356,12 +356,23 @@ def test_after_a_failed_commit_the_next_one_covers_it(stage: Stage) -> None:
 
     stage.produce(1)
     eventually(lambda: stage.mappings.metrics(uuid).get("CommitError") == 1)
-    assert stage.mappings.committed(uuid) == {}
     stage.produce(1, first=1)
     stage.drained(uuid)
 
     assert stage.function.offsets() == [0, 1]
     assert stage.mappings.committed(uuid) == {0: 2}
+
+
+def test_a_failed_commit_is_repeated_where_no_record_follows(stage: Stage) -> None:
+    stage.make_topic()
+    uuid = stage.create()
+    stage.mappings.commit_failure(uuid)
+
+    stage.produce(1)
+    stage.drained(uuid)
+
+    assert stage.mappings.metrics(uuid)["CommitError"] == 1
+    assert stage.mappings.committed(uuid) == {0: 1}
 
 
 def test_a_rebalance_during_an_invocation_makes_it_a_zombie_and_redelivers_its_batch(stage: Stage) -> None:
