@@ -232,8 +232,10 @@ class _Call(http.server.BaseHTTPRequestHandler):
                 self._compose(*server_error())
             case "slow answer":
                 answer = self._forward(body)
-                self.server.closing.wait(misbehaviour.seconds)
-                self._answer(*answer)
+                if self.server.closing.wait(misbehaviour.seconds):
+                    self._reset()
+                else:
+                    self._answer(*answer)
             case _:
                 self._forward(body)
                 self._reset()
