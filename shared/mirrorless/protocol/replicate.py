@@ -99,10 +99,11 @@ class Replicator:
             Retriable: nothing is lost; deliver the same batch again.
             ChainBroken: the offset map contradicts the target.
         """
+        generations: dict[Lane, int] = {}
         try:
             for _ in range(RIVALS):
                 try:
-                    return self._once(batch, request, deadline)
+                    return self._once(batch, request, deadline, generations)
                 except LostRace:
                     # The writer aborted cleanly and stays warm; only what we believed about the lanes was wrong.
                     self.positions.forget(Lane(self.flow, batch.topic, partition) for partition in batch.records)
@@ -134,13 +135,14 @@ class Replicator:
         self._partitions.clear()
         self.target.discard_writers()
 
-    def _once(self, batch: Batch, request: str, deadline: Deadline) -> BatchOutcome:
+    def _once(self, batch: Batch, request: str, deadline: Deadline, generations: dict[Lane, int]) -> BatchOutcome:
         remote_topic = self.remote_topic(batch.topic)
         lanes = {partition: Lane(self.flow, batch.topic, partition) for partition in batch.records}
 
         # 1. Position.
         begins = {lanes[partition]: records[0].offset for partition, records in batch.records.items() if records}
         leased = self.positions.load(lanes.values(), remote_topic, deadline, begins)
+        self._hold_generations({lane: first for lane, first in begins.items() if lane not in leased}, generations)
         waiting = {
             partition: found
             for partition, lane in lanes.items()
@@ -179,6 +181,22 @@ class Replicator:
             if delivered and self.positions.state(plan.lane).waiting is not None:
                 self.positions.wait(plan.lane, None)  # what waited has come through
         return BatchOutcome(remote_topic=remote_topic, runs=runs, stopped=stopped, waiting=waiting)
+
+    def _hold_generations(self, begins: Mapping[Lane, int], known: dict[Lane, int]) -> None:
+        """Compare each lane's generation with that of this event's earlier attempts, which is noted in `known`.
+
+        Raises:
+            Retriable: a lane was reset meanwhile to a position before this event's records of it. Written there, they
+                would hide that the records between are missing.
+        """
+        for lane, first in begins.items():
+            head = self.positions.head(lane)
+            if known.setdefault(lane, head.generation) != head.generation and first > head.position:
+                raise Retriable(
+                    "the lane was reset while this batch was on its way",
+                    where=str(lane),
+                    hint="nothing is to be done: the mapping delivers from where its group stands",
+                )
 
     def _waiting(self, lane: Lane, records: Sequence[Record], *, leased: bool) -> Waiting | None:
         if not records:
@@ -290,23 +308,14 @@ class Replicator:
         """See `lost_end`; compared with what the chain's newest record is now.
 
         Raises:
-            LostRace: the remembered position is stale.
-            Retriable: the lane was reset since it was read. What an event that was under way then holds may lie far
-                beyond the new generation's position, and must not be written there.
+            LostRace: the remembered position is stale: after a reset, its newest record may be in a topic that is gone.
         """
         stop = lost_end(plan, delivery.downstream, now=self.clock())
         if stop is not None:
             head = self.chains.heads([plan.lane])[plan.lane]
-            if head.generation != plan.head.generation:
+            if (head.generation, head.position) != (plan.head.generation, plan.head.position):
                 writer.abort(deadline)
-                raise Retriable(
-                    "the lane was reset while this batch was on its way",
-                    where=str(plan.lane),
-                    hint="nothing is to be done: the mapping delivers from where its group stands",
-                )
-            if head.position != plan.head.position:
-                writer.abort(deadline)
-                raise LostRace("the lane moved on since its position was read", where=str(plan.lane))
+                raise LostRace("the lane was reset or moved on since its position was read", where=str(plan.lane))
         return stop
 
     def _produce(
