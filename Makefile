@@ -38,8 +38,9 @@ translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: w
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)
 
 CHECKS := contracts unit types lint imports diff-guard
+SERVERS := $(addprefix integration-,5 1 3 2 4 0) sample
 # The longest first.
-SERVERS := $(addprefix integration-,5 1 3 2 0 4) sample
+EVERYTHING := $(addprefix integration-,5 1 3 2 4) contracts integration-0 unit sample types lint imports diff-guard
 # The parts keep one journal of the calls of AWS; at their end it shows which recorded call nothing made.
 JOURNAL := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
 STEPS = $(MAKE) --no-print-directory --keep-going $(IN_TURN)
@@ -48,7 +49,7 @@ test: ## everything that must pass: `check` and `integration`, four steps at a t
 integration: ## tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
 test integration: $(READY)
 	@rm -rf .lab/aws-calls && mkdir -p .lab/aws-calls
-	@$(STEPS) --jobs=4 KEEP_CALLS='$(JOURNAL)' $(SERVERS) $(if $(filter test,$@),$(CHECKS))
+	@$(STEPS) --jobs=4 KEEP_CALLS='$(JOURNAL)' $(if $(filter test,$@),$(EVERYTHING),$(SERVERS))
 	@$(JOURNAL) $(BIN)/python -m tests.support.aws_recorder
 
 check: $(READY) ## the quick part of `make test`: lint, types, imports, unit, contract and template tests, the guard
