@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,7 @@ def test_the_function_has_its_bundle_and_the_runtime_and_nothing_of_our_own_envi
         variables = dict(
             each.split("=", 1) for each in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in each
         )
+        eventually(partial(_has_imported_its_handler, pid), f"{pid} has imported its handler")
         loaded = Path(f"/proc/{pid}/maps").read_text()
 
         assert not [name for name, value in variables.items() if venv in value]
@@ -247,6 +249,10 @@ def _server(state: dict[str, Any], name: str) -> dict[str, Any]:
     server = state["dynamodb"] if name == "dynamodb" else state["clusters"][name]
     assert isinstance(server, dict)
     return server
+
+
+def _has_imported_its_handler(pid: int) -> bool:
+    return "/confluent_kafka" in Path(f"/proc/{pid}/maps").read_text()
 
 
 def _without_pids(server: dict[str, Any]) -> dict[str, Any]:
