@@ -247,6 +247,14 @@ class Side:
             claim = partial(self._has_committed, group, topic, expected)
             eventually(claim, f"{group} has offsets for {expected}")
 
+    def await_at_ends(self, group: str, topic: str) -> None:
+        """Wait until a group stands behind the last record of each partition of a topic that gets no more records.
+
+        A round that comes before the last records gives it offsets before them, and the next one brings it forward.
+        """
+        ends = self.ends(topic)
+        eventually(lambda: self.committed(group, topic) == ends, f"{group} stands at {ends}")
+
     def _has_committed(self, group: str, topic: str, places: set[Place]) -> bool:
         return self.committed(group, topic).keys() >= places
 

@@ -69,7 +69,7 @@ def test_a_group_that_fails_over_goes_on_where_it_was_and_returns_the_same_way(p
 
     remote = {(f"primary.{topic}", partition) for partition in range(PARTITIONS)}
     eventually(lambda: pair.backup.checkpointed("primary", group).keys() >= remote, "each partition has a checkpoint")
-    pair.backup.await_committed(group, remote)
+    pair.backup.await_at_ends(group, f"primary.{topic}")
     assert pair.backup.consume(group, [f"primary.{topic}"]) == []
     assert_monotonic(pair.backup.checkpoints("primary"), group)
 
@@ -111,10 +111,7 @@ def test_group_offsets_are_exact_for_one_topic_and_for_a_topic_made_later(pair: 
         pair.primary.consume(group, [topic])
         await_mirrored(pair.primary, topic, pair.backup, f"primary.{topic}")
 
-        remote = {(f"primary.{topic}", partition) for partition in range(PARTITIONS)}
-        pair.backup.await_committed(group, remote)
-        ends = pair.backup.ends(f"primary.{topic}")
-        assert pair.backup.committed(group, f"primary.{topic}") == ends
+        pair.backup.await_at_ends(group, f"primary.{topic}")
         assert pair.backup.consume(group, [f"primary.{topic}"]) == []
     assert_monotonic(pair.backup.checkpoints("primary"), group)
 
