@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
@@ -29,8 +29,8 @@ from lab.audit.log_changes import LogChanges, ResetPoint
 from lab.audit.topic_reader import ends
 from lab.cloud import FlowMapping, Lab
 from lab.esm.mapping_api import ResourceInUseError
-from lab.faults.schedule import FaultKind, PlannedFault
-from lab.faults.topic_changes import ChangedTopic
+from lab.faults.schedule import PlannedFault
+from lab.faults.topic_changes import INTERRUPTIONS, ChangedTopic, insist
 from lab.state import describe
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.config.flow import Flow
@@ -43,14 +43,9 @@ LOOK_EVERY_SECONDS = 0.2
 ANSWER_SECONDS = 10.0
 SETTLED_WITHIN_SECONDS = 120.0
 """Longer than a DynamoDB that fails, and after it the lease of a refresh whose last answer was lost."""
-INTERRUPTED = (KafkaException, Retriable, ResourceInUseError, TimeoutError)
 
-STOPS_AFTER: Mapping[FaultKind, str] = {
-    "delete remote topic": "broken",
-    "re-create remote topic": "broken",
-    "truncate remote topic": "broken",
-}
-"""The documented reason of the stops that a fault may cause; other faults cause none."""
+DOCUMENTED_REASON = "broken"
+"""Of the stops after a remote topic has lost records; other faults cause none."""
 
 
 class UndocumentedStop(MirrorlessError):
@@ -110,14 +105,7 @@ class LaneOperator:
             return self._insist(self._reset_stopped)
 
     def _insist(self, step: Callable[[], T]) -> T:
-        deadline = time.monotonic() + SETTLED_WITHIN_SECONDS
-        while True:
-            try:
-                return step()
-            except INTERRUPTED:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(LOOK_EVERY_SECONDS)  # between two tries with a deadline
+        return insist(step, interruptions=(*INTERRUPTIONS, ResourceInUseError), seconds=SETTLED_WITHIN_SECONDS)
 
     def _watch(self) -> None:
         try:
@@ -132,7 +120,7 @@ class LaneOperator:
         if not stopped:
             return False
         for partition, stop in stopped.items():
-            if stop.reason != STOPS_AFTER.get(self.fault.kind):
+            if stop.reason != DOCUMENTED_REASON:
                 raise UndocumentedStop(
                     f"after {self.fault.kind!r} it stopped as {stop.reason!r}: {stop.detail}",
                     where=f"{self.mapping.topic}-{partition}",

@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -24,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from lab.audit.audit import FINDINGS, LOOK_EVERY_SECONDS, audit_topic, totals, wait_until_replicated
+from lab.audit.audit import FINDINGS, audit_topic, totals, wait_until_replicated
 from lab.audit.log_changes import LogChanges
 from lab.audit.stuck_lanes import LaneWatch, longest_by_fault
 from lab.cloud import Lab, addresses
@@ -33,6 +32,7 @@ from lab.drills.workload import RecordStream
 from lab.esm.behaviour import LabBehaviour
 from lab.faults.injector import Injector
 from lab.faults.schedule import Schedule, draw
+from lab.faults.topic_changes import insist
 from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
@@ -217,14 +217,11 @@ class Soak:
 
     def _audited(self, flow: Flow, topic: str, changes: LogChanges, *, deadline: float) -> dict[str, int]:
         """The audit's totals; a server that was killed last may still be on its way back."""
-        pause = threading.Event()
-        while True:
-            try:
-                return totals(audit_topic(self._lab, flow, topic, changes=changes).rows)
-            except Retriable:
-                if time.monotonic() > deadline:
-                    raise
-            pause.wait(LOOK_EVERY_SECONDS)
+        return insist(
+            lambda: totals(audit_topic(self._lab, flow, topic, changes=changes).rows),
+            interruptions=(Retriable,),
+            seconds=deadline - time.monotonic(),
+        )
 
 
 def _options(schedule: Schedule) -> dict[str, Any]:

@@ -24,6 +24,8 @@ ANSWER_SECONDS = 10.0
 SHOWN_WITHIN_SECONDS = 30.0
 BACK_WITHIN_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.05
+INTERRUPTIONS = (KafkaException, Retriable, TimeoutError)
+"""What clients raise while a server is away."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,13 +102,22 @@ class ChangedTopic:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
 
-def insist(call: Callable[[], T]) -> T:
-    """Repeat what a killed broker has interrupted. Each of the calls above may be repeated."""
-    deadline = time.monotonic() + BACK_WITHIN_SECONDS
+def insist(
+    call: Callable[[], T],
+    *,
+    interruptions: tuple[type[Exception], ...] = INTERRUPTIONS,
+    seconds: float = BACK_WITHIN_SECONDS,
+) -> T:
+    """Repeat a call that a killed server may interrupt, and that may be repeated.
+
+    Raises:
+        one of the `interruptions`: that of the first try which ends after these seconds.
+    """
+    deadline = time.monotonic() + seconds
     while True:
         try:
             return call()
-        except (KafkaException, Retriable, TimeoutError):
+        except interruptions:
             if time.monotonic() > deadline:
                 raise
-        time.sleep(LOOK_EVERY_SECONDS)  # between two tries with a deadline
+        time.sleep(LOOK_EVERY_SECONDS)  # the server gets the time to come back; nothing else announces it
