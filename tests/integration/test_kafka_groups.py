@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ListConsumerGroupsResult
 from confluent_kafka.cimpl import NewTopic
 
 from lab.servers.kafka import KafkaCluster
@@ -251,9 +252,30 @@ def test_a_warm_client_reads_the_same_after_its_broker_was_killed_and_came_back(
     cluster.start()
 
     assert _soon(lambda: groups.committed([group], within(20))) == {group: {(topic, 0): OffsetAndMetadata(3)}}
-    assert groups.states([group], within(20)) == {group: "empty"}
+    assert _soon(lambda: groups.states([group], within(20))) == {group: "empty"}
     groups.commit(group, {(topic, 0): OffsetAndMetadata(4)}, within(20))
     assert groups.committed([group], within(20)) == {group: {(topic, 0): OffsetAndMetadata(4)}}
+
+
+def test_groups_are_listed_once_a_broker_has_loaded_them(
+    groups: KafkaGroups, group: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups.commit(group, {(topic, 0): OffsetAndMetadata(3)}, within(10))
+    loading: list[Exception] = [KafkaException(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))] * 3
+    listing = AdminClient.list_consumer_groups
+
+    def still_loading(client: AdminClient, **how: Any) -> Future[ListConsumerGroupsResult]:
+        """The answer while a broker loads its groups: no exception, but an error beside an empty list."""
+        if not loading:
+            return listing(client, **how)
+        answered: Future[ListConsumerGroupsResult] = Future()
+        answered.set_result(ListConsumerGroupsResult([], [loading.pop()]))
+        return answered
+
+    monkeypatch.setattr(AdminClient, "list_consumer_groups", still_loading)
+
+    assert groups.states([group], within(20)) == {group: "empty"}
+    assert loading == []
 
 
 def _soon(read: Callable[[], _T]) -> _T:

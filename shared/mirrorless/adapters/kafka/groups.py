@@ -121,17 +121,16 @@ class KafkaGroups:
         """Every group that some broker lists, with its state: one request per broker, whatever there is."""
 
         def call(client: AdminClient, keys: list[str], seconds: float) -> Mapping[str, Future[Any]]:
-            return {key: client.list_consumer_groups(request_timeout=seconds) for key in keys}
+            listing = client.list_consumer_groups(request_timeout=seconds)
+            # A broker that is not heard has groups, too, and they must not look as if they were gone. The client
+            # documents exceptions here, and gives what they would carry.
+            for error in answer(listing, deadline).errors:
+                raise error if isinstance(error, KafkaException) else KafkaException(error)
+            return dict.fromkeys(keys, listing)
 
         answers, failures = self._admin.call_each([self._where], call, deadline, chunk=1)
-        errors = list(failures.values())
-        for found in answers.values():
-            # The client documents exceptions here, and gives what they would carry.
-            errors += [each.args[0] if isinstance(each, KafkaException) else each for each in found.errors]
-        if errors:
-            # A broker that is not heard has groups, too, and they must not look as if they were gone.
-            self._admin.discard()
-            raise Retriable(f"the cluster did not list its groups: {first_cause(errors)}", where=self._where)
+        if failures:
+            raise Retriable(f"the cluster did not list its groups: {first_cause(failures.values())}", where=self._where)
         return {group.group_id: _state(group.state) for found in answers.values() for group in found.valid}
 
     def _alter(
