@@ -32,7 +32,8 @@ def partial_batch_response(batch: Batch, outcome: BatchOutcome) -> dict[str, lis
 
 def lanes_stopped(flow: FlowName, batch: Batch, outcome: BatchOutcome) -> LaneStopped:
     """The error for a mapping without partial batch responses: the whole batch comes again."""
-    partition, stop = min(outcome.stopped.items())
+    partition = min(outcome.stopped)
+    stop = outcome.stopped[partition]
     more = f", and {len(outcome.stopped) - 1} other lanes stopped" if len(outcome.stopped) > 1 else ""
     return LaneStopped(
         f"{stop.reason}: {stop.detail}{more}",
@@ -43,7 +44,8 @@ def lanes_stopped(flow: FlowName, batch: Batch, outcome: BatchOutcome) -> LaneSt
 
 def lanes_wait(flow: FlowName, batch: Batch, outcome: BatchOutcome) -> LaneWaits:
     """The error of the same kind where no lane is stopped, and some wait for a job."""
-    partition, waiting = min(outcome.waiting.items(), key=lambda each: each[0])
+    partition = min(outcome.waiting)
+    waiting = outcome.waiting[partition]
     more = f", and {len(outcome.waiting) - 1} other lanes wait" if len(outcome.waiting) > 1 else ""
     return LaneWaits(
         f"{waiting.detail}{more}",

@@ -88,6 +88,12 @@ def test_without_partial_responses_the_error_names_lane_offset_and_reason() -> N
     assert not error.retriable
 
 
+def test_the_error_of_one_stopped_lane_speaks_of_no_other() -> None:
+    error = lanes_stopped(FLOW, batch(p0=[1]), outcome({0: stop(1)}))
+
+    assert str(error).startswith("us-east->eu-west orders-eu-0 @ 1: refused: too large (")
+
+
 WAITING = Waiting(upstream_offset=5, detail="job run backfill-7 has this lane", hint="wait")
 
 
@@ -109,6 +115,14 @@ def test_without_partial_responses_the_error_says_that_waiting_is_all() -> None:
 
     assert error.retriable
     assert str(error).startswith("us-east->eu-west orders-eu-1 @ 5: job run backfill-7 has this lane, and 1 other")
+
+
+def test_the_error_of_one_lane_that_waits_speaks_of_no_other() -> None:
+    found = BatchOutcome(remote_topic="us-east.orders", runs=(), stopped={}, waiting={1: WAITING})
+
+    error = lanes_wait(FLOW, batch(p1=[5]), found)
+
+    assert str(error).startswith("us-east->eu-west orders-eu-1 @ 5: job run backfill-7 has this lane (")
 
 
 # Settings

@@ -135,6 +135,20 @@ def test_a_value_in_escaped_characters_is_the_same_value() -> None:
     assert [each.value for each in batch.records[0]] == [b"i\xbf\xfe"] * 3
 
 
+def test_a_value_that_is_null_or_left_out_is_none_among_values_in_base64() -> None:
+    event = event_of('"YQ=="', "null", "1").replace(b', "value": 1', b"")
+
+    assert [each.value for each in decode_event(event).records[0]] == [b"a", None, None]
+
+
+@pytest.mark.parametrize("key", ["orders", "12", "orders-", "orders-x", "orders-1x"])
+def test_a_key_that_is_no_topic_and_partition_number_is_refused(key: str) -> None:
+    event = event_of('"YQ=="').replace(b"orders-0", key.encode())
+
+    with pytest.raises(EventError, match=f"{key!r} is not a topic and a partition number"):
+        decode_event(event)
+
+
 @pytest.mark.parametrize("value", ["5", "[]", '"abc"', '"a=bc"', '"ab c"', "true"])
 def test_a_value_that_is_no_base64_is_refused(value: str) -> None:
     with pytest.raises(EventError, match="value"):

@@ -13,7 +13,7 @@ from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.settle import Attempt, settle_lane
 from mirrorless.record import Headers, Record
 from mirrorless.run import Span
-from tests.support.chains import LANE
+from tests.support.chains import LANE, run
 
 NOW = 1_763_686_800_999
 STANDING = Stop(reason="refused", upstream_offset=103, detail="too large", at=NOW - 1)
@@ -159,3 +159,24 @@ def test_a_job_that_is_stopped_covers_nothing_beyond_the_stop() -> None:
     )
 
     assert (offsets(found.write), found.next) == ([102], 103)
+
+
+ORDERED = LaneState(quarantine=frozenset({101, 103, 105}))
+
+
+def test_the_first_part_of_a_plan_has_the_orders_before_its_end_and_covers_nothing_else() -> None:
+    whole = plan_lane(LANE, Head(generation=0, position=100), ORDERED, records(*range(100, 106)), now=NOW, covered=200)
+
+    part = whole.first(2)
+
+    assert (offsets(part.write), part.quarantined, part.covered, part.next) == ([100, 102], (101, 103), 0, 104)
+
+
+def test_what_is_left_of_a_plan_begins_behind_the_run_of_its_first_part() -> None:
+    whole = plan(records(*range(100, 106)), state=ORDERED)
+    written = run(100, 103, (100, 7, 1), (102, 8, 1))
+
+    left = whole.behind(written)
+
+    assert left.head == Head(generation=0, position=103, run=written)
+    assert (offsets(left.write), left.quarantined, left.next) == ([104], (103, 105), 106)

@@ -20,17 +20,18 @@ from mirrorless.errors import ChainBroken, InDoubt, LeaseHeld, LostRace, Retriab
 from mirrorless.lane import Lane
 from mirrorless.lane_state import LaneState, Lease, Stop
 from mirrorless.lanes.operator_actions import plan_reset
-from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.kafka import Deadline, LookResult
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.protocol.positions import STATES_MS, Positions
+from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.record import Record
 from mirrorless.run import Run
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset
-from tests.support.clusters import MemoryCluster, MemorySource, MemoryTarget
+from tests.support.clusters import MemoryCluster, MemorySource, MemoryTarget, MemoryWriter
 from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps, watched
 
 TOPIC, REMOTE = "orders", "us-east.orders"
@@ -257,6 +258,24 @@ def test_the_chain_has_the_events_deadline_whenever_a_run_is_written_or_settled(
     assert calls | chains.calls == {("prepare", True), ("confirm", True), ("withdraw", True)}
 
 
+def test_a_writer_is_opened_ahead_of_the_first_event_where_the_cluster_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    def writer(self: MemoryTarget, deadline: Deadline) -> MemoryWriter:
+        given.append(deadline())
+        if len(given) > 1:
+            raise lost_answer()
+        return opened(self, deadline)
+
+    opened = MemoryTarget.writer
+    monkeypatch.setattr(MemoryTarget, "writer", writer)
+    environment = world([1]).environment()
+
+    assert environment.warm_up(4.0)
+    assert not environment.warm_up(4.0)
+    assert given == [4.0, 4.0]
+
+
 # Crashes: kill -9 after each of the seven steps
 
 
@@ -416,6 +435,40 @@ def test_a_run_in_doubt_whose_witness_the_target_has_lost_stops_its_lane_and_no_
     there.states.resume(lane())
     assert replicate(there.environment(), there.whole()).stopped == {}
     assert there.visible(0) == [1, 2]
+
+
+def test_one_run_in_doubt_is_settled_by_itself_or_its_lane_is_named() -> None:
+    there = world([1, 2], [0, 3])
+    died = attempt(there.environment(), there.whole())
+    died.until("committed")
+    died.resume(Killed())
+    heads = there.chains.heads([lane(0), lane(1)])
+    doubts = [head.run for head in heads.values() if head.run is not None]
+    del there.cluster.topics[REMOTE][1][1:]
+
+    def settle(run: Run) -> None:
+        settle_doubt(run, REMOTE, chains=there.chains, target=MemoryTarget(there.cluster, "next"), deadline=lambda: 9.0)
+
+    settle(doubts[0])
+    with pytest.raises(ChainBroken, match=r"ends before its witness us-east.orders-1 @ 1"):
+        settle(doubts[1])
+
+    assert [there.chains.heads([lane(p)])[lane(p)].in_doubt for p in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"), [("expired", "no longer holds its witness"), (records(9)[0], "another record than this run's")]
+)
+def test_a_lane_is_stopped_with_what_became_of_its_witness(
+    seen: Record | LookResult, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = world([1, 2])
+    died = attempt(there.environment(), there.whole())
+    died.until("committed")
+    died.resume(Killed())
+    monkeypatch.setattr(MemoryTarget, "look", lambda _, topic, offsets, deadline: dict.fromkeys(offsets, seen))  # noqa: ARG005 -- the port's
+
+    assert why in replicate(there.environment(), there.whole()).stopped[0].detail
 
 
 def test_a_run_in_doubt_whose_witness_compaction_removed_stops_its_lane_and_is_not_written_again() -> None:
@@ -612,6 +665,16 @@ def test_records_that_are_only_too_large_together_are_all_written_and_the_next_b
     assert sum(there.cluster.requests) == 1_000
     assert (len(there.visible(0)), there.visible(1)) == (4_000, [0, 3])
     there.assert_invariants()
+
+
+def test_a_batch_has_the_runs_of_all_its_portions() -> None:
+    there = world([*range(4_000)])
+    refuse(there, 3_999)
+
+    runs = replicate(there.environment(), there.whole()).runs
+
+    assert len(runs) > 1
+    assert sum(run.records for run in runs) == 3_999
 
 
 def test_a_search_that_is_cut_off_continues_from_its_last_commit() -> None:

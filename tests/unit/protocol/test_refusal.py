@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mirrorless.protocol.refusal import RefusalSearch
 
 
@@ -41,3 +43,12 @@ def test_the_refused_record_itself_ends_the_search() -> None:
     assert search.refused(5, 10)
     assert search.certain == 0
     assert search.taken(5, 0) == 0
+
+
+@pytest.mark.parametrize("first", [0, 99])
+def test_a_batch_is_too_large_as_a_whole_once_the_last_of_its_records_is_taken(first: int) -> None:
+    search = RefusalSearch.among(1_600)
+    search.refused(0, 100_000)
+    search.taken(first, 1_600 - first)
+
+    assert search.taken(100 - first, 1_500) == 100_000
