@@ -28,7 +28,7 @@ from mirrorless.protocol.positions import STATES_MS, Positions
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.record import Record
+from mirrorless.record import Record, size_of
 from mirrorless.run import Run
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset
 from tests.support.clusters import MemoryCluster, MemorySource, MemoryTarget, MemoryWriter
@@ -653,12 +653,23 @@ def test_a_refused_record_among_many_is_found_in_few_requests(index: int) -> Non
     assert there.chains.heads([lane()])[lane()].position == index
 
 
-def test_records_that_are_only_too_large_together_are_all_written_and_the_next_batch_at_once() -> None:
+def test_records_that_are_only_too_large_together_are_all_written_and_the_next_batch_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[int] = []
+    limit = MemoryTarget.limit_batches
+
+    def noted(target: MemoryTarget, refused_bytes: int) -> None:
+        given.append(refused_bytes)
+        limit(target, refused_bytes)
+
+    monkeypatch.setattr(MemoryTarget, "limit_batches", noted)
     there = world([*range(4_000)], [0, 3])
     there.cluster.batch_bytes = 500
     environment = there.environment()
 
     assert replicate(environment, there.batch(p0=[*range(3_000)], p1=[0, 3])).stopped == {}
+    assert given == [sum(map(size_of, there.source[0][:188]))]
     there.cluster.requests.clear()
     assert replicate(environment, there.batch(p0=[*range(3_000, 4_000)])).stopped == {}
 
