@@ -224,3 +224,20 @@ def test_behind_the_last_marker_is_the_end_once_nothing_is_undecided() -> None:
 
     chains.prepare([run(10, 12, (10, 61, 2), state="prepared")])
     assert offset_map.upstream(LANE, 64, stable_end=64) == Translation(offset=10, state="ahead_of_replication")
+
+
+@pytest.mark.parametrize("distance", [0, 4])
+def test_an_offset_in_the_newest_run_is_translated_without_a_read(distance: int) -> None:
+    """Groups that keep up stand there, and a round translates for each of them."""
+    chains = MemoryChains()
+    chains.prepare([run(0, 100, (0, 0, 100)), run(100, 110, (100, 101, 10))])
+    head = chains.heads([LANE])[LANE]
+    before = chains.reads
+
+    assert OffsetMap(chains).downstream(LANE, 100 + distance, head=head) == Translation(
+        offset=101 + distance, state="exact"
+    )
+    assert OffsetMap(chains).upstream(LANE, 101 + distance, head=head) == Translation(
+        offset=100 + distance, state="exact"
+    )
+    assert chains.reads == before
