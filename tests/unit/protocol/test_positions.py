@@ -11,6 +11,7 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState, Stop
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.positions import Positions
+from mirrorless.run import Link, Reset
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.clusters import MemoryCluster, MemoryTarget
 
@@ -145,3 +146,35 @@ def test_only_lanes_that_were_not_read_for_a_minute_are_read_again() -> None:
     warm.load(LANE, OTHER, after_ms=1)
 
     assert warm.states.reads == [{LANE}, {OTHER}, {LANE}, {OTHER}]
+
+
+# Links below the position
+
+
+def test_links_are_read_across_resets_that_went_on_where_they_stood_or_beyond() -> None:
+    warm = Warm()
+    links: list[Link] = [
+        reset(0, 1),
+        run(1, 3, (1, 0, 2), generation=1),
+        reset(3, 3, generation=1),
+        run(3, 5, (3, 4, 2), generation=2),
+    ]
+    for link in links:
+        if isinstance(link, Reset):
+            warm.chains.reset(link)
+        else:
+            warm.chains.prepare([link])
+    warm.load(LANE)
+
+    assert warm.positions.links_over(LANE, 0, 4) == links
+    assert warm.positions.links_over(LANE, 2, 4) == links[1:]
+
+
+def test_the_newest_run_is_no_read() -> None:
+    warm = Warm()
+    warm.chains.prepare([run(0, 3, (0, 0, 3)), run(3, 5, (3, 4, 2))])
+    warm.load(LANE)
+    before = warm.chains.reads
+
+    assert warm.positions.links_over(LANE, 3, 4) == [run(3, 5, (3, 4, 2))]
+    assert warm.chains.reads == before
