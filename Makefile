@@ -155,5 +155,5 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV), once (about a minute; Spark is 400 MB of it) ..."
 	@$(PYTHON) -m venv $(VENV) || { echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
 	@$(BIN)/pip install -q -c constraints.txt uv  # it takes a quarter of pip's time; pip, where only pip has been given an index
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q -c constraints.txt $(EXTRAS) || $(BIN)/pip install -q -c constraints.txt $(EXTRAS)
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --compile-bytecode -c constraints.txt $(EXTRAS) || $(BIN)/pip install -q -c constraints.txt $(EXTRAS)
 	@touch $@
