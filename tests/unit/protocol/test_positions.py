@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, LaneState, Stop
+from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.positions import Positions
 from mirrorless.run import Link, Reset
@@ -146,6 +146,29 @@ def test_only_lanes_that_were_not_read_for_a_minute_are_read_again() -> None:
     warm.load(LANE, OTHER, after_ms=1)
 
     assert warm.states.reads == [{LANE}, {OTHER}, {LANE}, {OTHER}]
+
+
+def test_all_is_forgotten_of_a_lane_whose_head_was_never_read() -> None:
+    """A job has it: only its state is read."""
+    warm = Warm()
+    warm.states.take(LANE, Lease(holder="backfill-1", until=warm.now + 60_000), now=warm.now)
+    warm.load(LANE)
+
+    warm.positions.forget()
+    warm.load(LANE)
+
+    assert warm.states.reads == [{LANE}, {LANE}]
+    assert warm.chains.reads == 0
+
+
+def test_a_lane_that_was_never_loaded_is_forgotten_all_the_same() -> None:
+    warm = Warm()
+    warm.load(OTHER)
+
+    warm.positions.forget([LANE])
+    warm.load(OTHER)
+
+    assert warm.states.reads == [{OTHER}]
 
 
 # Links below the position

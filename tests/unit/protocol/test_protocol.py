@@ -487,23 +487,26 @@ def test_a_run_in_doubt_whose_witness_compaction_removed_stops_its_lane_and_is_n
 @pytest.mark.parametrize("at_least_once", [False, True])
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("left", [0, 1])
-def test_a_target_that_lost_records_stops_the_lane_and_no_other(*, left: int, warm: bool, at_least_once: bool) -> None:
-    """Re-created, or without the records behind the first one."""
-    there = world([1, 2, 5], [0, 3])
+@pytest.mark.parametrize("fresh", [3, 99])
+def test_a_target_that_lost_records_stops_the_lane_and_no_other(
+    *, fresh: int, left: int, warm: bool, at_least_once: bool
+) -> None:
+    """Re-created, or without the records behind the first; seen by the head as remembered, or as read again."""
+    there = world([1, 2, fresh], [0, 3])
     environment = there.environment(at_least_once=at_least_once)
     replicate(environment, there.batch(p0=[1, 2]))
     del there.cluster.topics[REMOTE][0][left:]
 
     again = environment if warm else there.environment(at_least_once=at_least_once)
     for _ in range(2):
-        outcome = replicate(again, there.batch(p0=[5], p1=[0, 3]))
+        outcome = replicate(again, there.batch(p0=[fresh], p1=[0, 3]))
         stop = outcome.stopped[0]
         assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([0], "broken", 0)
     assert there.states.states[lane()].stop == stop
 
-    assert (there.visible(0), there.visible(1)) == ([1][:left] + [5] * at_least_once, [0, 3])
+    assert (there.visible(0), there.visible(1)) == ([1][:left] + [fresh] * at_least_once, [0, 3])
     assert there.chains.heads([lane()])[lane()].position == 3
-    assert OffsetMap(there.chains).downstream(lane(), 5).state == "ahead_of_replication"
+    assert OffsetMap(there.chains).downstream(lane(), 99).state == "ahead_of_replication"
 
 
 def test_a_lane_with_a_refused_record_is_stopped_by_what_the_target_lost() -> None:
