@@ -21,7 +21,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes would compile the same modules: collecting took 17 s of CPU, not 5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-failover lab translate test check lint types imports unit contracts coverage integration sample soak scale bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
+.PHONY: help demo demo-failover lab translate test check lint types imports unit contracts coverage integration sample soak mutants scale bench backfill-live bench-parts docs frozen lock bundle synth diff diff-guard deploy clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,10 @@ soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one; BROK
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED)) $(if $(BROKERS),--brokers $(BROKERS) --progress soak-brokers-$(BROKERS).json,\
 	  $(if $(SEED),,--report docs/reference/soak.md))
 
+mutants: $(READY) ## change the protocol line by line: which change no test notices; MINUTES=60 at most, goes on where it ended
+	@$(BIN)/python -c 'import mutmut.configuration' 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e '.[mutants]'
+	@$(BIN)/python -m tests.mutants.run $(if $(MINUTES),--minutes $(MINUTES))
+
 scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)
 
@@ -136,7 +140,7 @@ frozen: $(READY) ## write what users see into golden files anew, see tests/froze
 
 lock: $(READY) ## resolve all pinned versions anew
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header \
-	  --extra lab --extra dev --extra infra --extra spark pyproject.toml -o constraints.txt
+	  --extra lab --extra dev --extra infra --extra spark --extra mutants pyproject.toml -o constraints.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
 	  functions/requirements.in -o functions/requirements.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --no-emit-index-url --no-header --generate-hashes \
