@@ -158,6 +158,6 @@ $(READY): pyproject.toml constraints.txt
 	@command -v mvn >/dev/null || { echo "Maven is needed, to fetch Kafka: install maven"; exit 1; }
 	@echo "setting up $(VENV), once (about a minute; Spark is 400 MB of it) ..."
 	@$(PYTHON) -m venv $(VENV) || { echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
-	@$(BIN)/pip install -q -c constraints.txt uv  # it takes a quarter of pip's time; pip, where only pip has been given an index
+	@$(BIN)/pip install -q -c constraints.txt uv  # half of pip's time; pip itself, where only pip has been given an index
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --compile-bytecode -c constraints.txt $(EXTRAS) || $(BIN)/pip install -q -c constraints.txt $(EXTRAS)
 	@touch $@

@@ -1,13 +1,13 @@
 """Mutation testing by mutmut: each change of a line of the code that no test notices, held against a kept list.
 
-    python -m tests.mutants.run --part protocol
+    python -m tests.mutants.run --minutes 20
 
 A mutant is one small change of the code: a `<` for a `<=`, a `None` for an argument. It is killed if a test fails, and
 survives otherwise. A survivor is a test that is missing, a line that is not needed, or a change that makes no
 difference; `survivors.toml` names a reason for each, and one that it does not name makes this program fail.
 
-mutmut works in a folder of its own, `.lab/mutants/PART`, keeps its verdicts there, and a later run goes on. What a
-changed function's mutants were found to be is forgotten.
+mutmut works in a folder of its own, keeps its verdicts there, and a later run goes on. It tests anew what has survived,
+and the mutants of a function that has changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = Path(__file__).with_name("survivors.toml")
+FOLDER: Final = ROOT / ".lab" / "mutants"
 MINUTES: Final = 60
 
 COPIED: Final = ("functions", "spark", "cli", "lab", "infra", "tests", "replication.example.yaml", "constraints.txt")
@@ -39,30 +39,14 @@ COPIED: Final = ("functions", "spark", "cli", "lab", "infra", "tests", "replicat
 WORDS: Final = (r"^\s*raise \w+\(", r"^\s*(where|hint|detail)=", r"^\s*log(ger)?\.\w+\(")
 """Lines that are left as they are: what people read of an error. Their tests look for words, not for all of them."""
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Code, and the tests that must notice its changes."""
-
-    mutated: str
-    """Below `shared/mirrorless`."""
-    tests: Sequence[str]
-    chosen: str
-    """Of these tests, as pytest's `-k`: without those that take most of the time."""
-
-
-PARTS: Final[Mapping[str, Part]] = {
-    "protocol": Part(
-        "protocol",
-        ("tests/unit/protocol",),
-        chosen="(not any_schedule or [0] or [1] or [2]) and not test_translation_property",
-    ),
-}
+MUTATED: Final = "src/mirrorless/protocol"
+TESTS: Final = "tests/unit/protocol"
+CHOSEN: Final = "(not any_schedule or [0] or [1] or [2]) and not test_translation_property"
+"""Of these tests, as pytest's `-k`: without those that take most of the time."""
 
 KILLED, SURVIVED, UNTESTED, TIMED_OUT, UNTYPED = "killed", "survived", "without a test", "timed out", "refused by mypy"
 VERDICTS: Final[Mapping[int, str]] = {1: KILLED, 3: KILLED, 0: SURVIVED, 5: UNTESTED, 33: UNTESTED, 37: UNTYPED}
 """By mutmut's exit codes; the others are limits of time."""
-
 
 NOT_YET: Final = "not tested yet"
 
@@ -87,26 +71,31 @@ class Kept:
 
 
 def main() -> int:
-    """Run the parts, print what survived, and compare it with the kept list."""
+    """Run mutmut, and compare what survived with the kept list."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--part", choices=PARTS, help="only this one")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="stop after that long; a later run goes on")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have found")
     arguments = parser.parse_args()
-    ends = time.monotonic() + 60 * arguments.minutes
-    kept = tomllib.loads(KEPT.read_text()) if KEPT.exists() else {}
-    failed = False
-    for name in [arguments.part] if arguments.part else PARTS:
-        folder = ROOT / ".lab" / "mutants" / name
-        if arguments.fresh:
-            shutil.rmtree(folder, ignore_errors=True)
-        prepare(folder, PARTS[name])
-        run(folder, ends - time.monotonic())
-        failed |= report(name, folder, [Kept(**entry) for entry in kept.get(name, [])])
-    return 1 if failed else 0
+    if arguments.fresh:
+        shutil.rmtree(FOLDER, ignore_errors=True)
+    prepare(FOLDER)
+    forget_survivors(FOLDER / "mutants")
+    run(FOLDER, 60 * arguments.minutes)
+    return int(report(FOLDER, [Kept(**entry) for entry in tomllib.loads(KEPT.read_text())["kept"]]))
 
 
-def prepare(folder: Path, part: Part) -> None:
+def forget_survivors(folder: Path) -> None:
+    """Forget who survived: mutmut keeps that too, although a test has been written since."""
+    for path in folder.rglob("*.py.meta"):
+        meta = json.loads(path.read_text())
+        codes = meta["exit_code_by_key"]
+        meta["exit_code_by_key"] = {
+            mutant: None if VERDICTS.get(code) in {SURVIVED, UNTESTED} else code for mutant, code in codes.items()
+        }
+        path.write_text(json.dumps(meta, indent=4))
+
+
+def prepare(folder: Path) -> None:
     """Lay out a checkout as mutmut expects it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("src", *COPIED):
@@ -116,16 +105,16 @@ def prepare(folder: Path, part: Part) -> None:
     pytest = {**project["pytest"]["ini_options"], "pythonpath": ["src", "functions", "."]}
     mutmut = {
         "source_paths": ["src"],
-        "only_mutate": [f"src/mirrorless/{part.mutated}/*"],
+        "only_mutate": [f"{MUTATED}/*"],
         "also_copy": ["src", *COPIED],
-        "pytest_add_cli_args_test_selection": list(part.tests),
-        "pytest_add_cli_args": ["-k", part.chosen],
+        "pytest_add_cli_args_test_selection": [TESTS],
+        "pytest_add_cli_args": ["-k", CHOSEN],
         "do_not_mutate_patterns": list(WORDS),
         "process_isolation": "forkserver",
         # A mutant that loops for ever is given so many times what its tests take, and so many seconds more.
         "timeout_multiplier": 4.0,
         "timeout_constant": 5.0,
-        "type_check_command": ["mypy", "--output", "json", f"src/mirrorless/{part.mutated}"],
+        "type_check_command": ["mypy", "--output", "json", MUTATED],
     }
     mypy = {
         "strict": True,
@@ -165,14 +154,14 @@ def run(folder: Path, seconds: float) -> None:
             process.wait()
 
 
-def report(name: str, folder: Path, kept: Sequence[Kept]) -> bool:
-    """Print the verdicts of a part, and what survives without a reason.
+def report(folder: Path, kept: Sequence[Kept]) -> bool:
+    """Print the verdicts, and what survives without a reason.
 
     Returns:
         whether a survivor is without a reason, or a reason without a survivor.
     """
     verdicts = dict(found(folder / "mutants"))
-    print(f"{name}: {', '.join(f'{count} {verdict}' for verdict, count in Counter(verdicts.values()).most_common())}")
+    print(f"{', '.join(f'{count} {verdict}' for verdict, count in Counter(verdicts.values()).most_common())}")
     survivors = described(folder, [each for each, verdict in verdicts.items() if verdict in {SURVIVED, UNTESTED}])
     unexplained = [each for each in survivors if not any(reason.explains(each) for reason in kept)]
     for function, change in unexplained:
@@ -182,7 +171,7 @@ def report(name: str, folder: Path, kept: Sequence[Kept]) -> bool:
     idle = [reason for reason in kept if whole and not any(reason.explains(each) for each in survivors)]
     for reason in idle:
         print(f"\na reason without a survivor: {reason.function} {reason.change}")
-    print(f"{name}: {len(survivors)} survive, {len(unexplained)} of them without a reason in {KEPT.name}")
+    print(f"{len(survivors)} survive, {len(unexplained)} of them without a reason in {KEPT.name}")
     return bool(unexplained or idle)
 
 

@@ -28,6 +28,7 @@ def replicated(position: int, batch: list[Record], *quarantined: int) -> Run:
     return settle_lane(plan, downstream, Attempt(writer="w", attempt="a", request="r", now=T)).committed()
 
 
+ANOTHER = "it has another key, value or headers than the record that was replicated from this offset"
 RUNS = [replicated(100, FIRST), replicated(104, SECOND, 106)]
 REPLAY = [*FIRST, *SECOND]
 
@@ -51,22 +52,10 @@ def test_no_record_contradicts_no_chain() -> None:
     [
         (0, {"timestamp": T - 1_000_000}, "its timestamp"),
         (4, {"timestamp": T + 1_000_000}, "its timestamp"),
-        (
-            2,
-            {"value": b"other"},
-            "it has another key, value or headers than the record that was replicated from this offset",
-        ),
-        (2, {"key": None}, "it has another key, value or headers than the record that was replicated from this offset"),
-        (
-            2,
-            {"headers": [("a", None)]},
-            "it has another key, value or headers than the record that was replicated from this offset",
-        ),
-        (
-            6,
-            {"value": None},
-            "it has another key, value or headers than the record that was replicated from this offset",
-        ),
+        (2, {"value": b"other"}, ANOTHER),
+        (2, {"key": None}, ANOTHER),
+        (2, {"headers": [("a", None)]}, ANOTHER),
+        (6, {"value": None}, ANOTHER),
     ],
 )
 def test_a_record_that_cannot_be_the_one_replicated_is_named(at: int, changed: dict[str, object], reason: str) -> None:

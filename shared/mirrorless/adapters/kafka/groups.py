@@ -124,7 +124,7 @@ class KafkaGroups:
             listing = client.list_consumer_groups(request_timeout=seconds)
             # A broker that is not heard has groups, too, and they must not look as if they were gone. The client
             # documents exceptions here, and gives what they would carry.
-            for error in answer(listing, deadline).errors:
+            for error in answer(listing, lambda: seconds).errors:
                 raise error if isinstance(error, KafkaException) else KafkaException(error)
             return dict.fromkeys(keys, listing)
 
