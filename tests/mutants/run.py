@@ -36,7 +36,7 @@ MINUTES: Final = 60
 COPIED: Final = ("functions", "spark", "cli", "lab", "infra", "tests", "replication.example.yaml", "constraints.txt")
 """What tests read beside the code, which mutmut wants in a folder `src`."""
 
-WORDS: Final = (r"^\s*raise \w+\(", r"^\s*(where|hint|detail)=", r"^\s*log(ger)?\.\w+\(")
+WORDS: Final = (r"^\s*raise \w+\(", r"^\s*(where|hint|detail) ?=", r"^\s*log(ger)?\.\w+\(")
 """Lines that are left as they are: what people read of an error. Their tests look for words, not for all of them."""
 
 MUTATED: Final = "src/mirrorless/protocol"

@@ -180,3 +180,9 @@ def test_what_is_left_of_a_plan_begins_behind_the_run_of_its_first_part() -> Non
 
     assert left.head == Head(generation=0, position=103, run=written)
     assert (offsets(left.write), left.quarantined, left.next) == ([104], (103, 105), 106)
+
+
+def test_a_record_that_is_ordered_out_is_not_passed_while_the_stop_stands_before_it() -> None:
+    found = plan(records(102, 103), state=LaneState(stop=STANDING, quarantine=frozenset({103})))
+
+    assert (offsets(found.write), found.quarantined, found.next) == ([102], (), 103)

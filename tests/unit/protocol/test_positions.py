@@ -25,8 +25,9 @@ class CountedStates(MemoryLaneStates):
 
     reads: list[set[Lane]] = field(default_factory=list)
 
-    def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:  # noqa: ARG002 -- the port's
+    def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:
         """See `LaneStates.read`."""
+        assert deadline is not None, "what is throttled is tried again until the event's deadline"
         wanted = list(lanes)
         self.reads.append(set(wanted))
         return {lane: self.states[lane] for lane in wanted if lane in self.states}

@@ -218,6 +218,33 @@ def test_a_missing_remote_topic_is_created_with_the_sources_partition_count() ->
     assert len(there.cluster.topics[REMOTE]) == 3
 
 
+def test_a_remote_topic_that_lacks_just_the_next_partition_grows() -> None:
+    there = world([1], [2])
+    there.cluster.topics[REMOTE] = [[]]
+
+    replicate(there.environment(), there.batch(p1=[2]))
+
+    assert there.visible(1) == [2]
+
+
+def test_a_remote_topic_that_does_not_grow_is_retriable(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = world([1], [2])
+    there.cluster.topics[REMOTE] = [[]]
+    monkeypatch.setattr(MemoryTarget, "create_partitions", lambda *_: None)
+
+    with pytest.raises(Retriable, match="has 1 partitions and needs 2"):
+        replicate(there.environment(), there.batch(p1=[2]))
+
+
+def test_a_job_does_not_wait_for_the_history_that_it_copies() -> None:
+    there = world([5, 6])
+    there.history_first = True
+    there.lease()
+
+    assert replicate(there.environment(), there.whole()).runs == []
+    assert [run.next for run in replicate(there.environment(job="backfill-1"), there.whole()).runs] == [7]
+
+
 class DeadlineChains(MemoryChains):
     """Notes the calls that may be repeated, and whether they come with a deadline."""
 
@@ -253,7 +280,9 @@ def test_the_chain_has_the_events_deadline_whenever_a_run_is_written_or_settled(
         eventually(there, there.whole())
         late.finish()
         calls |= chains.calls
-    replicate(replace(world([1]), chains=chains).environment(at_least_once=True), world([7]).whole())
+    chains = DeadlineChains()
+    there = replace(world([1]), chains=chains)
+    assert len(replicate(there.environment(at_least_once=True), there.whole()).runs) == 1
 
     assert calls | chains.calls == {("prepare", True), ("confirm", True), ("withdraw", True)}
 
@@ -637,6 +666,7 @@ def test_a_refused_record_stops_its_lane_and_no_other() -> None:
 
     stop = Stop(reason="refused", upstream_offset=5, detail="too large", at=T)
     assert outcome.stopped == {0: stop}
+    assert sorted((run.lane.partition, run.next) for run in outcome.runs) == [(0, 3), (1, 4)]
     assert there.states.states[lane()].stop == stop
     assert (there.visible(0), there.visible(1)) == ([1, 2], [0, 3])
     assert there.chains.heads([lane()])[lane()].position == 3
