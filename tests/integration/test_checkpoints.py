@@ -55,7 +55,11 @@ class Crossing:
 
     def write(self, count: int, *, transactional: bool = False) -> None:
         """Records with growing numbers, over both partitions."""
-        options: dict[str, Any] = {"bootstrap.servers": self.stage.source.bootstrap, "log_level": 0}
+        options: dict[str, Any] = {
+            "bootstrap.servers": self.stage.source.bootstrap,
+            "enable.idempotence": True,
+            "log_level": 0,
+        }
         if transactional:
             options |= {"transactional.id": f"{self.stage.topic}-writer"}
         producer = Producer(options)

@@ -114,7 +114,9 @@ def kill_round(
 
 
 def _fill(stage: LaneStage, lanes: int, records: int, value_bytes: int) -> None:
-    producer = Producer({"bootstrap.servers": stage.source.bootstrap, "log_level": 0, "linger.ms": 50})
+    producer = Producer(
+        {"bootstrap.servers": stage.source.bootstrap, "log_level": 0, "linger.ms": 50, "enable.idempotence": True}
+    )
     for number in range(records):
         for partition in range(lanes):
             value = b"%d-%d " % (partition, number)
