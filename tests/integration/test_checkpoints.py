@@ -57,7 +57,7 @@ class Crossing:
         """Records with growing numbers, over both partitions."""
         options: dict[str, Any] = {
             "bootstrap.servers": self.stage.source.bootstrap,
-            "enable.idempotence": True,
+            "max.in.flight": 1,
             "log_level": 0,
         }
         if transactional:

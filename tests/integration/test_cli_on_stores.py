@@ -156,7 +156,7 @@ def bench(
 
 def produce(bench: Bench, count: int, *, first_timestamp: int = 0) -> None:
     """Put records into partition 0 of the source topic; their timestamps grow by 1 ms, or are the client's."""
-    producer = Producer({"bootstrap.servers": bench.source.bootstrap, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": bench.source.bootstrap, "max.in.flight": 1})
     for number in range(count):
         timestamp = first_timestamp and first_timestamp + number
         producer.produce(bench.topic, value=str(number).encode(), partition=0, timestamp=timestamp)
@@ -189,7 +189,7 @@ def create(cluster: KafkaCluster, topic: str, partitions: int = 1, **configs: st
 def beat(cluster: KafkaCluster, topic: str, *heartbeats: Heartbeat) -> None:
     """Write heartbeats to a topic, which other tests may have made before."""
     create(cluster, topic)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "max.in.flight": 1})
     for each in heartbeats:
         producer.produce(topic, key=each.key(), value=each.value(), partition=0, timestamp=each.timestamp)
     assert producer.flush(20) == 0

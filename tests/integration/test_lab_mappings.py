@@ -137,7 +137,7 @@ class Stage:
     def produce(self, count: int, *, partition: int = 0, value: bytes = b"v", first: int = 0) -> None:
         """Produce records with keys k<first> and on, and wait until they are acknowledged."""
         producer = Producer(
-            {"bootstrap.servers": self.broker.bootstrap, "message.max.bytes": 16 << 20, "enable.idempotence": True}
+            {"bootstrap.servers": self.broker.bootstrap, "message.max.bytes": 16 << 20, "max.in.flight": 1}
         )
         for number in range(first, first + count):
             producer.produce(self.topic, value, f"k{number}".encode(), partition)

@@ -139,7 +139,7 @@ class RefreshStage:
 
     def write(self, name: str, count: int, *, partition: int = 0, timestamp: int = 0) -> None:
         """Write records to a source topic."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "max.in.flight": 1, "log_level": 0})
         for _ in range(count):
             producer.produce(self.topic(name), b"v", b"k", partition, timestamp=timestamp)
         assert producer.flush(20) == 0

@@ -115,7 +115,7 @@ def kill_round(
 
 def _fill(stage: LaneStage, lanes: int, records: int, value_bytes: int) -> None:
     producer = Producer(
-        {"bootstrap.servers": stage.source.bootstrap, "log_level": 0, "linger.ms": 50, "enable.idempotence": True}
+        {"bootstrap.servers": stage.source.bootstrap, "log_level": 0, "linger.ms": 50, "max.in.flight": 1}
     )
     for number in range(records):
         for partition in range(lanes):

@@ -27,7 +27,7 @@ from mirrorless.settings import FlowSettings
 from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
 
 QUIET = {"log_level": 0}
-ORDERED = {"enable.idempotence": True, **QUIET}
+ORDERED = {"max.in.flight": 1, **QUIET}
 """Of producers: a topic made a moment ago may refuse the first batch once, which is then written after the second."""
 
 

@@ -153,7 +153,7 @@ class Side:
 
     def _write(self, topic: str, partitions: Sequence[int], records: int, *, transactional_id: str = "") -> None:
         options = {"transactional.id": transactional_id} if transactional_id else {}
-        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, **QUIET, **options})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "max.in.flight": 1, **QUIET, **options})
         if transactional_id:
             producer.init_transactions(20)
         for number in range(records):

@@ -61,7 +61,7 @@ def run_backfill(stage: LaneStage, folder: Path, run: str, **options: Any) -> Jo
 @pytest.mark.usefixtures("spark")
 def test_an_archive_fills_what_retention_has_taken_and_the_log_goes_on(stage: LaneStage, tmp_path: Path) -> None:
     stage.create(stage.source, stage.topic, 2, retention_ms="-1")
-    producer = Producer({"bootstrap.servers": stage.source.bootstrap, "enable.idempotence": True, "log_level": 0})
+    producer = Producer({"bootstrap.servers": stage.source.bootstrap, "max.in.flight": 1, "log_level": 0})
     for number in range(600):
         headers: list[tuple[str, str | bytes | None]] = [("h", b"\xff"), ("h", None)] if number % 3 == 0 else []
         value, key = (None, b"", b"v%d" % number)[number % 3], (None, b"", b"k")[number % 5 % 3]

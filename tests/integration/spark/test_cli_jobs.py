@@ -52,7 +52,7 @@ def desk(clusters: tuple[KafkaCluster, KafkaCluster], dynamodb: DynamoDbLocal, t
     topic = f"orders-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": source.bootstrap})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
-    producer = Producer({"bootstrap.servers": source.bootstrap, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": source.bootstrap, "max.in.flight": 1})
     for number in range(2 * RECORDS):
         producer.produce(topic, key=b"k", value=str(number).encode(), partition=number % 2)
     assert producer.flush(20) == 0
