@@ -8,7 +8,6 @@ itself.
 
 from __future__ import annotations
 
-import binascii
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,9 +38,9 @@ class _WireRecord(Record, gc=False):
 
 
 class _LargeWireRecord(_WireRecord, gc=False):
-    """A record whose value is still JSON: a string of base64, null, or nothing where it was left out."""
+    """A record whose value is still base64."""
 
-    value: msgspec.Raw = msgspec.Raw()
+    value: str | None = None  # type: ignore[assignment]  # the same field's wire form
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -57,9 +56,9 @@ class _LargeEvent(_Envelope, gc=False):
     records: dict[str, list[_LargeWireRecord]]
 
 
-LARGE_RECORD_BYTES = 3_500
+LARGE_RECORD_BYTES = 1_400
 """JSON of a record on average, from which vector instructions for base64 pay for a call per record: 10 KB values decode
-in half the time, 1 KB values would take a fifth longer."""
+in half the time, 1 KB values in 0.85 of it, 500 B values would take longer."""
 _SAMPLE_BYTES = 1 << 16
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -114,27 +113,16 @@ def _decode_with_large_values(text: bytes) -> _Event | _LargeEvent:
     Raises:
         msgspec.DecodeError: as the plain decoder, which names the place of what is wrong.
     """
-    decoded = _decode_large(text)
+    decoded, from_base64 = _decode_large(text), pybase64.b64decode
     try:
         for records in decoded.records.values():
             for record in records:
-                record.value = _bytes_of(memoryview(record.value))  # type: ignore[assignment]  # from wire form to bytes
-    except binascii.Error:
+                if record.value is not None:
+                    # By position: keywords cost a tenth of a record's decoding. No second alphabet, nothing skipped.
+                    record.value = from_base64(record.value, None, True)  # type: ignore[assignment]  # noqa: FBT003
+    except ValueError:
         return _decode(text)
     return decoded
-
-
-def _bytes_of(value: memoryview) -> bytes | None:
-    """The bytes of a value's JSON.
-
-    Raises:
-        binascii.Error: it is neither null nor plain base64: an escaped character, or no value at all.
-    """
-    if value[:1].tobytes() == b'"':
-        return pybase64.b64decode(value[1:-1], validate=True)
-    if value.tobytes() in {b"", b"null"}:
-        return None
-    raise binascii.Error
 
 
 def _split(topic_partition: str) -> tuple[str, int]:
