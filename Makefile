@@ -92,9 +92,9 @@ soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one; BROK
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED)) $(if $(BROKERS),--brokers $(BROKERS) --progress soak-brokers-$(BROKERS).json,\
 	  $(if $(SEED),,--report docs/reference/soak.md))
 
-mutants: $(READY) ## change the protocol line by line: which change no test notices; MINUTES=60 at most, goes on where it ended
+mutants: $(READY) ## change code line by line: which change no test notices; PART=protocol|kafka, MINUTES=60 at most, goes on where it ended
 	@$(BIN)/python -c 'import mutmut.configuration' 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e '.[mutants]'
-	@$(BIN)/python -m tests.mutants.run $(if $(MINUTES),--minutes $(MINUTES))
+	@$(BIN)/python -m tests.mutants.run $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES))
 
 scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)

@@ -22,6 +22,7 @@ from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.settings import Tables
 from mirrorless.tables import definitions
+from tests.support.running_servers import running_clusters, running_dynamodb
 
 # Both limits are in seconds of the clock, and would fail a test for a machine that is busy.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,6 +35,9 @@ botocore.session.create_loader = cache(create_loader)
 @pytest.fixture(scope="session")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
     """Source and target, of the version in `$KAFKA`."""
+    if (running := running_clusters()) is not None:
+        yield running
+        return
     folder = tmp_path_factory.mktemp("clusters")
     version = os.environ.get("KAFKA") or DEFAULT_KAFKA
     source, target = (
@@ -53,6 +57,9 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCl
 @pytest.fixture(scope="session")
 def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbLocal]:
     """DynamoDB Local without tables, which live as long as it runs."""
+    if (running := running_dynamodb()) is not None:
+        yield running
+        return
     server = DynamoDbLocal(folder=tmp_path_factory.mktemp("dynamodb"), in_memory=True)
     try:
         server.start()

@@ -1,13 +1,13 @@
 """Mutation testing by mutmut: each change of a line of the code that no test notices, held against a kept list.
 
-    python -m tests.mutants.run --minutes 20
+    python -m tests.mutants.run --part protocol --minutes 20
 
 A mutant is one small change of the code: a `<` for a `<=`, a `None` for an argument. It is killed if a test fails, and
 survives otherwise. A survivor is a test that is missing, a line that is not needed, or a change that makes no
 difference; `survivors.toml` names a reason for each, and one that it does not name makes this program fail.
 
-mutmut works in a folder of its own, keeps its verdicts there, and a later run goes on. It tests anew what has survived,
-and the mutants of a function that has changed.
+mutmut works in a folder of its own for each part, keeps its verdicts there, and a later run goes on. It tests anew what
+has survived, and the mutants of a function that has changed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
+
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
+from tests.support.running_servers import ADDRESSES, addresses
 
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = Path(__file__).with_name("survivors.toml")
@@ -39,10 +45,44 @@ COPIED: Final = ("functions", "spark", "cli", "lab", "infra", "tests", "replicat
 WORDS: Final = (r"^\s*raise \w+\(", r"^\s*(where|hint|detail) ?=", r"^\s*log(ger)?\.\w+\(")
 """Lines that are left as they are: what people read of an error. Their tests look for words, not for all of them."""
 
-MUTATED: Final = "src/mirrorless/protocol"
-TESTS: Final = "tests/unit/protocol"
-CHOSEN: Final = "(not any_schedule or [0] or [1] or [2]) and not test_translation_property"
-"""Of these tests, as pytest's `-k`: without those that take most of the time."""
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Code, and the tests that must notice its changes."""
+
+    mutated: Sequence[str]
+    """Below `shared/mirrorless`, modules or all of a folder."""
+    tests: Sequence[str]
+    chosen: str
+    """Of these tests, as pytest's `-k`: without those that take most of the time, or stop a broker."""
+    servers: bool = False
+    """Whether the tests need clusters and DynamoDB Local."""
+
+
+PARTS: Final[Mapping[str, Part]] = {
+    "protocol": Part(
+        ("protocol/*",),
+        ("tests/unit/protocol",),
+        chosen="(not any_schedule or [0] or [1] or [2]) and not test_translation_property",
+    ),
+    "kafka": Part(
+        # What an event passes through, and what settles a doubt.
+        tuple(
+            f"adapters/kafka/{name}.py"
+            for name in ("client", "delivery_reports", "source", "target", "witnesses", "writer")
+        ),
+        (
+            "tests/unit/adapters/test_delivery_reports.py",
+            "tests/unit/adapters/test_kafka_client.py",
+            "tests/unit/adapters/test_kafka_writer.py",
+            "tests/integration/test_kafka_writer.py",
+            "tests/integration/test_lane_doubts.py",
+            "tests/integration/test_lane_target_lost.py",
+        ),
+        chosen="not killed and not thread_sleeps and not compaction",
+        servers=True,
+    ),
+}
 
 KILLED, SURVIVED, UNTESTED, TIMED_OUT, UNTYPED = "killed", "survived", "without a test", "timed out", "refused by mypy"
 VERDICTS: Final[Mapping[int, str]] = {1: KILLED, 3: KILLED, 0: SURVIVED, 5: UNTESTED, 33: UNTESTED, 37: UNTYPED}
@@ -73,15 +113,22 @@ class Kept:
 def main() -> int:
     """Run mutmut, and compare what survived with the kept list."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--part", choices=PARTS, help="only this one")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="stop after that long; a later run goes on")
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs have found")
     arguments = parser.parse_args()
-    if arguments.fresh:
-        shutil.rmtree(FOLDER, ignore_errors=True)
-    prepare(FOLDER)
-    forget_survivors(FOLDER / "mutants")
-    run(FOLDER, 60 * arguments.minutes)
-    return int(report(FOLDER, [Kept(**entry) for entry in tomllib.loads(KEPT.read_text())["kept"]]))
+    ends, kept = time.monotonic() + 60 * arguments.minutes, tomllib.loads(KEPT.read_text())
+    failed = False
+    for name in [arguments.part] if arguments.part else PARTS:
+        folder = FOLDER / name
+        if arguments.fresh:
+            shutil.rmtree(folder, ignore_errors=True)
+        prepare(folder, PARTS[name])
+        forget_survivors(folder / "mutants")
+        with servers(folder / "servers") if PARTS[name].servers else nullcontext():
+            run(folder, ends - time.monotonic())
+        failed |= report(name, folder, [Kept(**entry) for entry in kept.get(name, [])])
+    return int(failed)
 
 
 def forget_survivors(folder: Path) -> None:
@@ -95,7 +142,7 @@ def forget_survivors(folder: Path) -> None:
         path.write_text(json.dumps(meta, indent=4))
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, part: Part) -> None:
     """Lay out a checkout as mutmut expects it."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("src", *COPIED):
@@ -105,16 +152,21 @@ def prepare(folder: Path) -> None:
     pytest = {**project["pytest"]["ini_options"], "pythonpath": ["src", "functions", "."]}
     mutmut = {
         "source_paths": ["src"],
-        "only_mutate": [f"{MUTATED}/*"],
+        "only_mutate": [f"src/mirrorless/{each}" for each in part.mutated],
         "also_copy": ["src", *COPIED],
-        "pytest_add_cli_args_test_selection": [TESTS],
-        "pytest_add_cli_args": ["-k", CHOSEN],
+        "pytest_add_cli_args_test_selection": list(part.tests),
+        "pytest_add_cli_args": ["-k", part.chosen],
         "do_not_mutate_patterns": list(WORDS),
         "process_isolation": "forkserver",
         # A mutant that loops for ever is given so many times what its tests take, and so many seconds more.
         "timeout_multiplier": 4.0,
         "timeout_constant": 5.0,
-        "type_check_command": ["mypy", "--output", "json", MUTATED],
+        "type_check_command": [
+            "mypy",
+            "--output",
+            "json",
+            *(f"src/mirrorless/{each.removesuffix('/*')}" for each in part.mutated),
+        ],
     }
     mypy = {
         "strict": True,
@@ -131,6 +183,25 @@ def prepare(folder: Path) -> None:
 
 def _lines(values: Mapping[str, object]) -> Iterator[str]:
     return (f"{key} = {json.dumps(value)}" for key, value in values.items())
+
+
+@contextmanager
+def servers(folder: Path) -> Iterator[None]:
+    """Two clusters and DynamoDB Local, which all mutants share."""
+    shutil.rmtree(folder, ignore_errors=True)
+    source, target = (KafkaCluster(alias=alias, folder=folder / alias) for alias in ("us-east", "eu-west"))
+    dynamodb = DynamoDbLocal(folder=folder / "dynamodb", in_memory=True)
+    try:
+        for server in (source, target, dynamodb):
+            server.begin_start()
+        for server in (source, target, dynamodb):
+            server.wait_ready()
+        os.environ[ADDRESSES] = addresses((source, target), dynamodb)
+        yield
+    finally:
+        os.environ.pop(ADDRESSES, None)
+        for server in (source, target, dynamodb):
+            server.stop()
 
 
 def run(folder: Path, seconds: float) -> None:
@@ -154,14 +225,14 @@ def run(folder: Path, seconds: float) -> None:
             process.wait()
 
 
-def report(folder: Path, kept: Sequence[Kept]) -> bool:
+def report(name: str, folder: Path, kept: Sequence[Kept]) -> bool:
     """Print the verdicts, and what survives without a reason.
 
     Returns:
         whether a survivor is without a reason, or a reason without a survivor.
     """
     verdicts = dict(found(folder / "mutants"))
-    print(f"{', '.join(f'{count} {verdict}' for verdict, count in Counter(verdicts.values()).most_common())}")
+    print(f"{name}: {', '.join(f'{count} {verdict}' for verdict, count in Counter(verdicts.values()).most_common())}")
     survivors = described(folder, [each for each, verdict in verdicts.items() if verdict in {SURVIVED, UNTESTED}])
     unexplained = [each for each in survivors if not any(reason.explains(each) for reason in kept)]
     for function, change in unexplained:
