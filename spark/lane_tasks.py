@@ -31,7 +31,7 @@ from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.clock import now_ms
-from mirrorless.errors import MirrorlessError
+from mirrorless.errors import LeaseHeld, MirrorlessError
 from mirrorless.jobs.copy_task import CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy
 from mirrorless.naming import SPARK_MASTER_VARIABLE
@@ -146,7 +146,8 @@ def finished(copy: LaneCopy, attempt: TaskAttempt) -> Any:
     try:
         return copy.run()
     except MirrorlessError as exc:
-        if exc.retriable and not attempt.last:
+        # Another attempt would take a lane again that an operator has released.
+        if exc.retriable and not attempt.last and not isinstance(exc, LeaseHeld):
             copy.note("running", f"tried again by Spark: {exc}", force=True)
             raise
         return copy.result("failed", error=str(exc))

@@ -22,6 +22,10 @@ from mirrorless.reconcile.inspect import HELD
 RENEWALS = 3
 """In one term."""
 
+SKEW_MS = 10 * 60_000
+"""Between the clocks of two machines at most: AWS refuses a signature that is five minutes old, or early.
+(https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html)"""
+
 
 class KeptLeases:
     """The leases of one job run, renewed by a thread.
@@ -155,10 +159,10 @@ class HeldLanes:
             detail = f"held by job run {self.run_id}"
             self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=self.clock()))
         newest = max((stop.at for stop in stops.values() if stop.reason == HELD), default=0)
-        # An environment cannot be queried, but none keeps a lane's state for longer than this. No hold is younger than
-        # now, whatever the clock of the machine was that wrote it.
-        age = 0 if loose else max(0, self.clock() - newest)
-        self.sleep(max(0, self.settle_ms - age) / 1000)
+        # An environment cannot be queried, but none keeps a lane's state for longer than this. How old a hold is, is
+        # only known as well as the clocks of two machines agree.
+        if loose or self.clock() - newest < self.settle_ms + SKEW_MS:
+            self.sleep(self.settle_ms / 1000)
         if not loose:
             return ""
         return (
