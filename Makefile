@@ -87,7 +87,7 @@ integration-%: $(READY)
 	$(KEEP_CALLS) $(BIN)/pytest -q --part $* --durations 10 tests/integration
 
 sample: $(READY)
-	$(BIN)/python -m lab soak --count 4 --fresh --progress .lab/sample.json
+	$(BIN)/python -m lab soak --count 3 --fresh --progress .lab/sample.json
 
 soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one; BROKERS=3 on clusters of three
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED)) $(if $(BROKERS),--brokers $(BROKERS) --progress soak-brokers-$(BROKERS).json,\

@@ -77,9 +77,10 @@ PARTS: Final[Mapping[str, Part]] = {
             "tests/unit/adapters/test_kafka_writer.py",
             "tests/integration/test_kafka_writer.py",
             "tests/integration/test_lane_doubts.py",
+            "tests/integration/test_lane_refusals.py",
             "tests/integration/test_lane_target_lost.py",
         ),
-        chosen="not killed and not thread_sleeps and not compaction",
+        chosen="not killed and not thread_sleeps and not compaction and not [80-",
         servers=True,
     ),
 }
@@ -178,6 +179,8 @@ def prepare(folder: Path, part: Part) -> None:
     tools = {"pytest.ini_options": pytest, "mutmut": mutmut, "mypy": mypy}
     # JSON's strings, numbers, lists of them, true and false are TOML's too.
     lines = [line for tool, values in tools.items() for line in (f"[tool.{tool}]", *_lines(values))]
+    for override in project["mypy"]["overrides"]:
+        lines += ["[[tool.mypy.overrides]]", *_lines(override)]
     (folder / "pyproject.toml").write_text("\n".join(lines) + "\n")
 
 
