@@ -156,7 +156,7 @@ class RefreshStage:
         return {entry.name: entry.value for entry in described.values() if int(entry.source) == 1}
 
     def configure(self, admin: AdminClient, topic: str, **configs: str | None) -> None:
-        """Set or, with None, delete overrides of a topic."""
+        """Set or, with None, delete overrides of a topic, and wait until the broker shows it: it learns of it later."""
         entries = [
             ConfigEntry(
                 name.replace("_", "."),
@@ -167,6 +167,14 @@ class RefreshStage:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         admin.incremental_alter_configs([resource])[resource].result(20)
+
+        def shown() -> bool:
+            plain = ConfigResource(ResourceType.TOPIC, topic)
+            described = admin.describe_configs([plain])[plain].result(20)
+            set_here = {name: entry.value for name, entry in described.items() if int(entry.source) == 1}
+            return all(set_here.get(each.name) == each.value for each in entries)
+
+        eventually(shown)
 
     def stop_of(self, name: str, partition: int = 0) -> str:
         """Why a lane is stopped; empty while it is running."""
