@@ -93,7 +93,7 @@ class Server(ABC):
                 return
             if time.monotonic() > deadline:
                 raise self._failed(f"it is not ready after {timeout:.0f} s: {reason}")
-            time.sleep(0.05)  # between two questions of a poll, not a guess at how long it takes
+            time.sleep(0.05)  # between two looks at a condition with a deadline
 
     def kill(self) -> None:
         """SIGKILL, as when the host is lost. What it acknowledged is in the page cache and survives."""

@@ -26,6 +26,7 @@ from mirrorless.protocol.event import Batch
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from tests.support.chains import MemoryChains
+from tests.support.lane_stage import ORDERED
 
 pytestmark = pytest.mark.integration
 
@@ -121,7 +122,7 @@ def test_a_stranger_on_the_target_is_different(copy: Copy) -> None:
 
 
 def test_records_that_were_not_replicated_are_lost(copy: Copy) -> None:
-    producer = Producer({"bootstrap.servers": copy.flow.source.bootstrap[0], "max.in.flight": 1, **QUIET})
+    producer = Producer({"bootstrap.servers": copy.flow.source.bootstrap[0], **QUIET})
     producer.produce(copy.topic, b"late", b"k", 0)
     assert producer.flush(20) == 0
 
@@ -155,7 +156,7 @@ def test_an_open_transaction_is_named_and_not_read_past(copy: Copy, monkeypatch:
 def test_tens_of_thousands_of_records_are_read_in_seconds(copy: Copy) -> None:
     count, bootstrap = 60_000, copy.flow.source.bootstrap[0]
     random = Random(1)  # noqa: S311 -- a workload, not a secret
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "max.in.flight": 1, **QUIET})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, **ORDERED})
     for number in range(count):
         if number % 20_000 == 0:
             producer.flush(30)
@@ -170,7 +171,7 @@ def test_tens_of_thousands_of_records_are_read_in_seconds(copy: Copy) -> None:
 
 
 def _write(copy: Copy, value: bytes, *, timestamp: int) -> None:
-    producer = Producer({"bootstrap.servers": copy.flow.target.bootstrap[0], "max.in.flight": 1, **QUIET})
+    producer = Producer({"bootstrap.servers": copy.flow.target.bootstrap[0], **QUIET})
     producer.produce(copy.flow.remote_topic(copy.topic), value, b"k", 0, timestamp=timestamp)
     assert producer.flush(20) == 0
 

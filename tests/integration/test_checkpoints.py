@@ -22,7 +22,7 @@ from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.reconcile.returning_groups import GroupsBack
 from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
-from tests.support.lane_stage import LaneStage
+from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import read_topic
 
 SECONDS = 30.0
@@ -55,11 +55,7 @@ class Crossing:
 
     def write(self, count: int, *, transactional: bool = False) -> None:
         """Records with growing numbers, over both partitions."""
-        options: dict[str, Any] = {
-            "bootstrap.servers": self.stage.source.bootstrap,
-            "max.in.flight": 1,
-            "log_level": 0,
-        }
+        options: dict[str, Any] = {"bootstrap.servers": self.stage.source.bootstrap, **ORDERED}
         if transactional:
             options |= {"transactional.id": f"{self.stage.topic}-writer"}
         producer = Producer(options)

@@ -33,6 +33,7 @@ from mirrorless.scheduled.runner import RoundReport, TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import FlowSettings, Tables
 from mirrorless.topics.topic_state import Recreated, TopicState
+from tests.support.lane_stage import ORDERED
 
 pytestmark = pytest.mark.integration
 
@@ -156,7 +157,7 @@ def bench(
 
 def produce(bench: Bench, count: int, *, first_timestamp: int = 0) -> None:
     """Put records into partition 0 of the source topic; their timestamps grow by 1 ms, or are the client's."""
-    producer = Producer({"bootstrap.servers": bench.source.bootstrap, "max.in.flight": 1})
+    producer = Producer({"bootstrap.servers": bench.source.bootstrap, **ORDERED})
     for number in range(count):
         timestamp = first_timestamp and first_timestamp + number
         producer.produce(bench.topic, value=str(number).encode(), partition=0, timestamp=timestamp)
@@ -189,7 +190,7 @@ def create(cluster: KafkaCluster, topic: str, partitions: int = 1, **configs: st
 def beat(cluster: KafkaCluster, topic: str, *heartbeats: Heartbeat) -> None:
     """Write heartbeats to a topic, which other tests may have made before."""
     create(cluster, topic)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "max.in.flight": 1})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, **ORDERED})
     for each in heartbeats:
         producer.produce(topic, key=each.key(), value=each.value(), partition=0, timestamp=each.timestamp)
     assert producer.flush(20) == 0

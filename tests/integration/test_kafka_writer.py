@@ -52,7 +52,7 @@ def topic(clusters: tuple[KafkaCluster, KafkaCluster]) -> str:
 def stranger(cluster: KafkaCluster, topic: str, partition: int) -> Iterator[None]:
     """Somebody who writes one record after the other to a partition."""
     over = threading.Event()
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "max.in.flight": 1})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
 
     def write() -> None:
         while not over.is_set():

@@ -29,6 +29,7 @@ from lab.esm.membership import starting_positions
 from lab.functions.invocation import Invocation, Status
 from lab.servers.artifacts import DEFAULT_KAFKA
 from lab.servers.kafka import KafkaCluster
+from tests.support.lane_stage import ORDERED
 
 pytestmark = pytest.mark.integration
 
@@ -136,9 +137,7 @@ class Stage:
 
     def produce(self, count: int, *, partition: int = 0, value: bytes = b"v", first: int = 0) -> None:
         """Produce records with keys k<first> and on, and wait until they are acknowledged."""
-        producer = Producer(
-            {"bootstrap.servers": self.broker.bootstrap, "message.max.bytes": 16 << 20, "max.in.flight": 1}
-        )
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap, "message.max.bytes": 16 << 20, **ORDERED})
         for number in range(first, first + count):
             producer.produce(self.topic, value, f"k{number}".encode(), partition)
         assert producer.flush(20) == 0
@@ -152,6 +151,13 @@ class Stage:
             return not any(self.mappings.lag(uuid).values())
         except KafkaException:
             return False  # its broker is on its way back; the deadline decides
+
+    def has_committed(self, uuid: str, offset: int) -> bool:
+        """Whether the group of a mapping stands at an offset of partition 0."""
+        try:
+            return self.mappings.committed(uuid).get(0) == offset
+        except KafkaException:
+            return False  # its coordinator is on its way back; the deadline decides
 
     def stop(self) -> None:
         """Stop the mappings."""
@@ -652,7 +658,7 @@ def test_a_killed_broker_does_not_kill_the_poller(stage: Stage) -> None:
     stage.broker.start()
     stage.produce(5, first=5)
     eventually(lambda: set(stage.function.offsets()) == set(range(10)), within_s=40)
-    eventually(lambda: stage.mappings.committed(uuid).get(0) == 10, within_s=40)
+    eventually(lambda: stage.has_committed(uuid, 10), within_s=40)
 
 
 def read(broker: KafkaCluster, topic: str) -> list[Any]:

@@ -48,6 +48,7 @@ from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import FlowSettings
 from tests.support.chains import run
+from tests.support.lane_stage import ORDERED
 from tests.support.readback import committed
 
 pytestmark = pytest.mark.integration
@@ -139,7 +140,7 @@ class RefreshStage:
 
     def write(self, name: str, count: int, *, partition: int = 0, timestamp: int = 0) -> None:
         """Write records to a source topic."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "max.in.flight": 1, "log_level": 0})
+        producer = Producer({"bootstrap.servers": self.bootstrap, **ORDERED})
         for _ in range(count):
             producer.produce(self.topic(name), b"v", b"k", partition, timestamp=timestamp)
         assert producer.flush(20) == 0

@@ -20,7 +20,7 @@ from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.jobs.progress import LaneProgress
 from mirrorless.jobs.request import BackfillOptions, JobRequest, encode_request
 from mirrorless.verify.comparison import compare
-from tests.support.lane_stage import LaneStage
+from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.spark_cluster import ROOT, RunningJob, alive, plain_environment, submitted, wait_for
 
 SCRIPT = ROOT / "spark" / "backfill.py"
@@ -114,9 +114,7 @@ def kill_round(
 
 
 def _fill(stage: LaneStage, lanes: int, records: int, value_bytes: int) -> None:
-    producer = Producer(
-        {"bootstrap.servers": stage.source.bootstrap, "log_level": 0, "linger.ms": 50, "max.in.flight": 1}
-    )
+    producer = Producer({"bootstrap.servers": stage.source.bootstrap, "linger.ms": 50, **ORDERED})
     for number in range(records):
         for partition in range(lanes):
             value = b"%d-%d " % (partition, number)

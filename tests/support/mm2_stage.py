@@ -42,6 +42,7 @@ from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.mm2.internal_records import Checkpoint
+from tests.support.lane_stage import ORDERED
 from tests.support.readback import Seen, await_settled, committed, read_topic
 
 PARTITIONS, PER_PARTITION = 4, 25
@@ -153,7 +154,7 @@ class Side:
 
     def _write(self, topic: str, partitions: Sequence[int], records: int, *, transactional_id: str = "") -> None:
         options = {"transactional.id": transactional_id} if transactional_id else {}
-        producer = Producer({"bootstrap.servers": self.bootstrap, "max.in.flight": 1, **QUIET, **options})
+        producer = Producer({"bootstrap.servers": self.bootstrap, **ORDERED, **options})
         if transactional_id:
             producer.init_transactions(20)
         for number in range(records):

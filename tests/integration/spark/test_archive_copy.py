@@ -26,7 +26,7 @@ from spark.backfill import backfill
 from spark.driver import JobOutcome, JobRun
 from spark.lane_tasks import copy_lane, run_lanes
 from tests.support.archives import archive_topic, rows_of, write_archive, write_file
-from tests.support.lane_stage import LaneStage
+from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import assert_mirrored, links, read_topic
 
 pytestmark = pytest.mark.integration
@@ -61,7 +61,7 @@ def run_backfill(stage: LaneStage, folder: Path, run: str, **options: Any) -> Jo
 @pytest.mark.usefixtures("spark")
 def test_an_archive_fills_what_retention_has_taken_and_the_log_goes_on(stage: LaneStage, tmp_path: Path) -> None:
     stage.create(stage.source, stage.topic, 2, retention_ms="-1")
-    producer = Producer({"bootstrap.servers": stage.source.bootstrap, "max.in.flight": 1, "log_level": 0})
+    producer = Producer({"bootstrap.servers": stage.source.bootstrap, **ORDERED})
     for number in range(600):
         headers: list[tuple[str, str | bytes | None]] = [("h", b"\xff"), ("h", None)] if number % 3 == 0 else []
         value, key = (None, b"", b"v%d" % number)[number % 3], (None, b"", b"k")[number % 5 % 3]

@@ -17,6 +17,7 @@ from cli.main import main
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.settings import Tables
+from tests.support.lane_stage import ORDERED
 from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
@@ -52,7 +53,7 @@ def desk(clusters: tuple[KafkaCluster, KafkaCluster], dynamodb: DynamoDbLocal, t
     topic = f"orders-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": source.bootstrap})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
-    producer = Producer({"bootstrap.servers": source.bootstrap, "max.in.flight": 1})
+    producer = Producer({"bootstrap.servers": source.bootstrap, **ORDERED})
     for number in range(2 * RECORDS):
         producer.produce(topic, key=b"k", value=str(number).encode(), partition=number % 2)
     assert producer.flush(20) == 0
