@@ -180,6 +180,7 @@ class DeployedFlows:
         from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger  # noqa: PLC0415 -- same
         from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments  # noqa: PLC0415 -- same
 
+        retention_days = 30
         if self._lab is not None:
             tables = self._lab_tables()
             client = _lab_client(self._lab.dynamodb.endpoint)
@@ -188,10 +189,11 @@ class DeployedFlows:
             if settings.tables_role:
                 require_account(str(self.flow(name).target.account), name)
             client, tables = _aws_client(settings.target.region, name), settings.tables
+            retention_days = settings.map_retention_days
         return Stores(
             client=client,
             tables=tables,
-            chains=DynamoDbChains(client, tables.offset_map),
+            chains=DynamoDbChains(client, tables.offset_map, retention_days=retention_days),
             states=DynamoDbLaneOrders(client, tables.lanes),
             ledger=DynamoDbLossLedger(client, tables.loss_ledger),
             documents=DynamoDbDocuments(client, tables.control),

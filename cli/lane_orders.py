@@ -57,13 +57,11 @@ def run_reset(arguments: argparse.Namespace) -> int:
 
 
 def _carry_out(plan: ResetPlan, stores: Stores) -> None:
-    """1. The loss, so that nothing is skipped in silence. 2. The doubt. 3. The link. 4. The stop and the orders."""
+    """1. The loss, so that nothing is skipped in silence. 2. The link. 3. The stop and the orders."""
     if plan.loss is not None:
         stores.ledger.note(plan.loss)
-    if plan.withdraw is not None:
-        stores.chains.withdraw([plan.withdraw])
     try:
-        stores.chains.reset(plan.link)
+        stores.chains.reset(plan.link, plan.given_up)
     except LostRace as exc:
         noted = ""
         if plan.loss is not None:
@@ -91,9 +89,9 @@ def _reset_steps(plan: ResetPlan, head: Head) -> list[str]:
             f"Upstream offsets {first} to {after - 1} were replicated before. If the source topic still holds those "
             "same records, they will be on the target twice."
         )
-    if plan.withdraw is not None:
+    if plan.given_up is not None:
         steps.append(
-            f"Give up the run in doubt [{plan.withdraw.position}, {plan.withdraw.next}): it can no longer be known "
+            f"Give up the run in doubt [{plan.given_up.position}, {plan.given_up.next}): it can no longer be known "
             "whether its records are on the target."
         )
     steps.append("The map translates offsets of the new generation only. Drop the lane's stop and quarantine orders.")

@@ -230,9 +230,9 @@ def _sensitivity() -> Table:
         ),
         rows=tuple(found),
         note=(
-            "Events that carry little are what costs: each of their lanes is a run, written twice. A longer window,"
-            " fewer partitions or fewer topics make fuller events. Topics without records cost nothing with free"
-            " pollers."
+            "Events that carry little are what costs: each is an entry in the offset map, written twice. A"
+            " longer window, fewer partitions or fewer topics make fuller events. Topics without records cost"
+            " nothing with free pollers."
         ),
     )
 

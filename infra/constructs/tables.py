@@ -49,7 +49,7 @@ class FlowTables(Construct):
                 holds[definition.name],
                 table_name=definition.name,
                 partition_key=_key(definition.hash_key),
-                sort_key=_key(definition.range_key) if definition.range_key else None,
+                sort_key=_key(definition.range_key, definition.range_type) if definition.range_key else None,
                 billing=dynamodb.Billing.on_demand(),
                 time_to_live_attribute=definition.expiry,
                 encryption=encryption,
@@ -72,8 +72,9 @@ class FlowTables(Construct):
         )
 
 
-def _key(name: str) -> dynamodb.Attribute:
-    return dynamodb.Attribute(name=name, type=dynamodb.AttributeType.STRING)
+def _key(name: str, kind: str = "S") -> dynamodb.Attribute:
+    number, text = dynamodb.AttributeType.NUMBER, dynamodb.AttributeType.STRING
+    return dynamodb.Attribute(name=name, type=number if kind == "N" else text)
 
 
 def trusted(flow: FlowDeployment) -> list[str]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
 
 LOOK: Final[Mapping[str, tuple[str, ...]]] = {
-    "offset_map": ("Query",),
+    "offset_map": ("Query", "BatchGetItem"),
     "lanes": ("Scan",),
     "loss_ledger": ("Query", "Scan"),
     "checkpoints": ("Query",),
@@ -41,7 +41,7 @@ LOOK: Final[Mapping[str, tuple[str, ...]]] = {
 """DynamoDB's actions by table, to look."""
 
 REPAIR: Final[Mapping[str, tuple[str, ...]]] = {
-    "offset_map": ("PartiQLInsert", "PartiQLDelete"),
+    "offset_map": ("PutItem",),
     "lanes": ("BatchGetItem", "UpdateItem"),
     "loss_ledger": ("PutItem",),
     "checkpoints": ("BatchWriteItem",),

@@ -1,8 +1,6 @@
 """DynamoDB rights of each part: the actions of its calls, table by table, and no others.
 
-A test holds them against the recording of the calls, both ways. PartiQL has actions of its own, by the verb,
-and BatchExecuteStatement has none.
-(https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-iam.html)
+A test holds them against the recording of the calls, both ways.
 """
 
 from __future__ import annotations
@@ -20,27 +18,30 @@ if TYPE_CHECKING:
 _DOCUMENTS: Final = ("Query", "BatchWriteItem", "PutItem", "DeleteItem")
 """Documents are read by their prefix and written in batches; a lease is put on a condition, and deleted on one."""
 
+_JOURNALS: Final = ("Query", "BatchGetItem", "PutItem", "UpdateItem")
+"""An entry is put on a condition, and settled by an update."""
+
 ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
     "forward": {
-        "offset_map": ("Query", "PartiQLInsert", "PartiQLUpdate", "PartiQLDelete"),
+        "offset_map": _JOURNALS,
         "lanes": ("BatchGetItem", "UpdateItem"),
         "loss_ledger": ("PutItem",),
     },
     "control": {
-        "offset_map": ("Query", "PartiQLUpdate", "PartiQLDelete"),
+        "offset_map": ("Query", "BatchGetItem", "UpdateItem"),
         "lanes": ("BatchGetItem", "UpdateItem"),
         "loss_ledger": ("GetItem", "PutItem"),
         "checkpoints": ("Query", "BatchWriteItem", "DeleteItem"),
         "control": _DOCUMENTS,
     },
     "refresh_topics": {
-        "offset_map": ("Query",),
+        "offset_map": ("Query", "BatchGetItem"),
         "lanes": ("BatchGetItem", "UpdateItem"),
         "control": _DOCUMENTS,
     },
     "remove_mappings": {"control": ("PutItem",)},
     "jobs": {
-        "offset_map": ("Query", "PartiQLInsert", "PartiQLUpdate", "PartiQLDelete"),
+        "offset_map": _JOURNALS,
         "lanes": ("BatchGetItem", "UpdateItem"),
         "loss_ledger": ("Query", "PutItem"),
         "checkpoints": ("BatchWriteItem",),

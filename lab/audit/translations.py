@@ -51,7 +51,15 @@ class LoadedChains:
         count = bisect_right(self._positions, upstream)
         return self._links[count - 1] if count else None
 
-    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int) -> list[Link]:  # noqa: ARG002  same
+    def after(
+        self,
+        lane: Lane,  # noqa: ARG002  same
+        generation: int,  # noqa: ARG002  same
+        upstream: int,
+        *,
+        limit: int,
+        head: Head | None = None,  # noqa: ARG002  same
+    ) -> list[Link]:
         """See `Chains.after`."""
         first = bisect_right(self._positions, upstream)
         return self._links[first : first + limit]

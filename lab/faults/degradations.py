@@ -25,7 +25,6 @@ SILENT_BELOW = 0.5
 MISBEHAVIOURS: Mapping[FaultKind, MisbehaviourKind] = {
     "DynamoDB throttles parts": "throttled parts",
     "DynamoDB throttles calls": "throttled call",
-    "DynamoDB fails statements": "failed statements",
     "DynamoDB fails calls": "server error",
     "DynamoDB answers late": "slow answer",
     "DynamoDB loses answers": "lost answer",

@@ -51,18 +51,16 @@ cut link ...       nothing passes: connections are refused and reset, or silent
 DynamoDbFault = Literal[
     "DynamoDB throttles parts",
     "DynamoDB throttles calls",
-    "DynamoDB fails statements",
     "DynamoDB fails calls",
     "DynamoDB answers late",
     "DynamoDB loses answers",
 ]
 """
-throttles parts      single statements and keys refused inside a success
-throttles calls      whole calls refused
-fails statements     InternalServerError inside a success, carried out or not
-fails calls          status 500, carried out or not
-answers late         up to 2 s
-loses answers        carried out, and the connection broken
+throttles parts   single keys and items refused inside a success
+throttles calls   whole calls refused
+fails calls       status 500, carried out or not
+answers late      up to 2 s
+loses answers     carried out, and the connection broken
 """
 
 BrokerFault = Literal[

@@ -27,27 +27,22 @@ from lab.servers.dynamodb_answers import (
     parts,
     server_error,
     split,
-    split_statements,
     throttled_call,
 )
 
-MisbehaviourKind = Literal[
-    "throttled parts", "failed statements", "throttled call", "server error", "slow answer", "lost answer"
-]
+MisbehaviourKind = Literal["throttled parts", "throttled call", "server error", "slow answer", "lost answer"]
 """
-throttled parts     single statements of a batch answered with an error, single keys or items left unprocessed
-failed statements   single statements answered with InternalServerError, every second of them carried out all the same
-throttled call      the whole call refused
-server error        status 500; every second call is carried out all the same
-slow answer         carried out, and answered late
-lost answer         carried out, and the connection reset instead of an answer
+throttled parts   single keys or items left unprocessed
+throttled call    the whole call refused
+server error      status 500; every second call is carried out all the same
+slow answer       carried out, and answered late
+lost answer       carried out, and the connection reset instead of an answer
 """
 
 _Headers = Sequence[tuple[str, str]]
 
 BY_PARTS: Final[Mapping[MisbehaviourKind, frozenset[str]]] = {
     "throttled parts": OPERATIONS_OF_PARTS,
-    "failed statements": frozenset({"BatchExecuteStatement"}),
 }
 """The kinds that hit single parts, and the operations that have such parts."""
 
@@ -220,12 +215,12 @@ class _Call(http.server.BaseHTTPRequestHandler):
             self._refuse_parts(operation, body, misbehaviour)
         else:
             proxy.carried_out[misbehaviour.kind] += 1
-            self._misbehave(operation, body, misbehaviour)
+            self._misbehave(body, misbehaviour)
 
-    def _misbehave(self, operation: str, body: bytes, misbehaviour: Misbehaviour) -> None:
+    def _misbehave(self, body: bytes, misbehaviour: Misbehaviour) -> None:
         match misbehaviour.kind:
             case "throttled call":
-                self._compose(*throttled_call(operation))
+                self._compose(*throttled_call())
             case "server error":
                 if self.server.proxy.drawn(0.5):
                     self._forward(body)
@@ -242,23 +237,16 @@ class _Call(http.server.BaseHTTPRequestHandler):
 
     def _refuse_parts(self, operation: str, body: bytes, misbehaviour: Misbehaviour) -> None:
         proxy, request = self.server.proxy, json.loads(body)
-        count = len(parts(operation, request))
+        count = len(parts(request))
         refused = {index for index in range(count) if proxy.drawn(misbehaviour.share)}
         if not refused:
             self._answer(*self._forward(body))
             return
         proxy.carried_out[misbehaviour.kind] += 1
-        if misbehaviour.kind == "failed statements":
-            carried_out = {index for index in refused if proxy.drawn(0.5)}
-            rest, whole = split_statements(request, refused, code="InternalServerError", carried_out=carried_out)
-        elif len(refused) == count and operation != "BatchExecuteStatement":
-            self._compose(*throttled_call(operation))  # as DynamoDB answers where it processes no part at all
+        if len(refused) == count:
+            self._compose(*throttled_call())  # as DynamoDB answers where it processes no part at all
             return
-        else:
-            rest, whole = split(operation, request, refused)
-        if rest is None:
-            self._compose(200, whole({"Responses": []}))
-            return
+        rest, whole = split(operation, request, refused)
         status, headers, answer = self._forward(json.dumps(rest).encode())
         if status == OK:
             answer = json.dumps(whole(json.loads(answer))).encode()

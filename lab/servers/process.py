@@ -92,7 +92,13 @@ class ChildProcess:
     @property
     def alive(self) -> bool:
         """Whether it runs. A death is noticed here, and the dead process is reaped."""
-        return self._process.poll() is None
+        if self._process.poll() is not None:
+            return False
+        try:
+            # While another thread is reaping it, `poll` answers as if it ran.
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False
 
     @property
     def exit_code(self) -> int | None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+SLICE_LANES = 16
+"""Neighbouring partitions of a topic whose lanes share a journal, see `mirrorless.journal.entry`."""
+
 ALIAS = re.compile(r"[a-z0-9-]+")
 """The form of a cluster alias, which is part of topic names, group ids and table keys."""
 

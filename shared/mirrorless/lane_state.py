@@ -16,6 +16,8 @@ class Head:
     """First upstream offset that no run covers."""
     run: Run | None = None
     """The newest run of this generation, committed or in doubt; None at the start of a generation."""
+    expired: bool = False
+    """Whether nothing renewed the end of the chain for so long that newer links may have expired before this one."""
 
     @property
     def in_doubt(self) -> bool:

@@ -1,6 +1,6 @@
 """The DynamoDB tables, defined once for the deployment, the lab and the tests.
 
-    offset map    lane (hash), link (range)     runs and resets; link = generation and upstream position
+    offset map    slice (hash), number (range)  journals: runs and resets of up to 16 neighbouring lanes
     lanes         lane (hash)                   stops and the operator's orders
     loss ledger   lane (hash), first (range)    losses by generation and upstream offset; one summary of explained gaps
     checkpoints   flow (hash), key (range)      where each consumer group would resume on the other cluster
@@ -12,22 +12,23 @@ All are in the target's region: the map is needed most when the source is gone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from mirrorless.settings import Tables
 
 EXPIRY = "expires_at"
-"""Attribute of the offset map with the expiry in epoch seconds. A lane's newest link must not expire: the lane check
-renews those of idle lanes (`mirrorless.lanes.lane_check`). DynamoDB's TTL may be on wherever that task is scheduled."""
+"""Attribute of the offset map with the expiry in epoch seconds. The end of a journal must not expire: the lane check
+renews it for idle lanes (`mirrorless.lanes.lane_check`). DynamoDB's TTL may be on wherever that task is scheduled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDefinition:
-    """A table with string keys, paid per request."""
+    """A table paid per request."""
 
     name: str
     hash_key: str
     range_key: str | None = None
+    range_type: Literal["S", "N"] = "S"
     expiry: str | None = None
 
     def create_request(self) -> dict[str, Any]:
@@ -37,14 +38,17 @@ class TableDefinition:
             "TableName": self.name,
             "BillingMode": "PAY_PER_REQUEST",
             "KeySchema": [{"AttributeName": name, "KeyType": kind} for name, kind in keys],
-            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
+            "AttributeDefinitions": [
+                {"AttributeName": name, "AttributeType": self.range_type if kind == "RANGE" else "S"}
+                for name, kind in keys
+            ],
         }
 
 
 def definitions(tables: Tables) -> tuple[TableDefinition, ...]:
     """Return the tables of a flow, with the names of its settings."""
     return (
-        TableDefinition(name=tables.offset_map, hash_key="lane", range_key="link", expiry=EXPIRY),
+        TableDefinition(name=tables.offset_map, hash_key="slice", range_key="number", range_type="N", expiry=EXPIRY),
         TableDefinition(name=tables.lanes, hash_key="lane"),
         TableDefinition(name=tables.loss_ledger, hash_key="lane", range_key="first"),
         TableDefinition(name=tables.checkpoints, hash_key="flow", range_key="key"),

@@ -68,6 +68,7 @@ class BareLoop:
         self._producer.init_transactions(30)
         self._dynamodb = dynamodb_client("us-east-1")
         self._table = settings.tables.offset_map
+        self._number = 0
 
     def __call__(self, event: bytes) -> None:
         """Forward one event."""
@@ -90,24 +91,22 @@ class BareLoop:
         producer.flush(30)
         if any(len(delivered[lane]) != len(records) for lane, records in lanes.items()):
             raise RuntimeError("the bare loop lost a delivery")
-        keys = {lane: [{"S": f"bare {lane}"}, {"S": f"{records[0].offset:019d}"}] for lane, records in lanes.items()}
-        self._execute(
-            f"INSERT INTO \"{self._table}\" VALUE {{'lane':?,'link':?,'next':?,'down':?,'state':?}}",
-            [
-                [*keys[lane], {"N": str(records[-1].offset + 1)}, {"N": str(delivered[lane][0])}, {"S": "prepared"}]
-                for lane, records in lanes.items()
-            ],
+        self._number += 1
+        key = {"slice": {"S": "bare"}, "number": {"N": str(self._number)}}
+        runs = [[lane, each[-1].offset + 1, delivered[lane][0]] for lane, each in lanes.items()]
+        self._dynamodb.put_item(
+            TableName=self._table,
+            Item={**key, "state": {"S": "prepared"}, "runs": {"B": msgspec.msgpack.encode(runs)}},
+            ConditionExpression="attribute_not_exists(slice)",
         )
         producer.commit_transaction(30)
-        update = f'UPDATE "{self._table}" SET "state" = \'committed\' WHERE "lane" = ? AND "link" = ?'  # noqa: S608 -- ours
-        self._execute(update, list(keys.values()))
-
-    def _execute(self, statement: str, parameters: list[list[dict[str, str]]]) -> None:
-        answer = self._dynamodb.batch_execute_statement(
-            Statements=[{"Statement": statement, "Parameters": each} for each in parameters]
+        self._dynamodb.update_item(
+            TableName=self._table,
+            Key=key,
+            UpdateExpression="SET #state = :committed",
+            ExpressionAttributeNames={"#state": "state"},
+            ExpressionAttributeValues={":committed": {"S": "committed"}},
         )
-        if any("Error" in response for response in answer["Responses"]):
-            raise RuntimeError(str(answer["Responses"]))
 
 
 class Events:

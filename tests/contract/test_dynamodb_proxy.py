@@ -66,11 +66,12 @@ def begin(proxy: DynamoDbProxy, kind: MisbehaviourKind, **options: Any) -> Misbe
     return misbehaviour
 
 
-def insert(client: Any, table: str) -> list[dict[str, Any]]:
-    statement = f"INSERT INTO \"{table}\" VALUE {{'key': ?, 'n': ?}}"
-    statements = [{"Statement": statement, "Parameters": list(item.values())} for item in ITEMS]
-    responses: list[dict[str, Any]] = client.batch_execute_statement(Statements=statements)["Responses"]
-    return responses
+def insert(client: Any, table: str) -> dict[str, Any]:
+    """Write all items in one call; what was left undone."""
+    left: dict[str, Any] = client.batch_write_item(
+        RequestItems={table: [{"PutRequest": {"Item": item}} for item in ITEMS]}
+    )["UnprocessedItems"]
+    return left
 
 
 def stored(dynamodb: DynamoDbLocal, table: str) -> set[str]:
@@ -78,7 +79,6 @@ def stored(dynamodb: DynamoDbLocal, table: str) -> set[str]:
 
 
 CALLS: dict[str, Callable[[Any, str], Any]] = {
-    "BatchExecuteStatement": insert,
     "BatchGetItem": lambda client, table: client.batch_get_item(RequestItems={table: {"Keys": [key(0)]}}),
     "BatchWriteItem": lambda client, table: client.batch_write_item(
         RequestItems={table: [{"PutRequest": {"Item": ITEMS[0]}}]}
@@ -106,33 +106,16 @@ def key(number: int) -> dict[str, Any]:
     return {"key": ITEMS[number]["key"]}
 
 
-def test_what_is_not_refused_is_dynamodb_locals_answer(
-    proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str
-) -> None:
+def test_what_is_not_refused_is_dynamodb_locals_answer(proxy: DynamoDbProxy, table: str) -> None:
     begin(proxy, "throttled parts", share=0.0)
     begin(proxy, "throttled call", operations=frozenset({"Query"}))
     client = client_of(proxy)
 
-    assert insert(client, table) == [{"TableName": table}] * len(ITEMS)
+    assert insert(client, table) == {}
     assert client.get_item(TableName=table, Key=key(3))["Item"] == ITEMS[3]
-    assert insert(client, table) == insert(dynamodb.client(), table)
     with pytest.raises(ClientError, match="ConditionalCheckFailedException"):
         client.put_item(TableName=table, Item=ITEMS[0], ConditionExpression="attribute_not_exists(n)")
     assert +proxy.carried_out == {}
-
-
-def test_throttled_statements_fail_alone_inside_a_success(
-    proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str
-) -> None:
-    begin(proxy, "throttled parts", share=0.5)
-
-    responses = insert(client_of(proxy), table)
-
-    refused = {number for number, each in enumerate(responses) if "Error" in each}
-    assert 0 < len(refused) < len(ITEMS) == len(responses)
-    assert {each["TableName"] for each in responses} == {table}
-    assert {responses[number]["Error"]["Code"] for number in refused} == {"ThrottlingError"}
-    assert stored(dynamodb, table) == {item["key"]["S"] for number, item in enumerate(ITEMS) if number not in refused}
 
 
 def test_answers_carry_the_checksum_by_which_a_client_knows_that_they_are_whole(
@@ -142,42 +125,14 @@ def test_answers_carry_the_checksum_by_which_a_client_knows_that_they_are_whole(
     connection = HTTPConnection("127.0.0.1", int(proxy.endpoint.rpartition(":")[2]), timeout=20)
     credentials = Credentials("lab", "lab")
     line = DirectLine(connection, proxy.endpoint, region="us-east-1", credentials=credentials, agent="test")
-    select = f'SELECT * FROM "{table}" WHERE "key" = ?'  # noqa: S608 -- the table's name
-    statements = [{"Statement": select, "Parameters": [{"S": str(number)}]} for number in range(20)]
+    keys = [key(number) for number in range(20)]
 
-    answer = line.call("BatchExecuteStatement", {"Statements": statements})
+    answer = line.call("BatchGetItem", {"RequestItems": {table: {"Keys": keys}}})
 
     connection.close()
     assert answer is not None
-    assert len(answer["Responses"]) == len(statements)
+    assert 0 < len(answer["UnprocessedKeys"][table]["Keys"]) < len(keys)
     assert proxy.carried_out == {"throttled parts": 1}
-
-
-def test_every_statement_may_be_throttled(proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str) -> None:
-    begin(proxy, "throttled parts")
-
-    assert {each["Error"]["Code"] for each in insert(client_of(proxy), table)} == {"ThrottlingError"}
-    assert stored(dynamodb, table) == set()
-
-
-def test_a_failed_statement_is_carried_out_or_not(proxy: DynamoDbProxy, dynamodb: DynamoDbLocal, table: str) -> None:
-    begin(proxy, "failed statements")
-
-    codes = {each["Error"]["Code"] for each in insert(client_of(proxy), table)}
-
-    assert codes == {"InternalServerError"}
-    assert 0 < len(stored(dynamodb, table)) < len(ITEMS)
-
-
-def test_the_errors_of_statements_are_those_of_the_model(proxy: DynamoDbProxy, table: str) -> None:
-    members = MODEL.shape_for("BatchStatementResponse").members
-    for kind in ("throttled parts", "failed statements"):
-        misbehaviour = begin(proxy, kind)
-        for response in insert(client_of(proxy), table):
-            assert response.keys() <= members.keys()
-            assert response["Error"].keys() <= members["Error"].members.keys()
-            assert response["Error"]["Code"] in MODEL.shape_for("BatchStatementErrorCodeEnum").enum
-        proxy.end(misbehaviour)
 
 
 def test_keys_that_are_not_processed_can_be_asked_for_again(
@@ -205,11 +160,11 @@ def test_writes_that_are_not_processed_can_be_sent_again(
     misbehaviour = begin(proxy, "throttled parts", share=0.5)
     client = client_of(proxy)
 
-    left = client.batch_write_item(RequestItems={table: [{"PutRequest": {"Item": item}} for item in ITEMS]})
+    left = insert(client, table)
     proxy.end(misbehaviour)
 
     assert 0 < len(stored(dynamodb, table)) < len(ITEMS)
-    assert client.batch_write_item(RequestItems=left["UnprocessedItems"])["UnprocessedItems"] == {}
+    assert client.batch_write_item(RequestItems=left)["UnprocessedItems"] == {}
     assert len(stored(dynamodb, table)) == len(ITEMS)
 
 

@@ -40,15 +40,16 @@ from mirrorless.adapters.aws.emr_serverless import EmrServerless
 from mirrorless.adapters.aws.event_source_mappings import LambdaMappings, lambda_client
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.adapters.aws.secrets import read_secret
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains, lanes_in
+from mirrorless.adapters.dynamodb.chains import lanes_in
 from mirrorless.adapters.dynamodb.client import dynamodb_client
-from mirrorless.adapters.dynamodb.direct import OPERATIONS
+from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.config import load
 from mirrorless.errors import Retriable
 from mirrorless.jobs.request import JobKind
+from mirrorless.journal.entry import Entry, Place, Slice
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease, Stop
 from mirrorless.losses import GapSummary, Loss
@@ -59,13 +60,25 @@ from mirrorless.tables import definitions
 from mirrorless.topics.mapping_plan import mapping_request, owner_tags
 from tests.support.aws_actions import dynamodb_calls
 from tests.support.aws_recorder import ROOT, Call, recorded, recording
-from tests.support.chains import FLOW, LANE, reset, run
+from tests.support.chains import FLOW, LANE, run
 
 LOSS = Loss(lane=LANE, generation=0, first=3, next=5, cause="retention", detail="gone", at=7)
 KNOWN = GapSummary(lane=LANE, generation=0, until=9, at=7)
 LANES = [Lane(FLOW, "orders", partition) for partition in range(130)]
-RUNS = [run(0, 3, (0, 0, 3), quarantined=(1,), lane=lane) for lane in LANES]
 """More than one request of DynamoDB takes."""
+ENTRY = Entry(
+    slice=Slice.of(LANE),
+    number=7,
+    state="prepared",
+    writer="mirrorless.us-east.eu-west.test",
+    attempt="one",
+    request="request",
+    settled_at=7,
+    examined=True,
+    links={0: run(0, 3, (0, 0, 3), quarantined=(1,))},
+    previous={0: 6},
+    heads={1: Place(0, 3, 5)},
+)
 LEASE = Lease(holder="job-1", until=9)
 UUID = "14e0db71-5d35-4eb5-b481-8945cf9d10c2"
 MAPPING = f"arn:aws:lambda:eu-west-1:111122223333:event-source-mapping:{UUID}"
@@ -82,15 +95,14 @@ SUBMISSION = {
 STOP = Stop(reason="refused", upstream_offset=3, detail="too large", at=7)
 
 METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
-    DynamoDbChains: {
-        "heads": lambda store: store.heads([LANE]),
-        "prepare": lambda store: store.prepare(RUNS),
-        "confirm": lambda store: store.confirm(RUNS),
-        "withdraw": lambda store: store.withdraw(RUNS),
-        "reset": lambda store: store.reset(reset(3, 0)),
-        "renew": lambda store: store.renew(RUNS, 1_800_000_000),
-        "at_or_before": lambda store: store.at_or_before(LANE, 0, 5),
-        "after": lambda store: store.after(LANE, 0, 5, limit=3),
+    DynamoDbJournals: {
+        "newest": lambda store: store.newest([ENTRY.slice], 8),
+        "at_or_below": lambda store: store.at_or_below(ENTRY.slice, 5),
+        "after": lambda store: store.after(ENTRY.slice, 5, limit=3),
+        "read": lambda store: store.read(ENTRY.slice, range(130)),
+        "insert": lambda store: store.insert(ENTRY),
+        "settle": lambda store: store.settle(ENTRY, "committed", 1_800_000_000),
+        "renew": lambda store: store.renew(ENTRY.slice, [3], 1_800_000_000),
     },
     DynamoDbDocuments: {
         "read": lambda store: store.read(FLOW, "task/"),
@@ -170,16 +182,12 @@ FUNCTIONS: tuple[Callable[[], Any], ...] = (
 NO_CALLS = {
     ("shared/mirrorless/adapters/kafka/client.py", "Query"): "of a URL",
     ("shared/mirrorless/adapters/kafka/client.py", "GetSession"): "of botocore",
-    **{
-        ("shared/mirrorless/adapters/dynamodb/direct.py", name): "boto3's, where the direct call of a store failed"
-        for name in OPERATIONS
-    },
 }
 """What the text has by the name of an operation, and is none."""
 
 
-TABLES = {
-    DynamoDbChains: {"offset_map"},
+TABLES: Mapping[type, set[str]] = {
+    DynamoDbJournals: {"offset_map"},
     DynamoDbDocuments: {"checkpoints", "control"},
     DynamoDbLaneOrders: {"lanes"},
     DynamoDbLossLedger: {"loss_ledger"},
@@ -242,8 +250,6 @@ class Answers:
                 answer = {"Responses": {}} | ({"UnprocessedKeys": body["RequestItems"]} if first else {})
             case "BatchWriteItem":
                 answer = {"UnprocessedItems": body["RequestItems"]} if first else {}
-            case "BatchExecuteStatement":
-                answer = {"Responses": [{} for _ in body["Statements"]]}
             case "UpdateItem" if first and "ConditionExpression" in body:
                 status, answer = 400, {"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"}
             case "UpdateItem" if body.get("ReturnValues") == "ALL_NEW":

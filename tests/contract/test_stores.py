@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Barrier, Thread
 from typing import Any
@@ -12,9 +13,11 @@ from botocore.credentials import Credentials
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains, parse_lane
 from mirrorless.adapters.dynamodb.direct import direct_client
+from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders, DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.errors import ChainBroken, LeaseHeld, LostRace
+from mirrorless.journal.entry import Slice
 from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop
 from mirrorless.losses import ExplainedGap, GapCause, GapSummary, Loss
@@ -30,12 +33,17 @@ WAYS = [*STORES, pytest.param("dynamodb, called directly", marks=pytest.mark.int
 OTHER = Lane(FLOW, "orders-eu", 12)
 
 
+def NOW() -> float:  # noqa: N802 -- a constant
+    """Seconds: when the runs of `run` were settled."""
+    return 1_763_686_800.0
+
+
 @pytest.fixture(params=WAYS)
 def chains(request: pytest.FixtureRequest) -> Chains:
     if request.param == "memory":
         return MemoryChains()
     dynamodb, tables = _servers(request)
-    return DynamoDbChains(_client(request, dynamodb), tables.offset_map)
+    return DynamoDbChains(_client(request, dynamodb), tables.offset_map, clock=NOW)
 
 
 @pytest.fixture(params=WAYS)
@@ -236,88 +244,230 @@ def test_links_are_found_by_position_within_their_generation_and_lane(chains: Ch
 
 @dataclass(slots=True)
 class CountedClient:
-    """A DynamoDB client that counts queries."""
+    """A DynamoDB client that counts reads."""
 
     client: Any
-    queries: int = 0
+    reads: int = 0
 
     def query(self, **request: Any) -> Any:
         """As boto3's."""
-        self.queries += 1
+        self.reads += 1
         return self.client.query(**request)
+
+    def batch_get_item(self, **request: Any) -> Any:
+        """As boto3's."""
+        self.reads += 1
+        return self.client.batch_get_item(**request)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)
 
 
-def queries(chains: Chains) -> int:
-    """How often a chain was read so far; counts in DynamoDB from the first call on."""
+def beside(chains: Chains, client: Any = None) -> Any:
+    """The chains of another environment, which remembers nothing. Args: client: in place of DynamoDB's own."""
     if isinstance(chains, MemoryChains):
-        return chains.reads
+        return chains.beside()
     assert isinstance(chains, DynamoDbChains)
-    if not isinstance(chains._client, CountedClient):
-        chains._client = CountedClient(chains._client)
-    return chains._client.queries
+    journals = chains.journals
+    assert isinstance(journals, DynamoDbJournals)
+    return DynamoDbChains(client or journals._client, journals._table, clock=NOW)
+
+
+def counted(chains: Chains) -> tuple[Chains, Callable[[], int]]:
+    """The chains of another environment, and how often it has read the store so far."""
+    if isinstance(chains, MemoryChains):
+        return chains.beside(), lambda: chains.reads
+    client = CountedClient(beside(chains).journals._client)
+    return beside(chains, client), lambda: client.reads
 
 
 def test_a_group_moved_back_over_many_runs_reads_their_links_in_pages(chains: Chains) -> None:
-    """A query for each link took the event beyond its deadline, on every delivery again."""
-    before = [run(position, position + 1, (position, position, 1)) for position in range(300)]
-    skipped = reset(300, 400)
-    behind = [run(position, position + 1, (position, position, 1), generation=1) for position in range(400, 1100)]
-    chains.prepare([*before, *behind])
+    """A read for each link took the event beyond its deadline, on every delivery again."""
+    before = [run(position, position + 1, (position, position, 1)) for position in range(100)]
+    skipped = reset(100, 150)
+    behind = [run(position, position + 1, (position, position, 1), generation=1) for position in range(150, 400)]
+    chains.prepare(before)
     chains.reset(skipped)
+    chains.prepare(behind)
+    cold, reads = counted(chains)
     positions = Positions(
-        chains=chains, states=MemoryLaneStates(), target=MemoryTarget(MemoryCluster(), "warm"), clock=lambda: 0
+        chains=cold, states=MemoryLaneStates(), target=MemoryTarget(MemoryCluster(), "warm"), clock=lambda: 0
     )
     positions.load([LANE], "us-east.orders", lambda: 30.0)
-    already = queries(chains)
+    already = reads()
 
-    links = positions.links_over(LANE, 0, 1098)
+    links = positions.links_over(LANE, 0, 398)
 
     assert links == [*before, skipped, *behind[:-1]]
-    assert queries(chains) - already <= 10
+    assert reads() - already <= 30  # twice the binary digits of 350 to find the place, and pages of 100 at most
 
 
-def test_runs_that_are_renewed_stay_what_they_are(chains: Chains) -> None:
-    links = [run(0, 10, (0, 50, 10)), run(10, 20, (10, 60, 10)), prepared(20, 30, (20, 70, 10))]
-    chains.prepare(links)
+def test_the_end_of_a_chain_is_renewed_and_stays_what_it_is(chains: Chains) -> None:
+    links = [run(0, 10, (0, 50, 10)), run(10, 20, (10, 60, 10)), run(20, 21, quarantined=(20,))]
+    beside_it = run(0, 3, (0, 7, 3), lane=Lane(FLOW, "orders", 3), attempt="beside")
+    chains.prepare([*links[:1], beside_it, *links[1:]])
+    settled = links[0].settled_at
 
-    chains.renew(links[1:], 1_800_000_000)
+    assert chains.renew([LANE], settled_before=settled, expires_at=1_800_000_000) == 0
+    assert set(expiries(chains).values()) == {settled // 1000 + 30 * 86_400}
+    assert chains.renew([LANE], settled_before=settled + 1, expires_at=1_800_000_000) == 3
 
-    assert chains.after(LANE, 0, -1, limit=10) == links
-    assert expiries(chains)[10] == expiries(chains)[20] == 1_800_000_000
-    assert expiries(chains).get(0) != 1_800_000_000
-
-
-def test_a_run_that_is_gone_or_replaced_is_not_renewed(chains: Chains) -> None:
-    """Neither may a renewal bring a deleted link back, nor prolong a rival's run."""
-    gone, stale = run(0, 10, (0, 50, 10)), run(10, 20, (10, 60, 10), attempt="stale")
-    stored = run(10, 20, (10, 60, 10), attempt="stored")
-    chains.prepare([stored])
-
-    chains.renew([gone, stale], 1_800_000_000)
-
-    assert chains.after(LANE, 0, -1, limit=10) == [stored]
-    assert 1_800_000_000 not in expiries(chains).values()
+    # The newest entry, the neighbour's newest, and the lane's last with records; not the one before.
+    assert [number for number, at in sorted(expiries(chains).items()) if at == 1_800_000_000] == [1, 2, 3]
+    assert beside(chains).after(LANE, 0, -1, limit=10) == links
 
 
-def test_more_runs_than_one_batch_takes_are_renewed(chains: Chains) -> None:
-    links = [run(position, position + 1, (position, position, 1)) for position in range(60)]
-    chains.prepare(links)
+def test_a_run_in_doubt_never_expires_and_is_not_renewed(chains: Chains) -> None:
+    chains.prepare([prepared(0, 10, (0, 50, 10))])
+    assert expiries(chains) == {}
 
-    chains.renew(links, 1_800_000_000)
+    chains.renew([LANE], settled_before=2**60, expires_at=1_800_000_000)
+    assert expiries(chains) == {}
 
-    assert expiries(chains) == dict.fromkeys(range(60), 1_800_000_000)
+
+def test_an_entry_expires_no_earlier_than_the_one_below_whatever_its_writers_clock_says(chains: Chains) -> None:
+    """An operator's reset may come from a machine whose clock is years behind."""
+    first = run(0, 10, (0, 50, 10))
+    chains.prepare([first])
+    late = replace(prepared(3, 4, (3, 70, 1)), generation=1, settled_at=5)
+
+    chains.reset(replace(reset(10, 3), at=1))
+    chains.prepare([late])
+    chains.confirm([late])
+
+    assert set(expiries(chains).values()) == {first.settled_at // 1000 + 30 * 86_400}
+    assert len(expiries(chains)) == 3
+
+
+def test_a_renewal_does_not_shorten_a_life(chains: Chains) -> None:
+    chains.prepare([run(0, 10, (0, 50, 10))])
+
+    chains.renew([LANE], settled_before=2**60, expires_at=1_800_000_000)
+    chains.renew([LANE], settled_before=2**60, expires_at=1_790_000_000)
+
+    assert set(expiries(chains).values()) == {1_800_000_000}
 
 
 def expiries(chains: Chains) -> dict[int, int]:
-    """When the links of the lane expire, by position."""
+    """When the entries of the first slice expire, by number; without those that do not."""
     if isinstance(chains, MemoryChains):
-        return {position: expiry for (_, _, position), expiry in chains.expiries.items()}
-    assert isinstance(chains, DynamoDbChains)
-    items = chains._client.scan(TableName=chains._table, ConsistentRead=True)["Items"]
-    return {int(item["link"]["S"].partition("/")[2]): int(item["expires_at"]["N"]) for item in items}
+        return {e.number: e.expires_at for e in chains.memory.of(Slice.of(LANE)) if e.expires_at is not None}
+    journals = beside(chains).journals
+    items = journals._client.scan(TableName=journals._table, ConsistentRead=True)["Items"]
+    return {int(item["number"]["N"]): int(item["expires_at"]["N"]) for item in items if "expires_at" in item}
+
+
+# Neighbours in one journal
+
+
+NEIGHBOUR = Lane(FLOW, "orders", 1)
+
+
+def test_neighbours_of_one_attempt_share_their_fate(chains: Chains) -> None:
+    own, next_to_it = (prepared(0, 10, (0, 50, 10), attempt="one", lane=lane) for lane in (LANE, NEIGHBOUR))
+    chains.prepare([own, next_to_it])
+
+    beside(chains).confirm([own])
+
+    assert [head.run for head in chains.heads([LANE, NEIGHBOUR]).values()] == [own.committed(), next_to_it.committed()]
+
+
+def test_environments_with_other_lanes_of_a_slice_are_no_rivals(chains: Chains) -> None:
+    other = beside(chains)
+    chains.prepare([run(0, 10, (0, 50, 10))])
+    other.prepare([run(0, 5, (0, 60, 5), lane=NEIGHBOUR)])
+
+    chains.prepare([prepared(10, 12, (10, 60, 2))])
+    other.prepare([prepared(5, 9, (5, 65, 4), lane=NEIGHBOUR)])
+
+    cold = beside(chains)
+    assert {lane: each.position for lane, each in cold.heads([LANE, NEIGHBOUR]).items()} == {LANE: 10, NEIGHBOUR: 5}
+    assert [link.position for link in cold.after(NEIGHBOUR, 0, -1, limit=9)] == [0, 5]
+
+
+def test_an_environment_that_met_others_reads_what_they_added_before_it_inserts(chains: Chains) -> None:
+    other, reads = counted(chains)
+    other.prepare([run(0, 1, (0, 60, 1), lane=NEIGHBOUR)])
+    assert other.catch_up([NEIGHBOUR]) is None
+    chains.prepare([run(0, 10, (0, 50, 10))])
+    other.prepare([run(1, 5, (1, 61, 4), lane=NEIGHBOUR)])
+    catch_up = other.catch_up([NEIGHBOUR])
+    assert catch_up is not None
+    catch_up()
+    assert other.catch_up([NEIGHBOUR]) is None  # nobody was met since
+
+    chains.prepare([run(10, 12, (10, 60, 2))])
+    other.prepare([run(5, 9, (5, 65, 4), lane=NEIGHBOUR)])
+    before, again = reads(), other.catch_up([NEIGHBOUR])
+    assert again is not None
+    again()
+    assert reads() == before + 1
+
+
+def test_an_idle_lane_is_found_behind_a_thousand_entries_of_its_neighbours(chains: Chains) -> None:
+    count = 300
+    idle = [run(0, 5, (0, 60, 5), lane=NEIGHBOUR), run(5, 9, (5, 65, 4), lane=NEIGHBOUR)]
+    busy = [run(position, position + 1, (position, position, 1)) for position in range(count)]
+    chains.prepare([idle[0], *busy, idle[1], run(count, count + 1, (count, count, 1))])
+    cold, reads = counted(chains)
+    before = reads()
+
+    assert cold.heads([NEIGHBOUR])[NEIGHBOUR].run == idle[1]
+    assert cold.at_or_before(NEIGHBOUR, 0, 4) == idle[0]
+    assert cold.after(NEIGHBOUR, 0, 0, limit=1) == [idle[1]]
+    assert cold.at_or_before(LANE, 0, count // 3) == busy[count // 3]
+    assert reads() - before <= 30
+
+
+def test_a_withdrawn_run_is_no_part_of_the_chain_and_its_position_is_free(chains: Chains) -> None:
+    first, lost, third = (
+        run(0, 10, (0, 50, 10)),
+        prepared(10, 20, (10, 70, 10), attempt="lost"),
+        run(10, 15, (10, 90, 5), attempt="third"),
+    )
+    chains.prepare([first, lost])
+    chains.withdraw([lost])
+    assert head(chains).run == first
+
+    chains.prepare([third])
+
+    cold = beside(chains)
+    assert cold.after(LANE, 0, -1, limit=9) == [first, third]
+    assert cold.at_or_before(LANE, 0, 12) == third
+    assert cold.at_or_before(LANE, 0, 9) == first
+
+
+def test_a_reset_over_a_run_in_doubt_leaves_its_neighbours_undecided(chains: Chains) -> None:
+    own, next_to_it = (prepared(0, 10, (0, 50, 10), attempt="one", lane=lane) for lane in (LANE, NEIGHBOUR))
+    chains.prepare([own, next_to_it])
+
+    with pytest.raises(LostRace):
+        beside(chains).reset(reset(0, 40))  # its operator saw no doubt
+    with pytest.raises(LostRace):
+        beside(chains).reset(reset(0, 40), replace(own, attempt="another"))
+    beside(chains).reset(reset(0, 40), own)
+
+    assert head(chains) == Head(generation=1, position=40)
+    assert beside(chains).after(LANE, 0, -1, limit=1) == [reset(0, 40)]
+    assert head(chains, NEIGHBOUR).run == next_to_it
+    chains.confirm([own, next_to_it])  # late: the zombie's transaction was committed all the same
+    cold = beside(chains)
+    assert head(cold) == Head(generation=1, position=40)
+    assert head(cold, NEIGHBOUR).run == next_to_it.committed()
+    assert cold.after(LANE, 0, -1, limit=1) == [own.committed(), reset(0, 40)]
+    cold.prepare([run(40, 41, (40, 99, 1), generation=1)])
+    assert head(chains).position == 41
+
+
+def test_many_runs_and_gaps_are_read_back(chains: Chains) -> None:
+    """An entry beyond what one page of DynamoDB's answer holds is packed."""
+    spans = [(3 * i, 2 * i + 7, 2) for i in range(5_000)]
+    lanes = [Lane(FLOW, "orders", partition) for partition in range(16)]
+    written = [prepared(0, 15_000, *spans, attempt="one", lane=lane) for lane in lanes]
+
+    chains.prepare(written)
+
+    assert [each.run for each in beside(chains).heads(lanes).values()] == written
 
 
 # States and losses

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from botocore.credentials import Credentials
+from botocore.exceptions import ClientError
 
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.direct import direct_client
+from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.errors import ChainBroken, LostRace, Retriable
@@ -31,17 +33,17 @@ FOR_EVER = 10**9
 
 TRANSIENT = [
     "InternalServerError",
-    "ProvisionedThroughputExceeded",
+    "ProvisionedThroughputExceededException",
     "RequestLimitExceeded",
-    "ThrottlingError",
-    "TransactionConflict",
+    "ThrottlingException",
+    "TransactionConflictException",
 ]
 
 
 @pytest.fixture(params=["boto3", "asked directly"])
 def client(request: pytest.FixtureRequest, dynamodb: DynamoDbLocal) -> Any:
-    made = dynamodb.client()
-    return made if request.param == "boto3" else direct_client(made, Credentials("lab", "lab", "lab"))
+    found = dynamodb.client()
+    return found if request.param == "boto3" else direct_client(found, Credentials("lab", "lab", "lab"))
 
 
 def deadline_in(seconds: float) -> Callable[[], float]:
@@ -50,106 +52,115 @@ def deadline_in(seconds: float) -> Callable[[], float]:
 
 
 def heads(client: Any, tables: Tables) -> dict[Lane, Head]:
-    return DynamoDbChains(client, tables.offset_map).heads(LANES)
+    return made(client, tables).heads(LANES)
 
 
-def chains(client: Any, tables: Tables, **options: Any) -> DynamoDbChains:
-    return DynamoDbChains(ThrottledClient(client, **options), tables.offset_map)
+def made(client: Any, tables: Tables) -> DynamoDbChains:
+    """Chains whose clock stands when their runs were settled."""
+    return DynamoDbChains(client, tables.offset_map, clock=lambda: RUNS[0].settled_at / 1000)
+
+
+def refused(chains: DynamoDbChains) -> set[int]:
+    """How often writes were refused."""
+    journals = chains.journals
+    assert isinstance(journals, DynamoDbJournals)
+    return set(journals._client.refused.values())
 
 
 @pytest.mark.parametrize("code", TRANSIENT)
-def test_statements_that_are_throttled_are_made_again(client: Any, tables: Tables, code: str) -> None:
-    throttled = chains(client, tables, code=code, times=2)
+def test_writes_that_are_throttled_are_made_again(client: Any, tables: Tables, code: str) -> None:
+    throttled = made(ThrottledClient(client, code=code, times=2), tables)
 
     throttled.prepare(RUNS, deadline_in(30))
     assert heads(client, tables) == {each.lane: Head(generation=0, position=0, run=each) for each in RUNS}
-    throttled.confirm(COMMITTED[:20], deadline_in(30))
-    throttled.withdraw(RUNS, deadline_in(30))
+    throttled.confirm(COMMITTED[:16], deadline_in(30))
+    throttled.withdraw(RUNS[16:], deadline_in(30))
 
     assert heads(client, tables) == {
-        **{each.lane: Head(generation=0, position=9, run=each) for each in COMMITTED[:20]},
-        **dict.fromkeys(LANES[20:], NEW_LANE),
+        **{each.lane: Head(generation=0, position=9, run=each) for each in COMMITTED[:16]},
+        **dict.fromkeys(LANES[16:], NEW_LANE),
     }
+    assert refused(throttled) == {2}
 
 
 def test_resets_and_renewals_that_are_throttled_are_made_again(client: Any, tables: Tables) -> None:
-    plain = DynamoDbChains(client, tables.offset_map)
-    plain.prepare(COMMITTED)
-    throttled = chains(client, tables)
+    made(client, tables).prepare(COMMITTED)
+    throttled = made(ThrottledClient(client), tables)
+
     throttled.reset(reset(9, 3))
-    throttled.renew(COMMITTED, 1_800_000_000)
+    assert throttled.renew(LANES, settled_before=2**60, expires_at=1_800_000_000) == 4
 
-    assert plain.heads([LANE])[LANE].generation == 1
+    assert made(client, tables).heads([LANE])[LANE].generation == 1
     items = client.scan(TableName=tables.offset_map, ConsistentRead=True)["Items"]
-    assert [item["expires_at"]["N"] for item in items if item["kind"]["S"] == "run"] == ["1800000000"] * len(RUNS)
+    assert [item["expires_at"]["N"] for item in items] == ["1800000000"] * 4
 
 
-def test_a_statement_that_is_throttled_beyond_the_deadline_is_an_error(client: Any, tables: Tables) -> None:
-    throttled = chains(client, tables, times=FOR_EVER)
+def test_a_write_that_is_throttled_beyond_the_deadline_is_an_error(client: Any, tables: Tables) -> None:
+    plain = made(client, tables)
+    plain.prepare(RUNS)
+    throttled = made(ThrottledClient(client, times=FOR_EVER), tables)
     began = time.monotonic()
 
-    with pytest.raises(Retriable, match="ThrottlingError"):
-        throttled.prepare(RUNS, deadline_in(0.8))
-    with pytest.raises(Retriable, match="ThrottlingError"):
+    with pytest.raises(Retriable, match="ThrottlingException"):
+        throttled.prepare([replace(RUNS[0], lane=Lane(FLOW, "others", 0))], deadline_in(0.8))
+    with pytest.raises(Retriable, match="ThrottlingException"):
         throttled.confirm(COMMITTED, deadline_in(0.8))
-    with pytest.raises(Retriable, match="ThrottlingError"):
+    with pytest.raises(Retriable, match="ThrottlingException"):
         throttled.withdraw(RUNS, deadline_in(0.8))
 
     assert time.monotonic() - began < 2.4
 
 
 def test_an_error_that_does_not_pass_is_raised_at_once(client: Any, tables: Tables) -> None:
-    throttled = chains(client, tables, code="ValidationError", times=FOR_EVER)
+    throttled = made(ThrottledClient(client, code="ValidationException", times=FOR_EVER), tables)
 
-    with pytest.raises(Retriable, match="ValidationError"):
+    with pytest.raises(Retriable, match="ValidationException"):
         throttled.prepare(RUNS, deadline_in(30))
 
-    assert set(throttled._client.refused.values()) == {1}
+    assert refused(throttled) == {1}
 
 
-def test_a_lost_race_is_found_while_other_statements_are_throttled(client: Any, tables: Tables) -> None:
-    rival = replace(RUNS[0], attempt="rival")
-    DynamoDbChains(client, tables.offset_map).prepare([rival])
-    throttled = chains(client, tables, times=FOR_EVER)
+def test_writes_that_were_carried_out_all_the_same_are_harmless(client: Any, tables: Tables) -> None:
+    """The insert finds its own entry, and the updates leave it as it is."""
+    throttled = made(ThrottledClient(client, code="InternalServerError", carried_out=True), tables)
 
-    with pytest.raises(LostRace):
-        throttled.prepare(RUNS, deadline_in(30))
+    throttled.prepare(RUNS, deadline_in(30))
+    assert [each.run for each in heads(client, tables).values()] == RUNS
+    throttled.confirm(COMMITTED[:16], deadline_in(30))
+    throttled.withdraw(RUNS[16:], deadline_in(30))
 
-    assert set(throttled._client.refused.values()) == {1}
-    assert heads(client, tables)[LANES[0]].run == rival
+    assert [each.run for each in heads(client, tables).values()] == [*COMMITTED[:16], *[None] * 24]
+    items = client.scan(TableName=tables.offset_map, ConsistentRead=True)["Items"]
+    assert {int(item["number"]["N"]) for item in items} == {0}
 
 
-def test_an_insert_that_was_carried_out_all_the_same_is_withdrawn_as_after_a_lost_race(
+def test_an_insert_whose_answer_was_lost_and_that_another_has_withdrawn_is_a_lost_race(
     client: Any, tables: Tables
 ) -> None:
-    throttled = chains(client, tables, code="InternalServerError", carried_out=True)
+    @dataclass
+    class WithdrawnMeanwhile:
+        def put_item(self, **request: Any) -> Any:
+            first = not heads(client, tables)[LANE].run
+            answer = client.put_item(**request)
+            if first:
+                made(client, tables).withdraw(RUNS[:1])
+                raise ClientError({"Error": {"Code": "InternalServerError", "Message": "lost"}}, "PutItem")
+            return answer
 
-    with pytest.raises(LostRace):
-        throttled.prepare(RUNS, deadline_in(30))
-    throttled.withdraw(RUNS, deadline_in(30))
+        def __getattr__(self, name: str) -> Any:
+            return getattr(client, name)
 
-    assert heads(client, tables) == dict.fromkeys(LANES, NEW_LANE)
-
-
-def test_confirmations_and_withdrawals_that_were_carried_out_all_the_same_are_harmless(
-    client: Any, tables: Tables
-) -> None:
-    DynamoDbChains(client, tables.offset_map).prepare(RUNS)
-    throttled = chains(client, tables, code="InternalServerError", carried_out=True)
-
-    throttled.confirm(COMMITTED[:20], deadline_in(30))
-    throttled.withdraw(RUNS[20:], deadline_in(30))
-
-    assert [each.run for each in heads(client, tables).values()] == [*COMMITTED[:20], *[None] * 20]
+    with pytest.raises(LostRace, match="settled this attempt"):
+        made(WithdrawnMeanwhile(), tables).prepare(RUNS[:1], deadline_in(30))
 
 
 def test_a_run_that_is_gone_is_found_behind_throttled_confirmations(client: Any, tables: Tables) -> None:
-    DynamoDbChains(client, tables.offset_map).prepare(RUNS[1:])
+    made(client, tables).prepare(RUNS[16:])
 
     with pytest.raises(ChainBroken):
-        chains(client, tables).confirm(COMMITTED, deadline_in(30))
+        made(ThrottledClient(client), tables).confirm(COMMITTED, deadline_in(30))
 
-    assert [each.run for each in heads(client, tables).values()] == [None, *COMMITTED[1:]]
+    assert [each.run for each in heads(client, tables).values()] == [*[None] * 16, *COMMITTED[16:]]
 
 
 def test_keys_that_are_left_unprocessed_are_read_again(client: Any, tables: Tables) -> None:

@@ -440,6 +440,6 @@ def test_an_operators_policy_is_about_the_flow_and_where_its_tables_are(assemble
     secret = flow.state.arn("secretsmanager", "secret:AmazonMSK_mirrorless_vault-aB3xYz")
 
     assert allowed(look, "dynamodb:Query", table)
-    assert not allowed(look, "dynamodb:PartiQLInsert", table)
-    assert allowed(repair, "dynamodb:PartiQLInsert", table)
+    assert not allowed(look, "dynamodb:PutItem", table)
+    assert allowed(repair, "dynamodb:PutItem", table)
     assert allowed(look, "secretsmanager:GetSecretValue", secret)

@@ -16,6 +16,7 @@ from infra.guard.templates import Resource
 from infra.stacks.state import StateStack
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
+from mirrorless.config.schema import DeploymentSection
 from mirrorless.settings import Tables
 from mirrorless.tables import EXPIRY, TableDefinition, definitions
 from tests.support.assembly import CONTEXT, EXAMPLES, Assembly
@@ -140,7 +141,8 @@ def test_examples_are_copied_so(example: str, regions: set[str], assembled: Asse
     assert copies == regions
 
 
-def test_who_wants_no_copies_gets_none() -> None:
+def test_who_does_not_ask_for_copies_gets_none() -> None:
+    assert DeploymentSection().offset_map_replicas_enabled is False
     for resource in state_of(two_regions(replicas=False)).values():
         if resource["Type"] == TABLE:
             assert [replica["Region"] for replica in resource["Properties"]["Replicas"]] == ["eu-west-1"]

@@ -170,9 +170,7 @@ def _reset(stage: LaneStage, *, to: int) -> None:
     lane = stage.lane()
     state, head = stage.orders.read([lane])[lane], stage.chains.heads([lane])[lane]
     plan = plan_reset(lane, head, state, to, reason="the remote topic was created again", now=1)
-    if plan.withdraw is not None:
-        stage.chains.withdraw([plan.withdraw])
-    stage.chains.reset(plan.link)
+    stage.chains.reset(plan.link, plan.given_up)
     stage.orders.begin_anew(lane)
 
 

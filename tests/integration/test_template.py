@@ -144,7 +144,7 @@ def test_no_function_is_refused_anything_by_its_role(replicated: TemplateStage) 
     """What a flow does day by day: positions, runs, checkpoints, tasks, mappings of found topics."""
     assert replicated.refused == {}
     used = {action for gates in replicated.gates.values() for gate in gates for action in gate.passed}
-    assert {"dynamodb:PartiQLInsert", "dynamodb:Query", "lambda:CreateEventSourceMapping"} <= used
+    assert {"dynamodb:PutItem", "dynamodb:Query", "lambda:CreateEventSourceMapping"} <= used
 
 
 def test_the_code_of_the_templates_is_the_code_that_the_lab_runs(stage: TemplateStage) -> None:

@@ -1,13 +1,12 @@
 """The IAM actions that calls of AWS need.
 
-An action is called like its operation, but for those of `_OTHERWISE`, and for PartiQL, whose statements have actions of
-their own (https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazondynamodb.html).
+An action is called like its operation, but for those of `_OTHERWISE`
+(https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazondynamodb.html).
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,35 +52,9 @@ def dynamodb_actions(operation: str, request: Mapping[str, Any]) -> list[tuple[s
         tables = [(operation, table) for table in request["RequestItems"]]
     elif "TransactItems" in request:
         tables = [_transacted(item) for item in request["TransactItems"]]
-    elif operation == "BatchExecuteStatement":
-        tables = [partiql(each["Statement"]) for each in request["Statements"]]
-    elif operation == "ExecuteTransaction":
-        tables = [partiql(each["Statement"]) for each in request["TransactStatements"]]
-    elif operation == "ExecuteStatement":
-        tables = [partiql(request["Statement"])]
     else:
         tables = [(operation, request["TableName"])]
     return list(dict.fromkeys((f"dynamodb:{action}", table.rpartition("/")[2]) for action, table in tables))
-
-
-_PARTIQL = re.compile(
-    r"""\s*(?:(?P<Insert>INSERT\s+INTO)|(?P<Update>UPDATE)|(?P<Delete>DELETE\s+FROM)|(?P<Select>SELECT\b.*?\bFROM))
-    \s+(?:"(?P<quoted>[^"]+)"|(?P<plain>[\w.-]+))""",
-    re.IGNORECASE | re.VERBOSE | re.DOTALL,
-)
-
-
-def partiql(statement: str) -> tuple[str, str]:
-    """The action, `PartiQLInsert`, and the table of a PartiQL statement.
-
-    Raises:
-        ValueError: it is none that is known here.
-    """
-    found = _PARTIQL.match(statement)
-    if found is None:
-        raise ValueError(f"not a PartiQL statement: {statement}")
-    verb = next(each for each in ("Insert", "Update", "Delete", "Select") if found[each])
-    return f"PartiQL{verb}", found["quoted"] or found["plain"]
 
 
 def _transacted(item: Mapping[str, Any]) -> tuple[str, str]:

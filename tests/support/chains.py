@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from mirrorless.errors import ChainBroken, LeaseHeld, LostRace
+from mirrorless.errors import LeaseHeld, LostRace
+from mirrorless.journal.chains import JournalChains
+from mirrorless.journal.search import JournalSearch
+from mirrorless.journal.store import Journals
 from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import Head, LaneState, Lease, Stop, head_of
+from mirrorless.lane_state import LaneState, Lease, Stop
 from mirrorless.losses import GapSummary, Loss
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import Chains
 from mirrorless.run import Link, Reset, Run, RunState, Span
+from tests.support.journals import MemoryJournals
 
 FLOW = FlowName("us-east", "eu-west")
 LANE = Lane(FLOW, "orders", 0)
@@ -62,79 +66,57 @@ def reset(position: int, following: int, *, lane: Lane = LANE, generation: int =
     )
 
 
-@dataclass(slots=True)
-class MemoryChains:
-    """Implements `mirrorless.ports.stores.Chains` in a dict."""
+class MemoryChains(JournalChains):
+    """Chains in journals in memory. Its clock stands when the runs of `run` were settled, so that none has expired."""
 
-    links: dict[tuple[Lane, int, int], Link] = field(default_factory=dict)
-    expiries: dict[tuple[Lane, int, int], int] = field(default_factory=dict)
-    """Seconds since the epoch, of the runs that were renewed."""
-    reads: int = 0
-    """How often the store was read: what an idle lane must not cost."""
+    def __init__(self, memory: MemoryJournals | None = None, *, by: Journals | None = None) -> None:
+        """Args: memory: shared with other environments. by: what the journals are reached by."""
+        self.memory = memory or MemoryJournals()
+        super().__init__(journals=by or self.memory, clock=lambda: 1_763_686_800.0)
 
-    def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
-        """See `Chains.heads`."""
-        wanted = list(lanes)
-        self.reads += len(wanted)
-        return {lane: head_of(max(self.of(lane), key=_place, default=None)) for lane in wanted}
+    def beside(self, by: Journals | None = None) -> MemoryChains:
+        """The chains of another environment, with a memory of its own."""
+        return MemoryChains(self.memory, by=by)
 
-    def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
-        """See `Chains.prepare`. As in DynamoDB, those that do not collide are inserted."""
-        lost = [each for each in runs if not self._insert(each)]
-        if lost:
-            raise LostRace("a rival's link stands at this position", where=lost[0].lane.at(lost[0].position))
+    @property
+    def reads(self) -> int:
+        """How often the store was read."""
+        return self.memory.reads
 
-    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
-        """See `Chains.confirm`."""
-        gone = [each for each in runs if self._own(each) is None]
-        for each in runs:
-            stored = self._own(each)
-            if stored is not None:
-                self.links[_key(each)] = stored.committed()
-        if gone:
-            raise ChainBroken("a committed run is no longer in the offset map", where=gone[0].lane.at(gone[0].position))
+    @property
+    def links(self) -> dict[tuple[Lane, int, int], Link]:
+        """Every link that was not withdrawn, by lane, generation and position."""
+        return {
+            _key(link): link
+            for entry in self.memory.entries.values()
+            if entry.state != "withdrawn"
+            for link in entry.links.values()
+        }
 
-    def withdraw(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
-        """See `Chains.withdraw`."""
-        for each in runs:
-            stored = self._own(each)
-            if stored is not None and stored.state == "prepared":
-                del self.links[_key(each)]
-
-    def reset(self, link: Reset) -> None:
-        """See `Chains.reset`."""
-        if not self._insert(link):
-            raise LostRace("the lane has moved on meanwhile", where=link.lane.at(link.position))
-
-    def renew(self, runs: Sequence[Run], expires_at: int) -> None:
-        """See `Chains.renew`."""
-        self.expiries.update({_key(each): expires_at for each in runs if self._own(each) is not None})
-
-    def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
-        """See `Chains.at_or_before`."""
-        self.reads += 1
-        found = [link for link in self._generation(lane, generation) if link.position <= upstream]
-        return found[-1] if found else None
-
-    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int) -> list[Link]:
-        """See `Chains.after`."""
-        self.reads += 1
-        return [link for link in self._generation(lane, generation) if link.position > upstream][:limit]
+    @property
+    def expiries(self) -> dict[tuple[Lane, int, int], int]:
+        """Seconds since the epoch, of the links whose entries were renewed."""
+        return {
+            _key(link): expires_at
+            for entry in self.memory.entries.values()
+            if (expires_at := entry.expires_at) is not None
+            if expires_at != entry.settled_at // 1000 + self.retention_seconds
+            for link in entry.links.values()
+        }
 
     def of(self, lane: Lane) -> list[Link]:
-        """Every link of a lane, in order."""
+        """Every link of a lane that was not withdrawn, in order."""
         return sorted((link for link in self.links.values() if link.lane == lane), key=_place)
 
-    def _generation(self, lane: Lane, generation: int) -> list[Link]:
-        return [link for link in self.of(lane) if link.generation == generation]
-
-    def _insert(self, link: Link) -> bool:
-        # One step, so that rivals in threads cannot both find the key free.
-        return self.links.setdefault(_key(link), link) is link
-
-    def _own(self, wanted: Run) -> Run | None:
-        stored = self.links.get(_key(wanted))
-        return stored if isinstance(stored, Run) and stored.attempt == wanted.attempt else None
+    def replace_link(self, old: Link, new: Link | None) -> None:
+        """Let the store hold another link than was written, or none, as where its entry has expired."""
+        for key, entry in list(self.memory.entries.items()):
+            if entry.links.get(old.lane.partition) == old:
+                if new is None:
+                    del self.memory.entries[key]
+                else:
+                    self.memory.entries[key] = replace(entry, links={**entry.links, old.lane.partition: new})
+        self._search = self._ends.search = JournalSearch(self.memory)
 
 
 @dataclass(slots=True)

@@ -124,10 +124,19 @@ class MemoryWriter:
     portion: int | None = None
     """How many batches of a lane it takes; None: all."""
 
-    def write(self, topic: str, lanes: Mapping[int, Sequence[Record]], deadline: Deadline) -> dict[int, Delivery]:  # noqa: ARG002  the port's
+    def write(
+        self,
+        topic: str,
+        lanes: Mapping[int, Sequence[Record]],
+        deadline: Deadline,  # noqa: ARG002  the port's
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[int, Delivery]:
         """See `Writer.write`."""
         self._assert_not_fenced()
-        return {partition: self._append(topic, partition, records) for partition, records in lanes.items()}
+        written = {partition: self._append(topic, partition, records) for partition, records in lanes.items()}
+        if meanwhile is not None:
+            meanwhile()
+        return written
 
     def commit(self, deadline: Deadline) -> None:  # noqa: ARG002  the port's
         """See `Writer.commit`."""

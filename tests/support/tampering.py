@@ -97,7 +97,13 @@ class _Writer:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
 
-    def write(self, topic: str, lanes: Mapping[int, Sequence[Record]], deadline: Deadline) -> dict[int, Delivery]:
+    def write(
+        self,
+        topic: str,
+        lanes: Mapping[int, Sequence[Record]],
+        deadline: Deadline,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[int, Delivery]:
         """See `Writer.write`."""
         tampered: dict[int, Tampered] = {
             partition: self.faults[partition](list(records))
@@ -105,7 +111,8 @@ class _Writer:
             else (list(records), list(range(len(records))))
             for partition, records in lanes.items()
         }
-        written = self.real.write(topic, {partition: records for partition, (records, _) in tampered.items()}, deadline)
+        lanes = {partition: records for partition, (records, _) in tampered.items()}
+        written = self.real.write(topic, lanes, deadline, meanwhile)
         return {
             partition: Delivery(downstream=[delivery.downstream[0] + index for index in tampered[partition][1]])
             for partition, delivery in written.items()

@@ -1,4 +1,4 @@
-"""A DynamoDB client whose answers leave things undone: single statements refused, keys and items unprocessed.
+"""A DynamoDB client that is throttled: writes refused, keys and items left unprocessed.
 
 DynamoDB answers so under throttling, and DynamoDB Local never does.
 """
@@ -7,33 +7,41 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from botocore.exceptions import ClientError
 
 
 @dataclass(slots=True)
 class ThrottledClient:
-    """Every second statement, key and item of a call is refused, each as often as `times` says."""
+    """Every write, and every second key and item of a batch, is refused as often as `times` says."""
 
     client: Any
     times: int = 1
-    code: str = "ThrottlingError"
+    code: str = "ThrottlingException"
     carried_out: bool = False
-    """Whether a refused statement took effect all the same, as it may at an InternalServerError."""
+    """Whether a refused write took effect all the same, as it may at an InternalServerError."""
     refused: Counter[str] = field(default_factory=Counter)
-    """How often, by statement, key or item."""
+    """How often, by write, key or item."""
 
-    def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803 -- boto3's
+    def put_item(self, **request: Any) -> Any:
         """As boto3's."""
-        undone = self._undone(Statements)
-        sent = [each for index, each in enumerate(Statements) if self.carried_out or index not in undone]
-        answers = iter(self.client.batch_execute_statement(Statements=sent)["Responses"] if sent else ())
-        error = {"Error": {"Code": self.code, "Message": "throttled"}}
-        responses = []
-        for index in range(len(Statements)):
-            answer = next(answers) if self.carried_out or index not in undone else error
-            responses.append(error if index in undone else answer)
-        return {"Responses": responses}
+        return self._write("PutItem", self.client.put_item, request)
+
+    def update_item(self, **request: Any) -> Any:
+        """As boto3's."""
+        return self._write("UpdateItem", self.client.update_item, request)
+
+    def _write(self, operation: str, write: Callable[..., Any], request: dict[str, Any]) -> Any:
+        name = f"{operation} {json.dumps(request, default=repr)}"
+        if self.refused[name] >= self.times:
+            return write(**request)
+        self.refused[name] += 1
+        if self.carried_out:
+            write(**request)
+        raise ClientError({"Error": {"Code": self.code, "Message": "throttled"}}, operation)
 
     def batch_get_item(self, *, RequestItems: dict[str, Any]) -> dict[str, Any]:  # noqa: N803 -- boto3's
         """As boto3's."""

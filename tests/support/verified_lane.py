@@ -191,9 +191,9 @@ class VerifiedLane:
             )
         )
         self.target.next += 1
-        for key, link in self.chains.links.items():
+        for link in self.chains.of(LANE):
             if isinstance(link, Run):
-                self.chains.links[key] = _shifted(link, downstream)
+                self.chains.replace_link(link, _shifted(link, downstream))
 
 
 def _shifted(run: Run, downstream: int) -> Run:

@@ -58,9 +58,9 @@ class DeploymentSection(Section):
         "with; without one, AWS's own.",
     )
     offset_map_replicas_enabled: bool = Field(
-        default=True,
+        default=False,
         description="Keep a copy of a flow's tables in its source's region, to read from; "
-        "writes go to the target's region.",
+        "writes go to the target's region, and are paid in both.",
     )
     tags: Tags = Field(default_factory=dict, description="Tags of everything that is deployed.")
     alarms: AlarmSection = Field(default_factory=AlarmSection, description="Alarms of every flow.")

@@ -54,8 +54,12 @@ class Assumptions:
     poller_mb_per_second: float = 5.0
     unit_pollers: float = 10
     unit_mb_per_second: float = 20.0
-    writes_per_lane: float = 2
-    run_bytes: float = 700
+    writes_per_entry: float = 2
+    entry_bytes: float = 234
+    run_bytes: float = 85
+    packed_from_runs: float = 9
+    packed_run_bytes: float = 53
+    item_bytes: float = 100
     retention_days: float = 30
     log_bytes_per_event: float = 1_200
     metrics_per_flow: float = 10
@@ -88,8 +92,15 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "poller_mb_per_second": ("MB/s", "that one poller takes: Lambda's documentation"),
     "unit_pollers": ("pollers", "of one event poller unit: Lambda's documentation"),
     "unit_mb_per_second": ("MB/s", "of one event poller unit: Lambda's documentation"),
-    "writes_per_lane": ("write units", "of a lane in an event: prepared, confirmed; a run is below 1 KB"),
-    "run_bytes": ("bytes", "of a run as it is stored, with DynamoDB's own 100"),
+    "writes_per_entry": ("writes", "of an event in each slice that it touches: prepared, confirmed; paid by the KB"),
+    "entry_bytes": (
+        "bytes",
+        "of an entry without its runs: key, ids, clock, expiry; `tests/contract/test_write_units.py`",
+    ),
+    "run_bytes": ("bytes", "of a run in an entry, of contiguous offsets"),
+    "packed_from_runs": ("runs", "from which an entry's runs are compressed"),
+    "packed_run_bytes": ("bytes", "of a run in such an entry"),
+    "item_bytes": ("bytes", "that DynamoDB adds to each item's storage: its documentation"),
     "retention_days": ("days", "`offset.map.retention.days`, its default"),
     "log_bytes_per_event": ("bytes", "one line of metrics, and Lambda's own three lines"),
     "metrics_per_flow": ("metrics", "docs/how-to/on-call.md: about $3 a month"),

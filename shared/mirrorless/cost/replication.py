@@ -18,6 +18,7 @@ from mirrorless.cost.assumptions import (
     ReplicationLoad,
 )
 from mirrorless.cost.prices import PRICES, Architecture
+from mirrorless.lane import SLICE_LANES
 
 Mode = Literal["on-demand", "provisioned"]
 """Of the mappings. Provisioned: in one poller group, as topics of one network can be."""
@@ -60,8 +61,10 @@ def mirrorless(workload: ReplicationLoad, mode: Mode, assumptions: Assumptions =
         share = min(1.0, assumptions.memory_gb / assumptions.vcpu_gb)
         busy = events * (cpu / share + assumptions.wait_ms) / 1000
     lanes = min(workload.partitions / _pollers(workload, assumptions), records / events) if events else 0.0
-    runs = events * lanes * _SECONDS
-    stored_gb = events * lanes * assumptions.retention_days * 86_400 * assumptions.run_bytes / 1e9
+    entries = events * min(lanes, ceil(workload.partitions / SLICE_LANES)) if events else 0.0
+    size = entry_bytes(events * lanes / entries, assumptions) if entries else 0.0
+    units = entries * _SECONDS * assumptions.writes_per_entry * ceil(size / 1024)
+    stored_gb = entries * assumptions.retention_days * 86_400 * (size + assumptions.item_bytes) / 1e9
     gb_second = PRICES.lambda_gb_second[ARCHITECTURE]
     return {
         "functions: time": busy * assumptions.memory_gb * _SECONDS * gb_second,
@@ -69,7 +72,7 @@ def mirrorless(workload: ReplicationLoad, mode: Mode, assumptions: Assumptions =
         "pollers": _units(workload, assumptions) * HOURS * PRICES.event_poller_unit_hour
         if mode == "provisioned"
         else 0.0,
-        "offset map: writes": runs * assumptions.writes_per_lane * PRICES.dynamodb_write_unit,
+        "offset map: writes": units * PRICES.dynamodb_write_unit,
         "offset map: storage": stored_gb * (PRICES.dynamodb_storage_gb_month + PRICES.dynamodb_recovery_gb_month),
         "scheduled functions": assumptions.control_gb_seconds * gb_second
         + 2 * _SECONDS / 60 * (PRICES.lambda_request + PRICES.scheduler_call)
@@ -83,6 +86,12 @@ def mirrorless(workload: ReplicationLoad, mode: Mode, assumptions: Assumptions =
         + assumptions.dashboards * PRICES.cloudwatch_dashboard_month
         + events * _SECONDS * assumptions.log_bytes_per_event / 1e9 * PRICES.cloudwatch_logs_gb,
     }
+
+
+def entry_bytes(runs: float, assumptions: Assumptions = _DEFAULTS) -> float:
+    """Bytes of an entry with so many runs, without what DynamoDB adds to an item."""
+    packed = runs >= assumptions.packed_from_runs
+    return assumptions.entry_bytes + runs * (assumptions.packed_run_bytes if packed else assumptions.run_bytes)
 
 
 def total(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *, provisioned: bool = True) -> float:

@@ -96,7 +96,7 @@ class OffsetTranslator:
         # 1. The ends, 2. the heads, 3. the map.
         returning = {lane for direction, lane, _ in unsettled if direction == "reverse"}
         ends = self._stable_ends(returning, deadline) if self.transactional else {}
-        heads = self._heads({lane for _, lane, _ in unsettled})
+        heads = self.chains.heads(sorted({lane for _, lane, _ in unsettled}))
         offset_map = OffsetMap(self.chains)
 
         def find(committed: CommittedOffset) -> TranslatedOffset:
@@ -125,11 +125,6 @@ class OffsetTranslator:
             return False
         first = next(iter(self.chains.after(lane, head.generation, -1, limit=1)), None)
         return isinstance(first, Run) and bool(first.spans) and offset < first.spans[0].upstream
-
-    def _heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
-        ordered = sorted(lanes)
-        read = in_parallel(lambda lane: self.chains.heads([lane])[lane], ordered)
-        return dict(zip(ordered, read, strict=True))
 
     def _stable_ends(self, lanes: Iterable[Lane], deadline: Deadline) -> dict[Lane, int]:
         remote = {lane: self.remote_partition(lane) for lane in lanes}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
 from mirrorless.lanes.gaps import GapRange, gaps_of
 from mirrorless.ports.stores import Chains
 from mirrorless.run import Link, Reset, Run
@@ -35,8 +36,8 @@ class ChainScan:
     """Whether the scan reached the end of the chain."""
 
 
-def scan_chain(chains: Chains, lane: Lane, generation: int, since: int) -> ChainScan:
-    """Read a lane's chain from an upstream offset on.
+def scan_chain(chains: Chains, lane: Lane, generation: int, since: int, *, head: Head | None = None) -> ChainScan:
+    """Read a lane's chain from an upstream offset on, up to its head where that was read already.
 
     Expired links are skipped: their gaps were checked, or cannot be known any more.
 
@@ -45,7 +46,7 @@ def scan_chain(chains: Chains, lane: Lane, generation: int, since: int) -> Chain
     """
     gaps: list[GapRange] = []
     at = (generation, since)
-    for number, link in enumerate(_links(chains, lane, generation, since)):
+    for number, link in enumerate(_links(chains, lane, generation, since, head)):
         if isinstance(link, Reset):
             following = (link.to_generation, link.next)
             if gaps:
@@ -61,9 +62,9 @@ def scan_chain(chains: Chains, lane: Lane, generation: int, since: int) -> Chain
     return ChainScan(generation=at[0], gaps=tuple(gaps), then=at)
 
 
-def _links(chains: Chains, lane: Lane, generation: int, since: int) -> Iterator[Link]:
+def _links(chains: Chains, lane: Lane, generation: int, since: int, head: Head | None) -> Iterator[Link]:
     """Every link that reaches beyond an upstream offset, in order, across resets."""
-    page = chains.after(lane, generation, since - 1, limit=PAGE)
+    page = chains.after(lane, generation, since - 1, limit=PAGE, head=head)
     if since > 0 and not (page and page[0].position == since):
         # The last check may have ended inside a run.
         before = chains.at_or_before(lane, generation, since)
@@ -78,4 +79,4 @@ def _links(chains: Chains, lane: Lane, generation: int, since: int) -> Iterator[
             return
         else:
             position = last.position
-        page = chains.after(lane, generation, position, limit=PAGE)
+        page = chains.after(lane, generation, position, limit=PAGE, head=head)

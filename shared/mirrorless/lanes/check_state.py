@@ -33,6 +33,8 @@ class LaneNotes(msgspec.Struct, frozen=True, array_like=True):
     """The remote partition's last stable offset, where it was behind its high watermark."""
     behind_since: int = 0
     """Since when it has not moved, ms since the epoch; 0 while it is not behind."""
+    passed_over: int = 0
+    """Rounds in a row that had no time for this lane."""
 
     def is_clean(self, stable: int, high_watermark: int) -> bool:
         """Whether nothing was written since the last clean check."""

@@ -156,38 +156,27 @@ class LaneCheck:
                 continue
             lanes = [lane for lane in round_.ends if lane.topic == topic]
             left -= len(lanes)
-            heads = [head.run for head in self.chains.heads(lanes).values() if head.run is not None]
-            # A run is kept for the retention and renewed from half of it on, so two of these rounds may fail.
-            old = [run for run in heads if run.settled_at < round_.began - retention // 2]
-            old += [run for run in map(self._last_with_records, old) if run is not None]
-            self.chains.renew(old, (round_.began + retention) // 1000)
-            report.figures["heads-renewed"] += len(old)
+            # An entry is kept for the retention and renewed from half of it on, so two of these rounds may fail.
+            report.figures["heads-renewed"] += self.chains.renew(
+                lanes, settled_before=round_.began - retention // 2, expires_at=(round_.began + retention) // 1000
+            )
             round_.renewed[topic] = round_.began
             round_.to_check.update(lanes)
 
-    def _last_with_records(self, head: Run) -> Run | None:
-        """Where a head holds no record, the last run that does: translations need the end of the target."""
-        run, position = head, head.position
-        while not run.spans and position > 0:
-            before = self.chains.at_or_before(run.lane, run.generation, position - 1)
-            if not isinstance(before, Run):
-                return None
-            run, position = before, before.position
-        return run if run is not head and run.spans else None
-
     def _scan_all(self, round_: _Round, report: RoundReport, deadline: Deadline) -> dict[Lane, ChainScan]:
-        lanes = sorted(round_.to_check)
-        # Where the time of a round does not suffice, the next one starts with other lanes.
-        turn = round_.began // 60_000 % len(lanes) if lanes else 0
+        # Where the time of a round does not suffice, the next one begins with the lanes that it did not reach.
+        lanes = sorted(round_.to_check, key=lambda lane: (-round_.notes[lane].passed_over, lane))
+        heads = self.chains.heads(lanes)
         scans: dict[Lane, ChainScan] = {}
-        for lane in (*lanes[turn:], *lanes[:turn]):
+        for lane in lanes:
             if self.clock() - round_.began > ROUND_MS:
                 report.figures["lanes-waiting"] += 1
-                round_.notes[lane] = replace(round_.notes[lane], clean_at=UNCLEAN)
+                notes = round_.notes[lane]
+                round_.notes[lane] = replace(notes, clean_at=UNCLEAN, passed_over=notes.passed_over + 1)
                 continue
             report.figures["lanes-checked"] += 1
             notes = round_.notes[lane]
-            scan = scan_chain(self.chains, lane, notes.generation, notes.checked)
+            scan = scan_chain(self.chains, lane, notes.generation, notes.checked, head=heads[lane])
             if scan.doubt is not None and self._settle(scan.doubt, report, deadline):
                 scan = scan_chain(self.chains, lane, notes.generation, notes.checked)
             scans[lane] = scan
@@ -285,4 +274,5 @@ def _after(round_: _Round, lane: Lane, scan: ChainScan, waits_from: int | None) 
         clean_at=high_watermark if clean else UNCLEAN,
         generation=generation,
         checked=checked,
+        passed_over=0,
     )

@@ -41,10 +41,10 @@ class ResetPlan:
 
     loss: Loss | None
     """First: the skipped offsets. Writing the loss twice keeps one."""
-    withdraw: Run | None
-    """Then: a run in doubt that cannot be settled, whose writer is fenced already."""
     link: Reset
     """Then: the link itself. Last, the lane's stop and quarantine orders are dropped."""
+    given_up: Run | None
+    """The run in doubt that the link follows: it cannot be settled, and its writer is fenced already."""
     repeated: tuple[int, int] | None
     """Upstream offsets [from, to) that were replicated before and will be replicated again."""
 
@@ -189,19 +189,18 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
             where=str(lane),
             hint="check flow, topic and partition; where a new lane begins is said by the flow's `start`",
         )
-    withdraw = None
+    given_up = None
     if head.run is not None and head.in_doubt:
-        # The forwarder fences the run's writer before it stops a lane as broken: only then can the run be dropped.
+        # The forwarder fences the run's writer before it stops a lane as broken: only then can the run be given up.
         if stop is None or stop.reason != "broken" or stop.upstream_offset != head.run.position:
             raise NotAllowed(
                 "the newest run is in doubt, and its transaction may still be committed",
                 where=lane.at(head.run.position),
                 hint="let the next delivery settle it, with `lanes resume` if the lane is stopped, then reset",
             )
-        withdraw = head.run
+        given_up = head.run
     return ResetPlan(
         loss=_skipped(lane, head, stop, to, reason=reason, now=now),
-        withdraw=withdraw,
         link=Reset(
             lane=lane,
             generation=head.generation,
@@ -211,6 +210,7 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
             reason=reason,
             at=now,
         ),
+        given_up=given_up,
         repeated=(to, head.position) if to < head.position else None,
     )
 

@@ -18,7 +18,6 @@ from mirrorless.mm2.internal_records import OffsetSync
 from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.ports.kafka import Deadline, InternalTopics, LogEnds
 from mirrorless.ports.stores import Chains, StateStore
-from mirrorless.scheduled.rate_limit import in_parallel
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -76,11 +75,11 @@ class OffsetSyncs:
         found = self.target.ends(remote.values(), deadline)
         ends = {lane: found[partition] for lane, partition in remote.items() if partition in found}
         grown = [lane for lane, end in ends.items() if self._ends.get(lane) != end]
-        heads = in_parallel(lambda lane: self.chains.heads([lane])[lane], grown)
+        heads = self.chains.heads(grown)
 
         written = {topic: dict(partitions) for topic, partitions in self._written.items()}
         topic, now, syncs = self.scope.policy.offset_syncs_topic(flow.source), self.clock(), []
-        for lane, head in zip(grown, heads, strict=True):
+        for lane, head in heads.items():
             sync = sync_of(lane, head)
             if sync is not None and written.get(lane.topic, {}).get(lane.partition) != sync.upstream:
                 written.setdefault(lane.topic, {})[lane.partition] = sync.upstream

@@ -44,10 +44,23 @@ class Writer(Protocol):
         """Fencing this settles whatever the writer left open; empty for a writer without transactions."""
         ...
 
-    def write(self, topic: str, lanes: Mapping[int, Sequence[Record]], deadline: Deadline) -> dict[int, Delivery]:
+    def write(
+        self,
+        topic: str,
+        lanes: Mapping[int, Sequence[Record]],
+        deadline: Deadline,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[int, Delivery]:
         """Begin a transaction where the writer has them, write all lanes and wait for every acknowledgement.
 
         Only a writer with transactions may leave a delivery unclear, and no lane twice in a row.
+
+        Args:
+            topic: the remote topic.
+            lanes: the records by partition.
+            deadline: seconds left.
+            meanwhile: called once while the last records are under way, in another thread; what it raises is raised
+                here.
 
         Raises:
             Retriable: when not every record was either acknowledged or refused before the deadline.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from mirrorless.lane import FlowName, Lane
@@ -27,11 +27,22 @@ class Chains(Protocol):
         ...
 
     def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
-        """Insert every run, each on condition that no link stands at its key.
+        """Insert every run behind its lane's newest link, on condition that no other has taken that place.
+
+        Runs of one attempt in neighbouring lanes share their fate: they are confirmed and withdrawn together.
 
         Raises:
-            LostRace: when a rival's link stands at one of the keys; some of `runs` may have been inserted.
+            LostRace: when a rival's link stands there; some of `runs` may have been inserted.
             Retriable: when the store failed; which of `runs` were inserted is unknown.
+        """
+        ...
+
+    def catch_up(self, lanes: Iterable[Lane]) -> Callable[[], None] | None:
+        """The read of what other writers have added beside these lanes, so that a `prepare` need not fail first.
+
+        Returns:
+            None where no other writer was met lately. Otherwise what is best called while records are on their way;
+            where the store does not answer, it does nothing.
         """
         ...
 
@@ -45,27 +56,43 @@ class Chains(Protocol):
         ...
 
     def withdraw(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
-        """Delete those of `runs` that are there, prepared, and of the same attempt. Others' runs stay.
+        """Withdraw those of `runs` that are there, prepared, and of the same attempt. Others' runs stay.
 
         Raises:
             Retriable: when the store failed.
         """
         ...
 
-    def reset(self, link: Reset) -> None:
-        """Close a chain with a link.
+    def of_attempts(self, runs: Sequence[Run]) -> list[Run]:
+        """These runs in doubt, and those of other lanes that share their fate and are still the newest of their lanes.
 
         Raises:
-            LostRace: when another link stands at its key.
+            Retriable: when the store does not answer.
         """
         ...
 
-    def renew(self, runs: Sequence[Run], expires_at: int) -> None:
-        """Let runs expire later: the head of an idle lane must outlive the map's retention.
+    def reset(self, link: Reset, over: Run | None = None) -> None:
+        """Close a chain with a link.
 
         Args:
-            runs: those that are gone, or that another attempt replaced, stay as they are.
+            link: at the lane's position.
+            over: the run in doubt that is given up; it stays undecided, for it may share its fate with other lanes'.
+
+        Raises:
+            LostRace: when the lane has moved on, or another run of it is in doubt.
+        """
+        ...
+
+    def renew(self, lanes: Iterable[Lane], *, settled_before: int, expires_at: int) -> int:
+        """Let the ends of chains expire later: the head of an idle lane must outlive the map's retention.
+
+        Args:
+            lanes: those of a few topics; their neighbours are renewed with them.
+            settled_before: ms since the epoch; what was settled later stays as it is.
             expires_at: seconds since the epoch.
+
+        Returns:
+            how many entries were renewed.
 
         Raises:
             Retriable: when the store failed.
@@ -76,8 +103,16 @@ class Chains(Protocol):
         """The link with the greatest position that is at most `upstream`."""
         ...
 
-    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int) -> list[Link]:
-        """Up to `limit` links with a position greater than `upstream`, in order."""
+    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int, head: Head | None = None) -> list[Link]:
+        """Up to `limit` links with a position greater than `upstream`, in order.
+
+        Args:
+            lane: whose.
+            generation: theirs.
+            upstream: an offset.
+            limit: at most, but for a reset over a run in doubt, which comes on the page of that run.
+            head: the lane's, where the caller has read it here already: what was added since is not looked for.
+        """
         ...
 
 

@@ -80,6 +80,7 @@ class Positions:
             Retriable: when a store or the target does not answer.
         """
         wanted, now = list(lanes), self.clock()
+        self._heads = {lane: head for lane, head in self._heads.items() if not head.expired}
         doubted = {
             lane: self._heads.pop(lane).generation
             for lane, first in (begins or {}).items()
@@ -99,6 +100,7 @@ class Positions:
         heads |= self.chains.heads(settled)
         if any(heads[lane].in_doubt for lane in settled):
             raise LostRace("a rival prepared the lane anew while a run in doubt was settled", where=str(settled[0]))
+        self._stop_expired({lane: head for lane, head in heads.items() if head.expired})
         # Orders name records of one generation: those that are remembered may have been dropped with it.
         anew = [lane for lane, generation in doubted.items() if lane in heads and heads[lane].generation != generation]
         if anew:
@@ -180,6 +182,14 @@ class Positions:
             found = self.chains.after(lane, generation, at, limit=min(page, last + 1 - newest.next))
             page = min(page * PAGE, LARGEST_PAGE)
         return links
+
+    def _stop_expired(self, heads: Mapping[Lane, Head]) -> None:
+        """Stop lanes with a chain whose end may have expired: what was replicated last is not known any more."""
+        for lane, head in heads.items():
+            detail = "the end of its offset map was not renewed for the whole retention, and has expired or may have"
+            stop = Stop(reason="broken", upstream_offset=head.position, detail=detail, at=self.clock())
+            self._states[lane] = replace(self._states[lane], stop=stop)
+            self.states.stop(lane, stop)
 
     def _read_states(self, lanes: Sequence[Lane], deadline: Deadline) -> None:
         read_at = self.clock(), self.monotonic()

@@ -4,7 +4,8 @@ A run is prepared before its transaction commits, and names that transaction. A 
 in doubt. Fencing the transactional id settles the transaction one way or the other and shuts out a zombie; then
 the target itself is the witness: the run's last record is visible at its downstream offset, or was aborted there.
 
-A crash leaves all lanes of an event in doubt: each writer is fenced once, and all lanes are looked at together.
+A crash leaves all lanes of an event in doubt: each writer is fenced once, all lanes are looked at together, and what
+the witness of one lane shows holds for all lanes of its transaction.
 """
 
 from __future__ import annotations
@@ -23,33 +24,41 @@ from mirrorless.run import Run
 def settle_doubts(
     runs: Sequence[Run], remote_topic: str, *, chains: Chains, target: Target, deadline: Deadline
 ) -> dict[Lane, ChainBroken]:
-    """Confirm or withdraw prepared runs, of one topic and one per lane. Safe to do by several at once.
+    """Confirm or withdraw prepared runs, of one topic and one per lane, and those that share their transactions.
+
+    Safe to do by several at once.
 
     Returns:
-        the lanes whose run cannot be settled: the target has lost the witness, or a stranger's record stands there.
+        the lanes whose run cannot be settled: the target has lost the witnesses of all lanes of the attempt, or
+        strangers' records stand there.
 
     Raises:
         InDoubt: when an open transaction still hides an answer. The other runs are settled.
         Retriable: when the target or the chain does not answer.
     """
+    runs = chains.of_attempts(runs)  # a lane that is not asked for may have the only witness that is left
     witnesses = {run.lane.partition: run.last_downstream for run in runs}
     for writer in dict.fromkeys(run.writer for run in runs if run.last_downstream is not None):
         target.fence(writer, deadline)
     offsets = {partition: offset for partition, offset in witnesses.items() if offset is not None}
     seen = target.look(remote_topic, offsets, deadline) if offsets else {}
+    found = {run.lane: seen.get(run.lane.partition) for run in runs}
+    by_attempt: dict[str, list[Run]] = {}
+    for run in runs:
+        by_attempt.setdefault(run.attempt, []).append(run)
     broken: dict[Lane, ChainBroken] = {}
     committed, aborted, hidden = [], [], []
-    for run in runs:
-        found = seen.get(run.lane.partition)
-        # Where nothing was written, nothing can be half done.
-        if found is None or (isinstance(found, Record) and fingerprint(found) == run.fingerprint):
-            committed.append(run)
-        elif found == "absent":
-            aborted.append(run)
-        elif found == "unsettled":
-            hidden.append(run)
+    for attempt in by_attempt.values():
+        # One attempt is one transaction: what the witness of one lane shows holds for all of them.
+        witnessed = [run for run in attempt if found[run.lane] is not None]
+        if not witnessed or any(_is_witness(run, found[run.lane]) for run in witnessed):
+            committed += attempt
+        elif any(found[run.lane] == "absent" for run in witnessed):
+            aborted += attempt
+        elif any(found[run.lane] == "unsettled" for run in witnessed):
+            hidden += witnessed
         else:
-            broken[run.lane] = _broken(run, found, remote_topic)
+            broken |= {run.lane: _broken(run, found[run.lane], remote_topic) for run in attempt}
     broken |= _confirm(committed, chains, deadline)
     if aborted:
         chains.withdraw(aborted, deadline)
@@ -74,7 +83,7 @@ def settle_doubt(run: Run, remote_topic: str, *, chains: Chains, target: Target,
 
 
 def _confirm(runs: Sequence[Run], chains: Chains, deadline: Deadline) -> dict[Lane, ChainBroken]:
-    """Confirm runs together; where one of them is gone, each by itself, for only that lane is broken."""
+    """Confirm runs together; where one of them is gone, each by itself, for only those of its attempt are broken."""
     if not runs:
         return {}
     try:
@@ -86,8 +95,18 @@ def _confirm(runs: Sequence[Run], chains: Chains, deadline: Deadline) -> dict[La
     return {}
 
 
-def _broken(run: Run, found: Record | LookResult, remote_topic: str) -> ChainBroken:
+def _is_witness(run: Run, found: Record | LookResult | None) -> bool:
+    return isinstance(found, Record) and fingerprint(found) == run.fingerprint
+
+
+def _broken(run: Run, found: Record | LookResult | None, remote_topic: str) -> ChainBroken:
     place, witness = run.lane.at(run.position), _witness(run, remote_topic)
+    if found is None:
+        return ChainBroken(
+            "a run in doubt has no record of its own, and the target has lost the witnesses of the lanes beside it",
+            where=place,
+            hint="reset the lane to its position",
+        )
     if found == "ended":
         # The record was acknowledged before its run was prepared, and a log's end does not move back.
         return ChainBroken(

@@ -322,7 +322,7 @@ class Replicator:
         self, writer: Writer, remote_topic: str, plans: Sequence[LanePlan], deadline: Deadline
     ) -> dict[int, Delivery]:
         lanes: dict[int, Sequence[Record]] = {plan.lane.partition: plan.write for plan in plans}
-        deliveries = writer.write(remote_topic, lanes, deadline)
+        deliveries = writer.write(remote_topic, lanes, deadline, self.chains.catch_up(plan.lane for plan in plans))
         reached("produced")
         return deliveries
 

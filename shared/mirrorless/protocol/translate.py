@@ -77,7 +77,7 @@ class OffsetMap:
                     return Translation(offset=span.downstream + upstream - span.upstream, state="exact")
 
             # In a gap before a record of a later run; or no run covers it any more, because links expire in no order.
-            following = self._first_record_after(lane, head.generation, upstream)
+            following = self._first_record_after(lane, head, upstream)
             if following is not None:
                 return Translation(offset=following.spans[0].downstream, state=state)
 
@@ -107,7 +107,7 @@ class OffsetMap:
         head = head or self._chains.heads([lane])[lane]
         run = self._last_run_from(lane, head, downstream)
         if run is None:
-            first = self._first_record_after(lane, head.generation, -1)
+            first = self._first_record_after(lane, head, -1)
             return NO_MAP if first is None else Translation(offset=first.spans[0].upstream, state="before_map")
         after_last = 0
         for span in run.spans:
@@ -116,9 +116,9 @@ class OffsetMap:
             if downstream < span.downstream + span.length:
                 return Translation(offset=span.upstream + downstream - span.downstream, state="exact")
             after_last = span.downstream + span.length
-        following = self._first_record_after(lane, head.generation, run.position)
+        following = self._first_record_after(lane, head, run.position)
         if following is not None:
-            unbroken = self._unbroken(lane, run, following)
+            unbroken = self._unbroken(lane, run, following, head)
             return Translation(offset=following.spans[0].upstream, state="next_record" if unbroken else "before_map")
         if stable_end is not None and not head.in_doubt:
             after_last = max(after_last, stable_end)
@@ -154,7 +154,7 @@ class OffsetMap:
                 at = each.position
                 if each.next >= head.position:
                     return count
-            links = self._chains.after(lane, head.generation, at, limit=LONG_PAGE)
+            links = self._chains.after(lane, head.generation, at, limit=LONG_PAGE, head=head)
             if not links:
                 return count
 
@@ -172,20 +172,20 @@ class OffsetMap:
             return last
         return self._last_run_at_or_before(lane, head.generation, head.position, downstream)
 
-    def _unbroken(self, lane: Lane, first: Run, last: Run) -> bool:
+    def _unbroken(self, lane: Lane, first: Run, last: Run, head: Head) -> bool:
         """Whether no link between two runs has expired: each begins where the one before it ends."""
         end = first.next
         while end != last.position:
-            links = self._chains.after(lane, first.generation, end - 1, limit=1)
+            links = self._chains.after(lane, first.generation, end - 1, limit=1, head=head)
             if not links or links[0].position != end:
                 return False
             end = links[0].next
         return True
 
-    def _first_record_after(self, lane: Lane, generation: int, position: int) -> Run | None:
+    def _first_record_after(self, lane: Lane, head: Head, position: int) -> Run | None:
         """The first committed run with a record whose position is greater than `position`."""
         at = position
-        while links := self._chains.after(lane, generation, at, limit=PAGE):
+        while links := self._chains.after(lane, head.generation, at, limit=PAGE, head=head):
             for link in links:
                 run = _committed(link)
                 if run is not None and run.spans:

@@ -82,6 +82,8 @@ class LaneView:
             head = self._head(task)
         except ChainBroken as exc:
             return _leave(found, str(exc))
+        if head.expired:
+            return _leave(found, "the end of its offset map has expired, or may have; see `mirrorless lanes reset`")
         runs = list(runs_of(self.chains, task.lane))
         claims = claims_of(runs, markers=self.transactional)
         found = replace(

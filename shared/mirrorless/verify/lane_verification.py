@@ -81,7 +81,7 @@ class LaneVerification:
         self._log_start = bounds.first
         self._head = self.chains.heads([lane])[lane]
         self.verdict.generation, self.verdict.position = self._head.generation, self._head.position
-        if self._head.run is None and self._head.generation == 0:
+        if self._head.run is None and self._head.generation == 0 and not self._head.expired:
             self.verdict.note("nothing of this lane has been replicated")
             return self.verdict
         self._found = Explanation(self.verdict)

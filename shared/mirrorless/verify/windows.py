@@ -81,18 +81,24 @@ def runs_of(chains: Chains, lane: Lane, head: Head, *, since: int = 0) -> Iterat
         since: the generation to begin with.
     """
     last = head.run.position if head.run is not None else -1
+    if head.run is None and head.expired:
+        last = head.position  # its newest run has gone, those before it may not have
     expected = (0, 0)
     for generation in range(since, head.generation + 1):
         for link in _links(chains, lane, generation):
             if generation == head.generation and link.position > last:
                 return
-            if (generation, link.position) != expected:
+            # A reset over a run in doubt that was confirmed later has that run's position.
+            late = isinstance(link, Reset) and (generation, link.position) < expected
+            if (generation, link.position) != expected and not late:
                 yield None
             if isinstance(link, Run):
                 expected = (generation, link.next)
                 yield link
             else:
                 expected = (link.to_generation, link.next)
+    if head.expired:
+        yield None  # what was replicated last is not known
 
 
 def _links(chains: Chains, lane: Lane, generation: int) -> Iterator[Run | Reset]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Iterator
@@ -19,13 +22,13 @@ from botocore.config import Config
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from mirrorless.adapters.dynamodb.direct import direct_client
+from mirrorless.adapters.dynamodb.direct import direct_client, line_of_environment
 
 KEYS = Credentials("AKIDEXAMPLE", "secret", "token")
-REQUEST: dict[str, Any] = {"Statements": [{"Statement": "DELETE", "Parameters": [{"B": b"\x00\xff"}, {"S": "ü"}]}]}
+REQUEST: dict[str, Any] = {"TableName": "map", "Item": {"slice": {"S": "ü"}, "links": {"B": b"\x00\xff"}}}
 HANG_UP, SILENCE = 0, -1
 """Instead of a status: the connection is closed, or nothing comes."""
-ANSWER: dict[str, Any] = {"Responses": [{"TableName": "map"}]}
+ANSWER: dict[str, Any] = {"Attributes": {"slice": {"S": "ü"}}}
 
 
 @dataclass(frozen=True)
@@ -109,10 +112,10 @@ def server() -> Iterator[Server]:
 
 def test_a_call_that_succeeds_is_answered_without_boto3_and_as_boto3_would(server: Server) -> None:
     server.will_answer(200, ANSWER)
-    assert server.client().batch_execute_statement(**REQUEST) == ANSWER
+    assert server.client().put_item(**REQUEST) == ANSWER
     (request,) = server.requests
     assert not request.by_boto3
-    found = server.client(direct=False).batch_execute_statement(**REQUEST)
+    found = server.client(direct=False).put_item(**REQUEST)
     del found["ResponseMetadata"]
     assert found == ANSWER
     by_boto3 = server.requests[1]
@@ -125,7 +128,7 @@ def test_a_call_that_succeeds_is_answered_without_boto3_and_as_boto3_would(serve
 
 def test_what_arrives_carries_the_signature_of_what_arrived(server: Server) -> None:
     server.will_answer(200, ANSWER)
-    server.client().batch_execute_statement(**REQUEST)
+    server.client().put_item(**REQUEST)
     (request,) = server.requests
     given = request.headers["authorization"]
     covered = given.partition("SignedHeaders=")[2].partition(",")[0].split(";")
@@ -144,7 +147,7 @@ def test_one_connection_serves_every_call(server: Server) -> None:
     server.will_answer(200, ANSWER)
     client = server.client()
     for _ in range(3):
-        client.batch_execute_statement(**REQUEST)
+        client.put_item(**REQUEST)
     assert len({each.connection for each in server.requests}) == 1
 
 
@@ -152,9 +155,9 @@ def test_a_connection_that_the_server_closed_is_opened_again_and_boto3_is_not_ne
     server.will_answer(200, ANSWER, Connection="keep-alive")
     server.will_answer(200, ANSWER)
     client = server.client()
-    client.batch_execute_statement(**REQUEST)
+    client.put_item(**REQUEST)
     client._line._connection.sock.shutdown(0)  # as if the server's end had come in the meantime
-    assert client.batch_execute_statement(**REQUEST) == ANSWER
+    assert client.put_item(**REQUEST) == ANSWER
     assert len({each.connection for each in server.requests}) == 2
     assert not any(each.by_boto3 for each in server.requests)
 
@@ -171,15 +174,30 @@ def test_what_is_no_success_is_called_again_by_boto3_and_the_next_call_is_tried_
     server.will_answer(200, ANSWER)
     client = server.client()
     for _ in range(2):
-        assert client.batch_execute_statement(**REQUEST)["Responses"] == ANSWER["Responses"]
+        assert client.put_item(**REQUEST)["Attributes"] == ANSWER["Attributes"]
     assert [each.by_boto3 for each in server.requests] == [False, True, False]
 
 
 def test_an_error_that_stays_is_raised_by_boto3_under_its_name(server: Server) -> None:
     server.will_answer(400, {"__type": "com.amazonaws.dynamodb.v20120810#AccessDeniedException", "message": "no"})
     with pytest.raises(ClientError) as failed:
-        server.client().batch_execute_statement(**REQUEST)
+        server.client().put_item(**REQUEST)
     assert failed.value.response["Error"]["Code"] == "AccessDeniedException"
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_condition_that_does_not_hold_is_answered_with_what_stands_there(server: Server, *, direct: bool) -> None:
+    """boto3 is not called again for it: the insert would be paid twice."""
+    kind = "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
+    standing = {"slice": {"S": "ü"}, "links": {"B": base64.b64encode(b"\x00\xff").decode()}}
+    server.will_answer(400, {"__type": kind, "message": "The conditional request failed", "Item": standing})
+
+    with pytest.raises(ClientError) as failed:
+        server.client(direct=direct).put_item(**REQUEST, ReturnValuesOnConditionCheckFailure="ALL_OLD")
+
+    assert failed.value.response["Error"]["Code"] == "ConditionalCheckFailedException"
+    assert failed.value.response["Item"] == {"slice": {"S": "ü"}, "links": {"B": b"\x00\xff"}}
+    assert [each.by_boto3 for each in server.requests] == [not direct]
 
 
 def test_other_calls_are_left_to_boto3(server: Server) -> None:
@@ -190,7 +208,7 @@ def test_other_calls_are_left_to_boto3(server: Server) -> None:
 
 def test_an_answer_with_the_right_checksum_is_taken(server: Server) -> None:
     server.will_answer(200, ANSWER, x_amz_crc32=str(zlib.crc32(json.dumps(ANSWER).encode())))
-    assert server.client().batch_execute_statement(**REQUEST) == ANSWER
+    assert server.client().put_item(**REQUEST) == ANSWER
 
 
 def test_bytes_come_back_as_bytes_at_any_depth(server: Server) -> None:
@@ -208,10 +226,10 @@ def test_without_credentials_and_behind_a_proxy_everything_is_boto3s(
 ) -> None:
     server.will_answer(200, ANSWER)
     client = direct_client(server.client(direct=False), None)
-    client.batch_execute_statement(**REQUEST)
+    client.put_item(**REQUEST)
     monkeypatch.setenv("HTTP_PROXY", server.endpoint)
     monkeypatch.setenv("NO_PROXY", "")
-    server.client().batch_execute_statement(**REQUEST)
+    server.client().put_item(**REQUEST)
     assert [each.by_boto3 for each in server.requests] == [True, True]
 
 
@@ -219,5 +237,101 @@ def test_a_thread_that_finds_the_line_busy_calls_boto3(server: Server) -> None:
     server.will_answer(200, ANSWER)
     client = server.client()
     with client._line._free:
-        client.batch_execute_statement(**REQUEST)
+        client.put_item(**REQUEST)
     assert [each.by_boto3 for each in server.requests] == [True]
+
+
+FUNCTION = {
+    "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001",
+    "AWS_REGION": "eu-west-1",
+    "AWS_DEFAULT_REGION": "eu-west-1",
+    "AWS_ACCESS_KEY_ID": KEYS.access_key,
+    "AWS_SECRET_ACCESS_KEY": KEYS.secret_key,
+    "AWS_SESSION_TOKEN": KEYS.token,
+}
+"""Variables of every Lambda function."""
+
+
+@pytest.fixture
+def function(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The variables of a function, and no others of AWS."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in FUNCTION.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+_IN_A_FUNCTION = """
+import sys
+from mirrorless.adapters.dynamodb.client import dynamodb_client
+client = dynamodb_client("eu-west-1", "", direct=True)
+for _ in range(2):
+    print(client.query(TableName="map"), "boto3" in sys.modules)
+"""
+
+
+@pytest.mark.usefixtures("function")
+@pytest.mark.parametrize(("first", "by_boto3"), [(200, [False, False]), (500, [False, True, False])])
+def test_a_function_imports_boto3_once_a_call_has_failed(server: Server, first: int, by_boto3: list[bool]) -> None:
+    """Importing it and making its client is a third of a cold start."""
+    server.will_answer(first, {"Items": []})
+    server.will_answer(200, {"Items": []})
+
+    done = subprocess.run(
+        [sys.executable, "-c", _IN_A_FUNCTION],
+        env={**os.environ, "AWS_ENDPOINT_URL_DYNAMODB": server.endpoint},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert [line.endswith("True") for line in done.stdout.splitlines()] == [any(by_boto3)] * 2
+    assert [each.by_boto3 for each in server.requests] == by_boto3
+    assert all("AKIDEXAMPLE/" in each.headers["authorization"] for each in server.requests)
+    assert all(each.headers["x-amz-security-token"] == KEYS.token for each in server.requests)
+
+
+@pytest.mark.usefixtures("function")
+def test_a_function_finds_the_endpoint_that_boto3_finds() -> None:
+    session = boto3.Session()
+    found = 0
+    for partition in session.get_available_partitions():
+        for region in session.get_available_regions("dynamodb", partition):
+            line = line_of_environment(region, 1)
+            if line is not None:
+                assert line._url == session.client("dynamodb", region).meta.endpoint_url + "/"
+                found += 1
+    assert found >= 30
+    assert line_of_environment("cn-north-1", 1) is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("AWS_ACCOUNT_ID", "123456789012"),
+        ("AWS_CONFIG_FILE", "/opt/config"),
+        ("AWS_CREDENTIAL_EXPIRATION", "2030-01-01T00:00:00Z"),
+        ("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true"),
+        ("AWS_PROFILE", "other"),
+        ("AWS_USE_DUALSTACK_ENDPOINT", "true"),
+        ("AWS_USE_FIPS_ENDPOINT", "true"),
+        ("AWS_ACCESS_KEY_ID", ""),
+        ("AWS_SECRET_ACCESS_KEY", ""),
+        ("HTTPS_PROXY", "http://proxy.example.com:3128"),
+    ],
+)
+def test_what_changes_endpoint_or_credentials_is_left_to_boto3(
+    function: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    assert line_of_environment("eu-west-1", 1) is not None
+
+    function.setenv(variable, value)
+
+    assert line_of_environment("eu-west-1", 1) is None
+
+
+def test_outside_lambda_boto3_finds_endpoint_and_credentials(function: pytest.MonkeyPatch) -> None:
+    function.delenv("AWS_LAMBDA_RUNTIME_API")
+
+    assert line_of_environment("eu-west-1", 1) is None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
-from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter, _Health, first_batches, unsent_at_last
+from mirrorless.adapters.kafka.writer import ONE_BY_ONE, Besides, KafkaWriter, _Health, first_batches, unsent_at_last
+from mirrorless.errors import Retriable
 from mirrorless.record import Record
 
 
@@ -106,9 +108,40 @@ def test_without_transactions_a_careful_writer_names_the_record_that_was_refused
     target = RefusingTarget()
     writer._producer, writer._batch = target, (1_000, ONE_BY_ONE)  # type: ignore[assignment]  # no cluster
     writer.transactional_id, writer._watch, writer._health, writer._bootstrap = "", None, _Health(), "b:1"
-    writer._portion = None
+    writer._portion, writer._besides = None, Besides()
 
     delivery = writer.write("us-east.orders", {0: records(3, size=100)}, lambda: 60.0)[0]
 
     assert delivery.refusal is not None
     assert delivery.refusal.index == 2
+
+
+def test_what_is_done_besides_is_over_with_the_body_and_its_error_is_raised() -> None:
+    besides, order = Besides(), list[str]()
+
+    def call() -> None:
+        order.append("called")
+
+    with besides.making(call):
+        order.append("body")
+    with besides.making(None):
+        order.append("alone")
+    assert sorted(order[:2]) == ["body", "called"]
+    assert order[2] == "alone"
+
+    def fail() -> None:
+        raise Retriable("no answer")
+
+    with pytest.raises(Retriable, match="no answer"), besides.making(fail):
+        pass
+
+
+def test_what_is_done_besides_a_long_body_begins_late_in_it() -> None:
+    besides, body_over = Besides(), threading.Event()
+    besides._body_s = 3_600.0
+
+    with besides.making(lambda: order.append(body_over.is_set())):
+        order = list[bool]()
+        body_over.set()
+
+    assert order == [True]

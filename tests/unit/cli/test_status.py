@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from msgspec.structs import replace as replace_struct
@@ -15,13 +14,13 @@ from cli.tasks import TaskStatus
 from mirrorless.adapters.kafka.offsets import Extent
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import NEW_LANE, Head, Lease, Stop, head_of
-from mirrorless.ports.kafka import Deadline
-from mirrorless.run import Link, Reset, Run, Span
+from mirrorless.lane_state import NEW_LANE, Lease, Stop, head_of
+from mirrorless.run import Run, Span
 from mirrorless.scheduled.functions import task_intervals
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
+from tests.support.chains import MemoryChains
 
 FLOW = FlowName("us-east", "eu-west")
 LANE = Lane(FLOW, "orders", 0)
@@ -48,44 +47,11 @@ def run(position: int, after: int, *spans: Span) -> Run:
     )
 
 
-@dataclass
-class Links:
-    """Chains that are only read."""
-
-    links: dict[Lane, list[Link]] = field(default_factory=dict)
-
-    def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
-        """See Chains."""
-        return {lane: head_of(self.links[lane][-1] if self.links.get(lane) else None) for lane in lanes}
-
-    def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
-        """See Chains."""
-        found = [each for each in self.links[lane] if each.generation == generation and each.position <= upstream]
-        return found[-1] if found else None
-
-    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int) -> list[Link]:
-        """See Chains."""
-        return [e for e in self.links[lane] if e.generation == generation and e.position > upstream][:limit]
-
-    def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
-        """See Chains."""
-        raise AssertionError(f"a status writes nothing, and not {runs}")
-
-    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
-        """See Chains."""
-        self.prepare(runs)
-
-    def withdraw(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:  # noqa: ARG002 -- the port's
-        """See Chains."""
-        self.prepare(runs)
-
-    def renew(self, runs: Sequence[Run], expires_at: int) -> None:
-        """See Chains."""
-        raise AssertionError(f"a status renews nothing until {expires_at}, and not {runs}")
-
-    def reset(self, link: Reset) -> None:
-        """See Chains."""
-        raise AssertionError(f"a status writes nothing, and not {link}")
+def chains_of(*links: Run) -> MemoryChains:
+    """Chains with these links."""
+    chains = MemoryChains()
+    chains.prepare(links)
+    return chains
 
 
 def status(position: int, source: Extent | None, stop: Stop | None = None) -> LaneStatus:
@@ -116,12 +82,11 @@ def test_a_stop_and_a_source_that_shrank_need_the_operator_and_a_lag_does_not() 
 
 
 def test_gaps_are_counted_in_the_newest_runs_only() -> None:
-    links: list[Link] = [
+    chains = chains_of(
         run(0, 10, Span(0, 0, 7)),
         run(10, 20, Span(12, 7, 8)),
         run(20, 30, Span(20, 15, 5), Span(28, 20, 2)),
-    ]
-    chains = Links({LANE: links})
+    )
     head = chains.heads([LANE])[LANE]
 
     assert gaps_in_newest_runs(chains, head, runs=1) == 3
@@ -131,14 +96,14 @@ def test_gaps_are_counted_in_the_newest_runs_only() -> None:
 
 def test_what_lies_before_a_lanes_first_record_is_no_gap() -> None:
     """A lane begins at 0, wherever its first record is; that nothing was there before is not worth an alarm."""
-    chains = Links({LANE: [run(0, 1_000_010, Span(1_000_000, 0, 10))]})
+    chains = chains_of(run(0, 1_000_010, Span(1_000_000, 0, 10)))
 
     assert gaps_in_newest_runs(chains, chains.heads([LANE])[LANE], runs=5) == 0
 
 
 def test_without_the_source_partitions_are_found_by_their_chains() -> None:
     """Partitions without records have no chain, and may lie between."""
-    chains = Links({Lane(FLOW, "orders", 14): [run(0, 1)], Lane(FLOW, "orders", 17): [run(0, 1)]})
+    chains = chains_of(*(replace(run(0, 1), lane=Lane(FLOW, "orders", partition)) for partition in (14, 17)))
 
     assert lanes_with_a_chain(chains, FLOW, "orders") == 18
     assert lanes_with_a_chain(chains, FLOW, "payments") == 0

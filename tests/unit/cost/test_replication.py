@@ -31,7 +31,8 @@ def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
     """Two events a second, of 500 records and 0.5 MB; a month of 730 hours has 2,628,000 s.
 
     Time: 7.5 ms of CPU at 1/1.769 of a core and 60 ms of waiting are 73.2675 ms, twice a second: 385,094 GB-s.
-    Calls: 5.256 million. Writes: 10.512 million. Storage: 2 x 2,592,000 s x 700 bytes are 3.6288 GB at $0.45.
+    Calls: 5.256 million. Writes: 10.512 million. Storage: 2 x 2,592,000 s x (234 + 85 + 100) bytes are 2.1721 GB at
+    $0.45.
     Metrics: 17 x $0.30; alarms: 12 x $0.10; dashboard: $3; logs: 6.3072 GB at $0.50.
     """
     costs = mirrorless(ONE_LANE, "on-demand")
@@ -39,9 +40,27 @@ def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
     assert costs["functions: time"] == pytest.approx(385_094 * 0.0000133334, rel=1e-5)
     assert costs["functions: calls"] == pytest.approx(5.256 * 0.20)
     assert costs["offset map: writes"] == pytest.approx(10.512 * 0.625)
-    assert costs["offset map: storage"] == pytest.approx(3.6288 * 0.45)
+    assert costs["offset map: storage"] == pytest.approx(2.172096 * 0.45)
     assert costs["metrics, alarms, logs"] == pytest.approx(5.1 + 1.2 + 3 + 3.1536)
     assert costs["pollers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("partitions", "units"),
+    [
+        (1, 2),
+        (6, 2),  # 744 bytes
+        (9, 2),  # 711, for nine runs are compressed
+        (16, 4),  # 1,082; paid by the KB begun
+        (60, 16),  # four slices of 15 lanes, 1,029 each
+    ],
+)
+def test_an_event_writes_its_entries_twice_by_the_kilobyte(partitions: int, units: int) -> None:
+    workload = ReplicationLoad(mb_per_second=1, topics=1, partitions=partitions)
+
+    costs = mirrorless(workload, "on-demand", replace(Assumptions(), poller_mb_per_second=1e9))
+
+    assert costs["offset map: writes"] == pytest.approx(2 * 2.628 * units * 0.625)  # two events a second
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_a_direct_call_is_recorded_without_boto3(calls: list[Call], monkeypatch:
     def wired() -> Any:
         return direct_client(boto3.client("dynamodb", **KEYS), Credentials("k", "s"))
 
-    monkeypatch.setattr(DirectLine, "_call", lambda *_: {"Items": []})
+    monkeypatch.setattr(DirectLine, "_call", lambda *_: (200, {"Items": []}))
     direct = within("functions/forward.py", wired)
 
     within("shared/mirrorless/protocol/replicate.py", partial(direct.query, TableName="offset_map-1"))

@@ -139,24 +139,6 @@ def test_what_is_unknown_is_not_guessed(statement: dict[str, Any]) -> None:
             [("dynamodb:BatchGetItem", "a"), ("dynamodb:BatchGetItem", "b")],
         ),
         (
-            "BatchExecuteStatement",
-            {
-                "Statements": [
-                    {"Statement": "INSERT INTO \"runs-a_b\" VALUE {'lane':?}"},
-                    {"Statement": 'UPDATE "runs-a_b" SET "state" = \'committed\' WHERE "lane" = ?'},
-                    {"Statement": "update runs set x = 1"},
-                    {"Statement": 'DELETE FROM "runs-a_b" WHERE "lane" = ?'},
-                ]
-            },
-            [
-                ("dynamodb:PartiQLInsert", "runs-a_b"),
-                ("dynamodb:PartiQLUpdate", "runs-a_b"),
-                ("dynamodb:PartiQLUpdate", "runs"),
-                ("dynamodb:PartiQLDelete", "runs-a_b"),
-            ],
-        ),
-        ("ExecuteStatement", {"Statement": 'SELECT a, b FROM "runs"'}, [("dynamodb:PartiQLSelect", "runs")]),
-        (
             "TransactWriteItems",
             {"TransactItems": [{"Put": {"TableName": "a"}}, {"ConditionCheck": {"TableName": "b"}}]},
             [("dynamodb:PutItem", "a"), ("dynamodb:ConditionCheckItem", "b")],

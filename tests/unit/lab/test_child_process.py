@@ -53,6 +53,18 @@ def runs(pid: int) -> bool:
         return False
 
 
+def test_a_child_that_another_thread_is_just_reaping_is_dead(start: Callable[[str], ChildProcess]) -> None:
+    """An environment that died was given an event in that moment."""
+    child = start(POLITE)
+
+    with child._process._waitpid_lock:  # type: ignore[attr-defined]  # as the reaping thread holds it
+        os.kill(child.pid, signal.SIGKILL)
+        until(lambda: not runs(child.pid))
+        assert not child.alive
+
+    assert not child.alive
+
+
 def test_a_killed_child_is_gone_when_kill_returns(start: Callable[[str], ChildProcess]) -> None:
     child = start(POLITE)
     assert child.alive

@@ -110,8 +110,8 @@ def test_dynamodb_misbehaves_for_its_seconds(degradations: Degradations, proxy: 
     carried_out.start()
     seen = False
     while carried_out.is_alive():
-        seen = seen or proxy.draw("BatchExecuteStatement") is not None
+        seen = seen or proxy.draw("BatchGetItem") is not None
         carried_out.join(0.001)
 
     assert seen
-    assert [proxy.draw("BatchExecuteStatement") for _ in range(20)] == [None] * 20
+    assert [proxy.draw("BatchGetItem") for _ in range(20)] == [None] * 20

@@ -9,17 +9,17 @@ import pytest
 
 from mirrorless.errors import Retriable
 from mirrorless.lane import Lane
-from mirrorless.lane_state import Lease, Stop
+from mirrorless.lane_state import Head, Lease, Stop
 from mirrorless.lanes.chain_scan import LINKS, scan_chain
 from mirrorless.lanes.check_state import UNCLEAN, LaneNotes, TopicNotes, read_notes
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look
-from mirrorless.lanes.lane_check import LaneCheck
+from mirrorless.lanes.lane_check import ROUND_MS, LaneCheck
 from mirrorless.losses import GapSummary
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
-from mirrorless.run import Run
+from mirrorless.run import Link, Run
 from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger, reset, run
 from tests.support.clusters import Entry, MemoryCluster, MemoryTarget, stable_offset
@@ -193,6 +193,48 @@ def test_a_lane_that_moved_costs_one_read_of_the_chain_and_the_source_none() -> 
     assert stage.chains.reads == reads + 1
     assert stage.source.looks == 0
     assert stage.notes() == LaneNotes(clean_at=22, generation=0, checked=20)
+
+
+def test_a_run_in_doubt_that_was_given_up_by_a_reset_is_not_taken_up_again() -> None:
+    stage = Stage()
+    doubt = stage.prepared(run(0, 10, (0, 0, 10)), "open")
+    stage.cluster.topics[REMOTE][0].clear()
+    stage.now += TIMEOUT + 60_000
+    stage.round()
+    assert stage.states.states[LANE].stop is not None
+
+    stage.chains.reset(reset(0, 0), doubt)
+    stage.states.resume(LANE)
+    reports = [stage.round() for _ in range(2)]
+
+    assert [report.figures["doubts-open"] for report in reports] == [0, 0]
+    assert stage.states.states[LANE].stop is None
+
+
+def test_a_lane_that_a_round_had_no_time_for_comes_first_in_the_next() -> None:
+    stage, other = Stage(), Lane(FLOW, "orders", 1)
+    rounds: list[list[int]] = []
+
+    class SlowChains(MemoryChains):
+        """Each scan of a lane takes a round's time."""
+
+        def after(
+            self, lane: Lane, generation: int, upstream: int, *, limit: int, head: Head | None = None
+        ) -> list[Link]:
+            """See `Chains.after`."""
+            stage.now += ROUND_MS + 1
+            rounds[-1].append(lane.partition)
+            return super().after(lane, generation, upstream, limit=limit, head=head)
+
+    stage.chains = SlowChains(stage.chains.memory)
+    stage.chains.prepare([run(0, 10, (0, 0, 10)), run(0, 10, (0, 0, 10), lane=other)])
+    for _ in range(4):
+        for partition in (0, 1):  # both have moved
+            stage.cluster.topics[REMOTE][partition] += [Entry(None, "marker", WRITER)]
+        rounds.append([])
+        stage.round()
+
+    assert rounds == [[0], [1], [0], [1]]
 
 
 # Gaps

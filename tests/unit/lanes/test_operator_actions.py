@@ -127,10 +127,10 @@ def test_a_run_in_doubt_that_can_still_be_settled_is_not_given_up(state: LaneSta
         reset(IN_DOUBT, state, 90)
 
 
-def test_a_run_in_doubt_that_cannot_be_settled_is_dropped() -> None:
+def test_a_run_in_doubt_that_cannot_be_settled_is_given_up() -> None:
     plan = reset(IN_DOUBT, stopped("broken", 90), 95)
 
-    assert plan.withdraw == IN_DOUBT.run
+    assert plan.given_up == IN_DOUBT.run
     assert plan.link.position == 90
     assert plan.loss is not None
     assert "may have them" in plan.loss.detail

@@ -131,7 +131,7 @@ def test_lanes_with_committed_runs_stop_as_broken_and_one_in_doubt_is_settled_fi
 
     # A lane that moved on before the stop came is no run in doubt that a reset may drop.
     head = rounds.chains.heads([LANE])[LANE]
-    assert plan_reset(LANE, head, rounds.states.states[LANE], 0, reason="remade", now=NOW).withdraw is None
+    assert plan_reset(LANE, head, rounds.states.states[LANE], 0, reason="remade", now=NOW).given_up is None
 
 
 def test_a_resumed_lane_stops_again_until_it_is_reset() -> None:

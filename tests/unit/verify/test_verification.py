@@ -9,11 +9,12 @@ from msgspec.structs import replace as changed
 
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Bound
+from mirrorless.lane import Lane
 from mirrorless.losses import Loss
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.verify.findings import KINDS, LaneVerdict
-from tests.support.chains import LANE
+from tests.support.chains import FLOW, LANE, run
 from tests.support.verified_lane import VerifiedLane
 
 CLEAN: dict[str, int] = dict.fromkeys(KINDS, 0)
@@ -297,14 +298,25 @@ def test_what_was_lost_at_the_end_of_the_target_is_missing(*, silent: bool) -> N
 
 def test_records_of_expired_links_are_not_strangers() -> None:
     lane = a_lane(records=20, batch=4)
-    first, second, *_ = [key for key, link in lane.chains.links.items() if isinstance(link, Run)][0::2]
-    del lane.chains.links[first], lane.chains.links[second]
+    for link in [link for link in lane.chains.of(LANE) if isinstance(link, Run)][0:3:2]:
+        lane.chains.replace_link(link, None)
 
     verdict = lane.verify(against_source=True)
 
     assert found(verdict) == CLEAN
     assert verdict.counts.proved == verdict.counts.records == 12
     assert verdict.counts.before_map == 4  # those before the map's beginning are not even read
+
+
+def test_where_the_newest_link_has_expired_what_lies_before_it_is_proved_and_nothing_is_called_a_stranger() -> None:
+    lane = a_lane(records=20, batch=4)
+    lane.chains.prepare([run(0, 1, (0, 0, 1), lane=Lane(FLOW, LANE.topic, 1))])  # a neighbour keeps the slice alive
+    lane.chains.replace_link(lane.chains.of(LANE)[-1], None)
+
+    verdict = lane.verify()
+
+    assert found(verdict) == CLEAN
+    assert verdict.counts.proved == 16
 
 
 def test_an_older_generation_is_proved_too_and_not_held_against_a_source_that_is_another_one() -> None:
@@ -370,9 +382,9 @@ def test_a_source_that_was_created_anew_is_not_compared() -> None:
 
 def test_a_map_that_names_wrong_places_is_reported_as_such() -> None:
     lane = a_lane()
-    for key, link in lane.chains.links.items():
+    for link in lane.chains.of(LANE):
         if isinstance(link, Run) and link.position == 4:
-            lane.chains.links[key] = changed_spans(link)
+            lane.chains.replace_link(link, changed_spans(link))
 
     verdict = lane.verify()
 
@@ -449,8 +461,8 @@ def test_records_behind_the_map_are_read_in_pieces_and_reported_as_one_row(monke
 def test_a_hole_of_many_expired_links_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirrorless.verify.windows.PIECE", 2)
     lane = a_lane(records=40, batch=4)
-    for key in [key for key, link in lane.chains.links.items() if 10 <= link.position < 35]:
-        del lane.chains.links[key]
+    for link in [link for link in lane.chains.of(LANE) if 10 <= link.position < 35]:
+        lane.chains.replace_link(link, None)
 
     verdict = lane.verify()
 

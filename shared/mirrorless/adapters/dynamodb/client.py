@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from mirrorless.adapters.aws.assumed_role import session_as
-from mirrorless.adapters.dynamodb.direct import direct_client
+from mirrorless.adapters.dynamodb.direct import DirectClient, direct_client, line_of_environment
 from mirrorless.errors import Retriable
 
-# Short waits: a connection that died while the environment was frozen must be noticed long before Lambda's deadline.
-_CONFIG = Config(
-    connect_timeout=2,
-    read_timeout=5,
-    retries={"mode": "standard", "total_max_attempts": 4},
-    tcp_keepalive=True,
-    parameter_validation=False,  # our requests have one shape each, held by tests; checking them costs CPU per event
-)
+READ_SECONDS: Final = 5
+"""A connection that died while the environment was frozen must be noticed long before Lambda's deadline."""
 
 
 def dynamodb_client(region: str | None = None, role_arn: str | None = None, *, direct: bool = False) -> Any:
@@ -32,8 +24,28 @@ def dynamodb_client(region: str | None = None, role_arn: str | None = None, *, d
         role_arn: to act as, where the tables are in another account: `FlowSettings.tables_role`.
         direct: whether an event's calls are tried without boto3 first, see `direct.py`.
     """
+    line = line_of_environment(region, READ_SECONDS) if direct and not role_arn else None
+    if line is not None:
+        return DirectClient(partial(_made_by_boto3, region, role_arn), line)
+    return _made_by_boto3(region, role_arn, direct=direct)
+
+
+def _made_by_boto3(region: str | None, role_arn: str | None, *, direct: bool = False) -> Any:
+    # Half of a cold start, for what a forwarder needs only where a call fails.
+    import boto3  # noqa: PLC0415 -- see above
+    from botocore.config import Config  # noqa: PLC0415 -- see above
+
+    from mirrorless.adapters.aws.assumed_role import session_as  # noqa: PLC0415 -- it imports boto3
+
+    config = Config(
+        connect_timeout=2,
+        read_timeout=READ_SECONDS,
+        retries={"mode": "standard", "total_max_attempts": 4},
+        tcp_keepalive=True,
+        parameter_validation=False,  # our requests have one shape each, held by tests; checking them costs CPU
+    )
     session = session_as(role_arn) if role_arn else boto3.Session()
-    client = session.client("dynamodb", region_name=region or None, config=_CONFIG)
+    client = session.client("dynamodb", region_name=region or None, config=config)
     return direct_client(client, session.get_credentials()) if direct else client
 
 

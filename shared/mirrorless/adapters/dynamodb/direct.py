@@ -3,51 +3,87 @@
 boto3 takes 2 ms of CPU for a call, and an event makes two or three: endpoint rules, hooks, retry handlers, a parser for
 every shape. That is for the rare call that is no success at once. So this is only ever a first try. Whatever
 else happens to it, boto3 makes the same request again, with all that it handles: retries, renewed credentials, a clock
-that is off, and the error as an exception.
+that is off, and the error as an exception. A condition that does not hold is an answer, and raised as boto3 raises it.
 
-An insert whose answer was lost is then answered as one that lost its race. boto3's own retries do that as well, and the
-chain finds its own run.
+An insert whose answer was lost is then answered as a collision. boto3's own retries do that as well, and whoever
+inserts compares what stands there with its own.
 """
 
 from __future__ import annotations
 
 import base64
 import os
+import re
 import ssl
 import threading
 import zlib
 from collections.abc import Callable
+from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
+from botocore import xform_name
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
+from botocore.exceptions import ClientError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 from urllib3.util.wait import wait_for_read
 
-OPERATIONS: Final = frozenset({"BatchExecuteStatement", "BatchGetItem", "Query"})
+OPERATIONS: Final = frozenset({"BatchGetItem", "PutItem", "Query", "UpdateItem"})
 """Those of an event."""
+
+_REGION: Final = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us|us-gov)-[a-z]+-\d")
+"""Regions whose endpoints end in amazonaws.com; held to botocore's list by a test."""
+
+_SPECIAL: Final = frozenset(
+    (
+        "AWS_ACCOUNT_ID",
+        "AWS_CONFIG_FILE",
+        "AWS_CREDENTIAL_EXPIRATION",
+        "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+        "AWS_PROFILE",
+        "AWS_USE_DUALSTACK_ENDPOINT",
+        "AWS_USE_FIPS_ENDPOINT",
+    )
+)
+"""Variables that change the endpoint or the credentials in a way of their own."""
 
 _TARGET: Final = "DynamoDB_20120810."
 _CONTENT_TYPE: Final = "application/x-amz-json-1.0"
 _OK: Final = 200
+_REFUSED: Final = 400
+
+COLLISION: Final = "ConditionalCheckFailedException"
+"""The code of DynamoDB's answer where a condition does not hold."""
 
 
-class Credentials(Protocol):
+class CredentialSource(Protocol):
     """botocore's, fixed or renewed when they near their end."""
 
     def get_frozen_credentials(self) -> Any:
         """The ones to sign with now."""
 
 
+class FixedKeys(NamedTuple):
+    """Credentials of a Lambda function: an execution environment keeps those that it began with."""
+
+    access_key: str
+    secret_key: str
+    token: str | None
+
+    def get_frozen_credentials(self) -> FixedKeys:
+        """These."""
+        return self
+
+
 class DirectLine:
     """One connection to one region's DynamoDB, opened when it is needed, and again when it was lost."""
 
     def __init__(
-        self, connection: HTTPConnection, endpoint: str, *, region: str, credentials: Credentials, agent: str
+        self, connection: HTTPConnection, endpoint: str, *, region: str, credentials: CredentialSource, agent: str
     ) -> None:
         """Args: connection: to the endpoint, opened here when it is needed. agent: how we name ourselves."""
         self._connection = connection
@@ -65,20 +101,28 @@ class DirectLine:
             request: as boto3 takes it; bytes stand as bytes.
 
         Returns:
-            The answer as boto3 gives it, without `ResponseMetadata`. None without success, for any reason:
+            The answer as boto3 gives it, without `ResponseMetadata`. None without success, for any other reason:
             boto3, given the same call, retries or raises.
+
+        Raises:
+            ClientError: the call's condition does not hold.
         """
         if not self._free.acquire(blocking=False):
             return None  # another thread is using it
         try:
-            return self._call(operation, msgspec.json.encode(request))
+            status, answer = self._call(msgspec.json.encode(request), operation)
         except (OSError, HTTPException, msgspec.DecodeError):
             self._connection.close()
             return None
         finally:
             self._free.release()
+        if status == _REFUSED and str(answer.get("__type", "")).endswith(f"#{COLLISION}"):
+            error = {"Code": COLLISION, "Message": str(answer.get("message"))}
+            raise ClientError({"Error": error, **answer}, operation)
+        return answer if status == _OK else None
 
-    def _call(self, operation: str, body: bytes) -> dict[str, Any] | None:
+    def _call(self, body: bytes, operation: str) -> tuple[int, dict[str, Any]]:
+        """Status and body of the answer."""
         headers = {"X-Amz-Target": _TARGET + operation, "Content-Type": _CONTENT_TYPE, "User-Agent": self._agent}
         signed = AWSRequest("POST", self._url, data=body, headers=headers)
         SigV4Auth(self._credentials.get_frozen_credentials(), "dynamodb", self._region).add_auth(signed)
@@ -88,41 +132,45 @@ class DirectLine:
         self._connection.request("POST", "/", body=body, headers=dict(signed.headers))
         response = self._connection.getresponse()
         answer = response.read()
-        if response.status != _OK or not _whole(answer, response.headers.get("x-amz-crc32")):
-            return None
+        if not _whole(answer, response.headers.get("x-amz-crc32")):
+            raise HTTPException("the answer was damaged on its way")
         found: dict[str, Any] = _with_bytes(msgspec.json.decode(answer))
-        return found
+        return response.status, found
 
 
 class DirectClient:
     """A boto3 DynamoDB client whose `OPERATIONS` are tried on a direct line first; everything else is boto3's."""
 
-    def __init__(self, client: Any, line: DirectLine) -> None:
-        """Args: client: boto3's, for whatever is no success at once."""
-        self._boto3 = client
+    def __init__(self, boto3: Callable[[], Any], line: DirectLine) -> None:
+        """Args: boto3: makes its client, once there is a call that is no success at once."""
+        self._made = cache(boto3)
         self._line = line
 
     def query(self, **request: Any) -> Any:
         """As boto3's `query`."""
-        return self._first("Query", request, self._boto3.query)
+        return self._first("Query", request)
 
     def batch_get_item(self, **request: Any) -> Any:
         """As boto3's `batch_get_item`."""
-        return self._first("BatchGetItem", request, self._boto3.batch_get_item)
+        return self._first("BatchGetItem", request)
 
-    def batch_execute_statement(self, **request: Any) -> Any:
-        """As boto3's `batch_execute_statement`."""
-        return self._first("BatchExecuteStatement", request, self._boto3.batch_execute_statement)
+    def put_item(self, **request: Any) -> Any:
+        """As boto3's `put_item`."""
+        return self._first("PutItem", request)
+
+    def update_item(self, **request: Any) -> Any:
+        """As boto3's `update_item`."""
+        return self._first("UpdateItem", request)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._boto3, name)
+        return getattr(self._made(), name)
 
-    def _first(self, operation: str, request: dict[str, Any], by_boto3: Callable[..., Any]) -> Any:
+    def _first(self, operation: str, request: dict[str, Any]) -> Any:
         answer = self._line.call(operation, request)
-        return by_boto3(**request) if answer is None else answer
+        return getattr(self._made(), xform_name(operation))(**request) if answer is None else answer
 
 
-def direct_client(client: Any, credentials: Credentials | None) -> Any:
+def direct_client(client: Any, credentials: CredentialSource | None) -> Any:
     """The client that tries `OPERATIONS` directly first. Behind a proxy it is boto3's own.
 
     Args:
@@ -139,7 +187,32 @@ def direct_client(client: Any, credentials: Credentials | None) -> Any:
         credentials=credentials,
         agent=config.user_agent,
     )
-    return DirectClient(client, line)
+    return DirectClient(lambda: client, line)
+
+
+def line_of_environment(region: str | None, timeout: float) -> DirectLine | None:
+    """The direct line of a Lambda function, from its variables alone, as boto3 would read them.
+
+    Args:
+        region: of the tables; by default the function's.
+        timeout: seconds.
+
+    Returns:
+        None outside Lambda, and where anything is set that boto3 alone should judge.
+    """
+    variables = os.environ
+    region = region or variables.get("AWS_REGION", "")
+    access, secret = variables.get("AWS_ACCESS_KEY_ID"), variables.get("AWS_SECRET_ACCESS_KEY")
+    if "AWS_LAMBDA_RUNTIME_API" not in variables or not access or not secret or _SPECIAL & variables.keys():
+        return None
+    own = variables.get("AWS_ENDPOINT_URL_DYNAMODB") or variables.get("AWS_ENDPOINT_URL")
+    endpoint = own or (f"https://dynamodb.{region}.amazonaws.com" if _REGION.fullmatch(region) else "")
+    if not endpoint or get_environ_proxies(endpoint):
+        return None
+    credentials = FixedKeys(access, secret, variables.get("AWS_SESSION_TOKEN") or None)
+    return DirectLine(
+        _connection(endpoint, timeout), endpoint, region=region, credentials=credentials, agent="mirrorless"
+    )
 
 
 def _connection(endpoint: str, timeout: float) -> HTTPConnection:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from mirrorless.adapters.dynamodb.chains import parse_lane
 from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.direct import COLLISION
 from mirrorless.adapters.dynamodb.retries import tries
 from mirrorless.errors import LeaseHeld, Retriable
 from mirrorless.lane import FlowName, Lane
@@ -155,7 +158,9 @@ class DynamoDbLaneStates:
         with translated("update a lane's lease", str(lane)):
             try:
                 return _state(self._client.update_item(**request)["Attributes"])[1]
-            except self._client.exceptions.ConditionalCheckFailedException:
+            except ClientError as exc:
+                if exc.response.get("Error", {}).get("Code") != COLLISION:
+                    raise
                 return None
 
     def _update(self, lane: Lane, expression: str, values: dict[str, Any]) -> None:

@@ -9,8 +9,10 @@ thrown away; `close()` waits without bound, so it is never called.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -68,6 +70,7 @@ class KafkaWriter:
         self._watch = watch if transactional_id else None
         self._portion = portion
         self._health = _Health()
+        self._besides = Besides()
         self.used_at = time.monotonic()
         self._bootstrap = str(config["bootstrap.servers"])
         self._batch = (
@@ -122,7 +125,13 @@ class KafkaWriter:
             raise Retriable(f"the target does not describe {topic}: {found.error}", where=self._bootstrap)
         return len(found.partitions)
 
-    def write(self, topic: str, lanes: Mapping[int, Sequence[Record]], deadline: Deadline) -> dict[int, Delivery]:
+    def write(
+        self,
+        topic: str,
+        lanes: Mapping[int, Sequence[Record]],
+        deadline: Deadline,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> dict[int, Delivery]:
         """See `Writer.write`."""
         self.used_at = time.monotonic()
         if self._portion is not None:
@@ -138,7 +147,8 @@ class KafkaWriter:
             for partition, records in lanes.items():
                 self._enqueue(topic, partition, records, reports[partition], deadline)
             self._await_full_batches(lanes.values(), deadline)
-            late = self._flush(reports, deadline)
+            with self._besides.making(meanwhile):
+                late = self._flush(reports, deadline)
         if any(each.refusal for each in reports.values()):
             # Sequence numbers were skipped: what this producer writes next was seen to be purged or out of order.
             self._health.suspect = True
@@ -244,6 +254,48 @@ class KafkaWriter:
         if self._watch is not None and not reports.by_ends:
             self._watch.seen((topic, partition), reports.offsets)
         return reports.delivery()
+
+
+class Besides:
+    """Calls in another thread, each begun so late that it ends about when the body beside it does."""
+
+    def __init__(self) -> None:
+        self._body_s = self._call_s = 0.0
+
+    @contextmanager
+    def making(self, call: Callable[[], None] | None) -> Iterator[None]:
+        """Make a call besides the body; it is over when this is left, and what it raised is raised. None: no call."""
+        began = time.monotonic()
+        if call is None:
+            yield
+            self._body_s = _smoothed(self._body_s, time.monotonic() - began)
+            return
+        over, failures = threading.Event(), list[Exception]()
+
+        def late() -> None:
+            over.wait(max(0.0, self._body_s - self._call_s))
+            started = time.monotonic()
+            try:
+                call()
+            except Exception as exc:  # noqa: BLE001 -- raised below, in the thread that waits for it
+                failures.append(exc)
+            self._call_s = _smoothed(self._call_s, time.monotonic() - started)
+
+        thread = threading.Thread(target=late)
+        thread.start()
+        try:
+            yield
+            self._body_s = _smoothed(self._body_s, time.monotonic() - began)
+        finally:
+            over.set()
+            thread.join()
+        if failures:
+            raise failures[0]
+
+
+def _smoothed(before: float, now: float) -> float:
+    """The mean of what was and what is: one slow call must not count for long."""
+    return (before + now) / 2 if before else now
 
 
 def unsent_at_last(records: Sequence[Record], batch_bytes: int, batch_records: int) -> int:

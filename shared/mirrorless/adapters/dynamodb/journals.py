@@ -1,0 +1,253 @@
+"""Journals in DynamoDB: one item for each entry, inserted where its number is free and updated when it is settled.
+
+An insert and the update each cost one write unit for each KB of the entry. The insert that collides returns the entry
+that stands there, which shows an answer that was lost. Items are read by query, so a page of entries is one request.
+(https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/WorkingWithItems.html)
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from botocore.exceptions import ClientError
+
+from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.direct import COLLISION
+from mirrorless.adapters.dynamodb.retries import tries
+from mirrorless.errors import LostRace, Retriable
+from mirrorless.journal.entry import Entry, EntryState, Slice, pack_heads, pack_links, unpack_heads, unpack_links
+from mirrorless.ports.kafka import Deadline
+from mirrorless.scheduled.rate_limit import in_parallel
+from mirrorless.tables import EXPIRY
+
+OPEN_SECONDS: Final = 5.0
+"""Of tries while a transaction is open, which holds up the target's readers and ends by itself after its timeout."""
+
+KEYS: Final = 100
+"""Keys that one BatchGetItem takes."""
+
+PACKED_FROM: Final = 700
+"""Bytes of links from which compressing them may save a write unit: the rest of an entry is some 300."""
+
+_TRANSIENT = frozenset(
+    (
+        "InternalServerError",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ThrottlingException",
+        "TransactionConflictException",
+    )
+)
+"""Errors that pass; boto3 has tried some times already."""
+
+Item = dict[str, dict[str, Any]]
+
+_T = TypeVar("_T")
+
+
+class DynamoDbJournals:
+    """Implements `mirrorless.journal.store.Journals`."""
+
+    def __init__(self, client: Any, table: str) -> None:
+        """Args: client: a boto3 DynamoDB client."""
+        self._client = client
+        self._table = table
+
+    def newest(self, slices: Sequence[Slice], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+        """See `Journals.newest`."""
+        found = in_parallel(lambda slice_: self._query(slice_, "", forward=False, limit=limit), list(slices))
+        return dict(zip(slices, found, strict=True))
+
+    def at_or_below(self, slice_: Slice, number: int) -> Entry | None:
+        """See `Journals.at_or_below`."""
+        found = self._query(slice_, "<=", number, forward=False, limit=1)
+        return found[0] if found else None
+
+    def after(self, slice_: Slice, number: int, *, limit: int) -> list[Entry]:
+        """See `Journals.after`."""
+        return self._query(slice_, ">", number, forward=True, limit=limit)
+
+    def read(self, slice_: Slice, numbers: Iterable[int]) -> Mapping[int, Entry]:
+        """See `Journals.read`."""
+        wanted = sorted(numbers)
+        found: dict[int, Entry] = {}
+        for start in range(0, len(wanted), KEYS):
+            keys: list[Item] = [_key(slice_, number) for number in wanted[start : start + KEYS]]
+            for _ in tries(None):
+                with translated("read the offset map", str(slice_)):
+                    answer = self._client.batch_get_item(
+                        RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}}
+                    )
+                entries = [_entry(slice_, item) for item in answer["Responses"].get(self._table, [])]
+                found |= {entry.number: entry for entry in entries}
+                keys = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+                if not keys:
+                    break
+            else:
+                raise Retriable("DynamoDB keeps leaving keys unread: it is throttled", where=str(slice_))
+        return found
+
+    def insert(self, entry: Entry, deadline: Deadline | None = None) -> Entry | None:
+        """See `Journals.insert`."""
+        item = self._item(entry)
+
+        def put() -> Entry | None:
+            try:
+                self._client.put_item(
+                    TableName=self._table,
+                    Item=item,
+                    ConditionExpression="attribute_not_exists(slice)",
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
+                )
+            except ClientError as exc:
+                if _code(exc) != COLLISION:
+                    raise
+                standing: Item = exc.response["Item"]
+                if standing["attempt"] != item["attempt"]:
+                    return _entry(entry.slice, standing)
+                if standing["state"] != item["state"]:
+                    raise LostRace(
+                        "another settled this attempt before its insert was answered", where=str(entry.slice)
+                    ) from None
+            return None
+
+        return self._write(put, "prepare runs", entry.slice, tries(deadline, seconds=OPEN_SECONDS))
+
+    def settle(self, entry: Entry, state: EntryState, expires_at: int, deadline: Deadline | None = None) -> bool:
+        """See `Journals.settle`."""
+
+        def update() -> bool:
+            values: Item = {
+                ":state": {"S": state},
+                ":open": {"S": "prepared"},
+                ":attempt": {"S": entry.attempt},
+                ":expiry": {"N": str(expires_at)},
+            }
+            return self._update(
+                entry.slice,
+                entry.number,
+                values,
+                UpdateExpression=f"SET #state = :state, {EXPIRY} = :expiry",
+                ConditionExpression="attempt = :attempt AND #state IN (:open, :state)",
+                ExpressionAttributeNames={"#state": "state"},
+            )
+
+        what = "confirm runs" if state == "committed" else "withdraw runs"
+        return self._write(update, what, entry.slice, tries(deadline))
+
+    def renew(self, slice_: Slice, numbers: Iterable[int], expires_at: int) -> None:
+        """See `Journals.renew`."""
+        for number in numbers:
+            self._write(partial(self._prolong, slice_, number, expires_at), "renew runs", slice_, tries(None))
+
+    def _prolong(self, slice_: Slice, number: int, expires_at: int) -> bool:
+        return self._update(
+            slice_,
+            number,
+            {":expiry": {"N": str(expires_at)}},
+            UpdateExpression=f"SET {EXPIRY} = :expiry",
+            ConditionExpression=f"{EXPIRY} < :expiry",
+        )
+
+    def _query(self, slice_: Slice, relation: str, number: int = 0, *, forward: bool, limit: int) -> list[Entry]:
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "KeyConditionExpression": "slice = :slice",
+            "ExpressionAttributeValues": {":slice": {"S": str(slice_)}},
+            "ConsistentRead": True,
+            "ScanIndexForward": forward,
+            "Limit": limit,
+        }
+        if relation:
+            request["KeyConditionExpression"] += f" AND #number {relation} :number"
+            request["ExpressionAttributeNames"] = {"#number": "number"}
+            request["ExpressionAttributeValues"] |= {":number": {"N": str(number)}}
+        items: list[Item] = []
+        while True:
+            with translated("read the offset map", str(slice_)):
+                answer = self._client.query(**request)
+            items += answer["Items"]
+            # A page of DynamoDB's ends at 1 MB.
+            if len(items) >= limit or "LastEvaluatedKey" not in answer:
+                return [_entry(slice_, item) for item in items]
+            request |= {"ExclusiveStartKey": answer["LastEvaluatedKey"], "Limit": limit - len(items)}
+
+    def _update(self, slice_: Slice, number: int, values: Item, **request: Any) -> bool:
+        """Update an entry where a condition holds; whether it did."""
+        try:
+            self._client.update_item(
+                TableName=self._table, Key=_key(slice_, number), ExpressionAttributeValues=values, **request
+            )
+        except ClientError as exc:
+            if _code(exc) != COLLISION:
+                raise
+            return False
+        return True
+
+    def _write(self, call: Callable[[], _T], what: str, slice_: Slice, attempts: Iterator[None]) -> _T:
+        """Make a call, once per attempt while it fails for a reason that passes."""
+        with translated(what, str(slice_)):
+            failure: ClientError | None = None
+            for _ in attempts:
+                try:
+                    return call()
+                except ClientError as exc:
+                    if _code(exc) not in _TRANSIENT:
+                        raise
+                    failure = exc
+            raise failure or ValueError("no attempt at all")
+
+    def _item(self, entry: Entry) -> Item:
+        links, heads = pack_links(entry), pack_heads(entry)
+        item: Item = {
+            **_key(entry.slice, entry.number),
+            "state": {"S": entry.state},
+            "writer": {"S": entry.writer},
+            "attempt": {"S": entry.attempt},
+            "at": {"N": str(entry.settled_at)},
+        }
+        packed = zlib.compress(links) if len(links) >= PACKED_FROM else links
+        item |= {"packed": {"B": packed}} if len(packed) < len(links) else {"links": {"B": links}}
+        if entry.heads:
+            item["heads"] = {"B": heads}
+        if entry.request:
+            item["request"] = {"S": entry.request}
+        if entry.examined:
+            item["examined"] = {"BOOL": True}
+        if entry.expires_at is not None:
+            item[EXPIRY] = {"N": str(entry.expires_at)}
+        return item
+
+
+def _key(slice_: Slice, number: int) -> Item:
+    return {"slice": {"S": str(slice_)}, "number": {"N": str(number)}}
+
+
+def _entry(slice_: Slice, item: Item) -> Entry:
+    state: EntryState = item["state"]["S"]
+    number = int(item["number"]["N"])
+    entry = Entry(
+        slice=slice_,
+        number=number,
+        state=state,
+        writer=item["writer"]["S"],
+        attempt=item["attempt"]["S"],
+        request=item["request"]["S"] if "request" in item else "",
+        settled_at=int(item["at"]["N"]),
+        examined="examined" in item,
+        links={},
+        previous={},
+        heads=unpack_heads(item["heads"]["B"], number) if "heads" in item else {},
+        expires_at=int(item[EXPIRY]["N"]) if EXPIRY in item else None,
+    )
+    links = item["links"]["B"] if "links" in item else zlib.decompress(item["packed"]["B"])
+    unpacked = unpack_links(links, entry)
+    return replace(entry, links=unpacked.links, previous=unpacked.previous)
+
+
+def _code(exc: ClientError) -> str:
+    return str(exc.response.get("Error", {}).get("Code", ""))

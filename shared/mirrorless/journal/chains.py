@@ -1,0 +1,332 @@
+"""The chains of lanes, kept in the journals of their slices.
+
+An insert takes the number after the newest entry that is remembered. Where that number is taken, what was added is
+read: entries that touch none of the run's lanes are no rivals, and the next number is tried while the transaction is
+still open; another link of one of its lanes is a race that is lost.
+
+What is remembered of the end of a journal may be stale, and then costs an insert that fails. Settled entries never
+change, so they are kept; an open one is read again whenever its state matters.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mirrorless.errors import ChainBroken, LostRace, Retriable
+from mirrorless.journal.ends import JournalEnd, JournalEnds
+from mirrorless.journal.entry import NO_ENTRY, Entry, EntryState, Place, Slice
+from mirrorless.journal.search import JournalSearch
+from mirrorless.journal.store import Journals
+from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
+from mirrorless.ports.kafka import Deadline
+from mirrorless.run import Link, Reset, Run
+
+COLLISIONS: Final = 3
+"""Inserts that fail in a row before what was added is read again."""
+
+IN_DOUBT: Final = 1_000
+"""Entries in doubt that are remembered, at most."""
+
+
+@dataclass(slots=True, kw_only=True)
+class JournalChains:
+    """Implements `mirrorless.ports.stores.Chains`."""
+
+    journals: Journals
+    retention_seconds: int = 30 * 86_400
+    """For which an entry is kept from its time on; longer where the one below is kept longer."""
+    clock: Callable[[], float] = time.time
+    """Seconds since the epoch."""
+    _search: JournalSearch = field(init=False)
+    _ends: JournalEnds = field(init=False)
+    _in_doubt: dict[tuple[Slice, str], Entry] = field(default_factory=dict)
+    """Entries that were prepared or read here, by attempt, to be settled without another read."""
+
+    def __post_init__(self) -> None:
+        """Search the same journals."""
+        self._search = JournalSearch(self.journals)
+        self._ends = JournalEnds(search=self._search, clock=self.clock)
+
+    # Heads
+
+    def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
+        """See `Chains.heads`."""
+        wanted: dict[Slice, list[int]] = {}
+        for lane in lanes:
+            wanted.setdefault(Slice.of(lane), []).append(lane.partition)
+        heads: dict[Lane, Head] = {}
+        for slice_, page in self._ends.read(wanted).items():
+            current = self._ends.current(slice_, wanted[slice_], page)
+            for entry in current.entries.values():
+                if entry.open:
+                    self._doubted(entry)
+            heads |= self._ends.heads(slice_, wanted[slice_], current)
+        return heads
+
+    # Writes
+
+    def _expiry(self, entry: Entry) -> int:
+        """When an entry may expire: its writer's clock may be behind, and that of an entry below need not be."""
+        end = self._ends.get(entry.slice)
+        now = max(entry.settled_at // 1000, int(self.clock()))  # a doubt may be settled long after it was prepared
+        return max(now + self.retention_seconds, end.kept_until if end is not None else 0)
+
+    def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
+        """See `Chains.prepare`."""
+        for entry in _entries(runs):
+            self._insert(entry, deadline)
+
+    def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
+        """See `Chains.confirm`."""
+        gone = self._settle(runs, "committed", deadline)
+        if gone:
+            raise ChainBroken(
+                "a committed run is no longer in the offset map",
+                where=gone[0].lane.at(gone[0].position),
+                hint="it was deleted or withdrawn: compare the target with the map before the lane goes on",
+            )
+
+    def withdraw(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
+        """See `Chains.withdraw`."""
+        self._settle(runs, "withdrawn", deadline)
+
+    def of_attempts(self, runs: Sequence[Run]) -> list[Run]:
+        """See `Chains.of_attempts`."""
+        found = {run.lane: run for run in runs}
+        for slice_, attempt in dict.fromkeys((Slice.of(run.lane), run.attempt) for run in runs):
+            run = next(run for run in runs if (Slice.of(run.lane), run.attempt) == (slice_, attempt))
+            entry, end = self._entry_of(run), self._ends.get(slice_)
+            if entry is None or end is None:
+                continue
+            for partition, link in entry.links.items():
+                if isinstance(link, Run) and end.places.get(partition) == entry.place(partition):
+                    found.setdefault(link.lane, link)
+        return list(found.values())
+
+    def reset(self, link: Reset, over: Run | None = None) -> None:
+        """See `Chains.reset`."""
+        self._insert(_reset_draft(link), None, over)
+
+    def catch_up(self, lanes: Iterable[Lane]) -> Callable[[], None] | None:
+        """See `Chains.catch_up`."""
+        shared = [
+            (slice_, end)
+            for slice_ in dict.fromkeys(map(Slice.of, lanes))
+            if (end := self._ends.get(slice_)) is not None and end.shared
+        ]
+
+        def read() -> None:
+            try:
+                for slice_, end in shared:
+                    end.shared = self._ends.read_added(slice_, end)
+            except Retriable:
+                return  # an insert that collides finds the same; an error here would leave the transaction open
+
+        return read if shared else None
+
+    def renew(self, lanes: Iterable[Lane], *, settled_before: int, expires_at: int) -> int:
+        """See `Chains.renew`."""
+        renewed = 0
+        for slice_ in self._ends.read(map(Slice.of, lanes)):
+            end = self._ends.get(slice_)
+            if end is None or self._ends.expired(end):
+                continue  # to renew an end that is not believed would hide that
+            numbers = {end.number} | {place.number for place in end.places.values()}
+            for partition, entry in self._ends.current(slice_, end.places).entries.items():
+                with_records = self._search.last_with_records(slice_, partition, entry.number)
+                numbers |= {entry.number, entry.number if with_records is None else with_records}
+            entries = self._search.read(slice_, numbers)
+            old = [number for number, entry in entries.items() if entry.settled_at < settled_before and not entry.open]
+            if old and end.number not in old and end.number in entries and not entries[end.number].open:
+                old.append(end.number)  # the end outlives what lies below
+            self.journals.renew(slice_, old, expires_at)
+            renewed += len(old)
+        return renewed
+
+    def _insert(self, draft: Entry, deadline: Deadline | None, over: Run | None = None) -> None:
+        """Insert an entry behind the newest one.
+
+        Args:
+            draft: the entry, without its place.
+            deadline: seconds left.
+            over: the run in doubt that a reset gives up.
+
+        Raises:
+            LostRace: one of its lanes has another newest link than its run continues.
+        """
+        slice_ = draft.slice
+        if self._ends.trusted(slice_) is None:
+            self._ends.read([slice_])
+        collisions = 0
+        while True:
+            end = self._ends.get(slice_)
+            entry = self._continued(draft, end, over)
+            standing = self.journals.insert(entry, deadline)
+            if standing is None:
+                break
+            # Where what was added has just been read, this is the newest. Otherwise there may be many more.
+            met = self._ends.remember(self._search.keep(standing), shared=True)
+            collisions += 1
+            if end is None or not end.shared or collisions > COLLISIONS:
+                self._ends.read_added(slice_, met)
+        self._ends.remember(entry, shared=collisions > 0 or (end is not None and end.shared))
+        if entry.open:
+            self._doubted(entry)
+        else:
+            self._search.keep(entry)
+
+    def _doubted(self, entry: Entry) -> None:
+        if len(self._in_doubt) >= IN_DOUBT:
+            self._in_doubt.clear()
+        self._in_doubt[entry.slice, entry.attempt] = entry
+
+    def _continued(self, draft: Entry, end: JournalEnd | None, over: Run | None) -> Entry:
+        """The draft as the entry behind an end, each of whose lanes it continues."""
+        places = end.places if end is not None else {}
+        if end is not None and self._ends.expired(end):
+            # This entry will be believed. What stands in it of the other lanes must not be, until each is reset.
+            places = {partition: place._replace(number=NO_ENTRY) for partition, place in places.items()}
+        current = self._ends.current(draft.slice, draft.links)
+        for partition, link in draft.links.items():
+            head = self._ends.head(draft.slice, partition, current)
+            # A reset may follow the run that its operator gave up, and no other in doubt: it closes that lane alone.
+            rival = head.run is not None and head.in_doubt and (over is None or head.run.attempt != over.attempt)
+            if rival or (link.generation, link.position) < (head.generation, head.position):
+                raise LostRace("a rival's link stands at this position", where=link.lane.at(link.position))
+        return replace(
+            draft,
+            number=end.number + 1 if end is not None else 0,
+            previous={
+                partition: before.number if (before := current.entries.get(partition)) is not None else NO_ENTRY
+                for partition in draft.links
+            },
+            heads={partition: place for partition, place in places.items() if partition not in draft.links},
+            expires_at=None if draft.open else self._expiry(draft),
+        )
+
+    def _settle(self, runs: Sequence[Run], state: EntryState, deadline: Deadline | None) -> list[Run]:
+        """Settle the entries of some runs; those runs that are not there, or settled otherwise."""
+        done: list[tuple[Entry, bool]] = []
+        gone: list[Run] = []
+        missing: set[tuple[Slice, str]] = set()
+        for run in runs:
+            known = next((each for each in done if _holds(each[0], run)), None)
+            if known is None:
+                attempt = Slice.of(run.lane), run.attempt
+                entry = self._entry_of(run) if attempt not in missing else None
+                if entry is None:
+                    missing.add(attempt)
+                    gone.append(run)
+                    continue
+                known = entry, self.journals.settle(entry, state, self._expiry(entry), deadline)
+                done.append(known)
+                self._in_doubt.pop((entry.slice, entry.attempt), None)
+                if known[1]:
+                    self._search.keep(entry.settled(state))
+            if not known[1]:
+                gone.append(run)
+        return gone
+
+    def _entry_of(self, run: Run) -> Entry | None:
+        """The entry with this run, of the same attempt; usually one that is in doubt here, else it is looked up."""
+        slice_, partition = Slice.of(run.lane), run.lane.partition
+        entry = self._in_doubt.get((slice_, run.attempt))
+        if entry is not None and _holds(entry, run):
+            return entry
+        place, target = self._newest(run.lane), (run.generation, run.position)
+        number = self._search.number(slice_, partition, place, target) if place is not None else None
+        # Those before it at the same position: a reset or a later try may stand over it.
+        for entry in self._search.back(slice_, partition, number):
+            if _holds(entry, run):
+                return entry
+            if entry.place(partition) != Place(run.generation, run.position, entry.number):
+                return None
+        return None
+
+    # Lookups
+
+    def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
+        """See `Chains.at_or_before`."""
+        slice_, target = Slice.of(lane), (generation, upstream)
+        place = self._remembered(lane, target) or self._newest(lane)
+        number = self._search.number(slice_, lane.partition, place, target) if place is not None else None
+        for entry in self._search.back(slice_, lane.partition, number):
+            if entry.state != "withdrawn":
+                link = entry.links[lane.partition]
+                return link if link.generation == generation else None
+        return None
+
+    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int, head: Head | None = None) -> list[Link]:
+        """See `Chains.after`."""
+        slice_, target = Slice.of(lane), (generation, upstream)
+        place = self._remembered(lane, target)
+        found = self._search.links_after(slice_, lane.partition, place, target, limit) if place is not None else []
+        if len(found) >= limit or (head is not None and self._ends.get(slice_) is not None):
+            return found
+        now = self._newest(lane)
+        if now is None or now == place:
+            return found
+        return self._search.links_after(slice_, lane.partition, now, target, limit)
+
+    def _remembered(self, lane: Lane, target: tuple[int, int]) -> Place | None:
+        """A lane's newest place as it is remembered, where it lies behind the target."""
+        end = self._ends.trusted(Slice.of(lane))
+        place = end.place(lane.partition) if end is not None else None
+        return place if place is not None and place[:2] > target else None
+
+    def _newest(self, lane: Lane) -> Place | None:
+        """A lane's newest place as it is now."""
+        self._ends.read([Slice.of(lane)])
+        end = self._ends.get(Slice.of(lane))
+        return end.place(lane.partition) if end is not None else None
+
+
+def _holds(entry: Entry, run: Run) -> bool:
+    link = entry.links.get(run.lane.partition)
+    if not isinstance(link, Run) or entry.attempt != run.attempt:
+        return False
+    return (link.lane, link.generation, link.position) == (run.lane, run.generation, run.position)
+
+
+def _entries(runs: Sequence[Run]) -> list[Entry]:
+    """Runs as drafts of entries, in the order of their inserts: those of one attempt in one slice share one."""
+    drafts: dict[Slice, list[list[Run]]] = {}
+    for run in runs:
+        groups = drafts.setdefault(Slice.of(run.lane), [])
+        if not groups or _shared(groups[-1][0]) != _shared(run) or any(run.lane == each.lane for each in groups[-1]):
+            groups.append([])
+        groups[-1].append(run)
+    return [_draft(slice_, group) for slice_, groups in drafts.items() for group in groups]
+
+
+def _shared(run: Run) -> tuple[object, ...]:
+    """What all runs of one entry have in common."""
+    return run.state, run.writer, run.attempt, run.request, run.settled_at, run.examined
+
+
+def _draft(slice_: Slice, runs: Sequence[Run]) -> Entry:
+    first = runs[0]
+    return Entry(
+        slice=slice_,
+        state=first.state,
+        writer=first.writer,
+        attempt=first.attempt,
+        request=first.request,
+        settled_at=first.settled_at,
+        examined=first.examined,
+        links={run.lane.partition: run for run in runs},
+    )
+
+
+def _reset_draft(link: Reset) -> Entry:
+    return Entry(
+        slice=Slice.of(link.lane),
+        state="committed",
+        attempt=f"reset {link.generation}/{link.position} {link.at}",
+        settled_at=link.at,
+        links={link.lane.partition: link},
+    )

@@ -1,0 +1,70 @@
+"""The store of entries: conditional inserts at a number, updates of an entry's state, reads by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from mirrorless.journal.entry import Entry, EntryState, Slice
+from mirrorless.ports.kafka import Deadline
+
+
+class Journals(Protocol):
+    """The entries of all slices. Reads are strongly consistent.
+
+    Every method raises Retriable when the store does not answer. What is throttled is tried again until the deadline,
+    seconds left; without one, for as long as the store chooses.
+    """
+
+    def newest(self, slices: Sequence[Slice], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+        """The newest entries of each slice, the newest first, `limit` of them at most; one request for each slice."""
+        ...
+
+    def at_or_below(self, slice_: Slice, number: int) -> Entry | None:
+        """The entry with the greatest number that is at most `number`."""
+        ...
+
+    def after(self, slice_: Slice, number: int, *, limit: int) -> list[Entry]:
+        """Up to `limit` entries with a greater number, in order."""
+        ...
+
+    def read(self, slice_: Slice, numbers: Iterable[int]) -> Mapping[int, Entry]:
+        """The entries with these numbers; those that are gone are left out."""
+        ...
+
+    def insert(self, entry: Entry, deadline: Deadline | None = None) -> Entry | None:
+        """Insert an entry where its number is free.
+
+        Returns:
+            the rival's entry that has the number; None where this one stands there now, also where an earlier
+            try has inserted it whose answer was lost.
+
+        Raises:
+            LostRace: an earlier try inserted it, and it was settled since: its writer has been fenced.
+            Retriable: whether it was inserted is unknown.
+        """
+        ...
+
+    def settle(self, entry: Entry, state: EntryState, expires_at: int, deadline: Deadline | None = None) -> bool:
+        """Mark an entry as committed or as withdrawn, where it is there, of the same attempt, and not the opposite.
+
+        Args:
+            entry: as it was read or inserted.
+            state: committed or withdrawn.
+            expires_at: seconds since the epoch.
+            deadline: seconds left.
+
+        Returns:
+            whether it is so now.
+        """
+        ...
+
+    def renew(self, slice_: Slice, numbers: Iterable[int], expires_at: int) -> None:
+        """Let entries expire later, where they are there and settled.
+
+        Args:
+            slice_: theirs.
+            numbers: theirs.
+            expires_at: seconds since the epoch; an entry that expires later already stays as it is.
+        """
+        ...

@@ -1,0 +1,79 @@
+"""Journals in memory: the double that the contract suite holds to DynamoDB's behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from mirrorless.errors import LostRace
+from mirrorless.journal.entry import Entry, EntryState, Slice
+from mirrorless.ports.kafka import Deadline
+
+
+@dataclass(slots=True)
+class MemoryJournals:
+    """Implements `mirrorless.journal.store.Journals` in a dict."""
+
+    entries: dict[tuple[Slice, int], Entry] = field(default_factory=dict)
+    reads: int = 0
+    """How often the store was read: what a warm event and an idle lane must not cost."""
+    inserts: int = 0
+    """How often an insert was tried."""
+
+    def newest(self, slices: Sequence[Slice], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+        """See `Journals.newest`."""
+        self.reads += len(slices)
+        return {slice_: self.of(slice_)[::-1][:limit] for slice_ in slices}
+
+    def at_or_below(self, slice_: Slice, number: int) -> Entry | None:
+        """See `Journals.at_or_below`."""
+        self.reads += 1
+        found = [entry for entry in self.of(slice_) if entry.number <= number]
+        return found[-1] if found else None
+
+    def after(self, slice_: Slice, number: int, *, limit: int) -> list[Entry]:
+        """See `Journals.after`."""
+        self.reads += 1
+        return [entry for entry in self.of(slice_) if entry.number > number][:limit]
+
+    def read(self, slice_: Slice, numbers: Iterable[int]) -> Mapping[int, Entry]:
+        """See `Journals.read`."""
+        self.reads += 1
+        return {number: self.entries[slice_, number] for number in numbers if (slice_, number) in self.entries}
+
+    def insert(self, entry: Entry, deadline: Deadline | None = None) -> Entry | None:  # noqa: ARG002 -- the port's
+        """See `Journals.insert`."""
+        self.inserts += 1
+        # One step, so that rivals in threads cannot both find the number free.
+        standing = self.entries.setdefault((entry.slice, entry.number), entry)
+        if standing.attempt != entry.attempt:
+            return standing
+        if standing.state != entry.state:
+            raise LostRace("another settled this attempt before its insert was answered", where=str(entry.slice))
+        return None
+
+    def settle(self, entry: Entry, state: EntryState, expires_at: int, deadline: Deadline | None = None) -> bool:  # noqa: ARG002 -- the port's
+        """See `Journals.settle`."""
+        standing = self.entries.get((entry.slice, entry.number))
+        if standing is None or standing.attempt != entry.attempt:
+            return False
+        if standing.open:
+            self.entries[entry.slice, entry.number] = replace(standing.settled(state), expires_at=expires_at)
+        return standing.state in {"prepared", state}
+
+    def renew(self, slice_: Slice, numbers: Iterable[int], expires_at: int) -> None:
+        """See `Journals.renew`."""
+        for number in numbers:
+            standing = self.entries.get((slice_, number))
+            if standing is not None and standing.expires_at is not None and standing.expires_at < expires_at:
+                self.entries[slice_, number] = replace(standing, expires_at=expires_at)
+
+    def of(self, slice_: Slice) -> list[Entry]:
+        """Every entry of a slice, in order."""
+        return [self.entries[key] for key in sorted(key for key in self.entries if key[0] == slice_)]
+
+    def expire(self, now: int) -> None:
+        """Remove what has expired by `now`, seconds since the epoch, as DynamoDB does some time after it."""
+        for key, entry in list(self.entries.items()):
+            if entry.expires_at is not None and entry.expires_at <= now:
+                del self.entries[key]

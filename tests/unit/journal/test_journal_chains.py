@@ -1,0 +1,212 @@
+"""Chains in journals: what expires, what is remembered, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from mirrorless.errors import LostRace, Retriable
+from mirrorless.journal.chains import JournalChains
+from mirrorless.journal.entry import Entry, Slice
+from mirrorless.journal.search import KEPT, JournalSearch
+from mirrorless.lane import Lane
+from mirrorless.lane_state import NEW_LANE, Head
+from mirrorless.protocol.positions import Positions
+from mirrorless.run import Run, Span
+from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, reset, run
+from tests.support.clusters import MemoryCluster, MemoryTarget
+from tests.support.journals import MemoryJournals
+
+NEIGHBOUR = Lane(FLOW, "orders", 1)
+SLICE = Slice.of(LANE)
+DAY = 86_400
+NOW = 1_763_686_800
+
+
+def chains_at(now: int, memory: MemoryJournals) -> JournalChains:
+    """Another environment at a time, seconds since the epoch."""
+    return JournalChains(journals=memory, clock=lambda: float(now))
+
+
+def test_a_lane_whose_newest_entry_has_expired_in_a_busy_slice_is_not_believed() -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10)), run(0, 5, (0, 0, 5), lane=NEIGHBOUR, attempt="beside")])
+    del chains.memory.entries[SLICE, 0]
+
+    heads = chains.beside().heads([LANE, NEIGHBOUR])
+
+    assert heads[LANE] == Head(generation=0, position=0, expired=True)
+    assert not heads[NEIGHBOUR].expired
+
+
+@pytest.mark.parametrize(("left", "expired"), [(3_599, True), (3_601, False)])
+def test_an_end_that_nothing_renewed_is_not_believed_in_its_last_hour(left: int, *, expired: bool) -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10))])
+
+    late = chains_at(NOW + 30 * DAY - left, chains.memory)
+
+    assert late.heads([LANE])[LANE].expired is expired
+    assert late.heads([NEIGHBOUR])[NEIGHBOUR] == NEW_LANE
+    assert late.renew([LANE], settled_before=2**60, expires_at=NOW + 90 * DAY) == (0 if expired else 1)
+
+
+def test_a_lane_with_an_expired_end_stops_until_it_is_reset() -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10))])
+    late, states = chains_at(NOW + 30 * DAY, chains.memory), MemoryLaneStates()
+    now = (NOW + 30 * DAY) * 1000
+    positions = Positions(chains=late, states=states, target=MemoryTarget(MemoryCluster(), "w"), clock=lambda: now)
+
+    positions.load([LANE], "us-east.orders", lambda: 30.0)
+    stop = states.states[LANE].stop
+    assert stop is not None
+    assert (stop.reason, stop.upstream_offset) == ("broken", 10)
+
+    late.reset(replace(reset(10, 10), at=now))
+    assert late.heads([LANE])[LANE] == Head(generation=1, position=10)
+
+
+def test_an_entry_behind_an_expired_end_leaves_its_neighbours_unbelieved_until_each_is_reset() -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10)), run(0, 5, (0, 0, 5), lane=NEIGHBOUR)])
+    late = chains_at(NOW + 30 * DAY, chains.memory)
+
+    late.reset(replace(reset(10, 10), at=(NOW + 30 * DAY) * 1000))
+
+    heads = chains_at(NOW + 30 * DAY, chains.memory).heads([LANE, NEIGHBOUR])
+    assert (heads[LANE].generation, heads[LANE].expired) == (1, False)
+    assert heads[NEIGHBOUR] == Head(generation=0, position=0, expired=True)
+    assert chains_at(NOW + 30 * DAY, chains.memory).after(NEIGHBOUR, 0, -1, limit=9) == []
+
+    late.reset(replace(reset(0, 5, lane=NEIGHBOUR), at=(NOW + 30 * DAY) * 1000))
+    assert late.heads([NEIGHBOUR])[NEIGHBOUR] == Head(generation=1, position=5)
+
+
+def test_an_expired_head_is_read_again_for_every_batch() -> None:
+    chains = MemoryChains()
+    chains.prepare([run(0, 10, (0, 0, 10))])
+    late, now = chains_at(NOW + 30 * DAY, chains.memory), (NOW + 30 * DAY) * 1000
+    target = MemoryTarget(MemoryCluster(), "w")
+    positions = Positions(chains=late, states=MemoryLaneStates(), target=target, clock=lambda: now)
+    positions.load([LANE], "us-east.orders", lambda: 30.0)
+    reads = chains.memory.reads
+
+    positions.load([LANE], "us-east.orders", lambda: 30.0, {LANE: 10})
+
+    assert chains.memory.reads > reads
+    assert positions.head(LANE).expired
+
+
+def test_a_doubt_that_is_settled_late_is_kept_for_the_whole_retention_from_then_on() -> None:
+    chains = MemoryChains()
+    chains.prepare([replace(run(0, 10, (0, 0, 10)), state="prepared")])
+    chains.memory.expire(2**40)
+
+    late = chains_at(NOW + 300 * DAY, chains.memory)
+    (doubt,) = late.of_attempts([late.heads([LANE])[LANE].run])  # type: ignore[list-item]  # there is one
+    late.confirm([doubt])
+
+    assert chains.memory.entries[SLICE, 0].expires_at == NOW + 330 * DAY
+    assert not late.heads([LANE])[LANE].expired
+
+
+def test_whatever_heads_rest_on_is_renewed_and_the_end_outlives_it() -> None:
+    chains, old = MemoryChains(), NOW * 1000
+    first = replace(run(0, 10, (0, 0, 10)), settled_at=old)
+    lost = replace(run(10, 20, (10, 10, 10)), settled_at=old, state="prepared", attempt="lost")
+    chains.prepare([first, lost])
+    chains.withdraw([lost])
+    chains.prepare([replace(run(0, 5, (0, 0, 5), lane=NEIGHBOUR), settled_at=old + 20 * DAY * 1000)])
+
+    assert chains.beside().renew([LANE], settled_before=old + 1, expires_at=NOW + 90 * DAY) == 3
+
+    chains.memory.expire(NOW + 60 * DAY)
+    assert chains.beside().heads([LANE])[LANE].run == first
+
+
+def test_a_reset_gives_up_the_run_that_its_operator_saw_and_no_other() -> None:
+    chains = MemoryChains()
+    doubt = replace(run(0, 10, (0, 0, 10)), state="prepared", attempt="seen")
+    chains.prepare([doubt])
+
+    for over in (None, replace(doubt, attempt="another")):
+        with pytest.raises(LostRace):
+            chains.beside().reset(reset(0, 10), over)
+    chains.beside().reset(reset(0, 10), doubt)
+
+    assert chains.heads([LANE])[LANE].generation == 1
+    assert chains.after(LANE, 0, -1, limit=9) == [reset(0, 10)]
+
+
+def test_an_environment_that_slept_while_others_wrote_reads_the_end_once() -> None:
+    asleep = MemoryChains()
+    asleep.prepare([run(0, 10, (0, 0, 10))])
+    asleep.beside().prepare([run(n, n + 1, (n, n, 1), lane=NEIGHBOUR) for n in range(300)])
+    reads, inserts = asleep.memory.reads, asleep.memory.inserts
+
+    asleep.prepare([run(10, 20, (10, 10, 10))])
+
+    assert (asleep.memory.reads - reads, asleep.memory.inserts - inserts) == (1, 2)
+
+
+def test_a_read_of_what_others_added_that_fails_leaves_it_to_the_insert() -> None:
+    """It is made while a transaction is open, and an error would leave that to its timeout."""
+    memory = _MemoryAway()
+    chains = MemoryChains(memory)
+    chains.prepare([run(0, 10, (0, 0, 10))])
+    chains.beside().prepare([run(0, 5, (0, 0, 5), lane=NEIGHBOUR)])
+    chains.prepare([run(10, 20, (10, 10, 10))])
+    catch_up = chains.catch_up([LANE])
+    assert catch_up is not None
+
+    memory.away = True
+    catch_up()
+    memory.away = False
+
+    chains.prepare([run(20, 30, (20, 20, 10))])
+    assert chains.heads([LANE])[LANE].position == 30
+
+
+class _MemoryAway(MemoryJournals):
+    away = False
+
+    def newest(self, slices: Sequence[Slice], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+        """See `Journals.newest`."""
+        if self.away:
+            raise Retriable("no answer")
+        return super().newest(slices, limit)
+
+
+def test_what_is_kept_of_settled_entries_is_bounded_by_their_spans() -> None:
+    """A run of a compacted topic has thousands of spans: entries by number would fill a function's memory."""
+    search = JournalSearch(MemoryJournals())
+    spans = tuple(Span(3 * i, 2 * i, 1) for i in range(2_000))
+
+    for number in range(100):
+        search.keep(entry(number, replace(run(number, number + 1), spans=spans)))
+    assert len(search._settled) == KEPT // 2_009
+    assert search.read(SLICE, {99})[99].number == 99
+
+    huge = replace(run(0, 1), spans=spans * 40)
+    search.keep(entry(100, huge))
+    assert list(search._settled) == [(SLICE, 100)]
+
+
+def entry(number: int, link: Run) -> Entry:
+    """A committed entry of one link."""
+    return Entry(
+        slice=SLICE,
+        number=number,
+        state="committed",
+        writer="w",
+        attempt=f"attempt-{number}",
+        request="",
+        settled_at=0,
+        examined=False,
+        links={0: link},
+        previous={0: number - 1},
+        heads={},
+    )
