@@ -209,8 +209,16 @@ WITHOUT_SERVER = {
 UNSEEN: Mapping[str, str] = {
     "control dynamodb:UpdateItem lanes": "only a doubt without an answer: unit/test_lane_check.py",
     **{
-        f"{part} dynamodb:BatchGetItem offset_map": "only a lane idle for eight entries of its slice: test_stores.py"
-        for part in ("forward", "control", "refresh_topics", "jobs", "operator_look", "operator_repair", "operator_jobs")
+        f"{part} dynamodb:BatchGetItem offset_map": "only lanes behind eight entries of their slice: test_stores.py"
+        for part in (
+            "forward",
+            "control",
+            "refresh_topics",
+            "jobs",
+            "operator_look",
+            "operator_repair",
+            "operator_jobs",
+        )
     },
 }
 """Entries of the recording that no integration test comes to, and why they are right."""
