@@ -96,7 +96,7 @@ STOP = Stop(reason="refused", upstream_offset=3, detail="too large", at=7)
 
 METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     DynamoDbJournals: {
-        "newest": lambda store: store.newest([ENTRY.slice], 8),
+        "newest": lambda store: store.newest({ENTRY.slice: 3}, 8),
         "at_or_below": lambda store: store.at_or_below(ENTRY.slice, 5),
         "after": lambda store: store.after(ENTRY.slice, 5, limit=3),
         "read": lambda store: store.read(ENTRY.slice, range(130)),

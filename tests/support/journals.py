@@ -20,10 +20,13 @@ class MemoryJournals:
     inserts: int = 0
     """How often an insert was tried."""
 
-    def newest(self, slices: Sequence[Slice], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
         """See `Journals.newest`."""
-        self.reads += len(slices)
-        return {slice_: self.of(slice_)[::-1][:limit] for slice_ in slices}
+        self.reads += len(after)
+        return {
+            slice_: [entry for entry in self.of(slice_)[::-1] if entry.number > number][:limit]
+            for slice_, number in after.items()
+        }
 
     def at_or_below(self, slice_: Slice, number: int) -> Entry | None:
         """See `Journals.at_or_below`."""

@@ -18,6 +18,9 @@ from mirrorless.lane_state import NEW_LANE, Head, head_of
 NEWEST: Final = 8
 """Entries that one read of a slice's heads brings: those of its busy lanes are among them."""
 
+ADDED: Final = 100
+"""Entries that a later read brings: whoever follows a slice needs most of them."""
+
 REMEMBERED_SECONDS: Final = 86_400.0
 """For how long an end is remembered. Its number is free again once its entry and all above it have expired, which takes
 many times as long."""
@@ -84,21 +87,31 @@ class JournalEnds:
         return end
 
     def read(self, slices: Iterable[Slice]) -> dict[Slice, dict[int, Entry]]:
-        """Read ends anew; the newest entries of each slice by number, so that open ones need not be read again."""
-        pages: dict[Slice, dict[int, Entry]] = {}
-        for slice_, newest in self.search.newest(list(dict.fromkeys(slices)), NEWEST).items():
-            pages[slice_] = {entry.number: entry for entry in newest}
-            if not newest:
+        """Read ends anew; the entries that this brought, by number, so that open ones need not be read again.
+
+        Of an end that is remembered, only what was added behind it is read, and so each entry once.
+        """
+        wanted = list(dict.fromkeys(slices))
+        ends = {slice_: self.trusted(slice_) for slice_ in wanted}
+        known = {slice_: end for slice_, end in ends.items() if end is not None and not self.expired(end)}
+        found = {
+            **self.search.newest({slice_: end.number for slice_, end in known.items()}, ADDED),
+            **self.search.newest({slice_: NO_ENTRY for slice_ in wanted if slice_ not in known}, NEWEST),
+        }
+        for slice_, newest in found.items():
+            if newest:
+                end = self.remember(newest[0])
+                end.kept_until = max(end.kept_until, *(entry.expires_at or 0 for entry in newest))
+            elif slice_ in known:
+                known[slice_].at = self.clock()
+            else:
                 self._ends.pop(slice_, None)
-                continue
-            end = self.remember(newest[0])
-            end.kept_until = max(end.kept_until, *(entry.expires_at or 0 for entry in newest))
-        return pages
+        return {slice_: {entry.number: entry for entry in newest} for slice_, newest in found.items()}
 
     def read_added(self, slice_: Slice, end: JournalEnd) -> bool:
         """Read an end again; whether entries were added. The newest one shows what all of them changed."""
-        (newest,) = self.search.newest([slice_], 1).values()
-        if not newest or newest[0].number <= end.number:
+        (newest,) = self.search.newest({slice_: end.number}, 1).values()
+        if not newest:
             end.at = self.clock()
             return False
         self.remember(newest[0], shared=True)

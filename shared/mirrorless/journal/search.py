@@ -21,7 +21,7 @@ PAGE: Final = 100
 
 SMALLEST_PAGE: Final = 8
 
-KEPT: Final = 60_000
+KEPT: Final = 200_000
 """Spans of settled entries that are kept, at some 130 bytes each; an entry counts as eight more, and as its links."""
 
 MapPosition = tuple[int, int]
@@ -51,9 +51,9 @@ class JournalSearch:
                 self._weight -= _weight(self._settled.pop(next(iter(self._settled))))
         return entry
 
-    def newest(self, slices: Sequence[Slice], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
         """See `Journals.newest`."""
-        found = self.journals.newest(slices, limit) if slices else {}
+        found = self.journals.newest(after, limit) if after else {}
         for entries in found.values():
             for entry in entries:
                 self.keep(entry)

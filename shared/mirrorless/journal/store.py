@@ -16,8 +16,13 @@ class Journals(Protocol):
     seconds left; without one, for as long as the store chooses.
     """
 
-    def newest(self, slices: Sequence[Slice], limit: int) -> Mapping[Slice, Sequence[Entry]]:
-        """The newest entries of each slice, the newest first, `limit` of them at most; one request for each slice."""
+    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+        """The newest entries of slices, the newest first; one request for each slice.
+
+        Args:
+            after: the slices, and the numbers above which entries are wanted; `NO_ENTRY` for any.
+            limit: of a slice's entries.
+        """
         ...
 
     def at_or_below(self, slice_: Slice, number: int) -> Entry | None:

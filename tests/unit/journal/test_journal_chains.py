@@ -173,11 +173,11 @@ def test_a_read_of_what_others_added_that_fails_leaves_it_to_the_insert() -> Non
 class _MemoryAway(MemoryJournals):
     away = False
 
-    def newest(self, slices: Sequence[Slice], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
         """See `Journals.newest`."""
         if self.away:
             raise Retriable("no answer")
-        return super().newest(slices, limit)
+        return super().newest(after, limit)
 
 
 def test_what_is_kept_of_settled_entries_is_bounded_by_their_spans() -> None:
@@ -190,7 +190,7 @@ def test_what_is_kept_of_settled_entries_is_bounded_by_their_spans() -> None:
     assert len(search._settled) == KEPT // 2_009
     assert search.read(SLICE, {99})[99].number == 99
 
-    huge = replace(run(0, 1), spans=spans * 40)
+    huge = replace(run(0, 1), spans=spans * 120)
     search.keep(entry(100, huge))
     assert list(search._settled) == [(SLICE, 100)]
 

@@ -57,10 +57,10 @@ class DynamoDbJournals:
         self._client = client
         self._table = table
 
-    def newest(self, slices: Sequence[Slice], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
         """See `Journals.newest`."""
-        found = in_parallel(lambda slice_: self._query(slice_, "", forward=False, limit=limit), list(slices))
-        return dict(zip(slices, found, strict=True))
+        found = in_parallel(lambda each: self._query(each, ">", after[each], forward=False, limit=limit), list(after))
+        return dict(zip(after, found, strict=True))
 
     def at_or_below(self, slice_: Slice, number: int) -> Entry | None:
         """See `Journals.at_or_below`."""
@@ -153,19 +153,16 @@ class DynamoDbJournals:
             ConditionExpression=f"{EXPIRY} < :expiry",
         )
 
-    def _query(self, slice_: Slice, relation: str, number: int = 0, *, forward: bool, limit: int) -> list[Entry]:
+    def _query(self, slice_: Slice, relation: str, number: int, *, forward: bool, limit: int) -> list[Entry]:
         request: dict[str, Any] = {
             "TableName": self._table,
-            "KeyConditionExpression": "slice = :slice",
-            "ExpressionAttributeValues": {":slice": {"S": str(slice_)}},
+            "KeyConditionExpression": f"slice = :slice AND #number {relation} :number",
+            "ExpressionAttributeNames": {"#number": "number"},
+            "ExpressionAttributeValues": {":slice": {"S": str(slice_)}, ":number": {"N": str(number)}},
             "ConsistentRead": True,
             "ScanIndexForward": forward,
             "Limit": limit,
         }
-        if relation:
-            request["KeyConditionExpression"] += f" AND #number {relation} :number"
-            request["ExpressionAttributeNames"] = {"#number": "number"}
-            request["ExpressionAttributeValues"] |= {":number": {"N": str(number)}}
         items: list[Item] = []
         while True:
             with translated("read the offset map", str(slice_)):
