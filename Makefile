@@ -93,7 +93,7 @@ soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one; BROK
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED)) $(if $(BROKERS),--brokers $(BROKERS) --progress soak-brokers-$(BROKERS).json,\
 	  $(if $(SEED),,--report docs/reference/soak.md))
 
-mutants: $(READY) ## change code line by line: which change no test notices; PART=protocol|kafka, MINUTES=60 at most, goes on where it ended
+mutants: $(READY) ## change code line by line: which change no test notices; PART=protocol|kafka|journal, MINUTES=60 at most, goes on where it ended
 	@$(BIN)/python -c 'import mutmut.configuration' 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e '.[mutants]'
 	@$(BIN)/python -m tests.mutants.run $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES))
 

@@ -83,6 +83,12 @@ PARTS: Final[Mapping[str, Part]] = {
         chosen="not killed and not thread_sleeps and not compaction and not [80-",
         servers=True,
     ),
+    "journal": Part(
+        ("journal/*", "adapters/dynamodb/journals.py"),
+        ("tests/unit/journal", "tests/contract/test_stores.py", "tests/contract/test_throttled_stores.py"),
+        chosen="not rivals",
+        servers=True,
+    ),
 }
 
 KILLED, SURVIVED, UNTESTED, TIMED_OUT, UNTYPED = "killed", "survived", "without a test", "timed out", "refused by mypy"
