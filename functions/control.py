@@ -26,6 +26,7 @@ from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.clock import now_ms
+from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.clusters import GroupSide, Sides
 from mirrorless.groups.offset_translation import OffsetTranslator
 from mirrorless.groups.readiness import Rereads
@@ -39,7 +40,7 @@ from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.translate import OffsetMap
-from mirrorless.scheduled.functions import CONTROL, task_intervals
+from mirrorless.scheduled.functions import CONTROL, IDLE_SECONDS, task_intervals
 from mirrorless.scheduled.runner import Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, control_settings
@@ -47,7 +48,7 @@ from mirrorless.scheduled.settings import ControlSettings, control_settings
 
 @dataclass(slots=True)
 class ControlWiring:
-    """The warm clients of a flow's tasks. They cache nothing that was read."""
+    """The warm clients of a flow's tasks. Of what was read they keep settled entries of journals only."""
 
     settings: ControlSettings
     scope: FlowScope = field(init=False)
@@ -61,6 +62,8 @@ class ControlWiring:
     states: DynamoDbLaneStates = field(init=False)
     ledger: DynamoDbLossLedger = field(init=False)
     ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
+    groups_left: set[tuple[Direction, str]] = field(default_factory=set)
+    """See `GroupSync.left`."""
 
     def __post_init__(self) -> None:
         """Make the clients; none of them connects here."""
@@ -102,7 +105,14 @@ class ControlWiring:
             ("lanes", self._lanes),
         ]
         return [
-            Task(name=name, every_seconds=intervals[name], act=make().act) for name, make in tasks if name in intervals
+            Task(
+                name=name,
+                every_seconds=intervals[name],
+                idle_seconds=IDLE_SECONDS.get(name, 0),
+                act=make().act,
+            )
+            for name, make in tasks
+            if name in intervals
         ]
 
     def _heartbeats(self) -> Heartbeats:
@@ -141,6 +151,7 @@ class ControlWiring:
                 clock=now_ms,
                 every_ms=None if every is None else int(every * 1000),
                 reverse=self.settings.sync_group_offsets_reverse,
+                left=self.groups_left,
             ),
             replication_factor=self.settings.checkpoints_replication_factor,
             ensured=self.ensured,
@@ -209,6 +220,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         clock=now_ms,
         sleep=time.sleep,
         holder=uuid4().hex,
+        idle_after_seconds=settings.idle_after_seconds,
         on_report=lambda report: emit_report(settings.name, report),
     )
     reports = rounds.run(

@@ -37,7 +37,8 @@ from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.naming import FLOW_VARIABLE, FORWARD, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE
-from mirrorless.scheduled.functions import EVERY_SECONDS, REFRESH_TOPICS
+from mirrorless.scheduled.functions import REFRESH_TOPICS
+from mirrorless.scheduled.runner import MINUTE
 from mirrorless.settings import Tables, decode_settings
 from mirrorless.tables import definitions
 
@@ -80,7 +81,7 @@ class Lab:
     """Whether the scheduled functions run. A test of the data path alone has more peace without them."""
     control_overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of the scheduled functions' settings, by the names of ControlSettings: shorter intervals, for instance."""
-    schedule_seconds: float = EVERY_SECONDS
+    schedule_seconds: float = MINUTE
     """Between two starts of a scheduled function."""
     inject_faults: bool = False
     """Whether functions carry the layer that obeys `faults`."""

@@ -19,7 +19,8 @@ from infra.constructs.forwarder import settings
 from infra.deployment import ALIAS
 from mirrorless.errors import ConfigurationError
 from mirrorless.naming import FORWARD
-from mirrorless.scheduled.functions import EVERY_SECONDS, LONGEST_INPUT, SCHEDULED
+from mirrorless.scheduled.functions import LONGEST_INPUT, SCHEDULED
+from mirrorless.scheduled.runner import MINUTE
 from mirrorless.scheduled.settings import control_settings
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 GROUP = "mirrorless"
 """The schedules' group in each region."""
 
-OLDEST_SECONDS = EVERY_SECONDS
+OLDEST_SECONDS = int(MINUTE)
 """A start that is late by more is dropped: the next one is due. The least that Scheduler and Lambda's queue take."""
 
 

@@ -23,7 +23,8 @@ from infra.packaging import bundle
 from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Invoker
 from mirrorless.config.flow import Flow
-from mirrorless.scheduled.functions import EVERY_SECONDS, SCHEDULED, ScheduledFunction
+from mirrorless.scheduled.functions import SCHEDULED, ScheduledFunction
+from mirrorless.scheduled.runner import MINUTE
 from mirrorless.scheduled.settings import control_settings
 
 
@@ -33,7 +34,7 @@ class ControlPlane:
 
     folder: Path
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    schedule_seconds: float = EVERY_SECONDS
+    schedule_seconds: float = MINUTE
     functions: dict[str, LambdaFunction] = field(default_factory=dict)
     timers: dict[str, Timer] = field(default_factory=dict)
 

@@ -54,6 +54,7 @@ EVERY_TWO_SECONDS = {
     "sync_topic_configs_seconds": 2,
     "checkpoints_seconds": 2,
     "heartbeats_seconds": 2,
+    "idle_after_seconds": 3600.0,  # the stage outlives its tests' silences
     "sync_topic_acls_seconds": None,
 }
 """MM2's tests run everything each second; half as often takes half the CPU. No ACLs. A run that is killed

@@ -123,8 +123,8 @@ class FlowSection(Section):
 
     emit_heartbeats_enabled: bool = Field(default=True, description="Write heartbeats to the target.")
     emit_heartbeats_interval_seconds: Seconds = Field(
-        default=10,
-        description="Seconds between heartbeats (MM2: 1); each is replicated, and paid for, like any record.",
+        default=60,
+        description="Seconds between heartbeats (MM2: 1). Below 60 the function runs, and is paid for, all the time.",
     )
     heartbeats_topic_replication_factor: ReplicationFactor = Field(
         default=3, description="Replicas of the heartbeats topic."

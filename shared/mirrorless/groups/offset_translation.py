@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import CommittedOffsets, Direction, GroupCheckpoints, GroupOffset, TranslatedGroup
-from mirrorless.lane import Lane
+from mirrorless.lane import SLICE_LANES, Lane
 from mirrorless.lane_state import Head
 from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
@@ -76,6 +76,8 @@ class OffsetTranslator:
     from_earliest: bool
     """Whether the flow replicates topics from their first record on. Otherwise the offsets before a lane's first record
     are not a gap but records that the target never gets."""
+    slices_read: int = 0
+    """Of the last translation: slices whose heads were read, each some read unit."""
     _cache: dict[CommittedOffset, TranslatedOffset] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -96,7 +98,9 @@ class OffsetTranslator:
         # 1. The ends, 2. the heads, 3. the map.
         returning = {lane for direction, lane, _ in unsettled if direction == "reverse"}
         ends = self._stable_ends(returning, deadline) if self.transactional else {}
-        heads = self.chains.heads(sorted({lane for _, lane, _ in unsettled}))
+        lanes = sorted({lane for _, lane, _ in unsettled})
+        self.slices_read = len({(lane.topic, lane.partition // SLICE_LANES) for lane in lanes})
+        heads = self.chains.heads(lanes)
         offset_map = OffsetMap(self.chains)
 
         def find(committed: CommittedOffset) -> TranslatedOffset:

@@ -85,8 +85,8 @@ class CheckpointStore:
             if document.direction == "forward"
         }
 
-    def write(self, documents: Mapping[str, GroupCheckpoints]) -> None:
-        """Write the documents that have changed.
+    def write(self, documents: Mapping[str, GroupCheckpoints]) -> int:
+        """Write the documents that have changed. Returns how many.
 
         Raises:
             Retriable: the store does not answer.
@@ -99,6 +99,7 @@ class CheckpointStore:
         if changed:
             self.documents.write(self.flow, changed)
         self._stored |= {key: documents[key] for key in changed}
+        return len(changed)
 
     def drop_others(self, current: Collection[str], directions: Collection[Direction]) -> None:
         """Delete the documents of groups gone for longer than `KEPT_MS`, in directions whose groups could be read.

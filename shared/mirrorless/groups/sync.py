@@ -29,6 +29,7 @@ from mirrorless.groups.ownership import by_partition, other, with_carried, with_
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.lane import Lane
 from mirrorless.ports.kafka import Deadline, GroupIsActive, OffsetAndMetadata, TopicPartition
+from mirrorless.scheduled.rate_limit import READERS, in_parallel
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -110,6 +111,8 @@ class GroupSync:
     """The interval of the commits on the target; None for never."""
     reverse: bool
     """Whether offsets are committed on the source, too."""
+    left: set[tuple[Direction, str]] = field(default_factory=set)
+    """The groups that a round had no time for: the next one begins with them, in the next run, too."""
     _done_at: int | None = None
 
     def sync(
@@ -176,20 +179,35 @@ class GroupSync:
         writes = {name: due for name, group in fresh.items() if not group.active_there and (due := group.due())}
         results, count = {**groups, **{(direction, name): group for name, group in fresh.items()}}, 0
         results |= self._mark(direction, writes, results)
-        for name, due in writes.items():
-            group = results[direction, name]
+
+        def commit(name: str) -> GroupIsActive | Retriable | None:
+            offsets = {self._partition(direction, lane): offset for lane, offset in writes[name].items()}
             try:
-                cluster.groups.commit(
-                    name, {self._partition(direction, lane): offset for lane, offset in due.items()}, deadline
-                )
-            except GroupIsActive:
-                # It got members after the second read: its own commits count from now on.
-                results[direction, name] = replace(group, active_there=True)
-            except Retriable as exc:
-                report.troubles.append(f"{cluster.alias}: the offsets of group {name} wait: {exc}")
-            else:
-                results[direction, name] = replace(group, there={**group.there, **due})
-                count += len(due)
+                cluster.groups.commit(name, offsets, deadline)
+            except (GroupIsActive, Retriable) as exc:
+                return exc
+            return None
+
+        order = sorted(writes, key=lambda name: ((direction, name) not in self.left, name))
+        late: list[str] = []
+        for start in range(0, len(order), READERS):
+            if deadline() <= 0:
+                late = order[start:]
+                report.troubles.append(f"{cluster.alias}: {len(late)} groups wait for the next round, which has time")
+                break
+            names = order[start : start + READERS]
+            for name, failure in zip(names, in_parallel(commit, names), strict=True):
+                group, due = results[direction, name], writes[name]
+                if isinstance(failure, GroupIsActive):
+                    # It got members after the second read: its own commits count from now on.
+                    results[direction, name] = replace(group, active_there=True)
+                elif failure is not None:
+                    report.troubles.append(f"{cluster.alias}: the offsets of group {name} wait: {failure}")
+                else:
+                    results[direction, name] = replace(group, there={**group.there, **due})
+                    count += len(due)
+        self.left -= {(direction, name) for name in order}
+        self.left |= {(direction, name) for name in late}
         return results, count
 
     def _read_again(

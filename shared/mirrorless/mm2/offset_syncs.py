@@ -96,3 +96,4 @@ class OffsetSyncs:
             self._written = written
         self._ends = ends
         report.figures["offset-syncs-emitted"] = len(syncs)
+        report.moved = bool(syncs)

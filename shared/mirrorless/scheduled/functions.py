@@ -6,13 +6,12 @@ one run at a time, and the next one waits for it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mirrorless.scheduled.runner import MINUTE
 from mirrorless.scheduled.settings import ControlSettings
-
-EVERY_SECONDS: Final = 60
-"""EventBridge Scheduler's shortest interval (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html)."""
 
 LONGEST_INPUT: Final = 256 * 1024
 """Bytes of a schedule's input at most (https://docs.aws.amazon.com/scheduler/latest/UserGuide/encryption-rest.html)."""
@@ -20,8 +19,11 @@ LONGEST_INPUT: Final = 256 * 1024
 ScheduledName = Literal["control", "refresh_topics"]
 """A file in `functions/`, without `.py`."""
 
-LANES_SECONDS: Final = 60.0
+LANES_SECONDS: Final = MINUTE
 """Between two checks of the lanes; no setting changes it."""
+
+IDLE_SECONDS: Final[Mapping[str, float]] = {"checkpoints": MINUTE, "offset-syncs": MINUTE}
+"""The intervals of tasks while nothing moves, where they are longer than what is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """The runner of scheduled tasks: each task at its own interval, under a lease.
 
-EventBridge starts a function once a minute at most. Within the minute a run does several rounds, so that heartbeats and
-checkpoints can be seconds apart. A run whose tasks all have longer intervals ends after one round.
+EventBridge starts a function once a minute at most. Within the minute a run does several rounds, so that checkpoints
+can be seconds apart. A task in whose rounds nothing has moved for some minutes comes once a minute. A run ends when
+nothing more is due in its minute, and so an idle flow is billed for one round a minute.
 
 A task that fails does not stop the others: its error is stored where `mirrorless status` reads it, counted by an alarm,
 and the task runs again in its next round.
@@ -29,6 +30,15 @@ WRITE_EVERY_MS: Final = 5_000
 CLAIM_EVERY_SECONDS: Final = 0.5
 """Between two tries to take over from the run of the minute before."""
 
+MINUTE: Final = 60.0
+"""EventBridge Scheduler's shortest interval (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html)."""
+
+IDLE_AFTER_SECONDS: Final = 300.0
+"""How long nothing must have moved until a task comes at its longer interval."""
+
+EARLY_SECONDS: Final = 5.0
+"""A run may begin so much earlier in its minute than the one before."""
+
 NEAR_SECONDS: Final = 2.0
 """Reserved of Lambda's deadline to write the last report."""
 
@@ -41,6 +51,10 @@ class RoundReport:
     """Counts by metric name, such as `checkpoints-emitted`."""
     troubles: list[str] = field(default_factory=list)
     """Problems for the operator, one sentence each, with its location."""
+    moved: bool = False
+    """Whether it found anything new."""
+    rest_seconds: float = 0
+    """Until the next round at least: what this one has read is paid for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +64,8 @@ class Task:
     name: str
     """Such as `checkpoints`."""
     every_seconds: float
+    idle_seconds: float = 0
+    """Its interval while nothing moves, where that is longer."""
     act: Callable[[RoundReport, Deadline], None]
     """One round. A MirrorlessError fails the round; any other exception ends the run."""
 
@@ -64,6 +80,8 @@ class TaskReport(msgspec.Struct, frozen=True):
     """Its duration."""
     ok_at: int = 0
     """When a round last ended without an error, ms since the epoch; 0 for never."""
+    moved_at: int = 0
+    """When a round last found anything new, ms since the epoch; the first round counts as one."""
     error: str = ""
     """The error of the round; empty for none."""
     troubles: tuple[str, ...] = ()
@@ -83,6 +101,7 @@ class TaskRunner:
     holder: str
     """Unique to this run."""
     lease_ms: int = LEASE_MS
+    idle_after_seconds: float = IDLE_AFTER_SECONDS
     on_report: Callable[[TaskReport], None] = lambda _report: None
     """Called after each round: writes metrics and logs."""
     _held_until: int = 0
@@ -111,7 +130,7 @@ class TaskRunner:
     def _rounds(self, tasks: Sequence[Task], end: int, deadline: Deadline) -> dict[str, TaskReport]:
         stored = self.documents.read(self.flow, "task/").values()
         last = {report.task: report for report in (msgspec.json.decode(text, type=TaskReport) for text in stored)}
-        due = {task.name: _next(task, last.get(task.name)) for task in tasks}
+        due = {task.name: self._next(task, last.get(task.name)) for task in tasks}
         self._written = dict(last)
         try:
             while True:
@@ -120,9 +139,10 @@ class TaskRunner:
                         continue
                     if not self._hold():
                         return self._reports  # another run has taken over the lease
-                    due[task.name] = self.clock() + int(task.every_seconds * 1000)
-                    self._do(task, last.get(task.name), deadline)
+                    began = self.clock()
+                    rest = self._do(task, last.get(task.name), deadline)
                     last[task.name] = self._reports[task.name]
+                    due[task.name] = began + int(max(rest, self._interval(task, last[task.name])) * 1000)
                 soonest = min(due.values(), default=end)
                 if soonest >= end or self.clock() >= end:
                     return self._reports
@@ -130,8 +150,27 @@ class TaskRunner:
         finally:
             self._write(self._reports)
 
-    def _do(self, task: Task, last: TaskReport | None, deadline: Deadline) -> None:
-        """Run one round of one task, and report it."""
+    def _interval(self, task: Task, last: TaskReport) -> float:
+        """Seconds between the begins of two rounds."""
+        idle = self.clock() >= last.moved_at + int(self.idle_after_seconds * 1000)
+        return max(task.every_seconds, task.idle_seconds) if idle else task.every_seconds
+
+    def _next(self, task: Task, last: TaskReport | None) -> int:
+        """When a task is due, given its last report by an earlier run, ms since the epoch.
+
+        No run waits for what comes once a minute or more seldom: it is done at the start of a run, or of the next one.
+        """
+        now = self.clock()
+        if last is None:
+            return now
+        interval = self._interval(task, last)
+        due = last.at - last.ms + int(interval * 1000)
+        if interval < MINUTE or due >= now + int(MINUTE * 1000):
+            return due
+        return now if due <= now + int(EARLY_SECONDS * 1000) else now + int(MINUTE * 1000)
+
+    def _do(self, task: Task, last: TaskReport | None, deadline: Deadline) -> float:
+        """Run one round of one task, and report it. Returns how many seconds the task rests at least."""
         report, began, error = RoundReport(), self.clock(), ""
 
         def remaining() -> float:
@@ -148,6 +187,7 @@ class TaskRunner:
             at=ended,
             ms=ended - began,
             ok_at=(last.ok_at if last is not None else 0) if error else ended,
+            moved_at=ended if report.moved or last is None else last.moved_at,
             error=error,
             troubles=tuple(report.troubles),
             figures=report.figures,
@@ -161,6 +201,7 @@ class TaskRunner:
         ):
             self._write({task.name: result})
         self.on_report(result)
+        return report.rest_seconds
 
     def _write(self, reports: Mapping[str, TaskReport]) -> None:
         changed = {name: report for name, report in reports.items() if self._written.get(name) != report}
@@ -187,8 +228,3 @@ class TaskRunner:
 def lease(function: str) -> str:
     """The key of the lease for a flow's runs of a function."""
     return f"lease/{function}"
-
-
-def _next(task: Task, last: TaskReport | None) -> int:
-    """When a task is due, given its last report by an earlier run, ms since the epoch."""
-    return 0 if last is None else last.at - last.ms + int(task.every_seconds * 1000)

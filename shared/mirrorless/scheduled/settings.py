@@ -15,6 +15,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.filters import GROUPS_EXCLUDE, TOPICS_EXCLUDE, NameFilter
 from mirrorless.lane import FlowName
 from mirrorless.policy import ReplicationPolicy, replication_policy
+from mirrorless.scheduled.runner import IDLE_AFTER_SECONDS
 from mirrorless.settings import FlowSettings
 
 
@@ -31,7 +32,7 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether heartbeats topics of the source are replicated even where `topics` does not name them."""
     start: str = "earliest"
     """`earliest`, `latest`, `backfill` or a moment (ISO 8601): where topics begin that existed before the flow."""
-    heartbeats_seconds: float | None = 10
+    heartbeats_seconds: float | None = 60
     heartbeats_on_source: bool = True
     heartbeats_replication_factor: int = 3
     checkpoints_seconds: float | None = 2
@@ -55,6 +56,8 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """CreateEventSourceMapping's options, all but the function, the topic and its consumer group."""
     window_seconds: float = 58.0
     """The duration of a run whose tasks have shorter intervals than the schedule."""
+    idle_after_seconds: float = IDLE_AFTER_SECONDS
+    """How long nothing must have moved until rounds of checkpoints come once a minute."""
 
     @property
     def name(self) -> FlowName:

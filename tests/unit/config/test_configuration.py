@@ -380,7 +380,10 @@ def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_defaul
     """But for the length of a run, which no key of replication.yaml sets."""
     flow = configuration("topics: [orders]").flow("a->b")
 
-    assert set(flow.control_settings("forwarder")) == set(ControlSettings.__struct_fields__) - {"window_seconds"}
+    assert set(flow.control_settings("forwarder")) == {*ControlSettings.__struct_fields__} - {
+        "window_seconds",
+        "idle_after_seconds",
+    }
 
 
 @pytest.mark.parametrize("policy", ["prefixed", "identity"])

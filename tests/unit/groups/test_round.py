@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -11,9 +12,11 @@ import pytest
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import GroupOffset
 from mirrorless.groups.move_back import claim_of, plan_move_back
+from mirrorless.groups.round import SLICES_PER_SECOND
 from mirrorless.mm2.internal_topics import COMPACTED
 from mirrorless.policy import DefaultPolicy
-from mirrorless.ports.kafka import OffsetAndMetadata
+from mirrorless.ports.kafka import Deadline, OffsetAndMetadata, TopicPartition
+from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, reset, run
 from tests.support.documents import MemoryDocuments
 from tests.support.group_cluster import MARKER, MemoryGroups, TwoClusters, settings
@@ -810,3 +813,65 @@ def test_a_group_that_fails_over_and_back_three_times_reads_every_record_once(se
     produced = [record for lane in travels.lanes for record in world.source_log(lane) if record != MARKER]
     assert sorted(travels.read) == sorted(produced)
     assert all(before is None or before < after for _, _, before, after in world.source.commits + world.target.commits)
+
+
+# The pace of rounds
+
+
+def test_a_round_in_which_a_group_has_moved_says_so_and_the_next_one_does_not() -> None:
+    world = mirrored(4, sync=1)
+    world.source.put("shop", ORDERS, 3)
+    assert world.act().moved
+    world.act()  # records what the first one wrote on the target
+    assert not world.act().moved
+
+    world.source.put("shop", ORDERS, 4)
+    assert world.act().moved
+
+
+def test_a_group_that_waits_for_records_does_not_count_as_moving() -> None:
+    """A group that is stuck would keep the rounds at two seconds for ever."""
+    world = mirrored(4)
+    world.produce(world.lane(), -3)
+    world.source.put("shop", ORDERS, 7)
+    world.act()
+    assert world.document("shop").readiness == "ahead_of_replication"
+
+    world.act()
+    assert not world.act().moved
+
+
+def test_a_round_rests_for_as_long_as_the_slices_that_it_has_read_are_paid_for() -> None:
+    world = TwoClusters(settings())
+    for partition in range(40):
+        world.produce(world.lane(partition), -1)
+        world.replicate(world.lane(partition))
+        world.source.put("shop", ("orders", partition), 1)
+
+    slices = 3  # of 16 partitions each
+    assert world.act().rest_seconds == slices / SLICES_PER_SECOND
+    assert world.act().rest_seconds == 0
+
+
+def test_groups_that_a_round_had_no_time_for_come_first_in_the_next_one() -> None:
+    world = mirrored(9, sync=1)
+    names = [f"group-{number:02}" for number in range(20)]
+    tried: list[str] = []
+
+    def commit(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
+        tried.append(group)
+        MemoryGroups.commit(world.target, group, offsets, deadline)
+
+    world.target.commit = commit  # type: ignore[method-assign]
+    for offset in (3, 6):
+        for name in names:
+            world.source.put(name, ORDERS, offset)
+        world.now += 3_000
+        report = RoundReport()
+        tried.clear()
+        world.round.act(report, lambda: 20.0 - 2 * len(tried))
+        assert report.troubles == ["eu-west: 4 groups wait for the next round, which has time"]
+
+    committed = [name for name, *_ in world.target.commits]
+    assert sorted(committed[:16]) == names[:16]
+    assert set(names[16:]) <= set(committed[16:])

@@ -29,14 +29,16 @@ class Minute:
         """Let time pass."""
         self.now += int(seconds * 1000)
 
-    def task(self, name: str, every_seconds: float, act: Act = lambda _report, _deadline: None) -> Task:
+    def task(
+        self, name: str, every_seconds: float, act: Act = lambda _report, _deadline: None, *, idle: float = 0
+    ) -> Task:
         """A task that records when it ran."""
 
         def noted(report: RoundReport, deadline: Deadline) -> None:
             self.done.append((name, self.now))
             act(report, deadline)
 
-        return Task(name=name, every_seconds=every_seconds, act=noted)
+        return Task(name=name, every_seconds=every_seconds, idle_seconds=idle, act=noted)
 
     def rounds(self, holder: str = "first") -> TaskRunner:
         """A run."""
@@ -83,6 +85,42 @@ def test_a_task_that_is_not_due_yet_waits_for_a_later_run(minute: Minute) -> Non
         minute.run(minute.task("configs", 600))
         minute.now += 60_000
     assert minute.times("configs") == [0, 600]
+
+
+def test_rounds_in_which_nothing_has_moved_for_five_minutes_come_once_a_minute(minute: Minute) -> None:
+    for _ in range(8):
+        began = minute.now
+        minute.run(minute.task("checkpoints", 20, idle=60))
+        minute.now = began + 60_000
+    assert minute.times("checkpoints") == [*range(0, 300, 20), 360, 420]
+
+
+def test_a_round_that_finds_something_new_brings_back_the_short_interval(minute: Minute) -> None:
+    def look(report: RoundReport, _deadline: Deadline) -> None:
+        report.moved = minute.now == 1_420_000
+
+    for _ in range(9):
+        began = minute.now
+        minute.run(minute.task("checkpoints", 20, look, idle=60))
+        minute.now = began + 60_000
+    assert minute.times("checkpoints")[-8:] == [280, 360, 420, 440, 460, 480, 500, 520]
+
+
+def test_an_idle_run_ends_at_once_although_it_began_later_than_the_one_before(minute: Minute) -> None:
+    """EventBridge starts a run some seconds earlier or later in its minute; waiting is billed."""
+    minute.run(minute.task("lanes", 60))
+    minute.now += 56_000
+    minute.run(minute.task("lanes", 60))
+    assert minute.times("lanes") == [0, 56]
+    assert minute.now == 1_056_000
+
+
+def test_a_round_that_has_read_much_rests_for_longer_than_its_interval(minute: Minute) -> None:
+    def read(report: RoundReport, _deadline: Deadline) -> None:
+        report.rest_seconds = 7
+
+    minute.run(minute.task("checkpoints", 2, read), window=20)
+    assert minute.times("checkpoints") == [0, 7, 14]
 
 
 def test_a_task_that_fails_does_not_stop_the_others_and_runs_again(minute: Minute) -> None:
