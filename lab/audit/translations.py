@@ -46,7 +46,14 @@ class LoadedChains:
         """See `Chains.heads`."""
         return dict.fromkeys(lanes, self._head)
 
-    def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:  # noqa: ARG002  the port's arguments
+    def at_or_before(
+        self,
+        lane: Lane,  # noqa: ARG002  the port's arguments
+        generation: int,  # noqa: ARG002  same
+        upstream: int,
+        *,
+        head: Head | None = None,  # noqa: ARG002  same
+    ) -> Link | None:
         """See `Chains.at_or_before`."""
         count = bisect_right(self._positions, upstream)
         return self._links[count - 1] if count else None

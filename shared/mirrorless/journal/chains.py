@@ -249,10 +249,11 @@ class JournalChains:
 
     # Lookups
 
-    def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
+    def at_or_before(self, lane: Lane, generation: int, upstream: int, *, head: Head | None = None) -> Link | None:
         """See `Chains.at_or_before`."""
         slice_, target = Slice.of(lane), (generation, upstream)
-        place = self._remembered(lane, target) or self._newest(lane)
+        end = self._ends.get(slice_) if head is not None else None
+        place = end.place(lane.partition) if end is not None else self._remembered(lane, target) or self._newest(lane)
         number = self._search.number(slice_, lane.partition, place, target) if place is not None else None
         for entry in self._search.back(slice_, lane.partition, number):
             if entry.state != "withdrawn":

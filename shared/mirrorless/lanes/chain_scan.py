@@ -67,7 +67,7 @@ def _links(chains: Chains, lane: Lane, generation: int, since: int, head: Head |
     page = chains.after(lane, generation, since - 1, limit=PAGE, head=head)
     if since > 0 and not (page and page[0].position == since):
         # The last check may have ended inside a run.
-        before = chains.at_or_before(lane, generation, since)
+        before = chains.at_or_before(lane, generation, since, head=head)
         if isinstance(before, Run) and before.position < since < before.next:
             yield before
     while page:

@@ -99,8 +99,8 @@ class Chains(Protocol):
         """
         ...
 
-    def at_or_before(self, lane: Lane, generation: int, upstream: int) -> Link | None:
-        """The link with the greatest position that is at most `upstream`."""
+    def at_or_before(self, lane: Lane, generation: int, upstream: int, *, head: Head | None = None) -> Link | None:
+        """The link with the greatest position that is at most `upstream`. Args: head: as in `after`."""
         ...
 
     def after(self, lane: Lane, generation: int, upstream: int, *, limit: int, head: Head | None = None) -> list[Link]:

@@ -138,7 +138,7 @@ class OffsetMap:
             return 0
         head = head or self._chains.heads([lane])[lane]
         if side == "upstream":
-            link = self._chains.at_or_before(lane, head.generation, first)
+            link = self._chains.at_or_before(lane, head.generation, first, head=head)
         else:
             link = self._last_run_from(lane, head, first)
         count, at = 0, -1
@@ -163,14 +163,14 @@ class OffsetMap:
         last = _committed(head.run)
         if last is not None and last.position <= upstream:
             return last
-        return _committed(self._chains.at_or_before(lane, head.generation, upstream))
+        return _committed(self._chains.at_or_before(lane, head.generation, upstream, head=head))
 
     def _last_run_from(self, lane: Lane, head: Head, downstream: int) -> Run | None:
         """See `_last_run_at_or_before`; the head's own run costs no read."""
         last = _committed(head.run)
         if last is not None and last.spans and last.spans[0].downstream <= downstream:
             return last
-        return self._last_run_at_or_before(lane, head.generation, head.position, downstream)
+        return self._last_run_at_or_before(lane, head, downstream)
 
     def _unbroken(self, lane: Lane, first: Run, last: Run, head: Head) -> bool:
         """Whether no link between two runs has expired: each begins where the one before it ends."""
@@ -195,7 +195,6 @@ class OffsetMap:
 
     def _end(self, lane: Lane, head: Head) -> int | None:
         """The downstream offset after the last record that was replicated."""
-        generation = head.generation
         link: Link | None = head.run
         while link is not None:
             run = _committed(link)
@@ -203,20 +202,20 @@ class OffsetMap:
                 return run.last_downstream + 1
             if link.position == 0:
                 return None
-            link = self._chains.at_or_before(lane, generation, link.position - 1)
+            link = self._chains.at_or_before(lane, head.generation, link.position - 1, head=head)
         return None
 
-    def _last_run_at_or_before(self, lane: Lane, generation: int, end: int, downstream: int) -> Run | None:
+    def _last_run_at_or_before(self, lane: Lane, head: Head, downstream: int) -> Run | None:
         """The last committed run whose first record stands at or below a downstream offset.
 
         Downstream order is upstream order within a lane, so the chain itself is the index: bisect upstream
         positions. A chain needs about as many reads as its span of offsets has binary digits, and no second index
         that every write would have to pay for.
         """
-        low, high, found = 0, end, None
+        low, high, found = 0, head.position, None
         while low <= high:
             middle = (low + high) // 2
-            run = self._record_at_or_before(lane, generation, middle)
+            run = self._record_at_or_before(lane, head, middle)
             if run is None:
                 low = middle + 1
             elif run.spans[0].downstream <= downstream:
@@ -225,15 +224,15 @@ class OffsetMap:
                 high = run.position - 1
         return found
 
-    def _record_at_or_before(self, lane: Lane, generation: int, position: int) -> Run | None:
-        link = self._chains.at_or_before(lane, generation, position)
+    def _record_at_or_before(self, lane: Lane, head: Head, position: int) -> Run | None:
+        link = self._chains.at_or_before(lane, head.generation, position, head=head)
         while link is not None:
             run = _committed(link)
             if run is not None and run.spans:
                 return run
             if link.position == 0:
                 return None
-            link = self._chains.at_or_before(lane, generation, link.position - 1)
+            link = self._chains.at_or_before(lane, head.generation, link.position - 1, head=head)
         return None
 
 
