@@ -31,6 +31,7 @@ PARTS: Final[dict[str, Sequence[str]]] = {
     "kills": ("tests.benchmarks.kill_backfill", "--rounds", "4", "--records", "20000"),
     "backfill-live": ("tests.benchmarks.backfill_live", "--kills", "2"),
     "verify": ("tests.benchmarks.verify_five_million",),
+    "rounds": ("tests.benchmarks.checkpoint_rounds",),
     "comparison": ("tests.benchmarks.beside_mm2", "--profile", "smoke", "--out", ".lab"),
 }
 """By name: the module that runs, and its arguments."""

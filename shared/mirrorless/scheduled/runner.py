@@ -11,12 +11,13 @@ and the task runs again in its next round.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
-from mirrorless.errors import MirrorlessError
+from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
@@ -174,7 +175,10 @@ class TaskRunner:
         report, began, error = RoundReport(), self.clock(), ""
 
         def remaining() -> float:
-            # A write after the end of the lease could undo a successor's work.
+            # A write after the end of the lease could undo a successor's work. A long round renews it on its way.
+            if self.clock() < self._held_until:
+                with suppress(Retriable):  # until its end it is held all the same
+                    self._hold()
             return min(deadline(), (self._held_until - self.clock()) / 1000)
 
         try:

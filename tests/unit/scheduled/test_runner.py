@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from mirrorless.errors import Retriable
+from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.runner import RoundReport, Task, TaskReport, TaskRunner
 from tests.support.chains import FLOW
@@ -121,6 +122,52 @@ def test_a_round_that_has_read_much_rests_for_longer_than_its_interval(minute: M
 
     minute.run(minute.task("checkpoints", 2, read), window=20)
     assert minute.times("checkpoints") == [0, 7, 14]
+
+
+def test_a_round_longer_than_the_lease_renews_it_on_its_way(minute: Minute) -> None:
+    left: list[float] = []
+
+    def work(_report: RoundReport, deadline: Deadline) -> None:
+        for _ in range(4):
+            minute.sleep(8)
+            left.append(deadline())
+
+    minute.run(minute.task("checkpoints", 2, work), window=5)
+    assert left == [15.0] * 4
+
+
+def test_a_round_whose_lease_has_ended_does_not_take_it_again(minute: Minute) -> None:
+    """Another run may have held it meanwhile, and have written."""
+    left: list[float] = []
+
+    def work(_report: RoundReport, deadline: Deadline) -> None:
+        minute.sleep(16)
+        left.append(deadline())
+
+    minute.run(minute.task("checkpoints", 2, work), window=5)
+    assert left == [-1.0]
+
+
+def test_a_round_goes_on_until_its_lease_ends_where_the_store_does_not_answer(minute: Minute) -> None:
+    minute.documents = documents = _DocumentsAway()
+
+    def work(_report: RoundReport, deadline: Deadline) -> None:
+        minute.sleep(8)
+        documents.away = True
+        assert deadline() == 7.0
+        documents.away = False
+
+    assert minute.run(minute.task("checkpoints", 2, work), window=5)["checkpoints"].error == ""
+
+
+class _DocumentsAway(MemoryDocuments):
+    away = False
+
+    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> bool:
+        """See `StateStore.claim`."""
+        if self.away:
+            raise Retriable("no answer")
+        return super().claim(flow, key, holder=holder, now=now, until=until)
 
 
 def test_a_task_that_fails_does_not_stop_the_others_and_runs_again(minute: Minute) -> None:
