@@ -1,8 +1,8 @@
 """The stored state of topics, and the pure decisions on re-created, truncated and deleted ones.
 
 The state of a topic is the document `topic/<topic>`, written only when it changes. The ends of partitions change all
-the time, so one document (`topic-ends/<n>`) holds those of many topics. The document `topics` lists the topics that
-existed at the flow's first refresh: every later topic begins at its first record.
+the time, so one document (`topic-ends/<n>`) holds those of as many topics as one write unit takes. The document
+`topics` lists the topics that existed at the flow's first refresh: every later topic begins at its first record.
 
 A topic that was deleted and created again has another id. Its offsets restart, so the chains no longer describe its
 records: every lane with a chain stops, and the old id is kept until the operator has reset them all.
@@ -15,7 +15,7 @@ detects it when it compares redelivered records with the chain.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -29,8 +29,8 @@ from mirrorless.ports.kafka import TopicPartition
 UNKNOWN: Final = -1
 """An end that has not been read yet."""
 
-_CHUNK: Final = 2000
-"""Topics in one document of ends: far below the size limit of an item, and few items for small flows."""
+_ENDS: Final = 100
+"""From which on a document takes no further topic: compressed, that is about a write unit of 1 KB."""
 
 
 class Recreated(msgspec.Struct, frozen=True):
@@ -87,19 +87,24 @@ class StoredTopics(msgspec.Struct, frozen=True):
     """None before the flow's first refresh."""
     topics: dict[str, TopicState]
     ends: TopicEnds
+    documents_of_ends: dict[str, bytes] = {}
 
     @classmethod
     def of(cls, documents: Mapping[str, bytes]) -> StoredTopics:
         """Read the documents `topics`, `topic/...` and `topic-ends/...`."""
         beginning = documents.get("topics")
-        states = [msgspec.json.decode(text, type=TopicState) for text in _under("topic/", documents)]
+        states = [
+            msgspec.json.decode(text, type=TopicState) for key, text in documents.items() if key.startswith("topic/")
+        ]
+        documents_of_ends = {key: text for key, text in documents.items() if key.startswith("topic-ends/")}
         ends: TopicEnds = {}
-        for text in _under("topic-ends/", documents):
+        for text in documents_of_ends.values():
             ends |= msgspec.json.decode(text, type=TopicEnds)
         return cls(
             beginning=None if beginning is None else msgspec.json.decode(beginning, type=FlowStart),
             topics={each.topic: each for each in states},
             ends=ends,
+            documents_of_ends=documents_of_ends,
         )
 
     def changed(self, states: Mapping[str, TopicState], ends: TopicEnds) -> dict[str, bytes]:
@@ -109,9 +114,8 @@ class StoredTopics(msgspec.Struct, frozen=True):
             for topic, each in states.items()
             if self.topics.get(topic) != each
         }
-        old_ends = _encode_ends(self.ends)
-        new_ends = dict.fromkeys(old_ends, b"{}") | _encode_ends(ends)
-        return topics | {key: text for key, text in new_ends.items() if old_ends.get(key) != text}
+        new_ends = dict.fromkeys(self.documents_of_ends, b"{}") | _encode_ends(ends)
+        return topics | {key: text for key, text in new_ends.items() if self.documents_of_ends.get(key) != text}
 
 
 def start_of(start: str) -> str | int | None:
@@ -297,14 +301,12 @@ def merged_ends(
 
 def _encode_ends(ends: TopicEnds) -> dict[str, bytes]:
     """The documents of ends, by key."""
-    topics = sorted(ends)
-    return {
-        f"topic-ends/{start // _CHUNK}": msgspec.json.encode(
-            {topic: ends[topic] for topic in topics[start : start + _CHUNK]}
-        )
-        for start in range(0, len(topics), _CHUNK)
-    }
-
-
-def _under(prefix: str, documents: Mapping[str, bytes]) -> Iterator[bytes]:
-    return (text for key, text in documents.items() if key.startswith(prefix))
+    documents: list[TopicEnds] = []
+    room = 0
+    for topic in sorted(ends):
+        if room <= 0:
+            documents.append({})
+            room = _ENDS
+        documents[-1][topic] = ends[topic]
+        room -= len(ends[topic])
+    return {f"topic-ends/{number}": msgspec.json.encode(document) for number, document in enumerate(documents)}

@@ -125,7 +125,23 @@ def test_what_is_written_is_read_back_and_only_what_changed_is_written() -> None
 
     memory = StoredTopics.of(documents)
 
-    assert memory == StoredTopics(beginning=FlowStart(at=1, topics=("orders",)), topics=topics, ends=ends)
+    assert (memory.beginning, memory.topics, memory.ends) == (FlowStart(at=1, topics=("orders",)), topics, ends)
     assert memory.changed(topics, ends) == {}
     assert list(memory.changed(topics, ends | {"t0000": [9, 9]})) == ["topic-ends/0"]
     assert StoredTopics.of(documents | memory.changed({}, {"t0000": [0, 0]})).ends == {"t0000": [0, 0]}
+
+
+def test_a_document_of_ends_holds_those_of_a_write_unit_and_one_is_written_where_one_topic_moved() -> None:
+    ends = {f"t{n:04}": [n] * 60 for n in range(100)} | {"wide": [1] * 1_000}
+    documents = StoredTopics(beginning=None, topics={}, ends={}).changed({}, ends)
+    memory = StoredTopics.of(documents)
+
+    assert len(documents) == 51
+    assert list(memory.changed({}, ends | {"t0050": [9] * 60})) == ["topic-ends/25"]
+
+
+def test_a_stale_copy_of_ends_is_written_over() -> None:
+    """A round that is interrupted between two batches leaves a topic in two documents."""
+    stored = {"topic-ends/0": b'{"orders":[5]}', "topic-ends/1": b'{"orders":[3]}'}
+
+    assert StoredTopics.of(stored).changed({}, {"orders": [5]}) == {"topic-ends/1": b"{}"}
