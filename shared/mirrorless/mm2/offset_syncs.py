@@ -21,8 +21,8 @@ from mirrorless.ports.stores import Chains, StateStore
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
-DOCUMENT: Final = "offset-syncs"
-"""Its key in the control table: by source topic and partition, the upstream offset that was written last."""
+PREFIX: Final = "offset-syncs/"
+"""Of keys in the control table, before the source topic: by partition, the upstream offset that was written last."""
 
 
 def sync_of(lane: Lane, head: Head) -> OffsetSync | None:
@@ -63,8 +63,10 @@ class OffsetSyncs:
         """
         flow = self.scope.flow
         if self._written is None:
-            stored = self.documents.read(flow, DOCUMENT).get(DOCUMENT, b"{}")
-            self._written = msgspec.json.decode(stored, type=dict[str, dict[int, int]])
+            self._written = {
+                key.removeprefix(PREFIX): msgspec.json.decode(text, type=dict[int, int])
+                for key, text in self.documents.read(flow, PREFIX).items()
+            }
         lanes = [
             Lane(flow, topic, partition)
             for topic, count in self.partitions(deadline).items()
@@ -92,7 +94,14 @@ class OffsetSyncs:
                 self.target, flow.target, topic, replication_factor=self.replication_factor, deadline=deadline
             )
             self.target.write(syncs, deadline)
-            self.documents.write(flow, {DOCUMENT: msgspec.json.encode(written)})
+            self.documents.write(
+                flow,
+                {
+                    PREFIX + topic: msgspec.json.encode(partitions)
+                    for topic, partitions in written.items()
+                    if partitions != self._written.get(topic)
+                },
+            )
             self._written = written
         self._ends = ends
         report.figures["offset-syncs-emitted"] = len(syncs)

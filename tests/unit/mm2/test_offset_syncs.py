@@ -76,6 +76,24 @@ def test_another_environment_writes_nothing_twice() -> None:
     assert syncing.act() == 0
 
 
+def test_only_the_documents_of_topics_that_moved_are_written() -> None:
+    syncing = Syncing()
+    world = syncing.world
+    for lane in (world.lane(), world.lane(topic="payments")):
+        world.produce(lane, -3)
+        world.replicate(lane, 1)
+    syncing.act()
+    before = world.documents.writes
+    world.replicate(world.lane(topic="payments"), 2)
+    syncing.act()
+
+    assert world.documents.writes == before + 1
+    assert list(world.documents.read(world.settings.name, "offset-syncs")) == [
+        "offset-syncs/orders",
+        "offset-syncs/payments",
+    ]
+
+
 def test_a_run_in_doubt_gets_its_offset_sync_once_it_is_confirmed() -> None:
     """The remote partition grows no more when the run is confirmed, so growth alone must not decide."""
     syncing = Syncing()
