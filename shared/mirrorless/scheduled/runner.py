@@ -28,6 +28,9 @@ LEASE_MS: Final = 15_000
 WRITE_EVERY_MS: Final = 5_000
 """Between two writes of a report in which only the time has changed."""
 
+TROUBLES: Final = 1_000
+"""Sentences in a document, whose number grows with lanes; the log has all."""
+
 CLAIM_EVERY_SECONDS: Final = 0.5
 """Between two tries to take over from the run of the minute before."""
 
@@ -211,7 +214,7 @@ class TaskRunner:
         changed = {name: report for name, report in reports.items() if self._written.get(name) != report}
         if changed:
             self.documents.write(
-                self.flow, {f"task/{name}": msgspec.json.encode(report) for name, report in changed.items()}
+                self.flow, {f"task/{name}": msgspec.json.encode(_shortened(report)) for name, report in changed.items()}
             )
         self._written |= changed
 
@@ -232,3 +235,11 @@ class TaskRunner:
 def lease(function: str) -> str:
     """The key of the lease for a flow's runs of a function."""
     return f"lease/{function}"
+
+
+def _shortened(report: TaskReport) -> TaskReport:
+    """The report for its document."""
+    more = len(report.troubles) - TROUBLES
+    if more <= 0:
+        return report
+    return msgspec.structs.replace(report, troubles=(*report.troubles[:TROUBLES], f"and {more} more, see the log"))

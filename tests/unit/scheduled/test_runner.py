@@ -203,6 +203,16 @@ def test_the_report_stays_for_the_operator(minute: Minute) -> None:
     assert stored.ok_at == stored.at == 1_000_000
 
 
+def test_of_100_000_troubles_the_document_has_the_first_thousand_and_the_report_all(minute: Minute) -> None:
+    def note(report: RoundReport, _deadline: Deadline) -> None:
+        report.troubles += [f"orders-{partition} waits" for partition in range(100_000)]
+
+    reports = minute.run(minute.task("lanes", 60, note))
+    stored = msgspec.json.decode(minute.documents.read(FLOW, "task/")["task/lanes"], type=TaskReport)
+    assert stored.troubles == (*reports["lanes"].troubles[:1_000], "and 99000 more, see the log")
+    assert len(reports["lanes"].troubles) == 100_000
+
+
 def test_an_error_leaves_the_time_of_the_last_success(minute: Minute) -> None:
     minute.run(minute.task("configs", 60))
     minute.now += 60_000
