@@ -6,7 +6,8 @@
     checkpoints   flow (hash), key (range)      where each consumer group would resume on the other cluster
     control       flow (hash), key (range)      state of the scheduled functions between runs
 
-All are in the target's region: the map is needed most when the source is gone.
+The last two have documents, and parts of large ones (`mirrorless.adapters.dynamodb.state_store`). All are in the
+target's region: the map is needed most when the source is gone.
 """
 
 from __future__ import annotations

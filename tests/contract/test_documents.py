@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import os
+import random
+from functools import partial
 
+import msgspec
 import pytest
 
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
+from mirrorless.groups.state import CheckpointStore
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
 from mirrorless.settings import Tables
+from mirrorless.topics.acl_sync import DOCUMENT, AclDocument, stored
+from mirrorless.topics.acls import Acl
+from mirrorless.topics.topic_state import FlowStart, StoredTopics
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 
 OTHER = FlowName("eu-west", "us-east")
 LEASE = "lease/refresh_topics"
+offset = partial(random.Random(7).randrange, 10**9, 10**10)  # noqa: S311 -- no secret
+"""An offset that compresses no better than real ones."""
+TOPICS = sorted(f"team-{number % 60:02}.service-{offset()}.events" for number in range(5_000))
 
 
 @pytest.fixture(params=["memory", "dynamodb"])
@@ -55,6 +66,86 @@ def test_a_deleted_document_is_gone_and_deleting_it_twice_is_harmless(documents:
     documents.delete(FLOW, "acls")
     documents.delete(FLOW, "acls")
     assert documents.read(FLOW, "acls") == {}
+
+
+def test_a_document_of_megabytes_comes_back_as_it_was_written_and_is_one_document(documents: StateStore) -> None:
+    large, last = os.urandom(3_000_000), os.urandom(500_000)
+    written = {"forward/a": large, "forward/a#b": last, "forward/a/b": b"{}"}
+    documents.write(FLOW, written)
+
+    assert documents.read(FLOW, "forward/") == written
+    assert list(documents.read(FLOW, "forward/")) == sorted(written)
+    assert documents.read(OTHER, "forward/") == {}
+
+
+@pytest.mark.parametrize("sizes", [(2_000_000, 10), (10, 2_000_000), (2_000_000, 1_000_000), (1_000_000, 2_000_000)])
+def test_a_document_that_shrinks_or_grows_is_replaced(documents: StateStore, sizes: tuple[int, int]) -> None:
+    for size in sizes:
+        document = os.urandom(size)
+        documents.write(FLOW, {"acls": document})
+        assert documents.read(FLOW, "acls") == {"acls": document}
+
+
+def test_a_deleted_document_of_megabytes_is_gone(documents: StateStore) -> None:
+    documents.write(FLOW, {"acls": os.urandom(2_000_000), "acls/failover": b"x"})
+    documents.delete(FLOW, "acls")
+    assert documents.read(FLOW, "acls") == {"acls/failover": b"x"}
+
+
+def test_the_topics_and_ends_of_100_000_partitions_are_stored_and_a_move_is_a_small_write(
+    documents: StateStore,
+) -> None:
+    ends = {topic: [offset() for _ in range(100)] for topic in TOPICS[:1_000]}
+    beginning = FlowStart(at=1, topics=tuple(TOPICS))
+    documents.write(FLOW, StoredTopics(beginning=None, topics={}, ends={}).changed({}, ends))
+    documents.write(FLOW, {"topics": msgspec.json.encode(beginning)})
+
+    found = StoredTopics.of(documents.read(FLOW, "topic"))
+
+    assert (found.beginning, found.ends) == (beginning, ends)
+    assert sum(map(len, found.changed({}, ends | {TOPICS[500]: [0] * 100}).values())) < 5_000
+
+
+def test_the_checkpoints_of_groups_on_25_000_partitions_are_stored_and_read_back(documents: StateStore) -> None:
+    groups = {
+        document.key: document
+        for document in (checkpoints("forward", "one"), checkpoints("reverse", "one"), checkpoints("forward", "two"))
+    }
+    CheckpointStore(flow=FLOW, documents=documents, clock=lambda: 1).write(groups)
+
+    store = CheckpointStore(flow=FLOW, documents=documents, clock=lambda: 1)
+    store.load()
+
+    assert {key: store.get(document.direction, document.group) for key, document in groups.items()} == groups
+
+
+def checkpoints(direction: Direction, group: str) -> GroupCheckpoints:
+    """Those of a group on 25,000 partitions."""
+    numbers = {topic: {partition: offset() for partition in range(100)} for topic in TOPICS[:250]}
+    return GroupCheckpoints(
+        group=group,
+        direction=direction,
+        at=1,
+        readiness="ready",
+        offsets={
+            topic: {partition: GroupOffset(number, offset(), "exact") for partition, number in partitions.items()}
+            for topic, partitions in numbers.items()
+        },
+        carried=numbers,
+        own={topic: {partition: (offset(), offset()) for partition in range(100)} for topic in numbers},
+    )
+
+
+def test_20_000_acl_bindings_are_stored_and_read_back(documents: StateStore) -> None:
+    acls = tuple(
+        Acl("TOPIC", "LITERAL", topic, f"User:CN=service-{offset()},OU={offset()}", "*", "ALLOW", operation)
+        for topic in TOPICS
+        for operation in ("READ", "WRITE", "DESCRIBE", "ALTER")
+    )
+    document = AclDocument(created=acls, staged=acls[:5_000], topics=tuple(TOPICS))
+    documents.write(FLOW, {DOCUMENT: msgspec.json.encode(document)})
+
+    assert stored(documents, FLOW) == (document, AclDocument())
 
 
 def test_a_lease_has_one_holder(documents: StateStore) -> None:

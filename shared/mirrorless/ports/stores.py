@@ -210,7 +210,10 @@ class LossLedger(Protocol):
 
 
 class StateStore(Protocol):
-    """A store of documents. Reads are strongly consistent; every method raises Retriable when it does not answer."""
+    """A store of documents of any size. Reads are strongly consistent and find each document whole.
+
+    Every method raises Retriable when the store does not answer.
+    """
 
     def read(self, flow: FlowName, prefix: str) -> dict[str, bytes]:
         """Every document of a flow whose key begins with `prefix`, by key, in the order of the keys."""

@@ -1,20 +1,42 @@
-"""Documents and leases in DynamoDB: one item each, compressed, so that 400 KB hold some megabytes of JSON."""
+"""Documents and leases in DynamoDB: one item each, and a document that is larger than an item in several.
+
+    document   key                             document: compressed JSON
+    its head   key                             version, parts: how many; in place of `document` where that is too large
+    a part     <key>#<version>#<number>        part: a piece of the compressed JSON
+    lease      key                             holder, until
+
+Parts are written before the head that names their version, and the parts of the version before are deleted after it. So
+a reader finds the old document or the new one, whole, wherever a writer dies. A key begins with the key of its
+document, so the query that lists documents reads the parts too.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+from uuid import uuid4
 
 from botocore.exceptions import ClientError
 
 from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.adapters.dynamodb.retries import tries
+from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 
-ITEMS = 25
-"""Items that one BatchWriteItem takes."""
+ITEMS: Final = 25
+"""Items that one BatchWriteItem takes; parts are 10 of its 16 MB."""
+
+PART_BYTES: Final = 384 * 1024
+"""Compressed bytes in one item, whose limit of 400 KB holds its key and the names of its attributes too."""
+
+ABANDONED_MS: Final = 900_000
+"""The age at which parts without a head have lost their writer: no function runs longer."""
+
+SETTLED_SECONDS: Final = 5.0
+"""Of reads of a document whose parts are being replaced."""
 
 
 class DynamoDbDocuments:
@@ -23,9 +45,32 @@ class DynamoDbDocuments:
     def __init__(self, client: Any, table: str) -> None:
         self._client = client
         self._table = table
+        self._parts: dict[tuple[FlowName, str], set[str]] = {}
+        """Keys of parts by document, which its next write replaces: what was read or written here last."""
 
     def read(self, flow: FlowName, prefix: str) -> dict[str, bytes]:
-        """See `Documents.read`."""
+        """See `StateStore.read`."""
+        for _ in tries(None, seconds=SETTLED_SECONDS):
+            items = {item["key"]["S"]: item for item in self._query(flow, prefix)}
+            heads = {key: _parts_of(item) for key, item in items.items() if "document" in item or "parts" in item}
+            torn = [key for key, parts in heads.items() if not items.keys() >= set(parts)]
+            if not torn:
+                break
+        else:
+            raise Retriable(
+                f"the document {torn[0]} of {self._table} lacks parts",
+                where=str(flow),
+                hint="if this stays, restore the table to an earlier time",
+            )
+        self._note(flow, prefix, heads, items)
+        return {
+            key: zlib.decompress(
+                b"".join(items[part]["part"]["B"] for part in parts) if parts else items[key]["document"]["B"]
+            )
+            for key, parts in heads.items()
+        }
+
+    def _query(self, flow: FlowName, prefix: str) -> Iterator[dict[str, Any]]:
         request: dict[str, Any] = {
             "TableName": self._table,
             "KeyConditionExpression": "flow = :flow AND begins_with(#key, :prefix)",
@@ -33,25 +78,68 @@ class DynamoDbDocuments:
             "ExpressionAttributeValues": {":flow": {"S": str(flow)}, ":prefix": {"S": prefix}},
             "ConsistentRead": True,
         }
-        found: dict[str, bytes] = {}
         while True:
             with translated(f"read {prefix} of {self._table}", str(flow)):
                 answer = self._client.query(**request)
-            for item in answer["Items"]:
-                if "document" in item:
-                    found[item["key"]["S"]] = zlib.decompress(item["document"]["B"])
+            yield from answer["Items"]
             if "LastEvaluatedKey" not in answer:
-                return found
+                return
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
+    def _note(
+        self, flow: FlowName, prefix: str, heads: Mapping[str, list[str]], items: Mapping[str, dict[str, Any]]
+    ) -> None:
+        """Note the parts that next writes replace: those of heads, and those that were abandoned.
+
+        Younger parts without a head may be those of another writer, whose head comes next.
+        """
+        for (owner, document), known in self._parts.items():
+            if owner == flow and document.startswith(prefix):
+                known.intersection_update(items)
+        used = {part for parts in heads.values() for part in parts}
+        for part in (key for key, item in items.items() if "part" in item):
+            document, version, _ = part.rsplit("#", 2)
+            if part in used or int(version.partition("-")[0]) < now_ms() - ABANDONED_MS:
+                self._parts.setdefault((flow, document), set()).add(part)
+
     def write(self, flow: FlowName, documents: Mapping[str, bytes]) -> None:
-        """See `Documents.write`."""
-        items = [
-            {"PutRequest": {"Item": _key(flow, key) | {"document": {"B": zlib.compress(document)}}}}
-            for key, document in documents.items()
-        ]
-        for start in range(0, len(items), ITEMS):
-            waiting = items[start : start + ITEMS]
+        """See `StateStore.write`."""
+        heads: list[dict[str, Any]] = []
+        parts: dict[str, dict[str, Any]] = {}
+        for key, document in documents.items():
+            content = zlib.compress(document)
+            head = _key(flow, key) | {"document": {"B": content}}
+            if len(content) > PART_BYTES:
+                pieces = [content[start : start + PART_BYTES] for start in range(0, len(content), PART_BYTES)]
+                version = f"{now_ms()}-{uuid4().hex[:8]}"
+                head = _key(flow, key) | {"version": {"S": version}, "parts": {"N": str(len(pieces))}}
+                own = dict(zip(_parts_of(head), pieces, strict=True))
+                parts |= {each: _key(flow, each) | {"part": {"B": piece}} for each, piece in own.items()}
+                self._parts.setdefault((flow, key), set()).update(own)
+            heads.append(head)
+        self._batch(flow, ({"PutRequest": {"Item": item}} for item in parts.values()))
+        self._batch(flow, ({"PutRequest": {"Item": item}} for item in heads))
+        for key in documents:
+            self._delete_parts(flow, key, but=parts.keys())
+
+    def delete(self, flow: FlowName, key: str) -> None:
+        """See `StateStore.delete`."""
+        with translated(f"delete {key} from {self._table}", str(flow)):
+            answer = self._client.delete_item(TableName=self._table, Key=_key(flow, key), ReturnValues="ALL_OLD")
+        self._parts.setdefault((flow, key), set()).update(_parts_of(answer.get("Attributes", {})))
+        self._delete_parts(flow, key, but=frozenset())
+
+    def _delete_parts(self, flow: FlowName, key: str, *, but: AbstractSet[str]) -> None:
+        """Delete the known parts of a document, but for those that its head names."""
+        if known := self._parts.get((flow, key)):
+            self._batch(flow, ({"DeleteRequest": {"Key": _key(flow, part)}} for part in known - but))
+            known &= but
+
+    def _batch(self, flow: FlowName, requests: Iterable[dict[str, Any]]) -> None:
+        """Put or delete items, each key once."""
+        todo = list(requests)
+        for start in range(0, len(todo), ITEMS):
+            waiting = todo[start : start + ITEMS]
             for _ in tries(None):
                 with translated(f"write to {self._table}", str(flow)):
                     answer = self._client.batch_write_item(RequestItems={self._table: waiting})
@@ -61,13 +149,8 @@ class DynamoDbDocuments:
             else:
                 raise Retriable("DynamoDB keeps leaving items unwritten: it is throttled", where=str(flow))
 
-    def delete(self, flow: FlowName, key: str) -> None:
-        """See `Documents.delete`."""
-        with translated(f"delete {key} from {self._table}", str(flow)):
-            self._client.delete_item(TableName=self._table, Key=_key(flow, key))
-
     def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> bool:
-        """See `Documents.claim`."""
+        """See `StateStore.claim`."""
         return self._conditionally(
             f"claim {key}",
             flow,
@@ -79,7 +162,7 @@ class DynamoDbDocuments:
         )
 
     def release(self, flow: FlowName, key: str, *, holder: str) -> None:
-        """See `Documents.release`."""
+        """See `StateStore.release`."""
         self._conditionally(
             f"release {key}",
             flow,
@@ -99,6 +182,14 @@ class DynamoDbDocuments:
                     raise
                 return False
         return True
+
+
+def _parts_of(head: Mapping[str, Any]) -> list[str]:
+    """The keys of the parts that a head names, in order; none for a document in one item."""
+    if "parts" not in head:
+        return []
+    key, version = head["key"]["S"], head["version"]["S"]
+    return [f"{key}#{version}#{number:04}" for number in range(int(head["parts"]["N"]))]
 
 
 def _key(flow: FlowName, key: str) -> dict[str, Any]:
