@@ -14,7 +14,7 @@ from lab.esm.api_model import members, violations
 from lab.esm.batches import RetryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lab.esm.behaviour import LabBehaviour
 
@@ -98,6 +98,8 @@ DEFAULT_WINDOW_S = 0.5
 """The batching window of a mapping that names none. AWS takes whole seconds, so it cannot be set again afterwards."""
 
 MAXIMUM_POLLERS = 2_000
+"""Of one mapping, and of all mappings of a poller group."""
+MAPPINGS_OF_A_GROUP = 100
 RETRIES_WITH_DESTINATION = 10
 _YOUNGEST_AGE_S = 60
 
@@ -159,6 +161,22 @@ def settings_of_update(current: Settings, request: Mapping[str, Any]) -> Setting
         elif value is not None and name != "UUID":
             settings[name] = value
     return _settled(settings)
+
+
+def check_poller_group(settings: Settings, others: Iterable[Settings]) -> None:
+    """Check that the mapping's poller group has room for it beside others. AWS does not document its own words.
+
+    Raises:
+        InvalidParameterValueError: the group would have too many mappings, or too many pollers.
+    """
+    group = _poller_group(settings)
+    if not group:
+        return
+    members = [settings, *(each for each in others if _poller_group(each) == group)]
+    if len(members) > MAPPINGS_OF_A_GROUP:
+        raise InvalidParameterValueError(f"Poller group {group} has at most {MAPPINGS_OF_A_GROUP} mappings")
+    if sum(each["ProvisionedPollerConfig"]["MaximumPollers"] for each in members) > MAXIMUM_POLLERS:
+        raise InvalidParameterValueError(f"The MaximumPollers of poller group {group} are at most {MAXIMUM_POLLERS}")
 
 
 def consumer_group(settings: Settings) -> str | None:
@@ -298,6 +316,8 @@ def _settled(settings: Settings) -> Settings:
         _refuse_provisioned_only([name for name, value in left.items() if value != _PROVISIONED_ONLY[name]])
         return settings
     pollers = {"MinimumPollers": 1, "MaximumPollers": 200, **provisioned}
+    if pollers.get("PollerGroupName") == "":
+        del pollers["PollerGroupName"]  # AWS: an empty name leaves the group
     if pollers["MaximumPollers"] > MAXIMUM_POLLERS:
         raise InvalidParameterValueError(f"MaximumPollers is at most {MAXIMUM_POLLERS} for Kafka")
     if pollers["MinimumPollers"] > pollers["MaximumPollers"]:
@@ -315,6 +335,10 @@ def _refuse_provisioned_only(names: Sequence[str]) -> None:
         raise InvalidParameterValueError(
             f"Unsupported '{word}' parameter for given event source mapping type: it needs ProvisionedPollerConfig"
         )
+
+
+def _poller_group(settings: Settings) -> str:
+    return str(settings.get("ProvisionedPollerConfig", {}).get("PollerGroupName", ""))
 
 
 def _destination(settings: Settings) -> str:

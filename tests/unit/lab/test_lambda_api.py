@@ -130,6 +130,29 @@ def test_a_mapping_that_is_being_created_cannot_be_changed(opened: Open) -> None
     assert refusal(lambda: client.delete_event_source_mapping(UUID=uuid)) == busy
 
 
+def test_a_poller_group_is_listed_and_refuses_the_101st_mapping(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lab.esm.mapping_api.MAPPINGS_OF_A_GROUP", 2)  # each mapping has clients of its own
+    client = opened(SETTLING)
+    pollers = {"MinimumPollers": 1, "MaximumPollers": 1, "PollerGroupName": "given"}
+
+    def create(topic: str, **changes: Any) -> str:
+        made = request(topic, Enabled=False, ProvisionedPollerConfig=pollers | changes)
+        uuid: str = client.create_event_source_mapping(**made)["UUID"]
+        eventually(lambda: client.get_event_source_mapping(UUID=uuid)["State"] == "Disabled", "it settles")
+        return uuid
+
+    create("orders")
+    member = create("payments")
+    other = create("audit", PollerGroupName="another")
+
+    full = (400, "InvalidParameterValueException")
+    assert refusal(lambda: create("customers")) == full
+    assert refusal(lambda: client.update_event_source_mapping(UUID=other, ProvisionedPollerConfig=pollers)) == full
+    client.update_event_source_mapping(UUID=member, ProvisionedPollerConfig=pollers | {"MinimumPollers": 1})
+    groups = [each["ProvisionedPollerConfig"] for each in client.list_event_source_mappings()["EventSourceMappings"]]
+    assert groups.count(pollers) == 2
+
+
 def test_an_unknown_mapping_is_not_found(opened: Open) -> None:
     client = opened(MANY)
 

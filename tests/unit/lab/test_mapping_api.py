@@ -10,6 +10,7 @@ from lab.esm.mapping_api import (
     InvalidParameterValueError,
     PollingOptions,
     ValidationError,
+    check_poller_group,
     consumer_group,
     settings_of_create,
     settings_of_update,
@@ -179,6 +180,26 @@ def test_an_update_keeps_what_it_does_not_name() -> None:
 
     assert (updated["BatchSize"], updated["MaximumBatchingWindowInSeconds"]) == (7, 3)
     assert "MaximumBatchingWindowInSeconds" not in current
+
+
+def grouped(pollers: int, name: str = "given") -> dict[str, Any]:
+    config = {"MaximumPollers": pollers, "PollerGroupName": name}
+    return settings_of_create(request(ProvisionedPollerConfig=config), now=NOW)
+
+
+def test_a_poller_group_takes_a_hundred_mappings_and_two_thousand_pollers() -> None:
+    check_poller_group(grouped(1), [grouped(1)] * 99 + [grouped(1, "other")] * 200)
+    check_poller_group(grouped(1), [grouped(1_999)])
+
+    with pytest.raises(InvalidParameterValueError, match="given has at most 100 mappings"):
+        check_poller_group(grouped(1), [grouped(1)] * 100)
+    with pytest.raises(InvalidParameterValueError, match="MaximumPollers of poller group given are at most 2000"):
+        check_poller_group(grouped(2), [grouped(1_999)])
+
+
+def test_mappings_with_an_empty_groups_name_share_nothing() -> None:
+    assert "PollerGroupName" not in grouped(1, "")["ProvisionedPollerConfig"]
+    check_poller_group(grouped(200, ""), [grouped(200, "")] * 200)
 
 
 def test_an_empty_poller_configuration_leaves_provisioned_mode() -> None:
