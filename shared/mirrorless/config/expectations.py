@@ -23,7 +23,7 @@ PATTERNS = {
     "msk.cluster.arn": "an ARN like `arn:aws:kafka:us-east-1:111122223333:cluster/name/uuid`",
     "id": "an id like `vpc-0abc`",
     "replication.policy.separator": "1 to 16 letters, digits, `.`, `_` or `-`",
-    "poller.group.name": "1 to 128 letters, digits, `_` or `-`",
+    "poller.group.name": "up to 128 letters, digits, `_` or `-`",
 }
 """Formats of values, in words: an operator should not have to read a regular expression."""
 

@@ -15,6 +15,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.naming import TABLES, mapping_group, resource_name
 from mirrorless.policy import ReplicationPolicy, replication_policy
+from mirrorless.poller_groups import flow_groups, literal_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -98,6 +99,12 @@ class Flow:
         return self.settings.mapping.mode == "provisioned" and self.settings.mapping.partial_batch_response
 
     @property
+    def own_poller_groups(self) -> bool:
+        """Whether mappings share pollers in groups of the flow. Lambda documents groups of one VPC only."""
+        mapping, in_vpc = self.settings.mapping, self.mapped_by_arn or self.home.vpc is not None
+        return mapping.mode == "provisioned" and mapping.poller_group_name is None and in_vpc
+
+    @property
     def mapped_by_arn(self) -> bool:
         """Whether mappings name the MSK cluster, as they can where it is; otherwise they name its brokers."""
         at_home = (self.source.region, self.source.account) == (self.home.region, self.home.account)
@@ -165,7 +172,7 @@ class Flow:
         if access := self._source_access(secret_arn):
             request["SourceAccessConfigurations"] = access
         if mapping.mode == "provisioned":
-            request |= self._provisioned()
+            request |= self._provisioned(topic)
         return request
 
     def function_settings(self) -> dict[str, Any]:
@@ -235,6 +242,8 @@ class Flow:
     def mapping_template(self, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the options that all mappings of this flow share: all but the topic and its consumer group.
 
+        Of poller groups of the flow's own it has the beginning of their names; `refresh_topics` chooses the group.
+
         `StartingPosition` is TRIM_HORIZON for all: where a flow starts elsewhere, `refresh_topics` commits those
         offsets for the mapping's group first, so that a partition that is added later begins at its first record.
         """
@@ -244,16 +253,21 @@ class Flow:
         for key in ("AmazonManagedKafkaEventSourceConfig", "SelfManagedKafkaEventSourceConfig"):
             if key in request:
                 request[key] = {}
+        if self.own_poller_groups:
+            request["ProvisionedPollerConfig"]["PollerGroupName"] = flow_groups(self.name)
         return request
 
     def function_settings_json(self) -> str:
         """Return `function_settings` as the compact JSON text of the environment variable."""
         return json.dumps(self.function_settings(), separators=(",", ":"), ensure_ascii=False)
 
-    def _provisioned(self) -> dict[str, Any]:
+    def _provisioned(self, topic: str) -> dict[str, Any]:
         mapping = self.settings.mapping
         pollers: dict[str, Any] = {"MinimumPollers": mapping.minimum_pollers, "MaximumPollers": mapping.maximum_pollers}
-        if mapping.poller_group_name:
+        if self.own_poller_groups:
+            topics, maximum = self.literal_topics, mapping.maximum_pollers
+            pollers["PollerGroupName"] = literal_group(self.name, topic, topics, maximum_pollers=maximum)
+        elif mapping.poller_group_name is not None:
             pollers["PollerGroupName"] = mapping.poller_group_name
         # Retried for ever and sent nowhere else: with any other setting a failing batch loses records.
         request: dict[str, Any] = {"ProvisionedPollerConfig": pollers, "MaximumRetryAttempts": -1}

@@ -34,8 +34,9 @@ class MappingSection(Section):
     )
     poller_group_name: str | None = Field(
         default=None,
-        pattern=r"^[a-zA-Z0-9_-]{1,128}$",
-        description="Mappings of one VPC with the same name share their cost. Provisioned only.",
+        pattern=r"^[a-zA-Z0-9_-]{0,128}$",
+        description="Mappings of one VPC with the same name share their cost. Left out, those of a flow share theirs; "
+        "empty, each has its own. Provisioned only.",
     )
     partial_batch_response: bool = Field(
         default=True, description="When a lane fails, only its records are delivered again. Provisioned only."

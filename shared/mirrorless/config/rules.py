@@ -17,6 +17,7 @@ from mirrorless.config.types import START_WORDS
 from mirrorless.filters import NameFilter, is_literal
 from mirrorless.lane import ALIAS
 from mirrorless.policy import LONGEST_TOPIC
+from mirrorless.poller_groups import MAPPINGS_OF_A_GROUP, POLLERS_OF_A_GROUP
 
 if TYPE_CHECKING:
     from mirrorless.config.cluster import Cluster, ClusterSection
@@ -195,10 +196,6 @@ def _shared_topic(cycle: Sequence[Flow]) -> str | None:
     return f"topics that match {patterns[0][0]!r}" if all(patterns) else None
 
 
-POLLERS_OF_A_GROUP = 2_000
-MAPPINGS_OF_A_GROUP = 100
-"""Maximum pollers of one poller group in total, and its mappings, by the Lambda API."""
-
 LARGEST_SETTINGS = 3_072
 """Bytes of a function's settings at most: Lambda gives all environment variables of a function 4 KB together."""
 
@@ -262,7 +259,10 @@ def problems_with_limits(flow: Flow, paths: FlowPaths, now: datetime) -> Iterato
 
 
 def problems_with_pollers(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
-    """Find poller groups that hold more than Lambda allows. A group is of one VPC: here, of one source cluster."""
+    """Find poller groups that the configuration names and that hold more than Lambda allows.
+
+    A group is of one VPC: here, of one source cluster.
+    """
     groups: dict[tuple[str, str], list[Flow]] = defaultdict(list)
     for flow in flows:
         mapping = flow.settings.mapping
@@ -274,11 +274,11 @@ def problems_with_pollers(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[P
         if pollers > POLLERS_OF_A_GROUP:
             what = f"the {mappings} mappings of group {name!r} on {source} may have {pollers:,} pollers in all"
             what += f", and a group has {POLLERS_OF_A_GROUP:,} at most"
-            hint = f"write {max(1, POLLERS_OF_A_GROUP // mappings)} or fewer, or use another `poller.group.name`"
+            hint = f"write {max(1, POLLERS_OF_A_GROUP // mappings)} or fewer, or leave out `poller.group.name`"
             yield Problem(path=paths.of(members[-1], "mapping", "maximum.pollers"), what=what, hint=hint)
         if mappings > MAPPINGS_OF_A_GROUP:
             what = f"group {name!r} on {source} would have {mappings} mappings, and may have {MAPPINGS_OF_A_GROUP}"
-            hint = "use another `poller.group.name` in some of the flows"
+            hint = "leave it out, or use another `poller.group.name` in some of the flows"
             yield Problem(path=paths.of(members[-1], "mapping", "poller.group.name"), what=what, hint=hint)
 
 

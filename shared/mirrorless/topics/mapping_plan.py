@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Protocol
 from mirrorless.errors import MirrorlessError
 from mirrorless.lane import FlowName
 from mirrorless.naming import flow_prefix, flow_tags
+from mirrorless.poller_groups import flow_groups, groups_of_found
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.settings import ControlSettings
 
@@ -91,6 +92,27 @@ def mapping_request(settings: ControlSettings, topic: str) -> Request:
     }
 
 
+def mapping_requests(settings: ControlSettings, topics: Iterable[str], actual: Iterable[Request]) -> dict[str, Request]:
+    """The options for found topics, each in its poller group where the flow has groups of its own.
+
+    Args:
+        settings: the flow's.
+        topics: the topics.
+        actual: the function's mappings, as the API describes them.
+    """
+    requests = {topic: mapping_request(settings, topic) for topic in sorted(topics)}
+    flow, pollers = settings.name, settings.mapping.get("ProvisionedPollerConfig") or {}
+    if pollers.get("PollerGroupName") != flow_groups(flow):
+        return requests
+    present = {topic: _poller_group(each) for each in actual if (topic := topic_of(each, flow)) is not None}
+    literals = settings.topic_filter.literals
+    groups = groups_of_found(flow, requests, present, literals, maximum_pollers=pollers["MaximumPollers"])
+    return {
+        topic: request | {"ProvisionedPollerConfig": pollers | {"PollerGroupName": groups[topic]}}
+        for topic, request in requests.items()
+    }
+
+
 def owner_tags(flow: FlowName) -> dict[str, str]:
     """The tags of mappings made by `refresh_topics`, as opposed to those of a deployment or an operator."""
     return {**flow_tags(flow), "mirrorless:owner": "refresh_topics"}
@@ -120,9 +142,14 @@ def plan_mappings(
     busy = {topic for topic, each in present.items() if each.get("State") not in SETTLED}
     gone = {topic for topic in present if topic not in desired}
     moved = {topic for topic in present.keys() & desired.keys() if not _same_source(present[topic], desired[topic])}
+    # Mappings that leave a poller group make room for what those that stay there may become.
+    in_order = sorted(
+        present.keys() & desired.keys() - busy - moved,
+        key=lambda topic: (_poller_group(present[topic]) == _poller_group(desired[topic]), topic),
+    )
     updates = {
         topic: (str(present[topic]["UUID"]), fields)
-        for topic in sorted(present.keys() & desired.keys() - busy - moved)
+        for topic in in_order
         if (fields := drifted(present[topic], desired[topic]))
     }
     return MappingPlan(
@@ -163,7 +190,8 @@ def drifted(actual: Request, desired: Request) -> Request:
             continue
         differs = comparable(actual.get(name, _DEFAULTS.get(name))) != comparable(wanted)
         if name == "ProvisionedPollerConfig" and wanted:
-            differs = not wanted.items() <= (actual.get(name) or {}).items()
+            # Lambda may leave out a group's name that is empty.
+            differs = not wanted.items() <= {"PollerGroupName": "", **(actual.get(name) or {})}.items()
         if differs:
             fields[name] = wanted
     if fields.get("ProvisionedPollerConfig") == {} and actual.get("LoggingConfig"):
@@ -225,6 +253,10 @@ def topic_of(mapping: Request, flow: FlowName) -> str | None:
     prefix = flow_prefix(flow)
     group = group_of(mapping)
     return group.removeprefix(prefix) if group.startswith(prefix) else None
+
+
+def _poller_group(mapping: Request) -> str:
+    return str((mapping.get("ProvisionedPollerConfig") or {}).get("PollerGroupName") or "")
 
 
 def _same_source(actual: Request, desired: Request) -> bool:

@@ -26,7 +26,7 @@ from mirrorless.topics.mapping_plan import (
     Mappings,
     Request,
     is_ours,
-    mapping_request,
+    mapping_requests,
     plan_mappings,
 )
 from mirrorless.topics.topic_state import TopicState
@@ -75,7 +75,7 @@ class MappingSync:
         arns = {str(each["UUID"]): str(each.get("EventSourceMappingArn", "")) for each in actual}
         plan = plan_mappings(
             actual,
-            {topic: mapping_request(self.settings, topic) for topic in sorted(found.mapped)},
+            mapping_requests(self.settings, found.mapped, actual),
             flow=self.settings.name,
             keep=found.literals | frozenset(unready),
         )

@@ -116,6 +116,43 @@ def test_the_default_mapping_loses_nothing() -> None:
     }
 
 
+VPC = "vpc: {subnets: [subnet-1], security.groups: [sg-1]}"
+
+
+@pytest.mark.parametrize(
+    ("target", "mapping", "group"),
+    [
+        (VPC, "{}", "mirrorless-pollers-a_b"),
+        (VPC, "{poller.group.name: all}", "all"),
+        (VPC, '{poller.group.name: ""}', ""),
+        ("region: eu-west-1", "{}", None),  # Lambda documents groups of one VPC only
+    ],
+    ids=["left out", "named", "switched off", "public"],
+)
+def test_mappings_share_pollers_as_the_configuration_says(target: str, mapping: str, group: str | None) -> None:
+    text = f"topics: [orders], mapping: {mapping}"
+    flow = configuration(text, target=f"bootstrap.servers: b1:9092, {target}").flow("a->b")
+
+    named, template = (
+        each["ProvisionedPollerConfig"].get("PollerGroupName")
+        for each in (flow.mapping_request("orders"), flow.mapping_template())
+    )
+
+    assert template == group
+    assert named == (f"{group}_literal" if group == "mirrorless-pollers-a_b" else group)
+
+
+def test_a_flow_may_go_back_to_groups_of_its_own() -> None:
+    source = f"bootstrap.servers: a1:9092, {VPC}"
+    flow = configuration(
+        "topics: [orders], mapping: {poller.group.name: null}, function: {run.in: source}",
+        source=source,
+        defaults="{mapping: {poller.group.name: all}}",
+    ).flow("a->b")
+
+    assert flow.own_poller_groups
+
+
 def test_an_on_demand_mapping_has_no_option_that_lambda_refuses_there() -> None:
     shared = "{mapping: {maximum.pollers: 4, poller.group.name: all}}"
     flow = configuration("topics: [orders], mapping: {mode: on-demand}", defaults=shared).flow("a->b")

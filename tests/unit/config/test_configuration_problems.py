@@ -453,7 +453,12 @@ CASES = {
             rest="defaults: {mapping: {poller.group.name: all, maximum.pollers: 1}}",
         ),
         "defaults.mapping.poller.group.name",
-        "use another `poller.group.name`",
+        "leave it out, or use another `poller.group.name`",
+    ),
+    "a poller group's name with a space": (
+        document("a->b: {topics: [orders], mapping: {poller.group.name: my group}}"),
+        "flows.a->b.mapping.poller.group.name",
+        "up to 128 letters",
     ),
     "a retry limit": (
         document("a->b: {topics: [orders], mapping: {maximum.retry.attempts: 3}}"),

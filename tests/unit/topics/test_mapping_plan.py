@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from mirrorless.lane import FlowName
 from mirrorless.scheduled.rate_limit import RateLimit
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.topics.mapping_plan import Request, drifted, mapping_request, plan_mappings
+from mirrorless.topics.mapping_plan import Request, drifted, mapping_request, mapping_requests, plan_mappings
 
 FLOW = FlowName("us-east", "eu-west")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -160,6 +161,64 @@ def test_what_the_api_adds_to_the_pollers_is_no_drift() -> None:
         drifted(actual("a", PROVISIONED, ProvisionedPollerConfig=pollers), desired("a", template=PROVISIONED)["a"])
         == {}
     )
+
+
+def pollers(**changes: Any) -> Request:
+    return PROVISIONED | {"ProvisionedPollerConfig": PROVISIONED["ProvisionedPollerConfig"] | changes}
+
+
+SHARED = pollers(PollerGroupName="mirrorless-pollers-us-east_eu-west")
+
+
+def listed(requests: dict[str, Request]) -> list[Request]:
+    """Mappings as the API lists them after they were created so."""
+    shown = {topic: settings_of_create({"FunctionName": "f"} | each, now=NOW) for topic, each in requests.items()}
+    return [{"UUID": f"uuid-{topic}", "State": "Enabled"} | each for topic, each in shown.items()]
+
+
+def test_found_mappings_that_are_in_their_groups_are_left_alone() -> None:
+    topics = [f"topic-{number}" for number in range(250)]
+    there = listed(mapping_requests(settings(SHARED), topics, []))
+
+    plan = plan_mappings(there, mapping_requests(settings(SHARED), [*topics, "new"], there), flow=FLOW)
+
+    assert (list(plan.create), plan.update, plan.delete) == (["new"], {}, {})
+    groups = Counter(each["ProvisionedPollerConfig"]["PollerGroupName"] for each in there)
+    assert sorted(groups.values()) == [50, 100, 100]
+
+
+def test_found_mappings_without_a_group_are_brought_into_one_by_one_update_each() -> None:
+    there = listed(mapping_requests(settings(PROVISIONED), ["aa", "bb"], []))
+
+    plan = plan_mappings(there, mapping_requests(settings(SHARED), ["aa", "bb"], there), flow=FLOW)
+
+    group = {"PollerGroupName": "mirrorless-pollers-us-east_eu-west_found1"}
+    wanted = {"ProvisionedPollerConfig": PROVISIONED["ProvisionedPollerConfig"] | group}
+    assert plan.update == {"aa": ("uuid-aa", wanted), "bb": ("uuid-bb", wanted)}
+
+
+def test_mappings_that_leave_a_group_are_updated_before_those_that_stay_in_it() -> None:
+    """Those that stay may have more pollers then, for which the group has room only without the others."""
+    topics = [f"topic-{number}" for number in range(50)]
+    there = listed(mapping_requests(settings(SHARED), topics, []))
+    more = settings(pollers(**SHARED["ProvisionedPollerConfig"] | {"MaximumPollers": 50}))
+
+    plan = plan_mappings(there, mapping_requests(more, topics, there), flow=FLOW)
+
+    groups = [fields["ProvisionedPollerConfig"]["PollerGroupName"][-6:] for _, fields in plan.update.values()]
+    assert groups == ["found2"] * 10 + ["found1"] * 40
+
+
+@pytest.mark.parametrize("name", ["given", ""])
+def test_a_group_that_the_configuration_names_and_none_are_for_every_found_mapping(name: str) -> None:
+    template = settings(pollers(PollerGroupName=name))
+
+    requests = mapping_requests(template, ["aa", "bb"], [])
+
+    assert {each["ProvisionedPollerConfig"]["PollerGroupName"] for each in requests.values()} == {name}
+    assert plan_mappings(listed(requests), requests, flow=FLOW).update == {}
+    leaving = plan_mappings(listed(mapping_requests(settings(SHARED), ["aa"], [])), requests, flow=FLOW)
+    assert leaving.update["aa"][1]["ProvisionedPollerConfig"]["PollerGroupName"] == name
 
 
 def test_calls_go_at_the_apis_pace_after_a_first_second_at_once() -> None:

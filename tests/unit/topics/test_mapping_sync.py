@@ -223,6 +223,23 @@ def test_a_mapping_of_the_flow_with_other_tags_is_neither_changed_nor_deleted(st
     assert ["but not its tags" in trouble for trouble in report.troubles] == [True, True]
 
 
+def test_mappings_are_created_in_their_poller_groups_and_left_there(stage: Stage) -> None:
+    pollers = {"MaximumPollers": 1_000, "PollerGroupName": "mirrorless-pollers-us-east_eu-west"}
+    stage.settings = replace(SETTINGS, mapping=SETTINGS.mapping | {"ProvisionedPollerConfig": pollers})
+    stage.round(topic("tb"), topic("tc"))
+
+    reports = [stage.round(topic("ta"), topic("tb"), topic("tc")) for _ in range(2)]
+
+    assert [(each.figures["mappings-created"], each.figures["mappings-updated"]) for each in reports] == [
+        (1, 0),
+        (0, 0),
+    ]
+    groups = {
+        name: each["ProvisionedPollerConfig"]["PollerGroupName"] for name, each in stage.mappings.mappings.items()
+    }
+    assert {name: group[-6:] for name, group in groups.items()} == {"tb": "found1", "tc": "found1", "ta": "found2"}
+
+
 def test_an_update_is_made_once_and_again_only_after_it_took(stage: Stage) -> None:
     stage.round(topic("ta"))
     stage.settings = replace(SETTINGS, mapping=SETTINGS.mapping | {"BatchSize": 7})
