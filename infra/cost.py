@@ -30,6 +30,7 @@ from mirrorless.cost.replication import (
     total,
     transfer,
 )
+from mirrorless.poller_groups import MAPPINGS_OF_A_GROUP
 from mirrorless.reports.report import Cell, Line, LinePlot, ReportSection, Table
 
 RATES: Final = (0.0, 1.0, 10.0, 100.0)
@@ -142,7 +143,8 @@ def _months() -> Table:
         ),
         rows=tuple(tuple(_money(each) for each in row) for row in table),
         note=(
-            "Provisioned: all mappings in one poller group. Without one each topic has a poller unit of its own, some"
+            f"Provisioned: mappings in poller groups, as by default, {MAPPINGS_OF_A_GROUP} in each at most; a poller"
+            f" unit carries {USUAL.unit_pollers} pollers. Without a group each topic has a unit of its own, some"
             f" ${PRICES.event_poller_unit_hour * HOURS:,.0f} a month each. MSK Replicator translates offsets"
             " approximately and delivers at least once; both columns of MM2 are exactly once. A job that brings 1 TB"
             f" once costs about ${backfill(1000):,.2f} on EMR Serverless, its start and its driver apart."

@@ -19,9 +19,10 @@ from mirrorless.cost.assumptions import (
 )
 from mirrorless.cost.prices import PRICES, Architecture
 from mirrorless.lane import SLICE_LANES
+from mirrorless.poller_groups import MAPPINGS_OF_A_GROUP
 
 Mode = Literal["on-demand", "provisioned"]
-"""Of the mappings. Provisioned: in one poller group, as topics of one network can be."""
+"""Of the mappings. Provisioned: in as few poller groups as hold them."""
 
 ARCHITECTURE: Final[Architecture] = "arm64"
 _SECONDS = HOURS * 3600
@@ -158,8 +159,10 @@ def _pollers(workload: ReplicationLoad, assumptions: Assumptions) -> float:
 
 
 def _units(workload: ReplicationLoad, assumptions: Assumptions) -> int:
-    by_number = workload.topics * _pollers(workload, assumptions) / assumptions.unit_pollers
-    return max(1, ceil(by_number), ceil(workload.mb_per_second / assumptions.unit_mb_per_second))
+    groups = ceil(workload.topics / MAPPINGS_OF_A_GROUP)
+    by_number = workload.topics / groups * _pollers(workload, assumptions) / assumptions.unit_pollers
+    by_rate = workload.mb_per_second / groups / assumptions.unit_mb_per_second
+    return groups * max(1, ceil(by_number), ceil(by_rate))
 
 
 def _solve(rows: list[list[float]]) -> list[float]:

@@ -69,6 +69,9 @@ def test_an_event_writes_its_entries_twice_by_the_kilobyte(partitions: int, unit
         (ReplicationLoad(mb_per_second=0), 1),
         (ReplicationLoad(mb_per_second=100), 5),  # by the 20 MB/s
         (ReplicationLoad(mb_per_second=1, topics=100), 10),  # by the ten pollers, one a topic
+        (ReplicationLoad(mb_per_second=0, topics=101), 12),  # two groups of some 50
+        (ReplicationLoad(mb_per_second=0, topics=250), 27),  # three groups of some 83
+        (ReplicationLoad(mb_per_second=130, topics=250), 27),  # 43.3 MB/s each: by the pollers
         (ReplicationLoad(mb_per_second=100, topics=2, partitions=4), 5),  # no more pollers than partitions
     ],
 )
