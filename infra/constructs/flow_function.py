@@ -104,6 +104,11 @@ class FlowFunction(Construct):
             environment_encryption=key,
             reserved_concurrent_executions=reserved_concurrency,
             log_group=log,
+            # Lambda's own lines about an invocation that went well would be most of the log.
+            # https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html
+            logging_format=lambda_.LoggingFormat.JSON,
+            system_log_level_v2=lambda_.SystemLogLevel.WARN,
+            application_log_level_v2=lambda_.ApplicationLogLevel.INFO,
             role=self.role.without_policy_updates(),
             current_version_options=lambda_.VersionOptions(removal_policy=RemovalPolicy.RETAIN),
         )

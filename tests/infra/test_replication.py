@@ -111,6 +111,21 @@ def test_a_function_names_failed_records_only_where_every_mapping_reads_them(
     assert reads or not partial
 
 
+@every_example
+def test_functions_log_what_they_print_and_of_lambdas_own_lines_only_trouble(
+    example: str, assembled: Callable[[str], Assembly]
+) -> None:
+    for function in assembled(example).resources(FUNCTION):
+        logging = function.properties["LoggingConfig"]
+
+        assert "LogGroup" in logging
+        assert (logging["LogFormat"], logging["SystemLogLevel"], logging["ApplicationLogLevel"]) == (
+            "JSON",
+            "WARN",
+            "INFO",
+        )
+
+
 # Order of creation, and callers
 
 
