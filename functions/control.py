@@ -213,6 +213,8 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
     """
     settings = control_settings(event)
     wiring = wire(settings)
+    # A flow without heartbeats is missed by the rounds of its tasks.
+    always = () if settings.heartbeats_seconds else ("task-errors",)
     rounds = TaskRunner(
         flow=settings.name,
         function=CONTROL.name,
@@ -221,7 +223,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         sleep=time.sleep,
         holder=uuid4().hex,
         idle_after_seconds=settings.idle_after_seconds,
-        on_report=lambda report: emit_report(settings.name, report),
+        on_report=lambda report: emit_report(settings.name, report, always=always),
     )
     reports = rounds.run(
         wiring.tasks(),

@@ -4,6 +4,7 @@ Variables:
 
     MIRRORLESS_FLOW               the flow: mirrorless.settings
     MIRRORLESS_PARTIAL_RESPONSES  `true` where the mapping has ReportBatchItemFailures
+    MIRRORLESS_METRICS_PER_TOPIC  `true` emits metrics by topic beside the flow's
     MIRRORLESS_PROFILE            `true` prints a stage profile of each event
 """
 
@@ -15,7 +16,7 @@ import os
 from typing import Any
 from uuid import uuid4
 
-from mirrorless.adapters.aws.metrics import emit
+from mirrorless.adapters.aws.metrics import BatchMetrics
 from mirrorless.adapters.aws.runtime import fetch_events_directly, hand_events_over_undecoded, keep_memory
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
@@ -24,7 +25,12 @@ from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.clock import now_ms
-from mirrorless.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE, PROFILE_VARIABLE
+from mirrorless.naming import (
+    FLOW_VARIABLE,
+    METRICS_PER_TOPIC_VARIABLE,
+    PARTIAL_RESPONSES_VARIABLE,
+    PROFILE_VARIABLE,
+)
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.hooks import StageProfile
@@ -66,6 +72,7 @@ keep_memory()
 settings = decode_settings(os.environ.get(FLOW_VARIABLE))
 replicator = wire(settings)
 partial_responses = os.environ.get(PARTIAL_RESPONSES_VARIABLE) == "true"
+metrics = BatchMetrics(settings.name, per_topic=os.environ.get(METRICS_PER_TOPIC_VARIABLE) == "true")
 profile = StageProfile() if os.environ.get(PROFILE_VARIABLE) == "true" else None
 if profile is not None:
     hooks.observers.append(profile)
@@ -96,7 +103,7 @@ def handler(event: Any, context: Any) -> dict[str, Any] | None:
     outcome = replicator.replicate(
         batch, request=context.aws_request_id, deadline=lambda: context.get_remaining_time_in_millis() / 1000
     )
-    emit(settings.name, batch, outcome, received_at=received_at, now=now_ms())
+    metrics.add(batch, outcome, received_at=received_at, now=now_ms())
     if profile is not None:
         profile("reported")
         took = {"profile_ms": profile.milliseconds(), "cpu_ms": profile.cpu_milliseconds()}

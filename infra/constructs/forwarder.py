@@ -12,7 +12,7 @@ from infra.constructs.mappings import map_topic
 from infra.iam import statements
 from infra.monitoring.alarms import mapping_alarm
 from infra.monitoring.flow_monitoring import add_alarm
-from mirrorless.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE
+from mirrorless.naming import FLOW_VARIABLE, METRICS_PER_TOPIC_VARIABLE, PARTIAL_RESPONSES_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment
 
 
-def variables(flow: FlowDeployment) -> dict[str, str]:
+def variables(deployment: Deployment, flow: FlowDeployment) -> dict[str, str]:
     """Return the forwarder's environment."""
     return {
         FLOW_VARIABLE: flow.flow.function_settings_json(),
+        METRICS_PER_TOPIC_VARIABLE: str(deployment.settings.metrics_per_topic).lower(),
         PARTIAL_RESPONSES_VARIABLE: str(flow.flow.partial_responses).lower(),
     }
 
@@ -71,7 +72,7 @@ class Forwarder(Construct):
             description=f"Mirrorless: replicates {flow.name}",
             memory_mb=chosen.memory_mb,
             timeout_seconds=chosen.timeout_seconds,
-            variables=variables(flow),
+            variables=variables(deployment, flow),
             reserved_concurrency=chosen.reserved_concurrency,
         )
         show_in_diff(self.function.function, settings(flow))

@@ -115,7 +115,7 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             id="lane-stopped",
             means=f"A lane of {flow.name} is stopped, and waits for you while the source's retention runs.",
             first=f"mirrorless lanes stopped '{flow.name}'.",
-            queries=(_expression(metrics.worst_topic(flow, "stopped-lanes"), period=MINUTE),),
+            metric=metrics.of_flow(flow, "stopped-lanes", "Maximum"),
             above=0,
             # Redeliveries come at Lambda's pace: the alarm ends a quarter of an hour after the last that met the stop.
             evaluation_periods=15,
@@ -218,7 +218,7 @@ def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]
             id="records-late",
             means=f"Records of {flow.name} arrive more than {record_age_seconds} s after they were written.",
             first=f"mirrorless status '{flow.name}': does the lag fall?",
-            queries=(_expression(metrics.worst_topic(flow, "record-age-ms-max"), period=MINUTE),),
+            metric=metrics.of_flow(flow, "record-age-ms-max", "Maximum"),
             above=record_age_seconds * 1000,
             evaluation_periods=5,
             datapoints_to_alarm=5,

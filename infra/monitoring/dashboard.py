@@ -70,12 +70,19 @@ class Grid:
         }
 
 
-def dashboard_body(flow: FlowDeployment, *, alarm_arns: Sequence[str], runbook: str | None) -> str:
-    """The dashboard of a flow as JSON. Args: alarm_arns: its alarms. runbook: address of a copy of the runbook."""
+def dashboard_body(flow: FlowDeployment, *, alarm_arns: Sequence[str], runbook: str | None, per_topic: bool) -> str:
+    """The dashboard of a flow as JSON.
+
+    Args:
+        flow: whose.
+        alarm_arns: its alarms.
+        runbook: address of a copy of the runbook.
+        per_topic: whether there are metrics of each topic, to be shown instead of the flow's.
+    """
     grid = Grid(region=flow.home.region)
     grid.row(2, _text(_heading(flow, runbook)))
     _is_it_all_right(grid, flow, alarm_arns)
-    _does_it_move(grid, flow)
+    _does_it_move(grid, flow, per_topic=per_topic)
     _does_it_fail(grid, flow)
     _who_watches(grid, flow)
     _tables_and_cost(grid, flow)
@@ -98,17 +105,17 @@ def _is_it_all_right(grid: Grid, flow: FlowDeployment, alarm_arns: Sequence[str]
         grid.numbers(
             "Now",
             [
-                _expression(_most(metrics.over_topics(flow, "record-age-ms-max", "Maximum")), "oldest record (ms)"),
+                metrics.of_flow(flow, "record-age-ms-max", "Maximum").row(label="oldest record (ms)"),
                 metrics.of_flow(flow, "heartbeats-emitted", "Sum").row(label="heartbeats a minute"),
-                metrics.of_flow(flow, "groups-not-ready", "Maximum").row(label="groups that could not move"),
-                _expression(_most(metrics.over_topics(flow, "stopped-lanes", "Maximum")), "stopped lanes"),
+                *_or_zero(flow, "groups-not-ready", "Maximum", "groups that could not move"),
+                *_or_zero(flow, "stopped-lanes", "Maximum", "stopped lanes"),
             ],
         ),
         grid.numbers(
             "In the time that is shown",
             [
                 metrics.of_flow(flow, "offsets-lost", "Sum").row(label="offsets lost"),
-                _expression(_sum(metrics.over_topics(flow, "record-count", "Sum", period=None)), "records"),
+                metrics.of_flow(flow, "record-count", "Sum").row(label="records"),
                 metrics.of_function(flow, "forward", "Errors", "Sum").row(label="failed deliveries"),
             ],
             setPeriodToTimeRange=True,
@@ -117,27 +124,22 @@ def _is_it_all_right(grid: Grid, flow: FlowDeployment, alarm_arns: Sequence[str]
     )
 
 
-def _does_it_move(grid: Grid, flow: FlowDeployment) -> None:
+def _does_it_move(grid: Grid, flow: FlowDeployment, *, per_topic: bool) -> None:
+    def graph(title: str, name: str, stat: str, left: str) -> dict[str, Any]:
+        if per_topic:
+            return grid.graph(f"{title}, by topic", [_expression(metrics.over_topics(flow, name, stat))], left=left)
+        return grid.graph(title, [metrics.of_flow(flow, name, stat).row()], left=left)
+
     grid.row(
         6,
-        grid.graph(
-            "Records, by topic", [_expression(metrics.over_topics(flow, "record-count", "Sum"))], left="a minute"
-        ),
-        grid.graph("Bytes, by topic", [_expression(metrics.over_topics(flow, "byte-count", "Sum"))], left="a minute"),
+        graph("Records", "record-count", "Sum", "a minute"),
+        graph("Bytes", "byte-count", "Sum", "a minute"),
         _lag(grid, flow),
     )
     grid.row(
         6,
-        grid.graph(
-            "Record age on arrival, by topic",
-            [_expression(metrics.over_topics(flow, "record-age-ms-max", "Maximum"))],
-            left="ms",
-        ),
-        grid.graph(
-            "Replication latency, by topic: from written to confirmed",
-            [_expression(metrics.over_topics(flow, "replication-latency-ms-max", "Maximum"))],
-            left="ms",
-        ),
+        graph("Record age on arrival", "record-age-ms-max", "Maximum", "ms"),
+        graph("Replication latency: from written to confirmed", "replication-latency-ms-max", "Maximum", "ms"),
     )
 
 
@@ -175,8 +177,8 @@ def _does_it_fail(grid: Grid, flow: FlowDeployment) -> None:
 
 
 def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
-    def task(name: str, stat: str, label: str) -> WidgetRow:
-        return metrics.of_flow(flow, name, stat).row(label=label)
+    def found(name: str, stat: str, label: str) -> list[WidgetRow]:
+        return _or_zero(flow, name, stat, label)
 
     arrived = metrics.round_trip(flow)
     grid.row(
@@ -184,21 +186,21 @@ def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
         grid.graph(
             "Heartbeats",
             [
-                task("heartbeats-emitted", "Sum", "written, both sides"),
+                metrics.of_flow(flow, "heartbeats-emitted", "Sum").row(label="written, both sides"),
                 *([arrived.row(label="came through")] if arrived else []),
             ],
             left="a minute",
         ),
         grid.graph(
             "Tasks",
-            [task("task-errors", "Sum", "failed rounds"), task("task-troubles", "Maximum", "troubles of a round")],
+            [*found("task-errors", "Sum", "failed rounds"), *found("task-troubles", "Maximum", "troubles of a round")],
             left="a minute",
         ),
         grid.graph(
             "Groups",
             [
-                task("groups-not-ready", "Maximum", "could not move"),
-                task("reread-records-max", "Maximum", "records that one would read again"),
+                *found("groups-not-ready", "Maximum", "could not move"),
+                *found("reread-records-max", "Maximum", "records that one would read again"),
             ],
         ),
     )
@@ -206,17 +208,18 @@ def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
         6,
         grid.graph(
             "Loss ledger",
-            [task("offsets-lost", "Sum", "offsets lost"), task("gaps-waiting", "Maximum", "gaps to be explained")],
+            [*found("offsets-lost", "Sum", "offsets lost"), *found("gaps-waiting", "Maximum", "gaps to be explained")],
         ),
         grid.graph(
             "Lanes",
             [
-                _expression(metrics.over_topics(flow, "stopped-lanes", "Maximum"), "stopped:"),
-                task("lanes-stopped", "Sum", "stopped now by the watch of topics"),
-                task("stuck-partitions", "Maximum", "stuck partitions of the target"),
+                *found("stopped-lanes", "Maximum", "stopped, of one delivery"),
+                *found("waiting-lanes", "Maximum", "waiting for a job, of one delivery"),
+                *found("lanes-stopped", "Sum", "stopped now by the watch of topics"),
+                *found("stuck-partitions", "Maximum", "stuck partitions of the target"),
             ],
         ),
-        grid.graph("Runs in doubt", [task("doubts-open", "Maximum", "open")]),
+        grid.graph("Runs in doubt", found("doubts-open", "Maximum", "open")),
     )
 
 
@@ -269,9 +272,8 @@ def _expression(expression: str, label: str = "", **options: Any) -> WidgetRow:
     return [{"expression": expression, "label": label, **options}]
 
 
-def _most(search: str) -> str:
-    return f"MAX({search})"
-
-
-def _sum(search: str) -> str:
-    return f"SUM({search})"
+def _or_zero(flow: FlowDeployment, name: str, stat: str, label: str) -> list[WidgetRow]:
+    """The rows of a metric that is emitted only where it is not zero."""
+    id_ = name.replace("-", "_")
+    hidden = metrics.of_flow(flow, name, stat).row(id=id_, visible=False)
+    return [hidden, _expression(f"FILL({id_}, 0)", label)]

@@ -45,6 +45,7 @@ class FlowMonitoring(Construct):
                 flow,
                 alarm_arns=[flow.home.arn("cloudwatch", f"alarm:{name}") for name in names],
                 runbook=settings.runbook_url,
+                per_topic=deployment.settings.metrics_per_topic,
             ),
         )
 

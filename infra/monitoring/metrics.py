@@ -1,12 +1,10 @@
 """CloudWatch metrics that dashboards and alarms read: names, dimensions and regions as plain values.
 
-Our own metrics are written by `mirrorless.adapters.aws.metrics` (a line for each batch, by remote topic) and
-`mirrorless.adapters.aws.metrics` (a line for each round of a task, by flow). A test runs both, and compares what
-they print with what is named here.
+Our own metrics are written by `mirrorless.adapters.aws.metrics`: a flow's, and on request those of each remote topic.
+A test runs it, and compares what it prints with what is named here.
 
-CloudWatch has three kinds of query. One metric by all its dimensions works everywhere. SEARCH finds metrics whose last
-dimension is not fixed yet, on dashboards only. A Metrics Insights query comes to one line over all of them, for alarms
-too. (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-data-queries.html)
+One metric by all its dimensions works everywhere, and is all that alarms read. SEARCH finds metrics whose last
+dimension is not fixed yet, on dashboards only.
 """
 
 from __future__ import annotations
@@ -54,38 +52,17 @@ class Metric:
 
 
 def of_flow(flow: FlowDeployment, name: str, stat: str) -> Metric:
-    """The metric of a flow's tasks."""
+    """The metric of a flow, of its batches or of its tasks."""
     return Metric(
         namespace=NAMESPACE, name=name, dimensions=tuple(_tags(flow).items()), stat=stat, region=flow.home.region
     )
 
 
-def of_topic(flow: FlowDeployment, name: str, topic: str, stat: str) -> Metric:
-    """The forwarder's metric of one source topic."""
-    dimensions = (*_tags(flow).items(), ("topic", flow.flow.remote_topic(topic)))
-    return Metric(namespace=NAMESPACE, name=name, dimensions=dimensions, stat=stat, region=flow.home.region)
-
-
-def over_topics(flow: FlowDeployment, name: str, stat: str, *, period: int | None = MINUTE) -> str:
-    """SEARCH the forwarder's metric of every topic; a dashboard shows a line for each.
-
-    Args:
-        flow: whose.
-        name: of the metric.
-        stat: within a period.
-        period: in seconds; None: the widget's.
-    """
+def over_topics(flow: FlowDeployment, name: str, stat: str) -> str:
+    """SEARCH the forwarder's metric of every topic; a dashboard shows a line for each."""
     terms = " ".join(f'{key}="{value}"' for key, value in _tags(flow).items())
     schema = ",".join([NAMESPACE, *_tags(flow), "topic"])
-    every = "" if period is None else f", {period}"
-    return f"SEARCH('{{{schema}}} MetricName=\"{name}\" {terms}', '{stat}'{every})"
-
-
-def worst_topic(flow: FlowDeployment, name: str) -> str:
-    """Query the highest value of the forwarder's metric over all topics, found ones too."""
-    schema = ", ".join(f'"{each}"' for each in (NAMESPACE, *_tags(flow), "topic"))
-    where = " AND ".join(f"\"{key}\" = '{value}'" for key, value in _tags(flow).items())
-    return f'SELECT MAX("{name}") FROM SCHEMA({schema}) WHERE {where}'  # noqa: S608 -- of our own names; aliases have no quotes
+    return f"SEARCH('{{{schema}}} MetricName=\"{name}\" {terms}', '{stat}', {MINUTE})"
 
 
 def of_function(flow: FlowDeployment, part: str, name: str, stat: str) -> Metric:
@@ -137,7 +114,7 @@ def round_trip(flow: FlowDeployment) -> Metric | None:
     mapped = (
         settings.heartbeats_replication_enabled and settings.refresh_topics_enabled
     ) or HEARTBEATS_TOPIC in flow.flow.literal_topics
-    return of_topic(flow, "record-count", HEARTBEATS_TOPIC, "Sum") if emitted and mapped else None
+    return of_flow(flow, "heartbeats-arrived", "Sum") if emitted and mapped else None
 
 
 def _tags(flow: FlowDeployment) -> dict[str, str]:

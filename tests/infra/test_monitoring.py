@@ -13,9 +13,9 @@ from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
 from infra.monitoring import cost, metrics
 from infra.monitoring.alarms import alarms, mapping_alarm
-from infra.monitoring.dashboard import RUNBOOK_SECTIONS
+from infra.monitoring.dashboard import RUNBOOK_SECTIONS, dashboard_body
 from infra.monitoring.flow_monitoring import alarm_topics
-from mirrorless.adapters.aws.metrics import ALARMING, NAMESPACE, emit, emit_report
+from mirrorless.adapters.aws.metrics import NAMESPACE, WATCHED, BatchMetrics, emit_report
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
 from mirrorless.lane import FlowName
@@ -31,7 +31,6 @@ Emitted = frozenset[tuple[str, tuple[str, ...]]]
 """Names of our metrics, each with the names of its dimensions."""
 
 RUNBOOK = (REPOSITORY / "docs" / "how-to" / "on-call.md").read_text()
-QUERY = re.compile(r'SELECT MAX\("([^"]+)"\) FROM SCHEMA\("Mirrorless", ([^)]+)\) WHERE (.+)')
 SEARCH = re.compile(r"SEARCH\('\{Mirrorless,([^}]+)\} MetricName=\"([^\"]+)\"")
 
 
@@ -43,8 +42,10 @@ def emitted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     """What the adapters really print, dimension sets and all."""
     monkeypatch.delenv("POWERTOOLS_SERVICE_NAME", raising=False)
     flow = FlowName(source="us-east", target="eu-west")
-    emit(flow, cast("Batch", _Anything(records={0: ()})), cast("BatchOutcome", _outcome()), received_at=2, now=3)
-    figures = dict.fromkeys(ALARMING, 1)
+    for topic in ("orders", "heartbeats"):
+        batches = BatchMetrics(flow, per_topic=True)
+        batches.add(Batch(topic=topic, records={0: []}), cast("BatchOutcome", _outcome()), received_at=2, now=3)
+    figures = dict.fromkeys(WATCHED, 1)
     emit_report(flow, TaskReport(task="lanes", at=1, ms=1, figures=figures))
     found = set()
     for line in capsys.readouterr().out.splitlines():
@@ -64,16 +65,13 @@ class _Anything:
 
 def _outcome() -> _Anything:
     run = cast("Run", _Anything(records=1, bytes=1, oldest_timestamp=1, newest_timestamp=1))
-    return _Anything(remote_topic="us-east.orders", runs=[run], stopped={}, waiting={})
+    return _Anything(remote_topic="us-east.orders", runs=[run], stopped={0: None}, waiting={1: None})
 
 
 def _ours_in_alarm(alarm: Resource) -> Iterator[tuple[str, tuple[str, ...]]]:
     properties = alarm.properties
     if properties.get("Namespace") == NAMESPACE:
         yield properties["MetricName"], tuple(each["Name"] for each in properties["Dimensions"])
-    for query in properties.get("Metrics", []):
-        if found := QUERY.fullmatch(query.get("Expression", "")):
-            yield found[1], tuple(re.findall(r'"([^"]+)"', found[2]))
 
 
 def _ours_in_dashboard(body: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -100,6 +98,10 @@ def test_every_metric_of_ours_that_is_looked_at_is_one_that_the_code_emits(
     assert looked_at | shown <= emitted
 
 
+COUNTED = {"task-errors", "task-troubles"}
+"""Found in every round by the adapter itself."""
+
+
 def test_every_figure_that_is_looked_at_is_one_that_a_task_finds() -> None:
     """The adapter prints each figure that it is given; a task has to give it."""
     tasks = "".join(
@@ -108,7 +110,7 @@ def test_every_figure_that_is_looked_at_is_one_that_a_task_finds() -> None:
         if path.parent.name != "adapters"
     )
 
-    assert [name for name in sorted(ALARMING) if f'"{name}"' not in tasks] == []
+    assert [name for name in sorted(WATCHED - COUNTED) if f'"{name}"' not in tasks] == []
 
 
 def test_no_function_has_a_service_name_which_would_be_a_dimension_more(assembled: Assembled) -> None:
@@ -134,13 +136,13 @@ def test_every_flow_has_its_alarms_where_its_functions_live(example: str, assemb
 
 EXPECTED = {
     # id: threshold, period, evaluation periods, datapoints to alarm, missing
-    "lane-stopped": (0, None, 15, 1, "notBreaching"),
+    "lane-stopped": (0, 60, 15, 1, "notBreaching"),
     "source-contradicts": (0, 60, 1, 1, "notBreaching"),
     "partition-stuck": (0, 60, 5, 3, "notBreaching"),
     "offsets-lost": (0, 60, 1, 1, "notBreaching"),
     "no-heartbeats": (1, 60, 5, 5, "breaching"),
     "nothing-arrives": (1, 60, 15, 15, "breaching"),
-    "records-late": (900_000, None, 5, 5, "notBreaching"),
+    "records-late": (900_000, 60, 5, 5, "notBreaching"),
     "all-deliveries-fail": (99.9, None, 3, 3, "notBreaching"),
     "some-deliveries-fail": (0, 300, 12, 12, "notBreaching"),
 }
@@ -161,15 +163,6 @@ def test_an_alarm_rings_when_it_should_and_not_before(alarm: str, assembled: Ass
     assert properties["ComparisonOperator"] == ("LessThanThreshold" if silence else "GreaterThanThreshold")
 
 
-def test_alarms_over_all_topics_query_this_flow_alone(assembled: Assembled) -> None:
-    for alarm, metric in (("lane-stopped", "stopped-lanes"), ("records-late", "record-age-ms-max")):
-        queries = _alarm(assembled("active-passive"), alarm).properties["Metrics"]
-
-        schema, where = '"Mirrorless", "source", "target", "topic"', "\"source\" = 'us-east' AND \"target\" = 'us-west'"
-        expression = f'SELECT MAX("{metric}") FROM SCHEMA({schema}) WHERE {where}'  # noqa: S608 -- CloudWatch's, and ours
-        assert queries == [{"Id": "watched", "Expression": expression, "Period": 60, "ReturnData": True}]
-
-
 def test_all_deliveries_fail_only_where_every_call_does(assembled: Assembled) -> None:
     queries = {
         each["Id"]: each for each in _alarm(assembled("active-passive"), "all-deliveries-fail").properties["Metrics"]
@@ -182,12 +175,13 @@ def test_all_deliveries_fail_only_where_every_call_does(assembled: Assembled) ->
         assert metric["Dimensions"] == [{"Name": "FunctionName", "Value": "mirrorless-forward-us-east_us-west"}]
 
 
-def test_heartbeats_that_arrive_are_those_of_the_source_s_own_topic(assembled: Assembled) -> None:
-    """With the identity policy too: only there does a heartbeats topic keep its prefix."""
-    for example, topic in (("active-passive", "us-east.heartbeats"), ("self-managed-to-msk", "datacenter.heartbeats")):
-        dimensions = _alarm(assembled(example), "nothing-arrives").properties["Dimensions"]
+def test_an_alarm_of_a_flow_is_one_metric_without_a_query(assembled: Assembled) -> None:
+    """Each metric that an alarm reads is paid for, and a query's are as many as there are topics."""
+    for alarm in EXPECTED.keys() - {"all-deliveries-fail"}:
+        properties = _alarm(assembled("active-passive"), alarm).properties
 
-        assert {"Name": "topic", "Value": topic} in dimensions
+        assert "Metrics" not in properties
+        assert "topic" not in {each["Name"] for each in properties["Dimensions"]}
 
 
 def test_a_flow_without_heartbeats_is_missed_by_its_tasks(tmp_path: Path) -> None:
@@ -407,6 +401,28 @@ def test_a_dashboard_begins_with_the_flow_s_alarms_and_fits_its_grid(example: st
         ]
         assert len(taken) == len(set(taken))
         assert all(x < 24 for x, _ in taken)
+
+
+def test_a_dashboard_shows_lines_by_topic_only_where_topics_have_metrics(tmp_path: Path) -> None:
+    for per_topic in (False, True):
+        body = json.loads(dashboard_body(_planned(tmp_path, {}), alarm_arns=(), runbook=None, per_topic=per_topic))
+
+        titles = {str(each["properties"].get("title")) for each in body["widgets"]}
+        by_topic = {title for title in titles if "by topic" in title}
+        assert len(by_topic) == (4 if per_topic else 0)
+        assert any("{Mirrorless,source,target,topic}" in each for each in _expressions(body)) == per_topic
+
+
+def test_what_is_emitted_only_where_it_is_not_zero_is_shown_as_zero_otherwise(assembled: Assembled) -> None:
+    """The newest value would be the trouble of an hour ago."""
+    body = dict(_dashboards(assembled("active-passive")))["mirrorless-us-east_us-west"]
+    rows = [row for each in body["widgets"] for row in each["properties"].get("metrics", []) if row[0] == NAMESPACE]
+
+    troubles = (WATCHED | {"stopped-lanes", "waiting-lanes"}) - {"heartbeats-emitted"}
+    plain = {row[1] for row in rows if row[1] in troubles and row[-1].get("visible", True)}
+
+    assert plain == {"offsets-lost"}  # its sum over the time that is shown
+    assert troubles <= {row[1] for row in rows}
 
 
 def test_tables_are_looked_up_where_they_are_written(assembled: Assembled) -> None:

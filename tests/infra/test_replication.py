@@ -13,7 +13,7 @@ from infra.constructs.forwarder import variables
 from infra.deployment import ALIAS, FlowDeployment, plan
 from infra.guard.templates import Resource
 from mirrorless.config import load
-from mirrorless.naming import FLOW_VARIABLE, PARTIAL_RESPONSES_VARIABLE
+from mirrorless.naming import FLOW_VARIABLE, METRICS_PER_TOPIC_VARIABLE, PARTIAL_RESPONSES_VARIABLE
 from mirrorless.settings import decode_settings
 from tests.support.assembly import EXAMPLES, Assembly
 from tests.support.changed_examples import written
@@ -102,13 +102,22 @@ def test_a_function_names_failed_records_only_where_every_mapping_reads_them(
     config = written(
         tmp_path, "active-passive", ("    replication.factor: 3", f"    mapping: {options}\n    replication.factor: 3")
     )
-    flow = plan(load(config)).flows[0]
+    deployment = plan(load(config))
+    flow = deployment.flows[0]
 
     reads = "FunctionResponseTypes" in flow.flow.mapping_request("payments")
 
     assert reads == ("FunctionResponseTypes" in flow.flow.mapping_template())
-    assert variables(flow)[PARTIAL_RESPONSES_VARIABLE] == str(partial).lower()
+    assert variables(deployment, flow)[PARTIAL_RESPONSES_VARIABLE] == str(partial).lower()
     assert reads or not partial
+
+
+@pytest.mark.parametrize("per_topic", ["true", "false"])
+def test_a_forwarder_emits_metrics_by_topic_where_the_deployment_wants_them(tmp_path: Path, per_topic: str) -> None:
+    config = written(tmp_path, "active-passive", ("deployment:\n", f"deployment:\n  metrics.per.topic: {per_topic}\n"))
+    deployment = plan(load(config))
+
+    assert variables(deployment, deployment.flows[0])[METRICS_PER_TOPIC_VARIABLE] == per_topic
 
 
 @every_example

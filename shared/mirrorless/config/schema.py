@@ -62,6 +62,11 @@ class DeploymentSection(Section):
         description="Keep a copy of a flow's tables in its source's region, to read from; "
         "writes go to the target's region, and are paid in both.",
     )
+    metrics_per_topic: bool = Field(
+        default=False,
+        description="Emit metrics of each topic beside the flow's, about $2 a month for a topic that carries records; "
+        "alarms do not need them.",
+    )
     tags: Tags = Field(default_factory=dict, description="Tags of everything that is deployed.")
     alarms: AlarmSection = Field(default_factory=AlarmSection, description="Alarms of every flow.")
     spark: SparkSection = Field(default_factory=SparkSection, description="Applications for jobs.")

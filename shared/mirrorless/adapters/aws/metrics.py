@@ -1,21 +1,27 @@
-"""Metrics as EMF log lines by Powertools: of a batch, of a round of a scheduled task, and of a job.
+"""Metrics as EMF log lines by Powertools: of a flow's batches, of a round of a scheduled task, and of a job.
 
-A batch has MirrorMaker 2's names: their meaning is that of MM2's `MirrorSourceConnector` metrics; the dimensions are
-its tags but for the partition, which would cost one metric per partition and month. A round's line comes with its
-notices to the operator as JSON. A job has one line a minute in the driver's log, and one at the end.
+A batch has MirrorMaker 2's names: their meaning is that of MM2's `MirrorSourceConnector` metrics. Its dimensions are
+the flow's, `source` and `target`, and on request `topic` too: each topic is paid for, and each partition would be. A
+metric is billed for every hour in which it is emitted, so a zero is left out wherever nothing depends on it. A round's
+line comes with its notices to the operator as JSON. A job has one line a minute in the driver's log, and one at its
+end.
 """
 
 from __future__ import annotations
 
 import json
+from operator import add
 from typing import TYPE_CHECKING, Final
 
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
 from mirrorless.lane import FlowName
+from mirrorless.policy import HEARTBEATS_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
     from mirrorless.jobs.progress import JobProgress
     from mirrorless.protocol.event import Batch
     from mirrorless.protocol.replicate import BatchOutcome
@@ -23,40 +29,108 @@ if TYPE_CHECKING:
 
 NAMESPACE = "Mirrorless"
 
+GATHER_MS: Final = 10_000
+"""The time after which an environment prints what it has gathered."""
 
-def emit(flow: FlowName, batch: Batch, outcome: BatchOutcome, *, received_at: int, now: int) -> None:
-    """Print one line of metrics for a batch.
+_OF_BATCHES: Final[Mapping[str, tuple[MetricUnit, Callable[[int, int], int]]]] = {
+    "record-count": (MetricUnit.Count, add),
+    "byte-count": (MetricUnit.Bytes, add),
+    "heartbeats-arrived": (MetricUnit.Count, add),
+    "stopped-lanes": (MetricUnit.Count, max),
+    "waiting-lanes": (MetricUnit.Count, max),
+    "record-age-ms-max": (MetricUnit.Milliseconds, max),
+    "record-age-ms-min": (MetricUnit.Milliseconds, min),
+    "replication-latency-ms-max": (MetricUnit.Milliseconds, max),
+    "replication-latency-ms-min": (MetricUnit.Milliseconds, min),
+}
+"""Unit of each figure of a batch, and how two batches' become one."""
 
-    Args:
-        flow: whose batch.
-        batch: its records.
-        outcome: what became of them.
-        received_at: when the event came, ms since the epoch: the record age's end, as MM2's is at poll.
-        now: when the last run was confirmed: the replication latency's end.
+_BY_TOPIC_ONLY: Final = frozenset({"record-age-ms-min", "replication-latency-ms-min"})
+
+
+class BatchMetrics:
+    """Metrics of the batches of one environment, gathered in memory and printed as one line each ten seconds.
+
+    Every figure is a sum or an extreme, so CloudWatch has the same values as from a line for each batch. What was
+    gathered after the last line is printed with the next batch, or lost with the environment: these are figures only.
     """
-    metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE)
-    metrics.add_dimension("source", flow.source)
-    metrics.add_dimension("target", flow.target)
-    metrics.add_dimension("topic", outcome.remote_topic)
+
+    def __init__(self, flow: FlowName, *, per_topic: bool = False) -> None:
+        """Args: per_topic: whether there is a line for each remote topic too."""
+        self._flow = flow
+        self._per_topic = per_topic
+        self._gathered: dict[str, dict[str, int]] = {}
+        """By remote topic; the flow's own under the empty name."""
+        self._printed_at = 0
+
+    def add(self, batch: Batch, outcome: BatchOutcome, *, received_at: int, now: int) -> None:
+        """Gather the figures of a batch, and print what is gathered when it is time, or a lane stands still.
+
+        Args:
+            batch: its records.
+            outcome: what became of them.
+            received_at: when the event came, ms since the epoch: the record age's end, as MM2's is at poll.
+            now: when the last run was confirmed: the replication latency's end.
+        """
+        figures = _figures(outcome, received_at=received_at, now=now)
+        self._gather("", _of_flow(batch.topic, figures))
+        if self._per_topic:
+            self._gather(outcome.remote_topic, figures)
+        waited = now - self._printed_at
+        # A clock that was set back counts as time that has passed.
+        if outcome.stopped or outcome.waiting or not 0 <= waited < GATHER_MS:
+            self._print(now)
+
+    def _gather(self, topic: str, figures: Mapping[str, int]) -> None:
+        gathered = self._gathered.setdefault(topic, {})
+        for name, value in figures.items():
+            gathered[name] = _OF_BATCHES[name][1](gathered[name], value) if name in gathered else value
+
+    def _print(self, now: int) -> None:
+        for topic, figures in self._gathered.items():
+            if not figures:
+                continue
+            metrics = _line(self._flow, **({"topic": topic} if topic else {}))
+            for name, value in figures.items():
+                metrics.add_metric(name, _OF_BATCHES[name][0], value)
+            metrics.flush_metrics()
+            self._printed_at = now
+        self._gathered.clear()
+
+
+def _figures(outcome: BatchOutcome, *, received_at: int, now: int) -> dict[str, int]:
+    """The figures of one batch, as those of its topic."""
     runs = [run for run in outcome.runs if run.records]
-    metrics.add_metric("record-count", MetricUnit.Count, sum(run.records for run in runs))
-    metrics.add_metric("byte-count", MetricUnit.Bytes, sum(run.bytes for run in runs))
-    metrics.add_metric("stopped-lanes", MetricUnit.Count, len(outcome.stopped))
-    if outcome.waiting:  # rare, and a metric is billed by the topic and month in which it is emitted
-        metrics.add_metric("waiting-lanes", MetricUnit.Count, len(outcome.waiting))
+    counts = {
+        "record-count": sum(run.records for run in runs),
+        "byte-count": sum(run.bytes for run in runs),
+        "stopped-lanes": len(outcome.stopped),
+        "waiting-lanes": len(outcome.waiting),
+    }
+    figures = {name: value for name, value in counts.items() if value}
     if runs:
         oldest = min(run.oldest_timestamp for run in runs)
         newest = max(run.newest_timestamp for run in runs)
-        metrics.add_metric("record-age-ms-max", MetricUnit.Milliseconds, received_at - oldest)
-        metrics.add_metric("record-age-ms-min", MetricUnit.Milliseconds, received_at - newest)
-        metrics.add_metric("replication-latency-ms-max", MetricUnit.Milliseconds, now - oldest)
-        metrics.add_metric("replication-latency-ms-min", MetricUnit.Milliseconds, now - newest)
-    metrics.add_metadata("partitions", sorted(batch.records))
-    metrics.flush_metrics()
+        figures["record-age-ms-max"] = received_at - oldest
+        figures["record-age-ms-min"] = received_at - newest
+        figures["replication-latency-ms-max"] = now - oldest
+        figures["replication-latency-ms-min"] = now - newest
+    return figures
 
 
-ALARMING: Final = frozenset(
+def _of_flow(topic: str, figures: Mapping[str, int]) -> dict[str, int]:
+    """What of a batch's figures counts for the flow. The source's heartbeats are counted apart from records."""
+    found = {name: value for name, value in figures.items() if name not in _BY_TOPIC_ONLY}
+    if topic == HEARTBEATS_TOPIC and (arrived := found.pop("record-count", 0)):
+        found.pop("byte-count", None)
+        found["heartbeats-arrived"] = arrived
+    return found
+
+
+WATCHED: Final = frozenset(
     {
+        "task-errors",
+        "task-troubles",
         "heartbeats-emitted",
         "groups-not-ready",
         "reread-records-max",
@@ -67,33 +141,35 @@ ALARMING: Final = frozenset(
         "lanes-stopped",
     }
 )
-"""Figures that become metrics, each paid for by the month; the others stand in the same line, for Logs Insights."""
+"""Figures that become metrics where they are not zero, each paid for by the hour; the others stand in the same line,
+for Logs Insights."""
 
 _emitted: dict[tuple[FlowName, str], tuple[str, tuple[str, ...]]] = {}
 """What each task had to say last: a trouble that stays is logged once an environment, and counted every round."""
 
 
-def emit_report(flow: FlowName, report: TaskReport) -> None:
+def emit_report(flow: FlowName, report: TaskReport, *, always: Collection[str] = ()) -> None:
     """Print what a round found.
 
     Args:
         flow: whose task.
         report: how it went. `task-errors` and `task-troubles` are metrics of the flow, and so are the figures that
-            alarms are for.
+            alarms and the dashboard are for.
+        always: metrics whose absence is an alarm, so that their zeros are emitted too.
     """
-    metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE)
-    metrics.add_dimension("source", flow.source)
-    metrics.add_dimension("target", flow.target)
-    metrics.add_metadata("task", report.task)
-    metrics.add_metadata("task-ms", report.ms)
-    metrics.add_metric("task-errors", MetricUnit.Count, int(bool(report.error)))
-    metrics.add_metric("task-troubles", MetricUnit.Count, len(report.troubles))
-    for name, value in report.figures.items():
-        if name in ALARMING:
-            metrics.add_metric(name, MetricUnit.Count, value)
-        else:
-            metrics.add_metadata(name, value)
-    metrics.flush_metrics()
+    metrics = _line(flow)
+    figures = {"task-errors": int(bool(report.error)), "task-troubles": len(report.troubles), **report.figures}
+    others: dict[str, str | int] = {"task": report.task, "task-ms": report.ms}
+    others |= {name: value for name, value in report.figures.items() if name not in WATCHED}
+    emitted = {name: value for name, value in figures.items() if name in always or (name in WATCHED and value)}
+    for name, value in emitted.items():
+        metrics.add_metric(name, MetricUnit.Count, value)
+    if emitted:
+        for name, text in others.items():
+            metrics.add_metadata(name, text)
+        metrics.flush_metrics()
+    else:
+        print(json.dumps({"source": flow.source, "target": flow.target, **others}))
 
     said = (report.error, report.troubles)
     if _emitted.get((flow, report.task), ("", ())) != said:
@@ -118,10 +194,7 @@ def emit_progress(progress: JobProgress, *, clean: bool | None) -> None:
             ended otherwise, and 0 before.
     """
     flow = FlowName.parse(progress.flow)
-    metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE)
-    metrics.add_dimension("source", flow.source)
-    metrics.add_dimension("target", flow.target)
-    metrics.add_dimension("job", progress.kind)
+    metrics = _line(flow, job=progress.kind)
     lanes = progress.lanes
     stopped = lanes.get("stopped", 0) + lanes.get("failed", 0)
     metrics.add_metric("job-records", MetricUnit.Count, progress.records)
@@ -133,3 +206,11 @@ def emit_progress(progress: JobProgress, *, clean: bool | None) -> None:
     metrics.add_metadata("run", progress.run_id)
     metrics.add_metadata("state", progress.state)
     metrics.flush_metrics()
+
+
+def _line(flow: FlowName, **more: str) -> AmazonCloudWatchEMFProvider:
+    """A line without metrics yet, with the flow and more as its dimensions."""
+    metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE)
+    for name, value in {"source": flow.source, "target": flow.target, **more}.items():
+        metrics.add_dimension(name, value)
+    return metrics
