@@ -209,10 +209,8 @@ def _of_silence(flow: FlowDeployment) -> list[Alarm]:
 def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]:
     # A retry follows when the failed call has ended: a period must be long enough to have one.
     period = _minutes(max(_FIVE_MINUTES, flow.flow.settings.function.timeout_seconds))
-    failed, called = (
-        metrics.of_function(flow, "forward", name, "Sum").query(id_, period=period)
-        for id_, name in (("failed", "Errors"), ("called", "Invocations"))
-    )
+    # Where heartbeats come through, an hour: that nothing arrives is another alarm's, after a quarter of an hour.
+    periods = 3 if metrics.round_trip(flow) is None else 12
     return [
         Alarm(
             id="records-late",
@@ -224,24 +222,14 @@ def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]
             datapoints_to_alarm=5,
         ),
         Alarm(
-            id="all-deliveries-fail",
-            means=f"Every delivery of {flow.name} has failed for {3 * period // MINUTE} minutes.",
-            first="read the last error in the forwarder's log: it says what to do.",
-            queries=(failed, called, _expression("100 * failed / called", period=period)),
-            above=99.9,
-            period=period,
-            evaluation_periods=3,
-            datapoints_to_alarm=3,
-        ),
-        Alarm(
-            id="some-deliveries-fail",
-            means=f"Deliveries of {flow.name} have failed again and again for {12 * period // MINUTE} minutes.",
+            id="deliveries-fail",
+            means=f"Deliveries of {flow.name} have failed again and again for {periods * period // MINUTE} minutes.",
             first="read the last error in the forwarder's log: it names the topic and says what to do.",
             metric=metrics.of_function(flow, "forward", "Errors", "Sum"),
             above=0,
             period=period,
-            evaluation_periods=12,
-            datapoints_to_alarm=12,
+            evaluation_periods=periods,
+            datapoints_to_alarm=periods,
         ),
     ]
 

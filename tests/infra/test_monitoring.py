@@ -143,8 +143,7 @@ EXPECTED = {
     "no-heartbeats": (1, 60, 5, 5, "breaching"),
     "nothing-arrives": (1, 60, 15, 15, "breaching"),
     "records-late": (900_000, 60, 5, 5, "notBreaching"),
-    "all-deliveries-fail": (99.9, None, 3, 3, "notBreaching"),
-    "some-deliveries-fail": (0, 300, 12, 12, "notBreaching"),
+    "deliveries-fail": (0, 300, 12, 12, "notBreaching"),
 }
 
 
@@ -163,21 +162,9 @@ def test_an_alarm_rings_when_it_should_and_not_before(alarm: str, assembled: Ass
     assert properties["ComparisonOperator"] == ("LessThanThreshold" if silence else "GreaterThanThreshold")
 
 
-def test_all_deliveries_fail_only_where_every_call_does(assembled: Assembled) -> None:
-    queries = {
-        each["Id"]: each for each in _alarm(assembled("active-passive"), "all-deliveries-fail").properties["Metrics"]
-    }
-
-    assert queries["watched"]["Expression"] == "100 * failed / called"
-    for id_, name in (("failed", "Errors"), ("called", "Invocations")):
-        metric = queries[id_]["MetricStat"]["Metric"]
-        assert (metric["MetricName"], queries[id_]["ReturnData"]) == (name, False)
-        assert metric["Dimensions"] == [{"Name": "FunctionName", "Value": "mirrorless-forward-us-east_us-west"}]
-
-
 def test_an_alarm_of_a_flow_is_one_metric_without_a_query(assembled: Assembled) -> None:
     """Each metric that an alarm reads is paid for, and a query's are as many as there are topics."""
-    for alarm in EXPECTED.keys() - {"all-deliveries-fail"}:
+    for alarm in EXPECTED:
         properties = _alarm(assembled("active-passive"), alarm).properties
 
         assert "Metrics" not in properties
@@ -193,6 +180,15 @@ def test_a_flow_without_heartbeats_is_missed_by_its_tasks(tmp_path: Path) -> Non
     silent = found["no-heartbeats"]
     assert silent.metric is not None
     assert (silent.metric.name, silent.metric.stat, silent.missing) == ("task-errors", "SampleCount", "breaching")
+
+
+def test_failed_deliveries_ring_sooner_where_no_heartbeats_come_through(tmp_path: Path) -> None:
+    flow = _planned(tmp_path, {"emit.heartbeats.source.enabled": False})
+
+    found = {each.id: each for each in alarms(flow, record_age_seconds=900)}
+
+    assert "nothing-arrives" not in found
+    assert (found["deliveries-fail"].period, found["deliveries-fail"].evaluation_periods) == (300, 3)
 
 
 @pytest.mark.parametrize("seconds", [1, 61, 3_599, 3_601, 86_400])
@@ -216,7 +212,7 @@ def test_a_forwarder_that_may_take_long_is_looked_at_as_long(tmp_path: Path) -> 
 
     periods = {each.id: each.period for each in alarms(flow, record_age_seconds=900)}
 
-    assert (periods["all-deliveries-fail"], periods["some-deliveries-fail"]) == (840, 840)
+    assert periods["deliveries-fail"] == 840
 
 
 def test_the_alarm_of_a_mapping_stands_beside_it_and_names_it(assembled: Assembled) -> None:
