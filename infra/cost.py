@@ -14,6 +14,7 @@ from mirrorless.cost.assumptions import (
     HOURS,
     MEASURED_EVENTS,
     MEASURED_ON,
+    METRICS_PER_TOPIC,
     MM2_RECORDS_PER_CPU_SECOND,
     Assumptions,
     ReplicationLoad,
@@ -198,6 +199,7 @@ def _sensitivity() -> Table:
         ("100 topics of 6 partitions", replace(_USUAL, topics=100), base),
         ("compressed 4 to 1", replace(_USUAL, compression=4.0), base),
         ("target across an ocean, 350 ms", _USUAL, replace(base, wait_ms=350.0)),
+        ("metrics by topic", _USUAL, replace(base, metrics_per_topic=METRICS_PER_TOPIC)),
         ("Lambda's CPU half as fast", _USUAL, replace(base, vcpu_gb=2 * base.vcpu_gb)),
     ]
     found: list[tuple[Cell, ...]] = []

@@ -18,6 +18,7 @@ from infra.monitoring.flow_monitoring import alarm_topics
 from mirrorless.adapters.aws.metrics import NAMESPACE, WATCHED, BatchMetrics, emit_report
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
+from mirrorless.cost.assumptions import Assumptions
 from mirrorless.lane import FlowName
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
@@ -244,6 +245,17 @@ def test_only_mappings_with_metrics_are_watched(tmp_path: Path) -> None:
     ] * 2
     assert mapping_alarm(_planned(tmp_path, {"mapping": {"mode": "on-demand"}}), "orders", "a-uuid") is None
     assert mapping_alarm(_planned(tmp_path, {"mapping": {"metrics": ["EventCount"]}}), "orders", "a-uuid") is None
+
+
+def test_the_cost_model_counts_the_metrics_that_alarms_read(tmp_path: Path) -> None:
+    flow = _planned(tmp_path, {})
+    watched = mapping_alarm(flow, "orders", "a-uuid")
+    assert watched is not None
+
+    read = [len(alarm.queries[:-1]) or 1 for alarm in (*alarms(flow, record_age_seconds=900), watched)]
+
+    assert sum(read[:-1]) == Assumptions().alarms
+    assert read[-1] == Assumptions().alarms_per_mapping
 
 
 # Runbook

@@ -13,6 +13,10 @@ HOURS: Final = 730.0
 """Of a month."""
 
 
+METRICS_PER_TOPIC: Final = 6
+"""Of a topic that carries records, where the deployment switches them on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationLoad:
     """What is replicated, in one direction.
@@ -61,10 +65,14 @@ class Assumptions:
     packed_run_bytes: float = 53
     item_bytes: float = 100
     retention_days: float = 30
-    log_bytes_per_event: float = 1_200
-    metrics_per_flow: float = 10
-    metrics_per_topic: float = 7
-    alarms: float = 12
+    log_line_bytes: float = 480
+    log_line_seconds: float = 10
+    control_log_bytes: float = 60 * 24 * 30.4 * 5_600
+    metrics_per_flow: float = 4
+    metrics_of_records: float = 2
+    metrics_per_topic: float = 0
+    alarms: float = 8
+    alarms_per_mapping: float = 2
     dashboards: float = 1
     control_gb_seconds: float = 60 * 24 * 30.4 * 0.25 * (55 + 5)
     control_writes: float = 60 * 24 * 30.4 * 2 * 10
@@ -102,10 +110,17 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "packed_run_bytes": ("bytes", "of a run in such an entry"),
     "item_bytes": ("bytes", "that DynamoDB adds to each item's storage: its documentation"),
     "retention_days": ("days", "`offset.map.retention.days`, its default"),
-    "log_bytes_per_event": ("bytes", "one line of metrics, and Lambda's own three lines"),
-    "metrics_per_flow": ("metrics", "docs/how-to/on-call.md: about $3 a month"),
-    "metrics_per_topic": ("metrics", "docs/how-to/on-call.md: $2.10 a month for each topic that carries records"),
-    "alarms": ("alarms", "of a flow, about"),
+    "log_line_bytes": ("bytes", "a line of gathered metrics"),
+    "log_line_seconds": ("s", "for which an environment gathers; there is one for each busy poller, about"),
+    "control_log_bytes": ("bytes a month", "5,600 a minute in which groups move: a line for each round of a task"),
+    "metrics_per_flow": (
+        "metrics",
+        "heartbeats emitted and arrived, their age and their latency; troubles come on top",
+    ),
+    "metrics_of_records": ("metrics", "records and bytes, where there are any"),
+    "metrics_per_topic": ("metrics", f"only with `metrics.per.topic`: {METRICS_PER_TOPIC}"),
+    "alarms": ("metrics", "that the alarms of a flow read, one each; each is paid for"),
+    "alarms_per_mapping": ("metrics", "that the alarm of a provisioned mapping reads"),
     "dashboards": ("dashboards", "of a flow; the account's first three are free, which is left out"),
     "control_gb_seconds": (
         "GB-s a month",

@@ -67,6 +67,12 @@ def mirrorless(workload: ReplicationLoad, mode: Mode, assumptions: Assumptions =
     units = entries * _SECONDS * assumptions.writes_per_entry * ceil(size / 1024)
     stored_gb = entries * assumptions.retention_days * 86_400 * (size + assumptions.item_bytes) / 1e9
     gb_second = PRICES.lambda_gb_second[ARCHITECTURE]
+    metrics = assumptions.metrics_per_flow
+    if events:
+        metrics += assumptions.metrics_of_records + workload.topics * assumptions.metrics_per_topic
+    alarms = assumptions.alarms + (workload.topics * assumptions.alarms_per_mapping if mode == "provisioned" else 0)
+    lines = min(events, workload.topics * _pollers(workload, assumptions) / assumptions.log_line_seconds)
+    log_bytes = lines * _SECONDS * assumptions.log_line_bytes + assumptions.control_log_bytes
     return {
         "functions: time": busy * assumptions.memory_gb * _SECONDS * gb_second,
         "functions: calls": events * _SECONDS * PRICES.lambda_request,
@@ -79,13 +85,10 @@ def mirrorless(workload: ReplicationLoad, mode: Mode, assumptions: Assumptions =
         + 2 * _SECONDS / 60 * (PRICES.lambda_request + PRICES.scheduler_call)
         + assumptions.control_writes * PRICES.dynamodb_write_unit
         + assumptions.control_reads * PRICES.dynamodb_read_unit,
-        "metrics, alarms, logs": (
-            assumptions.metrics_per_flow + (workload.topics * assumptions.metrics_per_topic if events else 0)
-        )
-        * PRICES.cloudwatch_metric_month
-        + assumptions.alarms * PRICES.cloudwatch_alarm_month
+        "metrics, alarms, logs": metrics * PRICES.cloudwatch_metric_month
+        + alarms * PRICES.cloudwatch_alarm_month
         + assumptions.dashboards * PRICES.cloudwatch_dashboard_month
-        + events * _SECONDS * assumptions.log_bytes_per_event / 1e9 * PRICES.cloudwatch_logs_gb,
+        + log_bytes / 1e9 * PRICES.cloudwatch_logs_gb,
     }
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 
 import pytest
 
+from mirrorless.adapters.aws.metrics import GATHER_MS, BatchMetrics, emit_report
 from mirrorless.cost import replication
-from mirrorless.cost.assumptions import TABLE, Assumptions, MeasuredEvent, ReplicationLoad
+from mirrorless.cost.assumptions import METRICS_PER_TOPIC, TABLE, Assumptions, MeasuredEvent, ReplicationLoad
 from mirrorless.cost.prices import PRICES, Prices
 from mirrorless.cost.replication import backfill, event_cpu_ms, mirrorless, msk_connect, msk_replicator, transfer
+from mirrorless.lane import FlowName
+from mirrorless.lanes.lane_check import FIGURES
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.replicate import BatchOutcome
+from mirrorless.scheduled.runner import TaskReport
 
+FLOW = FlowName("us-east", "eu-west")
 ONE_LANE = ReplicationLoad(mb_per_second=1.0, record_bytes=1_000, topics=1, partitions=1)
 
 
@@ -33,7 +41,8 @@ def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
     Time: 7.5 ms of CPU at 1/1.769 of a core and 60 ms of waiting are 73.2675 ms, twice a second: 385,094 GB-s.
     Calls: 5.256 million. Writes: 10.512 million. Storage: 2 x 2,592,000 s x (234 + 85 + 100) bytes are 2.1721 GB at
     $0.45.
-    Metrics: 17 x $0.30; alarms: 12 x $0.10; dashboard: $3; logs: 6.3072 GB at $0.50.
+    Metrics: 6 x $0.30; alarms: 8 x $0.10; dashboard: $3. Logs at $0.50 a GB: 262,800 lines of 480 bytes, and 43,776
+    minutes of 5,600 bytes.
     """
     costs = mirrorless(ONE_LANE, "on-demand")
 
@@ -41,8 +50,76 @@ def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
     assert costs["functions: calls"] == pytest.approx(5.256 * 0.20)
     assert costs["offset map: writes"] == pytest.approx(10.512 * 0.625)
     assert costs["offset map: storage"] == pytest.approx(2.172096 * 0.45)
-    assert costs["metrics, alarms, logs"] == pytest.approx(5.1 + 1.2 + 3 + 3.1536)
+    assert costs["metrics, alarms, logs"] == pytest.approx(1.8 + 0.8 + 3 + 0.063072 + 0.1225728)
     assert costs["pollers"] == 0
+
+
+def test_the_alarm_of_a_mapping_is_paid_for_where_it_is_provisioned_and_metrics_of_a_topic_on_request() -> None:
+    two = replace(ONE_LANE, topics=2)
+    part = "metrics, alarms, logs"
+
+    plain = mirrorless(two, "on-demand")[part]
+
+    assert mirrorless(two, "provisioned")[part] - plain == pytest.approx(2 * 2 * 0.10)
+    by_topic = mirrorless(two, "on-demand", replace(Assumptions(), metrics_per_topic=METRICS_PER_TOPIC))[part]
+    assert by_topic - plain == pytest.approx(2 * 6 * 0.30)
+
+
+def test_an_environment_logs_no_more_than_its_events() -> None:
+    """A hundred records a month are a hundred lines."""
+    rare = ONE_LANE.at(100 * ONE_LANE.record_bytes / 1e6 / 2_628_000)
+
+    more = mirrorless(rare, "on-demand")["metrics, alarms, logs"] - 0.6
+    idle = mirrorless(ONE_LANE.at(0), "on-demand")["metrics, alarms, logs"]
+
+    assert more - idle == pytest.approx(100 * 480 / 1e9 * 0.50, abs=1e-9)
+
+
+def test_metrics_and_log_bytes_are_those_that_the_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    idle = _printed_in_a_minute_without_records(capsys)
+    _batch("orders", per_topic=True)
+    of_flow, of_topic = capsys.readouterr().out.splitlines()
+
+    assumed = Assumptions()
+    assert assumed.log_line_seconds * 1000 == GATHER_MS
+    assert len(of_flow) == pytest.approx(assumed.log_line_bytes, rel=0.05)
+    assert sum(map(len, idle)) * 60 * 24 * 30.4 == pytest.approx(assumed.control_log_bytes, rel=0.05)
+    in_idle_flow = set().union(*map(_metrics, idle))
+    assert len(in_idle_flow) == assumed.metrics_per_flow
+    assert len(_metrics(of_flow) - in_idle_flow) == assumed.metrics_of_records
+    assert len(_metrics(of_topic)) == METRICS_PER_TOPIC
+
+
+def _printed_in_a_minute_without_records(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines of a minute without records, in which groups move and all is well, at the default intervals."""
+    checkpoints = ("checkpoints-emitted", "offsets-committed", "groups", "groups-not-ready", "reread-records-max")
+    topics = ("topics", "partitions", "lanes-stopped", "mappings-created", "mappings-deleted", "mappings-pending")
+    rounds: list[tuple[int, str, dict[str, int]]] = [
+        (1, "heartbeats", {"heartbeats-emitted": 2}),
+        (30, "checkpoints", dict.fromkeys(checkpoints, 0)),
+        (1, "lanes", dict.fromkeys(FIGURES, 0)),
+        (1, "topics", dict.fromkeys(topics, 0)),
+    ]
+    for times, task, figures in rounds:
+        for _ in range(times):
+            emit_report(FLOW, TaskReport(task=task, at=1, ms=123, figures=figures))
+    _batch("heartbeats", records=1)
+    return capsys.readouterr().out.splitlines()
+
+
+def _batch(topic: str, *, records: int = 500, per_topic: bool = False) -> None:
+    at = 1_790_000_000_000
+    run = type("Written", (), {"records": records, "bytes": 1000 * records, "oldest_timestamp": at - 900})()
+    run.newest_timestamp = at - 100
+    outcome = BatchOutcome(remote_topic=f"us-east.{topic}", runs=[run], stopped={})
+    metrics = BatchMetrics(FLOW, per_topic=per_topic)
+    metrics.add(Batch(topic=topic, records={0: []}), outcome, received_at=at - 50, now=at)
+
+
+def _metrics(line: str) -> set[str]:
+    """The metrics that a line declares, if any."""
+    declared = json.loads(line).get("_aws", {"CloudWatchMetrics": []})["CloudWatchMetrics"]
+    return {metric["Name"] for each in declared for metric in each["Metrics"]}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +162,7 @@ def test_nothing_replicated_costs_the_schedules_and_the_dashboard() -> None:
 
     scheduled = 656_640 * 0.0000133334 + 87_600 * 0.0000012 + 875_520 * 0.000000625 + 2_626_560 * 0.000000125
     assert costs.pop("scheduled functions") == pytest.approx(scheduled)
-    assert costs.pop("metrics, alarms, logs") == pytest.approx(3 + 1.2 + 3)
+    assert costs.pop("metrics, alarms, logs") == pytest.approx(1.2 + 0.8 + 3 + 0.1225728)
     assert set(costs.values()) == {0.0}
 
 
