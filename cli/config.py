@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cli.output import print_json
+from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
+from mirrorless.cost.replication import heartbeats, scheduled
 from mirrorless.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mirrorless.config import Configuration, Flow, Problem
+    from mirrorless.config.flow_section import FlowSection
 
 FAILED = 2
 """Exit code of a configuration that cannot be used."""
@@ -109,4 +113,19 @@ def _paragraph(flow: Flow) -> str:
     }
     on_schedule = ", ".join(f"{task} every {seconds} s" for task, (enabled, seconds) in tasks.items() if enabled)
     lines.append(f"  on schedule: {on_schedule or 'nothing'}")
+    if settings.emit_heartbeats_enabled and (more := _heartbeats_below_a_minute(settings)) > 0:
+        lines.append(
+            f"  heartbeats that often keep a function running: about ${more:.0f} a month more than once a minute"
+        )
     return "\n".join(lines)
+
+
+def _heartbeats_below_a_minute(settings: FlowSection) -> float:
+    """Dollars a month of a flow in which nothing else moves, above those of the default interval."""
+    often = replace(Assumptions(), heartbeat_seconds=settings.emit_heartbeats_interval_seconds)
+    still = ReplicationLoad(mb_per_second=0)
+
+    def dollars(assumptions: Assumptions) -> float:
+        return scheduled(still, assumptions, moving=False) + heartbeats(assumptions)
+
+    return dollars(often) - dollars(Assumptions())

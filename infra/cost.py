@@ -56,7 +56,17 @@ def cost_section() -> ReportSection:
                 " bytes between regions, which all pay alike: the last column of the first table shows these."
             ),
         ),
-        tables=(_months(), _break_evens(), _per_gb(), _parts(), _sensitivity(), _assumptions(), _prices()),
+        tables=(
+            _months(),
+            _break_evens(),
+            _per_gb(),
+            _parts(),
+            _idle(),
+            _apart(),
+            _sensitivity(),
+            _assumptions(),
+            _prices(),
+        ),
         plots=(_plot(),),
     )
 
@@ -147,8 +157,7 @@ def _months() -> Table:
             f"Provisioned: mappings in poller groups, as by default, {MAPPINGS_OF_A_GROUP} in each at most; a poller"
             f" unit carries {USUAL.unit_pollers} pollers. Without a group each topic has a unit of its own, some"
             f" ${PRICES.event_poller_unit_hour * HOURS:,.0f} a month each. MSK Replicator translates offsets"
-            " approximately and delivers at least once; both columns of MM2 are exactly once. A job that brings 1 TB"
-            f" once costs about ${backfill(1000):,.2f} on EMR Serverless, its start and its driver apart."
+            " approximately and delivers at least once; both columns of MM2 are exactly once."
         ),
     )
 
@@ -185,6 +194,63 @@ def _parts() -> Table:
     )
 
 
+def _idle() -> Table:
+    still = _USUAL.at(0)
+    cases: list[tuple[str, dict[str, float]]] = [
+        ("by default", mirrorless(still, "on-demand")),
+        *(
+            (f"heartbeats every {seconds} s", mirrorless(still, "on-demand", replace(USUAL, heartbeat_seconds=seconds)))
+            for seconds in (10, 1)
+        ),
+        ("100 topics", mirrorless(replace(still, topics=100), "on-demand")),
+    ]
+    parts = ("scheduled functions", "heartbeats", "metrics, alarms, logs")
+    return Table(
+        title="A flow in which nothing moves: dollars a month",
+        columns=("case", *parts, "together"),
+        rows=tuple(
+            (name, *(_money(found[part]) for part in parts), _money(sum(found[part] for part in parts)))
+            for name, found in cases
+        ),
+        note="Mappings on demand. Dashboard and network stand in the next table.",
+    )
+
+
+def _apart() -> Table:
+    rows: tuple[tuple[Cell, ...], ...] = (
+        ("a dashboard for each flow", PRICES.cloudwatch_dashboard_month, "an account's first three are free"),
+        (
+            "an event poller unit",
+            round(PRICES.event_poller_unit_hour * HOURS),
+            "provisioned mappings only, which share units in poller groups",
+        ),
+        (
+            "an interface endpoint, in each zone",
+            round(PRICES.interface_endpoint_hour * HOURS, 2),
+            "`vpc.endpoints`: Lambda, STS and Secrets Manager, each only where the flow needs it; DynamoDB's is free",
+        ),
+        (
+            "a NAT gateway, in each zone",
+            round(PRICES.nat_gateway_hour * HOURS),
+            (
+                "in place of endpoints, and wherever tables are in another region than a function in a VPC: the usual"
+                f" case of a flow between two regions with MSK; ${PRICES.nat_gateway_gb} a GB on top, of requests to"
+                " AWS only, for records go to the brokers by the route between the networks"
+            ),
+        ),
+        ("a key of KMS", PRICES.kms_key_month, "where keys are the customer's, or an address gets alarms"),
+        (
+            "a copy of the tables in the source's region",
+            _money(
+                total(_USUAL, replace(USUAL, copies=1), provisioned=False) - total(_USUAL, USUAL, provisioned=False)
+            ),
+            "at 1 MB/s: `offset.map.replicas.enabled`, to read the map when the target's region is lost",
+        ),
+        ("a TB by a backfill", _money(backfill(1000)), "on EMR Serverless, its start and its driver apart"),
+    )
+    return Table(title="Stated apart: dollars a month", columns=("what", "dollars", "when"), rows=rows)
+
+
 def _sensitivity() -> Table:
     base = USUAL
     cases: list[tuple[str, ReplicationLoad, Assumptions]] = [
@@ -199,6 +265,7 @@ def _sensitivity() -> Table:
         ("100 topics of 6 partitions", replace(_USUAL, topics=100), base),
         ("compressed 4 to 1", replace(_USUAL, compression=4.0), base),
         ("target across an ocean, 350 ms", _USUAL, replace(base, wait_ms=350.0)),
+        ("a copy of the tables", _USUAL, replace(base, copies=1)),
         ("metrics by topic", _USUAL, replace(base, metrics_per_topic=METRICS_PER_TOPIC)),
         ("Lambda's CPU half as fast", _USUAL, replace(base, vcpu_gb=2 * base.vcpu_gb)),
     ]

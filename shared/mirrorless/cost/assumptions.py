@@ -65,18 +65,27 @@ class Assumptions:
     packed_run_bytes: float = 53
     item_bytes: float = 100
     retention_days: float = 30
+    copies: float = 0
     log_line_bytes: float = 480
     log_line_seconds: float = 10
-    control_log_bytes: float = 60 * 24 * 30.4 * 5_600
+    idle_log_bytes: float = 1_200
+    moving_log_bytes: float = 5_600
     metrics_per_flow: float = 4
     metrics_of_records: float = 2
     metrics_per_topic: float = 0
     alarms: float = 8
     alarms_per_mapping: float = 2
     dashboards: float = 1
-    control_gb_seconds: float = 60 * 24 * 30.4 * 0.25 * (55 + 5)
-    control_writes: float = 60 * 24 * 30.4 * 2 * 10
-    control_reads: float = 60 * 24 * 30.4 * 2 * 30
+    heartbeat_seconds: float = 60
+    scheduled_gb: float = 0.25
+    idle_seconds: float = 2
+    moving_seconds: float = 58
+    refresh_seconds: float = 5
+    idle_writes: float = 10
+    moving_writes: float = 150
+    rounds: float = 30
+    slices_per_second: float = 80
+    document_reads: float = 20
     mm2_utilisation: float = 0.5
     mm2_other_connectors: float = 2
     backfill_mb_per_vcpu_second: float = 40.0
@@ -108,11 +117,13 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "run_bytes": ("bytes", "of a run in an entry, of contiguous offsets"),
     "packed_from_runs": ("runs", "from which an entry's runs are compressed"),
     "packed_run_bytes": ("bytes", "of a run in such an entry"),
+    "copies": ("tables", "of each, in other regions: `offset.map.replicas.enabled`; each write is paid there again"),
     "item_bytes": ("bytes", "that DynamoDB adds to each item's storage: its documentation"),
     "retention_days": ("days", "`offset.map.retention.days`, its default"),
     "log_line_bytes": ("bytes", "a line of gathered metrics"),
     "log_line_seconds": ("s", "for which an environment gathers; there is one for each busy poller, about"),
-    "control_log_bytes": ("bytes a month", "5,600 a minute in which groups move: a line for each round of a task"),
+    "idle_log_bytes": ("bytes a minute", "a line for each round of a task, and the heartbeats' event"),
+    "moving_log_bytes": ("bytes a minute", "the same while groups move"),
     "metrics_per_flow": (
         "metrics",
         "heartbeats emitted and arrived, their age and their latency; troubles come on top",
@@ -122,12 +133,16 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "alarms": ("metrics", "that the alarms of a flow read, one each; each is paid for"),
     "alarms_per_mapping": ("metrics", "that the alarm of a provisioned mapping reads"),
     "dashboards": ("dashboards", "of a flow; the account's first three are free, which is left out"),
-    "control_gb_seconds": (
-        "GB-s a month",
-        "heartbeats run 55 s of each minute, the look at topics about 5 s, at 256 MB",
-    ),
-    "control_writes": ("a month", "10 write units for each of two runs a minute: assumed"),
-    "control_reads": ("a month", "30 read units for each of two runs a minute: assumed"),
+    "heartbeat_seconds": ("s", "`emit.heartbeats.interval.seconds`, its default; each is an event of its own"),
+    "scheduled_gb": ("GB", "of the scheduled functions"),
+    "idle_seconds": ("s a minute", "of the function `control` while nothing moves: a round of each task"),
+    "moving_seconds": ("s a minute", "while groups move, or with heartbeats below a minute: its whole window"),
+    "refresh_seconds": ("s a minute", "of the function `refresh_topics`: assumed"),
+    "idle_writes": ("write units a minute", "of both, two leases and the tasks' reports, while nothing moves"),
+    "moving_writes": ("write units a minute", "while groups move, ten groups that commit every 5 s: assumed"),
+    "rounds": ("a minute", "of checkpoints while groups move"),
+    "slices_per_second": ("slices", "that rounds read at most, on average; a slice's heads are a read unit"),
+    "document_reads": ("read units a minute", "of both, their documents: assumed"),
     "mm2_utilisation": ("of a vCPU", "that a worker may be busy, so that it can catch up"),
     "mm2_other_connectors": ("MCU", "for checkpoints and heartbeats: a connector each, one unit at least"),
     "backfill_mb_per_vcpu_second": ("MB/s per vCPU", "of a backfill job, checks included: assumed"),

@@ -26,6 +26,7 @@ Mode = Literal["on-demand", "provisioned"]
 
 ARCHITECTURE: Final[Architecture] = "arm64"
 _SECONDS = HOURS * 3600
+_MINUTES = HOURS * 60
 _DEFAULTS = Assumptions()
 _GRID: Final = (0.0, *(10 ** (step / 50 - 3) for step in range(266)))
 
@@ -72,24 +73,60 @@ def mirrorless(workload: ReplicationLoad, mode: Mode, assumptions: Assumptions =
         metrics += assumptions.metrics_of_records + workload.topics * assumptions.metrics_per_topic
     alarms = assumptions.alarms + (workload.topics * assumptions.alarms_per_mapping if mode == "provisioned" else 0)
     lines = min(events, workload.topics * _pollers(workload, assumptions) / assumptions.log_line_seconds)
-    log_bytes = lines * _SECONDS * assumptions.log_line_bytes + assumptions.control_log_bytes
+    log_bytes = lines * _SECONDS * assumptions.log_line_bytes
+    log_bytes += _MINUTES * (assumptions.moving_log_bytes if events else assumptions.idle_log_bytes)
+    tables = 1 + assumptions.copies
     return {
         "functions: time": busy * assumptions.memory_gb * _SECONDS * gb_second,
         "functions: calls": events * _SECONDS * PRICES.lambda_request,
         "pollers": _units(workload, assumptions) * HOURS * PRICES.event_poller_unit_hour
         if mode == "provisioned"
         else 0.0,
-        "offset map: writes": units * PRICES.dynamodb_write_unit,
-        "offset map: storage": stored_gb * (PRICES.dynamodb_storage_gb_month + PRICES.dynamodb_recovery_gb_month),
-        "scheduled functions": assumptions.control_gb_seconds * gb_second
-        + 2 * _SECONDS / 60 * (PRICES.lambda_request + PRICES.scheduler_call)
-        + assumptions.control_writes * PRICES.dynamodb_write_unit
-        + assumptions.control_reads * PRICES.dynamodb_read_unit,
+        "offset map: writes": tables * units * PRICES.dynamodb_write_unit,
+        "offset map: storage": tables
+        * stored_gb
+        * (PRICES.dynamodb_storage_gb_month + PRICES.dynamodb_recovery_gb_month),
+        "scheduled functions": scheduled(workload, assumptions, moving=events > 0),
+        "heartbeats": heartbeats(assumptions),
         "metrics, alarms, logs": metrics * PRICES.cloudwatch_metric_month
         + alarms * PRICES.cloudwatch_alarm_month
-        + assumptions.dashboards * PRICES.cloudwatch_dashboard_month
         + log_bytes / 1e9 * PRICES.cloudwatch_logs_gb,
+        "dashboard": assumptions.dashboards * PRICES.cloudwatch_dashboard_month,
     }
+
+
+def scheduled(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *, moving: bool) -> float:
+    """Dollars a month of the two functions that a schedule starts once a minute, with what they read and write.
+
+    Args:
+        workload: its slices are read in rounds.
+        assumptions: the interval of heartbeats among them.
+        moving: whether consumer groups move, all of them.
+    """
+    often = moving or assumptions.heartbeat_seconds < 60  # noqa: PLR2004 -- the schedule's interval
+    seconds = (assumptions.moving_seconds if often else assumptions.idle_seconds) + assumptions.refresh_seconds
+    slices = workload.topics * ceil(workload.partitions / SLICE_LANES)
+    reads = min(assumptions.rounds * slices, 60 * assumptions.slices_per_second) if moving else slices
+    writes = (assumptions.moving_writes if moving else assumptions.idle_writes) * (1 + assumptions.copies)
+    return _MINUTES * (
+        seconds * assumptions.scheduled_gb * PRICES.lambda_gb_second[ARCHITECTURE]
+        + 2 * (PRICES.lambda_request + PRICES.scheduler_call)
+        + (reads + assumptions.document_reads) * PRICES.dynamodb_read_unit
+        + writes * PRICES.dynamodb_write_unit
+    )
+
+
+def heartbeats(assumptions: Assumptions = _DEFAULTS) -> float:
+    """Dollars a month of replicating a flow's heartbeats: each is an event of one record."""
+    share = min(1.0, assumptions.memory_gb / assumptions.vcpu_gb)
+    seconds = (event_cpu_ms(1, 100) / share + assumptions.wait_ms) / 1000
+    writes = assumptions.writes_per_entry * (1 + assumptions.copies)
+    event = (
+        seconds * assumptions.memory_gb * PRICES.lambda_gb_second[ARCHITECTURE]
+        + PRICES.lambda_request
+        + writes * PRICES.dynamodb_write_unit
+    )
+    return _SECONDS / assumptions.heartbeat_seconds * event
 
 
 def entry_bytes(runs: float, assumptions: Assumptions = _DEFAULTS) -> float:

@@ -361,6 +361,20 @@ def test_config_check_says_what_would_be_made(capsys: pytest.CaptureFixture[str]
     assert "orders     ->  us-east.orders" in answer
 
 
+def test_config_check_prices_heartbeats_below_a_minute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "replication.yaml"
+    for seconds in (60, 1):
+        path.write_text(
+            "clusters: {a: {bootstrap.servers: a:1}, b: {bootstrap.servers: b:1}}\n"
+            f"flows:\n  a->b: {{topics: orders, emit.heartbeats.interval.seconds: {seconds}}}\n"
+        )
+        assert check(str(path)) == 0
+
+    default, often = capsys.readouterr().out.split("replication.yaml is valid.")[1:]
+    assert "$" not in default
+    assert "about $14 a month more than once a minute" in often
+
+
 def test_config_check_answers_programs_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(str(EXAMPLE), "--json") == 0
 

@@ -11,7 +11,17 @@ from mirrorless.adapters.aws.metrics import GATHER_MS, BatchMetrics, emit_report
 from mirrorless.cost import replication
 from mirrorless.cost.assumptions import METRICS_PER_TOPIC, TABLE, Assumptions, MeasuredEvent, ReplicationLoad
 from mirrorless.cost.prices import PRICES, Prices
-from mirrorless.cost.replication import backfill, event_cpu_ms, mirrorless, msk_connect, msk_replicator, transfer
+from mirrorless.cost.replication import (
+    backfill,
+    event_cpu_ms,
+    heartbeats,
+    mirrorless,
+    msk_connect,
+    msk_replicator,
+    scheduled,
+    transfer,
+)
+from mirrorless.groups.round import SLICES_PER_SECOND
 from mirrorless.lane import FlowName
 from mirrorless.lanes.lane_check import FIGURES
 from mirrorless.protocol.event import Batch
@@ -41,7 +51,7 @@ def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
     Time: 7.5 ms of CPU at 1/1.769 of a core and 60 ms of waiting are 73.2675 ms, twice a second: 385,094 GB-s.
     Calls: 5.256 million. Writes: 10.512 million. Storage: 2 x 2,592,000 s x (234 + 85 + 100) bytes are 2.1721 GB at
     $0.45.
-    Metrics: 6 x $0.30; alarms: 8 x $0.10; dashboard: $3. Logs at $0.50 a GB: 262,800 lines of 480 bytes, and 43,776
+    Metrics: 6 x $0.30; alarms: 8 x $0.10. Logs at $0.50 a GB: 262,800 lines of 480 bytes, and 43,800
     minutes of 5,600 bytes.
     """
     costs = mirrorless(ONE_LANE, "on-demand")
@@ -50,7 +60,7 @@ def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
     assert costs["functions: calls"] == pytest.approx(5.256 * 0.20)
     assert costs["offset map: writes"] == pytest.approx(10.512 * 0.625)
     assert costs["offset map: storage"] == pytest.approx(2.172096 * 0.45)
-    assert costs["metrics, alarms, logs"] == pytest.approx(1.8 + 0.8 + 3 + 0.063072 + 0.1225728)
+    assert costs["metrics, alarms, logs"] == pytest.approx(1.8 + 0.8 + 0.063072 + 0.12264)
     assert costs["pollers"] == 0
 
 
@@ -69,38 +79,41 @@ def test_an_environment_logs_no_more_than_its_events() -> None:
     """A hundred records a month are a hundred lines."""
     rare = ONE_LANE.at(100 * ONE_LANE.record_bytes / 1e6 / 2_628_000)
 
-    more = mirrorless(rare, "on-demand")["metrics, alarms, logs"] - 0.6
+    in_rounds = 43_800 * (5_600 - 1_200) / 1e9 * 0.50
+    more = mirrorless(rare, "on-demand")["metrics, alarms, logs"] - 0.6 - in_rounds
     idle = mirrorless(ONE_LANE.at(0), "on-demand")["metrics, alarms, logs"]
 
     assert more - idle == pytest.approx(100 * 480 / 1e9 * 0.50, abs=1e-9)
 
 
 def test_metrics_and_log_bytes_are_those_that_the_code_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    idle = _printed_in_a_minute_without_records(capsys)
+    idle, moving = (_printed_in_a_minute_without_records(capsys, rounds=rounds) for rounds in (1, 30))
     _batch("orders", per_topic=True)
     of_flow, of_topic = capsys.readouterr().out.splitlines()
 
     assumed = Assumptions()
     assert assumed.log_line_seconds * 1000 == GATHER_MS
     assert len(of_flow) == pytest.approx(assumed.log_line_bytes, rel=0.05)
-    assert sum(map(len, idle)) * 60 * 24 * 30.4 == pytest.approx(assumed.control_log_bytes, rel=0.05)
+    assert sum(map(len, idle)) == pytest.approx(assumed.idle_log_bytes, rel=0.05)
+    assert sum(map(len, moving)) == pytest.approx(assumed.moving_log_bytes, rel=0.05)
+    assert assumed.slices_per_second == SLICES_PER_SECOND
     in_idle_flow = set().union(*map(_metrics, idle))
     assert len(in_idle_flow) == assumed.metrics_per_flow
     assert len(_metrics(of_flow) - in_idle_flow) == assumed.metrics_of_records
     assert len(_metrics(of_topic)) == METRICS_PER_TOPIC
 
 
-def _printed_in_a_minute_without_records(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """The lines of a minute without records, in which groups move and all is well, at the default intervals."""
+def _printed_in_a_minute_without_records(capsys: pytest.CaptureFixture[str], *, rounds: int) -> list[str]:
+    """The lines of a minute without records in which all is well, with so many rounds of checkpoints."""
     checkpoints = ("checkpoints-emitted", "offsets-committed", "groups", "groups-not-ready", "reread-records-max")
     topics = ("topics", "partitions", "lanes-stopped", "mappings-created", "mappings-deleted", "mappings-pending")
-    rounds: list[tuple[int, str, dict[str, int]]] = [
+    tasks: list[tuple[int, str, dict[str, int]]] = [
         (1, "heartbeats", {"heartbeats-emitted": 2}),
-        (30, "checkpoints", dict.fromkeys(checkpoints, 0)),
+        (rounds, "checkpoints", dict.fromkeys(checkpoints, 0)),
         (1, "lanes", dict.fromkeys(FIGURES, 0)),
         (1, "topics", dict.fromkeys(topics, 0)),
     ]
-    for times, task, figures in rounds:
+    for times, task, figures in tasks:
         for _ in range(times):
             emit_report(FLOW, TaskReport(task=task, at=1, ms=123, figures=figures))
     _batch("heartbeats", records=1)
@@ -156,14 +169,49 @@ def test_provisioned_pollers_are_paid_by_the_unit_that_they_share(workload: Repl
     assert mirrorless(workload, "provisioned")["pollers"] == pytest.approx(units * 730 * 0.185)
 
 
-def test_nothing_replicated_costs_the_schedules_and_the_dashboard() -> None:
-    """60 s of each of 43,776 minutes at 256 MB are 656,640 GB-s; 87,600 calls and starts; a few reads and writes."""
+def test_a_flow_in_which_nothing_moves_costs_five_dollars_at_most_beside_its_dashboard() -> None:
+    """7 s of each of 43,800 minutes at 256 MB are 76,650 GB-s; two calls and starts, 10 writes and 21 reads a minute.
+
+    43,800 heartbeats: 5.0014 ms of CPU at 1/1.769 of a core and 60 ms of waiting, a call, two writes.
+    """
     costs = mirrorless(ONE_LANE.at(0.0), "on-demand")
 
-    scheduled = 656_640 * 0.0000133334 + 87_600 * 0.0000012 + 875_520 * 0.000000625 + 2_626_560 * 0.000000125
-    assert costs.pop("scheduled functions") == pytest.approx(scheduled)
-    assert costs.pop("metrics, alarms, logs") == pytest.approx(1.2 + 0.8 + 3 + 0.1225728)
+    functions = 76_650 * 0.0000133334 + 87_600 * 0.0000012 + 438_000 * 0.000000625 + 919_800 * 0.000000125
+    beats = 43_800 * (0.0688490 * 0.0000133334 + 0.0000002 + 2 * 0.000000625)
+    assert costs.pop("dashboard") == 3
+    assert sum(costs.values()) <= 5
+    assert costs.pop("scheduled functions") == pytest.approx(functions)
+    assert costs.pop("heartbeats") == pytest.approx(beats, rel=1e-4)
+    assert costs.pop("metrics, alarms, logs") == pytest.approx(1.2 + 0.8 + 0.02628)
     assert set(costs.values()) == {0.0}
+
+
+def test_groups_that_move_keep_the_function_running_and_read_their_slices_up_to_the_pace() -> None:
+    """63 s of each minute at 256 MB; 150 writes; 30 rounds of ten slices, or 80 slices a second of a thousand."""
+    few, many = (scheduled(ReplicationLoad(mb_per_second=1, topics=topics), moving=True) for topics in (10, 1_000))
+
+    assert few == pytest.approx(
+        43_800 * (63 * 0.25 * 0.0000133334 + 2 * 0.0000012 + 150 * 0.000000625 + 320 * 0.000000125)
+    )
+    assert many - few == pytest.approx(43_800 * (4_820 - 320) * 0.000000125)
+
+
+def test_heartbeats_below_a_minute_keep_the_function_running() -> None:
+    often = replace(Assumptions(), heartbeat_seconds=10)
+
+    more = scheduled(ONE_LANE, often, moving=False) - scheduled(ONE_LANE, moving=False)
+
+    assert more == pytest.approx(43_800 * 56 * 0.25 * 0.0000133334)
+    assert heartbeats(often) == pytest.approx(6 * heartbeats())
+
+
+def test_a_copy_of_the_tables_pays_each_write_and_byte_again() -> None:
+    one, two = (mirrorless(ONE_LANE, "on-demand", replace(Assumptions(), copies=copies)) for copies in (0, 1))
+
+    for part in ("offset map: writes", "offset map: storage"):
+        assert two[part] == pytest.approx(2 * one[part])
+    assert two["scheduled functions"] - one["scheduled functions"] == pytest.approx(43_800 * 150 * 0.000000625)
+    assert two["heartbeats"] - one["heartbeats"] == pytest.approx(43_800 * 2 * 0.000000625)
 
 
 def test_a_longer_window_makes_fewer_and_fuller_events_until_they_are_full() -> None:
