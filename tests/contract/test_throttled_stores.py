@@ -12,12 +12,14 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from lab.servers.dynamodb import DynamoDbLocal
+from mirrorless.adapters.dynamodb import journals, retries
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.direct import direct_client
 from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.errors import ChainBroken, LostRace, Retriable
+from mirrorless.journal.entry import Slice
 from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE, Head, LaneState, Stop
 from mirrorless.settings import Tables
@@ -171,6 +173,20 @@ def test_keys_that_are_left_unprocessed_are_read_again(client: Any, tables: Tabl
     throttled = DynamoDbLaneStates(ThrottledClient(client, times=3), tables.lanes)
 
     assert throttled.read(LANES, deadline_in(30)) == dict.fromkeys(LANES[:3], LaneState(stop=stop))
+
+
+def test_entries_that_are_left_unprocessed_are_read_again_and_at_last_an_error(
+    client: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slice_ = Slice.of(LANE)
+    made(client, tables).prepare([run(position, position + 1, (position, position, 1)) for position in range(9)])
+
+    throttled = DynamoDbJournals(ThrottledClient(client, times=3), tables.offset_map)
+    assert sorted(throttled.read(slice_, range(9))) == [*range(9)]
+
+    monkeypatch.setattr(journals, "tries", lambda deadline: retries.tries(deadline, seconds=0.5))
+    with pytest.raises(Retriable, match="throttled"):
+        DynamoDbJournals(ThrottledClient(client, times=FOR_EVER), tables.offset_map).read(slice_, range(9))
 
 
 def test_keys_that_are_left_unprocessed_beyond_the_deadline_are_an_error(client: Any, tables: Tables) -> None:

@@ -85,7 +85,7 @@ PARTS: Final[Mapping[str, Part]] = {
     ),
     "journal": Part(
         ("journal/*", "adapters/dynamodb/journals.py"),
-        ("tests/unit/journal", "tests/contract/test_stores.py", "tests/contract/test_throttled_stores.py"),
+        ("tests/unit/journal", "tests/contract/test_chains.py", "tests/contract/test_throttled_stores.py"),
         chosen="not rivals",
         servers=True,
     ),

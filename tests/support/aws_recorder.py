@@ -209,7 +209,7 @@ WITHOUT_SERVER = {
 UNSEEN: Mapping[str, str] = {
     "control dynamodb:UpdateItem lanes": "only a doubt without an answer: unit/test_lane_check.py",
     **{
-        f"{part} dynamodb:BatchGetItem offset_map": "only lanes behind eight entries of their slice: test_stores.py"
+        f"{part} dynamodb:BatchGetItem offset_map": "only lanes behind eight entries of their slice: test_chains.py"
         for part in (
             "forward",
             "control",

@@ -20,6 +20,9 @@ from tests.support.journals import MemoryJournals
 FLOW = FlowName("us-east", "eu-west")
 LANE = Lane(FLOW, "orders", 0)
 
+NOW = 1_763_686_800.0
+"""Seconds since the epoch: when the runs of `run` were settled."""
+
 
 def run(
     position: int,
@@ -72,7 +75,7 @@ class MemoryChains(JournalChains):
     def __init__(self, memory: MemoryJournals | None = None, *, by: Journals | None = None) -> None:
         """Args: memory: shared with other environments. by: what the journals are reached by."""
         self.memory = memory or MemoryJournals()
-        super().__init__(journals=by or self.memory, clock=lambda: 1_763_686_800.0)
+        super().__init__(journals=by or self.memory, clock=lambda: NOW)
 
     def beside(self, by: Journals | None = None) -> MemoryChains:
         """The chains of another environment, with a memory of its own."""

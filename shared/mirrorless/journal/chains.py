@@ -122,7 +122,8 @@ class JournalChains:
         def read() -> None:
             try:
                 for slice_, end in shared:
-                    end.shared = self._ends.read_added(slice_, end)
+                    self._ends.read_added(slice_, end)
+                    end.shared = False  # of an end that is still the newest
             except Retriable:
                 return  # an insert that collides finds the same; an error here would leave the transaction open
 
@@ -137,8 +138,7 @@ class JournalChains:
                 continue  # to renew an end that is not believed would hide that
             numbers = {end.number} | {place.number for place in end.places.values()}
             for partition, entry in self._ends.current(slice_, end.places).entries.items():
-                with_records = self._search.last_with_records(slice_, partition, entry.number)
-                numbers |= {entry.number, entry.number if with_records is None else with_records}
+                numbers |= {entry.number, self._search.last_with_records(slice_, partition, entry.number)}
             entries = self._search.read(slice_, numbers)
             old = [number for number, entry in entries.items() if entry.settled_at < settled_before and not entry.open]
             if old and end.number not in old and end.number in entries and not entries[end.number].open:
@@ -212,14 +212,11 @@ class JournalChains:
         """Settle the entries of some runs; those runs that are not there, or settled otherwise."""
         done: list[tuple[Entry, bool]] = []
         gone: list[Run] = []
-        missing: set[tuple[Slice, str]] = set()
         for run in runs:
             known = next((each for each in done if _holds(each[0], run)), None)
             if known is None:
-                attempt = Slice.of(run.lane), run.attempt
-                entry = self._entry_of(run) if attempt not in missing else None
+                entry = self._entry_of(run)
                 if entry is None:
-                    missing.add(attempt)
                     gone.append(run)
                     continue
                 known = entry, self.journals.settle(entry, state, self._expiry(entry), deadline)

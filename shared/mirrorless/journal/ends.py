@@ -108,14 +108,12 @@ class JournalEnds:
                 self._ends.pop(slice_, None)
         return {slice_: {entry.number: entry for entry in newest} for slice_, newest in found.items()}
 
-    def read_added(self, slice_: Slice, end: JournalEnd) -> bool:
-        """Read an end again; whether entries were added. The newest one shows what all of them changed."""
+    def read_added(self, slice_: Slice, end: JournalEnd) -> None:
+        """Read an end again. The newest entry that was added shows what all of them changed."""
         (newest,) = self.search.newest({slice_: end.number}, 1).values()
-        if not newest:
-            end.at = self.clock()
-            return False
-        self.remember(newest[0], shared=True)
-        return True
+        end.at = self.clock()
+        if newest:
+            self.remember(newest[0], shared=True)
 
     def current(
         self, slice_: Slice, partitions: Iterable[int], page: Mapping[int, Entry] | None = None

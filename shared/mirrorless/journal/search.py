@@ -135,8 +135,6 @@ class JournalSearch:
 
     def _entries_after(self, slice_: Slice, partition: int, newest: Place, target: MapPosition) -> Iterator[Entry]:
         """The entries with a lane's links behind a target, and perhaps one before it, without what was withdrawn."""
-        if newest[:2] <= target:
-            return
         near = self._near.get((slice_, partition))
         if near is None or near[:2] != target:
             found = self.number(slice_, partition, newest, target)
@@ -154,13 +152,13 @@ class JournalSearch:
             if not touched and number < newest.number:
                 number = self._next(slice_, partition, page[-1], newest.number) - 1
 
-    def last_with_records(self, slice_: Slice, partition: int, number: int) -> int | None:
-        """The entry of a lane's last committed run that has records, at or below the entry of one of its links."""
+    def last_with_records(self, slice_: Slice, partition: int, number: int) -> int:
+        """The entry at or below one of a lane's links with its last committed run that has records, or with a reset."""
         for entry in self.back(slice_, partition, number):
             link = entry.links[partition]
-            if entry.state == "committed" and (not isinstance(link, Run) or link.spans):
-                return entry.number if isinstance(link, Run) else None
-        return None
+            if entry.state == "committed" and (isinstance(link, Reset) or link.spans):
+                return entry.number
+        return number
 
     def back(self, slice_: Slice, partition: int, number: int | None) -> Iterator[Entry]:
         """The entries of a lane's links from one of them back, withdrawn ones too, until one is gone."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mirrorless.errors import LostRace, Retriable
-from mirrorless.journal.chains import JournalChains
+from mirrorless.journal.chains import IN_DOUBT, JournalChains
 from mirrorless.journal.entry import Entry, Slice
 from mirrorless.journal.search import KEPT, JournalSearch
 from mirrorless.lane import Lane
@@ -125,6 +125,53 @@ def test_whatever_heads_rest_on_is_renewed_and_the_end_outlives_it() -> None:
 
     chains.memory.expire(NOW + 60 * DAY)
     assert chains.beside().heads([LANE])[LANE].run == first
+
+
+def test_an_entry_outlives_the_one_below_that_was_kept_for_longer() -> None:
+    """The retention was shortened: the newest entry would expire first, and the lane would count as new."""
+    longer = JournalChains(journals=MemoryJournals(), retention_seconds=90 * DAY, clock=lambda: float(NOW))
+    memory = longer.journals
+    longer.prepare([run(0, 10, (0, 0, 10)), run(0, 5, (0, 0, 5), lane=NEIGHBOUR)])
+    assert isinstance(memory, MemoryJournals)
+
+    for following in (10, 20):  # by an environment that reads the end, and by one that remembers it
+        chains_at(NOW, memory).prepare([run(following, following + 10, (following, following, 10))])
+
+    assert {entry.expires_at for entry in memory.of(SLICE)} == {NOW + 90 * DAY}
+
+
+def test_a_slice_that_is_not_believed_keeps_no_other_from_being_renewed() -> None:
+    chains, other = MemoryChains(), Lane(FLOW, "orders", 16)
+    chains.prepare([run(0, 10, (0, 0, 10))])
+    late = chains_at(NOW + 30 * DAY, chains.memory)
+    late.prepare([replace(run(0, 10, (0, 0, 10), lane=other), settled_at=(NOW + 30 * DAY) * 1000)])
+
+    assert late.renew([LANE, other], settled_before=2**60, expires_at=NOW + 90 * DAY) == 1
+
+
+def test_doubts_that_are_remembered_are_bounded() -> None:
+    """Every read of heads meets entries that are being written, and few of them are settled here."""
+    chains = MemoryChains()
+    lanes = [Lane(FLOW, "orders", 16 * number) for number in range(IN_DOUBT + 5)]
+    for lane in lanes:
+        chains.prepare([replace(run(0, 10, (0, 0, 10), lane=lane), state="prepared")])
+
+    reader = chains.beside()
+    assert all(head.in_doubt for head in reader.heads(lanes).values())
+    assert len(reader._in_doubt) <= IN_DOUBT
+
+
+def test_places_far_back_in_a_long_journal_are_found_in_few_reads() -> None:
+    chains = MemoryChains()
+    busy = [run(n, n + 1, (n, n, 1), lane=NEIGHBOUR if n % 100 else LANE) for n in range(4_000)]
+    chains.prepare(busy)
+
+    for place in (0, 1_234, 3_900):
+        cold, before = chains.beside(), chains.memory.reads
+        following = [link for link in busy if link.lane == NEIGHBOUR and link.position > place][:2]
+        assert cold.after(NEIGHBOUR, 0, place, limit=2) == following
+        assert cold.at_or_before(LANE, 0, place) == busy[place // 100 * 100]
+        assert chains.memory.reads - before <= 60
 
 
 def test_a_reset_gives_up_the_run_that_its_operator_saw_and_no_other() -> None:

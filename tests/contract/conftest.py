@@ -1,0 +1,58 @@
+"""Stores in memory and those in DynamoDB as one fixture each: what is tried on the one holds on the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.credentials import Credentials
+
+from lab.servers.dynamodb import DynamoDbLocal
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.direct import direct_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders, DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.ports.stores import Chains, LaneStates, LossLedger
+from mirrorless.settings import Tables
+from tests.support.chains import NOW, MemoryChains, MemoryLaneStates, MemoryLossLedger
+
+STORES = ["memory", pytest.param("dynamodb", marks=pytest.mark.integration)]
+WAYS = [*STORES, pytest.param("dynamodb, called directly", marks=pytest.mark.integration)]
+
+
+@pytest.fixture(params=WAYS)
+def chains(request: pytest.FixtureRequest) -> Chains:
+    if request.param == "memory":
+        return MemoryChains()
+    dynamodb, tables = _servers(request)
+    return DynamoDbChains(_client(request, dynamodb), tables.offset_map, clock=lambda: NOW)
+
+
+@pytest.fixture(params=WAYS)
+def states(request: pytest.FixtureRequest) -> tuple[LaneStates, Any]:
+    """A store of lanes' states, and the operator's hand on it."""
+    if request.param == "memory":
+        memory = MemoryLaneStates()
+        return memory, memory
+    dynamodb, tables = _servers(request)
+    return (
+        DynamoDbLaneStates(_client(request, dynamodb), tables.lanes),
+        DynamoDbLaneOrders(dynamodb.client(), tables.lanes),
+    )
+
+
+@pytest.fixture(params=STORES)
+def ledger(request: pytest.FixtureRequest) -> LossLedger:
+    if request.param == "memory":
+        return MemoryLossLedger()
+    dynamodb, tables = _servers(request)
+    return DynamoDbLossLedger(dynamodb.client(), tables.loss_ledger)
+
+
+def _client(request: pytest.FixtureRequest, dynamodb: DynamoDbLocal) -> Any:
+    client = dynamodb.client()
+    return direct_client(client, Credentials("lab", "lab", "lab")) if "directly" in request.param else client
+
+
+def _servers(request: pytest.FixtureRequest) -> tuple[DynamoDbLocal, Tables]:
+    return request.getfixturevalue("dynamodb"), request.getfixturevalue("tables")
