@@ -100,7 +100,7 @@ mutants: $(READY) ## change code line by line: which change no test notices; PAR
 scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify|rounds|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)
 
-bench: $(READY) ## measure beside real MirrorMaker 2, about 30 minutes; PART=throughput|latency|catch-up|recovery for one; BENCH=quick for a few; RESUME=1 goes on
+bench: $(READY) ## measure beside real MirrorMaker 2, about 30 minutes; PART=throughput|latency|catch-up|recovery|offset-map for one; BENCH=quick for a few; RESUME=1 goes on
 	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(PART),--only $(PART)) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))
 
 bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups follow; what lagging ones read again, beside MM2

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mirrorless.reports.page import render
-from tests.benchmarks.beside_mm2 import catch_up, lagging, latency, pipe, recovery, throughput
+from tests.benchmarks.beside_mm2 import catch_up, lagging, latency, offset_map, pipe, recovery, throughput
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.pages import markdown, report_of
 from tests.benchmarks.beside_mm2.profiles import PROFILES, Profile
@@ -100,6 +100,7 @@ PARTS: dict[str, Part] = {
     "recovery": recovery.measure,
     "pipe": pipe.measure,
     "translation": lagging.measure,
+    "offset-map": offset_map.measure,
 }
 """In the order in which they are measured."""
 

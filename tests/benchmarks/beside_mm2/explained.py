@@ -11,6 +11,7 @@ HEADINGS: Mapping[str, str] = {
     "recovery": "Recovery",
     "pipe": "The limit: a pipe in C",
     "translation": "Translation of lagging groups",
+    "offset map": "What an event writes to the offset map",
 }
 
 CONDITIONS = """
@@ -27,6 +28,10 @@ Ours over MM2's, formed in each round between two measurements of the same kind 
 """
 
 TEXTS: Mapping[str, str] = {
+    "offset map": """
+Events of six lanes of one topic, as a warm forwarder writes them: write units as DynamoDB Local reports them, and the
+bytes of an entry with the 100 that DynamoDB adds to an item.
+""",
     "throughput": """
 A topic is filled while both sides are frozen (SIGSTOP). One side copies it, then the other copies the very same
 records; who begins changes from round to round. Seconds end when the last record is visible to a read_committed reader

@@ -11,7 +11,7 @@ import msgspec
 from infra.cost import cost_section
 from mirrorless.reports.report import Bar, BarPlot, Cell, Figure, Report, ReportSection, Table, Tone
 from tests.benchmarks.beside_mm2.explained import CONDITIONS, HEADINGS, RATIOS, TEXTS, paragraphs
-from tests.benchmarks.beside_mm2.ratios import SUMMARY, Ratio
+from tests.benchmarks.beside_mm2.ratios import COUNTED, SUMMARY, Ratio
 from tests.benchmarks.beside_mm2.results import Measurement, Run
 from tests.benchmarks.beside_mm2.side import OURS
 
@@ -23,6 +23,8 @@ NAMES = {
     "cpu_ratio_1KB_default": "records per CPU-second, 1 KB, over MM2 exactly once",
     "p99_ratio_1000rps": "p99 latency at 1,000 records/s, over MM2 exactly once, tuned",
     "p99_ratio_1000rps_default": "p99 latency at 1,000 records/s, over MM2 exactly once",
+    "write_units_per_event_6_lanes": "write units of an event of six lanes",
+    "stored_bytes_per_event_6_lanes": "bytes stored for an event of six lanes",
     "recovery_ratio_target_broker": "seconds until a killed target broker's lag is gone, over MM2 exactly once, tuned",
 }
 
@@ -51,7 +53,7 @@ CHIEF = {"records_per_cpu_s", "p99_ms", "seconds"}
 
 def _verdict(run: Run) -> tuple[str, Tone]:
     missing = [name for name, value in run.summary.items() if value is None]
-    behind = [NAMES[name] for name, value in run.summary.items() if value is not None and not _ahead(name, value)]
+    behind = [NAMES[name] for name in SUMMARY if (value := run.summary.get(name)) and not _ahead(name, value)]
     failed = sum(bool(each.failed) for each in run.measurements)
     said = f"{len(run.measurements)} measurements, {failed} of them failed ({run.profile} run)."
     if run.profile != "full":
@@ -85,6 +87,9 @@ def _summary(run: Run) -> Iterator[Figure]:
         yield Figure(
             name=NAMES[name], value="not measured" if value is None else round(value, 2), unit="times", tone=tone
         )
+    for name in COUNTED:
+        value = run.summary.get(name)
+        yield Figure(name=NAMES[name], value="not measured" if value is None else value, unit="", tone="quiet")
 
 
 def _ratio_section(found: Sequence[Ratio]) -> ReportSection:
@@ -238,7 +243,7 @@ def markdown(report: Report, *, raw: str, page: str) -> str:
     parts = [
         f"# {report.title}",
         f"{report.verdict} Made by `make bench`; every round is in [{raw}]({raw}), with plots in [{page}]({page}).",
-        _markdown_table(("figure", "times"), [(each.name, each.value) for each in report.figures]),
+        _markdown_table(("figure", "value"), [(each.name, each.value) for each in report.figures]),
     ]
     for section in report.sections:
         parts += [f"## {section.heading}", *section.text]

@@ -45,6 +45,13 @@ SUMMARY: Mapping[str, tuple[str, str, str, str]] = {
 """The figures that come first: kind, other side, case, figure."""
 
 
+COUNTED: Mapping[str, tuple[str, str, str]] = {
+    "write_units_per_event_6_lanes": ("offset map", "6 lanes", "write_units_per_event"),
+    "stored_bytes_per_event_6_lanes": ("offset map", "6 lanes", "stored_bytes_per_event"),
+}
+"""First figures that stand for themselves: kind, case, figure."""
+
+
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
     """Ours over theirs, of one figure in one case."""
 
@@ -107,11 +114,17 @@ def summary(found: Iterable[Ratio]) -> dict[str, float | None]:
     return {name: medians.get(place) for name, place in SUMMARY.items()}
 
 
+def counted(measurements: Iterable[Measurement]) -> dict[str, float | None]:
+    """The first figures that are no ratios; None where a measurement is missing."""
+    figures = {(each.kind, each.case, name): value for each in measurements for name, value in each.figures.items()}
+    return {name: figures.get(place) for name, place in COUNTED.items()}
+
+
 def conclude(run: Run) -> None:
     """Write into a run what follows from its measurements."""
     found = ratios(run.measurements)
     run.ratios = [_plain(each) for each in found]
-    run.summary = summary(found)
+    run.summary = summary(found) | counted(run.measurements)
 
 
 def _plain(ratio: Ratio) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""What an event writes to the offset map, by DynamoDB's own word: write units, and the bytes of its entry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.clock import now_ms
+from mirrorless.lane import Lane
+from mirrorless.naming import transactional_id
+from mirrorless.run import Run, Span
+from tests.support.chains import FLOW
+
+
+@dataclass
+class MeteredClient:
+    """A DynamoDB client that adds up what its calls consumed."""
+
+    client: Any
+    writes: float = 0.0
+    reads: int = 0
+    items: list[dict[str, Any]] = field(default_factory=list)
+
+    def put_item(self, **request: Any) -> Any:
+        """As boto3's."""
+        self.items.append(request["Item"])
+        return self._write(self.client.put_item, request)
+
+    def update_item(self, **request: Any) -> Any:
+        """As boto3's."""
+        return self._write(self.client.update_item, request)
+
+    def query(self, **request: Any) -> Any:
+        """As boto3's."""
+        self.reads += 1
+        return self.client.query(**request)
+
+    def batch_get_item(self, **request: Any) -> Any:
+        """As boto3's."""
+        self.reads += 1
+        return self.client.batch_get_item(**request)
+
+    def _write(self, call: Any, request: dict[str, Any]) -> Any:
+        answer = call(**request, ReturnConsumedCapacity="TOTAL")
+        self.writes += answer["ConsumedCapacity"]["CapacityUnits"]
+        return answer
+
+
+def replicated(chains: DynamoDbChains, number: int, lanes: Sequence[int]) -> None:
+    """What an event of 2,000 records writes; ids and offsets are as long as real ones."""
+    each = 2_000 // len(lanes)
+    first, now = 7_000_000_000 + number * each, now_ms()
+    writer, attempt, request = transactional_id(FLOW, uuid4().hex), uuid4().hex, str(uuid4())
+    runs = [
+        Run(
+            lane=Lane(FLOW, "customer-orders", partition),
+            generation=0,
+            position=first if number else 0,
+            next=first + each,
+            spans=(Span(first, 9_000_000_000 + number * (each + 1), each),),
+            state="prepared",
+            writer=writer,
+            attempt=attempt,
+            fingerprint=uuid4().bytes[:8],
+            digest=os.urandom(32),
+            oldest_timestamp=now - 60_000,
+            newest_timestamp=now - 100,
+            records=each,
+            bytes=1_000 * each,
+            request=request,
+            settled_at=now,
+        )
+        for partition in lanes
+    ]
+    chains.prepare(runs)
+    chains.confirm([run.committed() for run in runs])
+
+
+def size_of(item: dict[str, Any]) -> int:
+    """Bytes of an item: names and values, numbers as about half their digits."""
+    total = 0
+    for name, value in item.items():
+        ((kind, content),) = value.items()
+        total += len(name) + (1 if kind == "BOOL" else (len(content) + 1) // 2 + 1 if kind == "N" else len(content))
+    return total
+
+
+def stored_bytes(client: Any, table: str, *, lanes: int) -> int:
+    """Bytes of the entry of a lane's second event, once it is settled."""
+    metered = MeteredClient(client)
+    chains = DynamoDbChains(metered, table)
+    for number in range(2):
+        replicated(chains, number, range(lanes))
+    (item,) = metered.items[1:]
+    return size_of({**item, "state": {"S": "committed"}, "expires_at": {"N": "1800000000"}})
