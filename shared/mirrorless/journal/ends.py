@@ -44,6 +44,11 @@ class JournalEnd:
     shared: bool
     """Whether other writers were met lately."""
 
+    @property
+    def open(self) -> bool:
+        """Whether its entry was not settled yet."""
+        return self.expires_at is None
+
     def place(self, partition: int) -> Place | None:
         """The newest link of a lane."""
         return self.places.get(partition)
@@ -89,15 +94,17 @@ class JournalEnds:
     def read(self, slices: Iterable[Slice]) -> dict[Slice, dict[int, Entry]]:
         """Read ends anew; the entries that this brought, by number, so that open ones need not be read again.
 
-        Of an end that is remembered, only what was added behind it is read, and so each entry once.
+        Of an end that is remembered, only what was added behind it is read, and so each settled entry once. One that
+        was open is read again with what was added.
         """
         wanted = list(dict.fromkeys(slices))
         ends = {slice_: self.trusted(slice_) for slice_ in wanted}
         known = {slice_: end for slice_, end in ends.items() if end is not None and not self.expired(end)}
-        found = {
-            **self.search.newest({slice_: end.number for slice_, end in known.items()}, ADDED),
-            **self.search.newest({slice_: NO_ENTRY for slice_ in wanted if slice_ not in known}, NEWEST),
-        }
+        added = self.search.newest({slice_: end.number - end.open for slice_, end in known.items()}, ADDED)
+        for slice_, newest in added.items():
+            if not newest and known[slice_].open:
+                del known[slice_]  # its entry is gone, which no expiry does
+        found = {**added, **self.search.newest({each: NO_ENTRY for each in wanted if each not in known}, NEWEST)}
         for slice_, newest in found.items():
             if newest:
                 end = self.remember(newest[0])

@@ -127,6 +127,36 @@ def test_whatever_heads_rest_on_is_renewed_and_the_end_outlives_it() -> None:
     assert chains.beside().heads([LANE])[LANE].run == first
 
 
+def test_an_end_that_was_open_is_read_again_with_what_was_added() -> None:
+    chains = MemoryChains()
+    doubt = replace(run(0, 10, (0, 0, 10)), state="prepared")
+    chains.prepare([doubt])
+    reader = chains.beside()
+    assert reader.heads([LANE])[LANE].in_doubt
+
+    chains.confirm([doubt])
+    reads = chains.memory.reads
+    assert reader.heads([LANE])[LANE].run == doubt.committed()
+    assert chains.memory.reads == reads + 1
+
+    # Since then it expires, and is not believed in its last hour.
+    late = NOW + 30 * DAY - 3_000
+    reader.clock = reader._ends.clock = lambda: float(late)
+    reader._ends._ends[SLICE].at = late
+    assert reader.heads([LANE])[LANE].expired
+
+
+def test_an_open_end_that_is_gone_leaves_the_entry_before_it() -> None:
+    """A table that was restored to an earlier time."""
+    chains, first = MemoryChains(), run(0, 10, (0, 0, 10))
+    chains.prepare([first, replace(run(10, 20, (10, 10, 10)), state="prepared")])
+    assert chains.heads([LANE])[LANE].in_doubt
+
+    del chains.memory.entries[SLICE, 1]
+
+    assert chains.heads([LANE])[LANE].run == first
+
+
 def test_an_entry_outlives_the_one_below_that_was_kept_for_longer() -> None:
     """The retention was shortened: the newest entry would expire first, and the lane would count as new."""
     longer = JournalChains(journals=MemoryJournals(), retention_seconds=90 * DAY, clock=lambda: float(NOW))
