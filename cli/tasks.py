@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.functions import task_intervals
+from mirrorless.scheduled.functions import IDLE_SECONDS, task_intervals
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 
@@ -34,7 +34,8 @@ class TaskStatus:
         """Whether it has not been done for so long that waiting will not help. `now` in ms since the epoch."""
         if self.last is None:
             return False  # a new flow; the table shows `never`
-        return now - self.last.ok_at > MISSED_ROUNDS * self.every_seconds * 1000 + GRACE_MS
+        interval = max(self.every_seconds, IDLE_SECONDS.get(self.task, 0))
+        return now - self.last.ok_at > MISSED_ROUNDS * interval * 1000 + GRACE_MS
 
     @property
     def stuck_partitions(self) -> int:

@@ -106,7 +106,7 @@ def scheduled(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *
     often = moving or assumptions.heartbeat_seconds < 60  # noqa: PLR2004 -- the schedule's interval
     seconds = (assumptions.moving_seconds if often else assumptions.idle_seconds) + assumptions.refresh_seconds
     slices = workload.topics * ceil(workload.partitions / SLICE_LANES)
-    reads = min(assumptions.rounds * slices, 60 * assumptions.slices_per_second) if moving else slices
+    reads = min((assumptions.rounds if moving else 1) * slices, 60 * assumptions.slices_per_second)
     writes = (assumptions.moving_writes if moving else assumptions.idle_writes) * (1 + assumptions.copies)
     return _MINUTES * (
         seconds * assumptions.scheduled_gb * PRICES.lambda_gb_second[ARCHITECTURE]

@@ -29,13 +29,15 @@ from mirrorless.groups.ownership import by_partition, other, with_carried, with_
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.lane import Lane
 from mirrorless.ports.kafka import Deadline, GroupIsActive, OffsetAndMetadata, TopicPartition
-from mirrorless.scheduled.rate_limit import READERS, in_parallel
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
 EARLY_MS: Final = 500
 """A round that had less to do reaches its writes a little sooner after its start than the one before. It is not early:
 without this, groups were seen to wait for twice the interval."""
+
+FRESH_SECONDS: Final = 10.0
+"""For which commits rest on what was read again before them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,32 +182,28 @@ class GroupSync:
         results, count = {**groups, **{(direction, name): group for name, group in fresh.items()}}, 0
         results |= self._mark(direction, writes, results)
 
-        def commit(name: str) -> GroupIsActive | Retriable | None:
-            offsets = {self._partition(direction, lane): offset for lane, offset in writes[name].items()}
-            try:
-                cluster.groups.commit(name, offsets, deadline)
-            except (GroupIsActive, Retriable) as exc:
-                return exc
-            return None
-
         order = sorted(writes, key=lambda name: ((direction, name) not in self.left, name))
         late: list[str] = []
-        for start in range(0, len(order), READERS):
-            if deadline() <= 0:
-                late = order[start:]
+        # What was read again must not be old when it is committed over: a group may have come and gone.
+        stop = max(0.0, deadline() - FRESH_SECONDS)
+        for number, name in enumerate(order):
+            if deadline() <= stop:
+                late = order[number:]
                 report.troubles.append(f"{cluster.alias}: {len(late)} groups wait for the next round, which has time")
                 break
-            names = order[start : start + READERS]
-            for name, failure in zip(names, in_parallel(commit, names), strict=True):
-                group, due = results[direction, name], writes[name]
-                if isinstance(failure, GroupIsActive):
-                    # It got members after the second read: its own commits count from now on.
-                    results[direction, name] = replace(group, active_there=True)
-                elif failure is not None:
-                    report.troubles.append(f"{cluster.alias}: the offsets of group {name} wait: {failure}")
-                else:
-                    results[direction, name] = replace(group, there={**group.there, **due})
-                    count += len(due)
+            group, due = results[direction, name], writes[name]
+            try:
+                cluster.groups.commit(
+                    name, {self._partition(direction, lane): offset for lane, offset in due.items()}, deadline
+                )
+            except GroupIsActive:
+                # It got members after the second read: its own commits count from now on.
+                results[direction, name] = replace(group, active_there=True)
+            except Retriable as exc:
+                report.troubles.append(f"{cluster.alias}: the offsets of group {name} wait: {exc}")
+            else:
+                results[direction, name] = replace(group, there={**group.there, **due})
+                count += len(due)
         self.left -= {(direction, name) for name in order}
         self.left |= {(direction, name) for name in late}
         return results, count

@@ -159,7 +159,8 @@ class JournalChains:
             LostRace: one of its lanes has another newest link than its run continues.
         """
         slice_ = draft.slice
-        if self._ends.trusted(slice_) is None:
+        trusted = self._ends.trusted(slice_)
+        if trusted is None or self._ends.expired(trusted):
             self._ends.read([slice_])
         collisions = 0
         while True:

@@ -6,6 +6,7 @@ renewed it and the entries above it have expired; then its lanes' heads are mark
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -69,6 +70,7 @@ class JournalEnds:
     clock: Callable[[], float]
     """Seconds since the epoch."""
     _ends: dict[Slice, JournalEnd] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get(self, slice_: Slice) -> JournalEnd | None:
         """An end, however old."""
@@ -98,21 +100,25 @@ class JournalEnds:
         was open is read again with what was added.
         """
         wanted = list(dict.fromkeys(slices))
-        ends = {slice_: self.trusted(slice_) for slice_ in wanted}
-        known = {slice_: end for slice_, end in ends.items() if end is not None and not self.expired(end)}
+        before = {slice_: self.get(slice_) for slice_ in wanted}
+        known = {slice_: end for slice_ in wanted if (end := self.trusted(slice_)) and not self.expired(end)}
         added = self.search.newest({slice_: end.number - end.open for slice_, end in known.items()}, ADDED)
         for slice_, newest in added.items():
             if not newest and known[slice_].open:
                 del known[slice_]  # its entry is gone, which no expiry does
         found = {**added, **self.search.newest({each: NO_ENTRY for each in wanted if each not in known}, NEWEST)}
         for slice_, newest in found.items():
-            if newest:
-                end = self.remember(newest[0])
-                end.kept_until = max(end.kept_until, *(entry.expires_at or 0 for entry in newest))
-            elif slice_ in known:
-                known[slice_].at = self.clock()
-            else:
-                self._ends.pop(slice_, None)
+            with self._lock:
+                now = self.get(slice_)
+                if now is not None and now is not before[slice_] and not (newest and newest[0].number >= now.number):
+                    continue  # another thread has read on meanwhile
+                if newest:
+                    end = self.remember(newest[0])
+                    end.kept_until = max(end.kept_until, *(entry.expires_at or 0 for entry in newest))
+                elif slice_ in known:
+                    known[slice_].at = self.clock()
+                else:
+                    self._ends.pop(slice_, None)
         return {slice_: {entry.number: entry for entry in newest} for slice_, newest in found.items()}
 
     def read_added(self, slice_: Slice, end: JournalEnd) -> None:

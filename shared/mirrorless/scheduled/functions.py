@@ -53,7 +53,7 @@ CONTROL: Final = ScheduledFunction(
     name="control",
     description="heartbeats, checkpoints and group offsets, and the check of the lanes",
     memory_mb=256,
-    timeout_seconds=90,
+    timeout_seconds=120,
     tasks=("heartbeats", "checkpoints", "offset-syncs", "lanes"),
 )
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -114,8 +115,28 @@ class StoredTopics(msgspec.Struct, frozen=True):
             for topic, each in states.items()
             if self.topics.get(topic) != each
         }
-        new_ends = dict.fromkeys(self.documents_of_ends, b"{}") | _encode_ends(ends)
+        new_ends = {key: msgspec.json.encode(document) for key, document in self._placed(ends).items()}
         return topics | {key: text for key, text in new_ends.items() if self.documents_of_ends.get(key) != text}
+
+    def _placed(self, ends: TopicEnds) -> dict[str, TopicEnds]:
+        """The documents of ends. A topic stays in its own, or a write that is interrupted would lose it."""
+        new = dict(ends)
+        documents: dict[str, TopicEnds] = {}
+        for key, text in self.documents_of_ends.items():
+            stored = msgspec.json.decode(text, type=TopicEnds)
+            documents[key] = {topic: new.pop(topic) for topic in stored if topic in new}
+        room = {key: _ENDS - sum(map(len, document.values())) for key, document in documents.items()}
+        free = [key for key in documents if room[key] > 0]
+        for topic in sorted(new):
+            if not free:
+                key = next(key for number in count() if (key := f"topic-ends/{number}") not in documents)
+                documents[key], room[key] = {}, _ENDS
+                free = [key]
+            documents[free[0]][topic] = new[topic]
+            room[free[0]] -= len(new[topic])
+            if room[free[0]] <= 0:
+                free.pop(0)
+        return documents
 
 
 def start_of(start: str) -> str | int | None:
@@ -292,21 +313,8 @@ def merged_ends(
 ) -> TopicEnds:
     """The ends to store: of topics taken the new ones or else the stored, of those in `keep` the stored."""
     merged = {topic: ends for topic, ends in before.items() if topic in keep}
-    for topic, count in counts.items():
+    for topic, partitions in counts.items():
         merged[topic] = [
-            now.get((topic, partition), last_end(before, (topic, partition))) for partition in range(count)
+            now.get((topic, partition), last_end(before, (topic, partition))) for partition in range(partitions)
         ]
     return merged
-
-
-def _encode_ends(ends: TopicEnds) -> dict[str, bytes]:
-    """The documents of ends, by key."""
-    documents: list[TopicEnds] = []
-    room = 0
-    for topic in sorted(ends):
-        if room <= 0:
-            documents.append({})
-            room = _ENDS
-        documents[-1][topic] = ends[topic]
-        room -= len(ends[topic])
-    return {f"topic-ends/{number}": msgspec.json.encode(document) for number, document in enumerate(documents)}

@@ -129,9 +129,9 @@ def flow(**more: Any) -> FlowStatus:
     return FlowStatus(flow=FLOW, at=NOW, trouble="", unlisted=(), topics=(), **more)
 
 
-def task(*, ok_at: int, every: float = 3, **more: Any) -> TaskStatus:
-    report = TaskReport(task="checkpoints", at=NOW, ms=1, ok_at=ok_at, **more)
-    return TaskStatus(task="checkpoints", every_seconds=every, last=report)
+def task(*, ok_at: int, every: float = 3, name: str = "heartbeats", **more: Any) -> TaskStatus:
+    report = TaskReport(task=name, at=NOW, ms=1, ok_at=ok_at, **more)
+    return TaskStatus(task=name, every_seconds=every, last=report)
 
 
 def group(name: str, readiness: Any, **more: Any) -> GroupCheckpoints:
@@ -145,6 +145,11 @@ def test_a_task_is_overdue_after_three_intervals_and_two_minutes() -> None:
     assert not task(ok_at=NOW - 1_900_000, every=600).overdue(NOW)
     assert task(ok_at=0, error="no rights").overdue(NOW)
     assert not TaskStatus(task="checkpoints", every_seconds=3, last=None).overdue(NOW)
+
+
+def test_a_task_that_comes_once_a_minute_while_nothing_moves_is_overdue_no_sooner() -> None:
+    assert not task(ok_at=NOW - 299_000, name="checkpoints").overdue(NOW)
+    assert task(ok_at=NOW - 301_000, name="checkpoints").overdue(NOW)
 
 
 def test_tasks_that_are_switched_off_are_not_expected() -> None:

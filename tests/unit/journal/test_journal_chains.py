@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -144,6 +144,50 @@ def test_an_end_that_was_open_is_read_again_with_what_was_added() -> None:
     reader.clock = reader._ends.clock = lambda: float(late)
     reader._ends._ends[SLICE].at = late
     assert reader.heads([LANE])[LANE].expired
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_end_that_another_thread_has_read_on_does_not_go_back(*, known: bool) -> None:
+    memory = _MemoryOvertaken()
+    writer, reader = MemoryChains(memory), MemoryChains(memory)
+    writer.prepare([run(0, 10, (0, 0, 10))])
+    if known:
+        reader.heads([LANE])
+
+    def overtake() -> None:
+        writer.prepare([run(10, 20, (10, 10, 10))])
+        reader.heads([LANE])
+
+    memory.between = overtake
+    reader.heads([LANE])  # its answer is of before
+
+    assert reader.at_or_before(LANE, 0, 12, head=Head(generation=0, position=20)) == run(10, 20, (10, 10, 10))
+
+
+class _MemoryOvertaken(MemoryJournals):
+    between: Callable[[], None] | None = None
+
+    def newest(self, after: Mapping[Slice, int], limit: int) -> Mapping[Slice, Sequence[Entry]]:
+        """See `Journals.newest`; something else comes between the answer and what is made of it."""
+        answer = super().newest(after, limit)
+        if after and self.between is not None:
+            between, self.between = self.between, None
+            between()
+        return answer
+
+
+def test_an_end_that_was_renewed_elsewhere_is_believed_by_who_remembers_it() -> None:
+    memory, now = MemoryJournals(), NOW
+    chains = JournalChains(journals=memory, clock=lambda: float(now))
+    chains.prepare([run(0, 10, (0, 0, 10)), run(0, 5, (0, 0, 5), lane=NEIGHBOUR)])
+    assert chains_at(NOW, memory).renew([LANE], settled_before=2**60, expires_at=NOW + 90 * DAY) == 1
+
+    now = NOW + 30 * DAY - 3_601
+    chains.heads([LANE])
+    now += 2
+    chains.prepare([replace(run(10, 20, (10, 10, 10)), settled_at=now * 1000)])
+
+    assert not chains_at(now, memory).heads([NEIGHBOUR])[NEIGHBOUR].expired
 
 
 def test_an_open_end_that_is_gone_leaves_the_entry_before_it() -> None:

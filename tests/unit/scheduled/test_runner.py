@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.runner import RoundReport, Task, TaskReport, TaskRunner
 from tests.support.chains import FLOW
@@ -124,50 +123,42 @@ def test_a_round_that_has_read_much_rests_for_longer_than_its_interval(minute: M
     assert minute.times("checkpoints") == [0, 7, 14]
 
 
-def test_a_round_longer_than_the_lease_renews_it_on_its_way(minute: Minute) -> None:
+def test_a_tasks_deadline_is_not_later_than_the_end_of_the_lease(minute: Minute) -> None:
+    """Nor than shortly before Lambda's. It falls steadily: limits within a round are differences of it."""
     left: list[float] = []
 
     def work(_report: RoundReport, deadline: Deadline) -> None:
         for _ in range(4):
-            minute.sleep(8)
             left.append(deadline())
+            minute.sleep(16)
 
     minute.run(minute.task("checkpoints", 2, work), window=5)
-    assert left == [15.0] * 4
+    assert left == [45.0, 29.0, 13.0, -3.0]
+    left.clear()
+    minute.run(minute.task("checkpoints", 2, work), window=5, seconds=30)
+    assert left == [28.0, 12.0, -4.0, -20.0]
 
 
-def test_a_round_whose_lease_has_ended_does_not_take_it_again(minute: Minute) -> None:
-    """Another run may have held it meanwhile, and have written."""
-    left: list[float] = []
+def test_what_comes_once_a_minute_is_not_put_off_by_a_task_before_it_that_takes_long(minute: Minute) -> None:
+    def work(_report: RoundReport, _deadline: Deadline) -> None:
+        minute.sleep(7)
 
-    def work(_report: RoundReport, deadline: Deadline) -> None:
-        minute.sleep(16)
-        left.append(deadline())
-
-    minute.run(minute.task("checkpoints", 2, work), window=5)
-    assert left == [-1.0]
-
-
-def test_a_round_goes_on_until_its_lease_ends_where_the_store_does_not_answer(minute: Minute) -> None:
-    minute.documents = documents = _DocumentsAway()
-
-    def work(_report: RoundReport, deadline: Deadline) -> None:
-        minute.sleep(8)
-        documents.away = True
-        assert deadline() == 7.0
-        documents.away = False
-
-    assert minute.run(minute.task("checkpoints", 2, work), window=5)["checkpoints"].error == ""
+    for _ in range(3):
+        began = minute.now
+        minute.run(minute.task("checkpoints", 60, work), minute.task("lanes", 60))
+        minute.now = began + 60_000
+    assert minute.times("lanes") == [7, 67, 127]
 
 
-class _DocumentsAway(MemoryDocuments):
-    away = False
+def test_a_rest_is_kept_by_the_next_run(minute: Minute) -> None:
+    def read(report: RoundReport, _deadline: Deadline) -> None:
+        report.rest_seconds = 50
 
-    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> bool:
-        """See `StateStore.claim`."""
-        if self.away:
-            raise Retriable("no answer")
-        return super().claim(flow, key, holder=holder, now=now, until=until)
+    for _ in range(2):
+        began = minute.now
+        minute.run(minute.task("checkpoints", 2, read))
+        minute.now = began + 60_000
+    assert minute.times("checkpoints") == [0, 50, 100]
 
 
 def test_a_task_that_fails_does_not_stop_the_others_and_runs_again(minute: Minute) -> None:
@@ -238,17 +229,11 @@ def test_a_second_run_does_nothing_while_the_first_one_is_at_work(minute: Minute
 
 def test_a_run_that_was_taken_for_dead_stops(minute: Minute) -> None:
     def freeze(_report: RoundReport, _deadline: Deadline) -> None:
-        minute.now += 20_000
+        minute.now += 50_000
         assert minute.documents.claim(FLOW, "lease/control", holder="heir", now=minute.now, until=10**9)
 
     minute.run(minute.task("checkpoints", 1, freeze))
     assert minute.times("checkpoints") == [0]
-
-
-def test_a_tasks_deadline_is_not_later_than_the_end_of_the_lease(minute: Minute) -> None:
-    left: list[float] = []
-    minute.run(minute.task("checkpoints", 60, lambda _report, deadline: left.append(deadline())), seconds=90)
-    assert left == [15.0]
 
 
 def test_a_living_run_renews_its_lease_in_time(minute: Minute) -> None:

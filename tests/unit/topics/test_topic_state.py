@@ -140,6 +140,19 @@ def test_a_document_of_ends_holds_those_of_a_write_unit_and_one_is_written_where
     assert list(memory.changed({}, ends | {"t0050": [9] * 60})) == ["topic-ends/25"]
 
 
+def test_ends_of_a_topic_stay_in_their_document_while_others_come_and_go() -> None:
+    """Documents are written one after the other: one that moves could be lost with the process between them."""
+    ends = {f"t{n:03}": [n] * 50 for n in range(10)}
+    documents = StoredTopics(beginning=None, topics={}, ends={}).changed({}, ends)
+    del ends["t002"]
+    ends |= {"a-first": [1] * 50, "z-last": [2] * 50}
+
+    changed = StoredTopics.of(documents).changed({}, ends)
+
+    assert sorted(changed) == ["topic-ends/1", "topic-ends/5"]  # where there was room, and a new one
+    assert StoredTopics.of(documents | changed).ends == ends
+
+
 def test_a_stale_copy_of_ends_is_written_over() -> None:
     """A round that is interrupted between two batches leaves a topic in two documents."""
     stored = {"topic-ends/0": b'{"orders":[5]}', "topic-ends/1": b'{"orders":[3]}'}
