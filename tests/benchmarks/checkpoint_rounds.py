@@ -4,7 +4,8 @@
 
 On real brokers and DynamoDB Local. Each topic has ten partitions and a group that reads all of them. Before each round
 every lane gets records and an entry of its journal, and every group commits behind them. It fails where a round
-translates an offset wrongly, or takes more than a function of 512 MB has: 30 s at 0.29 of a vCPU.
+translates an offset wrongly, or takes more than the function has in 30 s, which its lease allows at least: its memory,
+and the share of a vCPU that comes with it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from mirrorless.cost.assumptions import Assumptions
 from mirrorless.lane import Lane
 from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.run import Run, Span
+from mirrorless.scheduled.functions import CONTROL
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
@@ -48,7 +50,7 @@ RECORDS: Final = 5
 """Of each lane before each round; the group commits behind the last but one."""
 
 SECONDS: Final = 30.0
-MEMORY_MB: Final = 512
+MEMORY_MB: Final = CONTROL.memory_mb
 CPU_SECONDS: Final = SECONDS * MEMORY_MB / 1024 / Assumptions().vcpu_gb
 
 
