@@ -26,7 +26,9 @@ SPARK_MASTER_VARIABLE: Final = "MIRRORLESS_SPARK_MASTER"
 
 # Kafka
 
-OWN_GROUPS: Final = "mirrorless."
+OWN_NAMES: Final = "mirrorless"
+"""Prefix of all consumer groups and transactional ids of the replication."""
+OWN_GROUPS: Final = f"{OWN_NAMES}."
 """Prefix of the consumer groups of event source mappings, which read for the replication and are never followed."""
 LOOK_GROUP: Final = "mirrorless-look"
 GAPS_GROUP: Final = "mirrorless-gaps"

@@ -3,12 +3,12 @@
 A round reads both clusters, decides, and writes only what is missing or revoked. The document `acls` holds the bindings
 that the flow created, so that no other binding is ever deleted; the topics of earlier rounds, so that an incomplete
 listing revokes nothing; and the staged bindings, for when the source is gone. The document `acls/failover` holds those
-that the operator has created of them: the schedule does not delete these.
+that the operator has created of them: the schedule does not delete these, and a revocation deletes no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -20,7 +20,7 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
-from mirrorless.topics.acls import Acl, Acls, Changes, Wanted, changes, held_back, wanted_acls
+from mirrorless.topics.acls import Acl, Acls, Changes, Wanted, changes, held_back, on_groups, wanted_acls
 from mirrorless.topics.discovery import discover
 
 DOCUMENT: Final = "acls"
@@ -28,14 +28,20 @@ FAILOVER: Final = "acls/failover"
 
 
 class AclDocument(msgspec.Struct, frozen=True):
-    """The state of a round for the next one, each member sorted. Of a failover, only `created`."""
+    """The state of a round for the next one, each member sorted. Of a failover, `created` and `staged`."""
 
     created: tuple[Acl, ...] = ()
     """Created by the flow on the target, and not deleted since."""
     staged: tuple[Acl, ...] = ()
-    """For a failover."""
+    """For a failover; in the document of one, all that it needs until it is revoked."""
     topics: tuple[str, ...] = ()
     """Every topic of the source that a round has listed and that the flow takes."""
+    withheld: tuple[Acl, ...] = ()
+    """Bindings of the source that would apply to the replication's own groups or transactional ids."""
+
+    def staged_with(self, groups: Collection[str]) -> frozenset[Acl]:
+        """The staged bindings, and those on the groups that the flow follows."""
+        return frozenset(self.staged) | on_groups(self.withheld, groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +148,12 @@ class AclSync:
         return _unless_all_failed(AclOutcome(created=created, deleted=deleted, failed=failed), self._flow)
 
     def _store(self, previous: AclDocument | None, created: Iterable[Acl], plan: AclPlan) -> AclDocument:
+        wanted = plan.wanted
         document = AclDocument(
-            created=tuple(sorted(created)), staged=tuple(sorted(plan.wanted.staged)), topics=plan.topics
+            created=tuple(sorted(created)),
+            staged=tuple(sorted(wanted.staged)),
+            topics=plan.topics,
+            withheld=tuple(sorted(wanted.withheld)),
         )
         if document != previous:
             self.documents.write(self._flow, {DOCUMENT: msgspec.json.encode(document)})
@@ -165,18 +175,31 @@ class AclSync:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Revocation:
+    """The bindings of a failover, sorted by what a revocation does with them."""
+
+    delete: frozenset[Acl]
+    due: frozenset[Acl]
+    """Due on the target by now: they become the schedule's."""
+    shared: frozenset[Acl]
+    """Needed by a failover of another flow to this target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AclFailover:
-    """The staged ACLs, for applications that move to the target. The source is not read: it may be gone."""
+    """The staged ACLs, for applications that move to the target. To create them, the source is not read."""
 
     flow: FlowName
     target: Acls
     documents: StateStore
+    groups: Collection[str] = ()
+    """The groups that the flow follows."""
 
-    def plan(self, deadline: Deadline) -> frozenset[Acl] | Disabled:
-        """The staged bindings that are not on the target yet.
+    def staged(self) -> frozenset[Acl]:
+        """Every staged binding.
 
         Raises:
-            Retriable: the target or the store does not answer.
+            Retriable: the store does not answer.
             ConfigurationError: nothing was stored for this flow yet.
         """
         previous, _ = stored(self.documents, self.flow)
@@ -186,8 +209,17 @@ class AclFailover:
                 where=str(self.flow),
                 hint="set sync.topic.acls.enabled: true, or run `acl apply` once while the source is available",
             )
-        on_target = self.target.read(deadline)
-        return Disabled(cluster="target") if on_target is None else frozenset(previous.staged) - on_target
+        return previous.staged_with(self.groups)
+
+    def plan(self, deadline: Deadline) -> frozenset[Acl] | Disabled:
+        """The staged bindings that are not on the target yet.
+
+        Raises:
+            Retriable: the target or the store does not answer.
+            ConfigurationError: nothing was stored for this flow yet.
+        """
+        staged, on_target = self.staged(), self.target.read(deadline)
+        return Disabled(cluster="target") if on_target is None else staged - on_target
 
     def carry_out(self, missing: frozenset[Acl], deadline: Deadline) -> AclOutcome:
         """Store them as created by the failover, create them, and remove those that failed.
@@ -195,15 +227,57 @@ class AclFailover:
         Raises:
             Retriable: the target or the store does not answer, or the target took none.
         """
-        before = frozenset(stored(self.documents, self.flow)[1].created)
-        self._store(before | missing)
+        moved = stored(self.documents, self.flow)[1]
+        before, needed = frozenset(moved.created), self.staged().union(moved.staged)
+        self._store(before | missing, needed)
         failed = create(self.target, missing, deadline)
         created = missing - failed.keys()
-        self._store(before | created)
+        self._store(before | created, needed)
         return _unless_all_failed(AclOutcome(created=created, failed=failed), self.flow)
 
-    def _store(self, created: Iterable[Acl]) -> None:
-        document = AclDocument(created=tuple(sorted(created)))
+    def revocation(self, due: frozenset[Acl], others: frozenset[Acl], deadline: Deadline) -> Revocation | Disabled:
+        """The bindings that this flow's failovers created and that are still on the target.
+
+        Args:
+            due: the bindings that the target should have now.
+            others: those that failovers of other flows to this target need.
+            deadline: for the target.
+
+        Raises:
+            Retriable: the target or the store does not answer.
+        """
+        on_target = self.target.read(deadline)
+        if on_target is None:
+            return Disabled(cluster="target")
+        there = on_target.intersection(stored(self.documents, self.flow)[1].created)
+        return Revocation(delete=there - due - others, due=there & due, shared=there & others - due)
+
+    def revoke(self, plan: Revocation, deadline: Deadline) -> AclOutcome:
+        """Delete what was granted: ALLOWs first, and no DENY whose ALLOW could not be deleted. Then store the rest.
+
+        The caller has the lease of the scheduled function: what is due becomes the schedule's.
+
+        Raises:
+            Retriable: the target or the store does not answer, or the target deleted none.
+        """
+        previous, moved = stored(self.documents, self.flow)
+        denies = frozenset(acl for acl in plan.delete if acl.permission == "DENY")
+        allows = plan.delete - denies
+        failed = dict(self.target.delete(allows, deadline)) if allows else {}
+        waiting = held_back(denies, failed)
+        if ready := denies - waiting.keys():
+            failed |= self.target.delete(ready, deadline)
+        failed |= {acl: f"kept, because this could not be deleted: {allow}" for acl, allow in waiting.items()}
+        if plan.due and previous is not None:
+            handed = msgspec.structs.replace(previous, created=tuple(sorted(plan.due.union(previous.created))))
+            self.documents.write(self.flow, {DOCUMENT: msgspec.json.encode(handed)})
+        rest = plan.shared.union(failed)
+        if moved != AclDocument(created=tuple(sorted(rest))):
+            self._store(rest, ())
+        return _unless_all_failed(AclOutcome(deleted=plan.delete - failed.keys(), failed=failed), self.flow)
+
+    def _store(self, created: Iterable[Acl], needed: Iterable[Acl]) -> None:
+        document = AclDocument(created=tuple(sorted(created)), staged=tuple(sorted(needed)))
         self.documents.write(self.flow, {FAILOVER: msgspec.json.encode(document)})
 
 

@@ -4,8 +4,17 @@ MM2's rule decides what is due now: a principal that may read a topic may read i
 writes there. MM2 copies ACLs of literal topics only, and never revokes. Here prefixes and the wildcard are copied too,
 and a binding that the flow created is deleted once the source no longer grants it.
 
-What MM2 leaves out is staged: an application that moves to the target writes to its own topics, under their source
-names, and needs its groups and transactional ids. No schedule applies that; the operator does, at a failover.
+What MM2 leaves out is staged: an application that moves to the target writes to the remote topics, from where a
+reconcile takes its records back, and needs its groups and transactional ids. No schedule applies that; the operator
+does, at a failover.
+
+No binding, ALLOW or DENY, ever applies to groups and transactional ids of the replication itself. With an ALLOW on
+them, a principal of the source could fence the writers of other flows to the target, or move offsets of mappings that
+read there. An ALLOW on the wildcard beside a DENY for that principal on `mirrorless` would prevent that, but it is no
+narrowing that is safe everywhere: the replication may have a user of the same name, and where
+`allow.everyone.if.no.acl.found` is true, the first binding that applies to an id, of any principal, ends the access of
+all who have none. So such bindings are withheld and reported; on groups, they are staged for each group that the flow
+follows.
 """
 
 from __future__ import annotations
@@ -17,6 +26,7 @@ from typing import Final, Protocol
 import msgspec
 
 from mirrorless.lane import FlowName
+from mirrorless.naming import OWN_NAMES
 from mirrorless.policy import ReplicationPolicy
 from mirrorless.ports.kafka import Deadline
 
@@ -96,6 +106,8 @@ class Wanted:
     """When applications have moved."""
     left: Mapping[Acl, str]
     """The source's bindings that are not copied, with the reason."""
+    withheld: frozenset[Acl]
+    """The source's bindings that would apply to groups or transactional ids of the replication."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,15 +130,40 @@ def wanted_acls(source: Iterable[Acl], *, taken: Collection[str], flow: FlowName
     source = frozenset(source)
     topics = [acl for acl in source if acl.resource == "TOPIC" and not _unknown(acl)]
     names = _Names(taken=frozenset(taken), flow=flow, policy=policy)
-    remote, own = list(names.on_remote_topics(topics)), list(names.under_their_own_names(topics))
-    moving = {acl for acl in source if acl.resource in STAGED_RESOURCES and not _unknown(acl)}
+    moving = [acl for acl in source if acl.resource in STAGED_RESOURCES and not _unknown(acl)]
+    remote = list(names.on_remote_topics(topics))
+    staged = [*names.when_moved(topics), *_groups_and_ids(moving)]
     due = frozenset(acl for _, acl in remote)
-    copied = moving.union(origin for origin, _ in remote + own)
+    copied = {origin for origin, _ in remote + staged}
     return Wanted(
         due=due,
-        staged=frozenset(moving.union(acl for _, acl in own) - due),
-        left={acl: _why_left(acl) for acl in sorted(source - copied)},
+        staged=frozenset(acl for _, acl in staged) - due,
+        left={acl: _why_left(acl, names.taken) for acl in sorted(source - copied)},
+        withheld=frozenset(acl for acl in moving if _applies_to_ours(acl)),
     )
+
+
+def on_groups(withheld: Iterable[Acl], groups: Iterable[str]) -> frozenset[Acl]:
+    """The withheld bindings on groups, each on the groups that the flow follows."""
+    groups = [group for group in groups if not group.startswith(OWN_NAMES)]
+    return frozenset(
+        acl.on("LITERAL", group)
+        for acl in withheld
+        if acl.resource == "GROUP" and acl.prefix is not None
+        for group in groups
+        if group.startswith(acl.prefix)
+    )
+
+
+def why_withheld(acl: Acl) -> str:
+    """The reason why a binding is not staged as it stands."""
+    if acl.prefix is None or acl.prefix.startswith(OWN_NAMES):
+        return f"names that begin with {OWN_NAMES} are Mirrorless's own"
+    if acl.permission == "DENY":
+        return "it would apply to Mirrorless itself; it is staged on the names that other ACLs open"
+    if acl.resource == "GROUP":
+        return "it would open Mirrorless's own groups; it is staged for each group that the flow follows"
+    return f"it would open Mirrorless's own ids; grant {acl.principal} the names or prefixes that it uses"
 
 
 def downgraded(acl: Acl) -> Acl | None:
@@ -188,25 +225,32 @@ class _Names:
                 for topic in self._reach(acl):
                     yield acl, copied.on("LITERAL", self._remote(topic))
 
-    def under_their_own_names(self, topics: Collection[Acl]) -> Iterator[tuple[Acl, Acl]]:
-        """The bindings to stage, likewise: those that MM2's rule leaves out and, under renaming policies, all others.
+    def when_moved(self, topics: Collection[Acl]) -> Iterator[tuple[Acl, Acl]]:
+        """The bindings to stage, likewise: what MM2's rule leaves out, on the remote topics; and prefixes as they are.
 
-        A prefix is an application's own name space and stays one. The wildcard becomes one literal for each topic:
-        unchanged, it would apply to every topic of the target.
+        Rights to write are on single topics: `us-east.` PREFIXED would open the flow's checkpoints topic.
+        A prefix is an application's own name space: a streams application makes its internal topics under it, also on
+        the target. It is not kept where a topic of the replication has it.
         """
-        moving = [acl for acl in topics if acl.permission == "DENY" or downgraded(acl) != acl or self._renames]
-        opened = self._opened(acl for acl in moving if not acl.is_wildcard)
-        for acl in moving:
-            if not self._concerns(acl, opened):
-                continue
-            if not acl.is_wildcard:
-                yield acl, acl
-                continue
-            for topic in self.taken:
-                yield acl, acl.on("LITERAL", topic)
+        kept = [acl for acl in topics if acl.permission == "ALLOW" and self._stays_prefix(acl)]
+        for acl in kept:
+            yield acl, acl
+        for acl in topics:
             if acl.permission == "DENY":
-                for prefix in opened:
-                    yield acl, acl.on("PREFIXED", prefix)
+                yield from ((acl, denied) for prefix in self._opened(kept) for denied in _denied_below(acl, prefix))
+            elif downgraded(acl) != acl and (self._renames or acl not in kept):
+                for topic in self._reach(acl):
+                    if not self.policy.is_heartbeats_topic(topic):
+                        yield acl, acl.on("LITERAL", self._remote(topic))
+
+    def _stays_prefix(self, acl: Acl) -> bool:
+        """Whether an ALLOW is staged on its prefix."""
+        if not acl.prefix or not self._reach(acl) or not (self._renames or downgraded(acl) != acl):
+            return False
+        policy, source = self.policy, self.flow.source
+        heartbeats = policy.heartbeats_topic()
+        ours = heartbeats, self._remote(heartbeats), policy.checkpoints_topic(source), policy.offset_syncs_topic(source)
+        return not any(topic.startswith(acl.prefix) for topic in ours)
 
     def _concerns(self, acl: Acl, opened: frozenset[str]) -> bool:
         """Whether it applies to a taken topic, or denies a part of what an ALLOW on a prefix permits on the target."""
@@ -240,13 +284,51 @@ def _unknown(acl: Acl) -> bool:
     return "UNKNOWN" in {acl.resource, acl.pattern, acl.permission, acl.operation}
 
 
-def _why_left(acl: Acl) -> str:
+def _groups_and_ids(moving: Collection[Acl]) -> Iterator[tuple[Acl, Acl]]:
+    """The bindings on groups and transactional ids to stage, each with its origin.
+
+    A DENY that would apply to the replication is staged on what the ALLOWs open.
+    """
+    plain = [acl for acl in moving if not _applies_to_ours(acl)]
+    for acl in plain:
+        yield acl, acl
+    for acl in moving:
+        if acl.permission == "DENY" and acl.prefix is not None and _applies_to_ours(acl):
+            for allow in plain:
+                opened = allow.permission == "ALLOW" and allow.resource == acl.resource
+                if opened and allow.name.startswith(acl.prefix):
+                    yield acl, acl.on(allow.pattern, allow.name)
+
+
+def _applies_to_ours(acl: Acl) -> bool:
+    """Whether a binding on groups or transactional ids applies to some of the replication's."""
+    prefix = acl.prefix
+    return acl.name.startswith(OWN_NAMES) if prefix is None else prefix.startswith(OWN_NAMES[: len(prefix)])
+
+
+def _denied_below(deny: Acl, prefix: str) -> Iterator[Acl]:
+    """The part of a DENY that is below a prefix."""
+    if deny.prefix is not None and prefix.startswith(deny.prefix):
+        yield deny.on("PREFIXED", prefix)
+    elif deny.name.startswith(prefix):
+        yield deny
+
+
+def _why_left(acl: Acl, taken: Collection[str]) -> str:
     if _unknown(acl):
         return "this version of the Kafka client has no name for it"
     if acl.resource == "CLUSTER":
         return "ACLs on the cluster are never copied: rights on one cluster do not apply to another"
+    if acl.resource in STAGED_RESOURCES:
+        return why_withheld(acl)
     if acl.resource != "TOPIC":
         return f"ACLs on {acl.resource} are not copied"
+    return _why_topics_left(acl, taken)
+
+
+def _why_topics_left(acl: Acl, taken: Collection[str]) -> str:
+    if acl.name in taken or (acl.prefix is not None and any(topic.startswith(acl.prefix) for topic in taken)):
+        return "only the replication writes heartbeats"
     if acl.prefix is None:
         return "the flow does not replicate this topic"
     return "the flow replicates no topic with this prefix" if acl.prefix else "the flow replicates no topic"

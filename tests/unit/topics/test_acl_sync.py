@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 
 from mirrorless.errors import ConfigurationError, Retriable
@@ -12,7 +13,7 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.topics.acl_sync import AclFailover, AclSync, Disabled, stored
+from mirrorless.topics.acl_sync import AclDocument, AclFailover, AclSync, Disabled, Revocation, stored
 from mirrorless.topics.acls import Acl
 from tests.support.documents import MemoryDocuments
 
@@ -107,6 +108,8 @@ def topic_acl(name: str, operation: str = "READ", permission: str = "ALLOW", pat
 
 
 READ, REMOTE = topic_acl("orders"), topic_acl("us-east.orders")
+WRITE, REMOTE_WRITE = topic_acl("orders", "WRITE"), topic_acl("us-east.orders", "WRITE")
+GROUP = Acl("GROUP", "LITERAL", "shop", "User:shop", "*", "ALLOW", "READ")
 
 
 @pytest.fixture
@@ -116,7 +119,7 @@ def stage() -> Stage:
 
 def test_a_grant_comes_and_goes_with_the_source(stage: Stage) -> None:
     stage.source.there = {READ}
-    assert stage.round().figures == {"acls-created": 1, "acls-deleted": 0, "acls-staged": 1, "acls-left": 0}
+    assert stage.round().figures == {"acls-created": 1, "acls-deleted": 0, "acls-staged": 0, "acls-left": 0}
     assert stage.target.there == {REMOTE}
 
     stage.source.there = set()
@@ -254,7 +257,7 @@ def test_a_failover_needs_no_source_and_is_left_alone_by_the_schedule(stage: Sta
     assert not isinstance(missing, Disabled)
     outcome = stage.failover.carry_out(missing, ten_seconds)
 
-    assert outcome.created == {topic_acl("orders", "WRITE"), group}
+    assert outcome.created == {topic_acl("us-east.orders", "WRITE"), group}
     assert stage.target.there == set(outcome.created)
     assert stage.failover.plan(ten_seconds) == frozenset()
     stage.source.there = set()
@@ -276,22 +279,155 @@ def test_a_second_failover_keeps_what_the_first_created(stage: Stage) -> None:
     stage.failover.carry_out(second, ten_seconds)
 
     _, moved = stored(stage.documents, SETTINGS.name)
-    assert set(moved.created) == {topic_acl("orders", "WRITE"), topic_acl("payments", "WRITE")}
+    assert set(moved.created) == {topic_acl("us-east.orders", "WRITE"), topic_acl("us-east.payments", "WRITE")}
 
 
 def test_a_failover_that_is_refused_is_not_noted(stage: Stage) -> None:
     stage.source.there = {topic_acl("orders", "WRITE"), topic_acl("payments", "WRITE")}
     stage.round()
-    stage.target.refused = {topic_acl("orders", "WRITE")}
+    stage.target.refused = {topic_acl("us-east.orders", "WRITE")}
 
     missing = stage.failover.plan(ten_seconds)
     assert not isinstance(missing, Disabled)
     outcome = stage.failover.carry_out(missing, ten_seconds)
 
-    assert outcome.failed == {topic_acl("orders", "WRITE"): "refused"}
-    assert stored(stage.documents, SETTINGS.name)[1].created == (topic_acl("payments", "WRITE"),)
+    assert outcome.failed == {topic_acl("us-east.orders", "WRITE"): "refused"}
+    assert stored(stage.documents, SETTINGS.name)[1].created == (topic_acl("us-east.payments", "WRITE"),)
 
 
 def test_a_failover_before_the_first_round_is_refused_because_nothing_is_staged(stage: Stage) -> None:
     with pytest.raises(ConfigurationError, match="nothing is staged"):
         stage.failover.plan(ten_seconds)
+
+
+def test_a_failover_grants_the_groups_that_the_flow_follows_where_all_groups_were_granted(stage: Stage) -> None:
+    stage.source.there = {Acl("GROUP", "LITERAL", "*", "User:shop", "*", "ALLOW", "READ")}
+    stage.round()
+    failover = replace(stage.failover, groups=("shop",))
+
+    missing = failover.plan(ten_seconds)
+    assert not isinstance(missing, Disabled)
+    failover.carry_out(missing, ten_seconds)
+
+    assert stage.target.there == {GROUP}
+
+
+# and back
+
+
+def fail_over(stage: Stage) -> frozenset[Acl]:
+    """Create what is staged."""
+    missing = stage.failover.plan(ten_seconds)
+    assert not isinstance(missing, Disabled)
+    return stage.failover.carry_out(missing, ten_seconds).created
+
+
+def revocation(stage: Stage, *, due: Collection[Acl] = (), others: Collection[Acl] = ()) -> Revocation:
+    """What a revocation would do."""
+    plan = stage.failover.revocation(frozenset(due), frozenset(others), ten_seconds)
+    assert not isinstance(plan, Disabled)
+    return plan
+
+
+def test_a_revocation_deletes_what_a_failover_created_and_nothing_that_was_there_before(stage: Stage) -> None:
+    stage.source.there = {READ, WRITE, GROUP}
+    stage.target.there = {GROUP, topic_acl("us-east.payments", "WRITE")}
+    stage.round()
+    before = set(stage.target.there)
+    assert fail_over(stage) == {REMOTE_WRITE}
+
+    plan = revocation(stage)
+    assert stage.target.there == before | {REMOTE_WRITE}
+    assert stage.failover.revoke(plan, ten_seconds).deleted == {REMOTE_WRITE}
+
+    assert stage.target.there == before
+    assert stored(stage.documents, SETTINGS.name)[1] == AclDocument()
+
+
+def test_a_second_revocation_changes_nothing(stage: Stage) -> None:
+    stage.source.there = {WRITE}
+    stage.round()
+    fail_over(stage)
+    stage.failover.revoke(revocation(stage), ten_seconds)
+    written = stage.documents.writes
+
+    plan = revocation(stage)
+
+    assert plan == Revocation(delete=frozenset(), due=frozenset(), shared=frozenset())
+    assert stage.failover.revoke(plan, ten_seconds).deleted == frozenset()
+    assert stage.documents.writes == written
+
+
+def test_a_revocation_leaves_what_is_due_by_now_to_the_schedule(stage: Stage) -> None:
+    stage.source.there = {WRITE, GROUP}
+    stage.round()
+    fail_over(stage)
+
+    stage.failover.revoke(revocation(stage, due={REMOTE_WRITE}), ten_seconds)
+
+    assert stage.target.there == {REMOTE_WRITE}
+    assert stage.ours == {REMOTE_WRITE}
+    assert stored(stage.documents, SETTINGS.name)[1] == AclDocument()
+
+
+def test_a_failover_keeps_what_it_needs_also_where_another_one_has_created_it(stage: Stage) -> None:
+    stage.source.there = {WRITE, GROUP}
+    stage.target.there = {REMOTE_WRITE, GROUP}
+    stage.round()
+
+    assert fail_over(stage) == frozenset()
+
+    _, moved = stored(stage.documents, SETTINGS.name)
+    assert (moved.created, set(moved.staged)) == ((), {REMOTE_WRITE, GROUP})
+
+
+def test_a_revocation_leaves_what_a_failover_of_another_flow_needs(stage: Stage) -> None:
+    stage.source.there = {WRITE, GROUP}
+    stage.round()
+    fail_over(stage)
+
+    stage.failover.revoke(revocation(stage, others={GROUP}), ten_seconds)
+    assert stage.target.there == {GROUP}
+
+    stage.failover.revoke(revocation(stage), ten_seconds)
+    assert stage.target.there == set()
+
+
+def test_a_revocation_that_is_refused_is_tried_again_and_keeps_its_denial(stage: Stage) -> None:
+    allowed = msgspec.structs.replace(GROUP, pattern="PREFIXED")
+    closed = msgspec.structs.replace(GROUP, name="shop-secret", permission="DENY")
+    stage.source.there = {allowed, closed, topic_acl("payments", "WRITE")}
+    stage.round()
+    fail_over(stage)
+    stage.target.refused = {allowed}
+
+    outcome = stage.failover.revoke(revocation(stage), ten_seconds)
+    assert set(outcome.failed) == {allowed, closed}
+    assert stage.target.there == {allowed, closed}
+
+    stage.target.refused = set()
+    stage.failover.revoke(revocation(stage), ten_seconds)
+    assert stage.target.there == set()
+
+
+def test_a_revocation_that_dies_half_way_is_finished_by_the_next(stage: Stage) -> None:
+    stage.source.there = {WRITE}
+    stage.round()
+    fail_over(stage)
+    stage.target.silent = True
+    with pytest.raises(Retriable):
+        stage.failover.revoke(revocation(stage), ten_seconds)
+
+    stage.target.silent = False
+    stage.failover.revoke(revocation(stage), ten_seconds)
+
+    assert stored(stage.documents, SETTINGS.name)[1] == AclDocument()
+
+
+def test_after_a_revocation_a_failover_creates_the_same_again(stage: Stage) -> None:
+    stage.source.there = {WRITE, GROUP}
+    stage.round()
+    created = fail_over(stage)
+    stage.failover.revoke(revocation(stage), ten_seconds)
+
+    assert fail_over(stage) == created

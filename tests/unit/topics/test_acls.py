@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mirrorless.lane import FlowName
 from mirrorless.policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
-from mirrorless.topics.acls import Acl, changes, downgraded, held_back, wanted_acls
+from mirrorless.topics.acls import Acl, changes, downgraded, held_back, on_groups, wanted_acls
 
 FLOW = FlowName("us-east", "eu-west")
 PREFIXED = DefaultPolicy(aliases=frozenset({"us-east", "eu-west"}))
@@ -145,14 +145,26 @@ def test_an_exception_from_nothing_is_left() -> None:
 # staged for a failover
 
 
-def test_what_was_downgraded_is_staged_under_the_applications_own_topic_name() -> None:
-    assert allow("WRITE") in staged(allow("WRITE"))
-    assert allow("ALL") in staged(allow("ALL"))
+def test_rights_to_write_are_staged_on_the_remote_topic_from_where_a_reconcile_takes_the_records_back() -> None:
+    assert staged(allow("WRITE")) == {allow("WRITE", "us-east.orders")}
+    assert staged(allow("ALL")) == {allow("ALL", "us-east.orders")}
 
 
-def test_a_consumer_may_read_its_own_topic_name_after_a_failover_too() -> None:
-    """Producers that moved write to `orders`, beside `us-east.orders`."""
-    assert staged(allow("READ")) == {allow("READ")}
+def test_nothing_is_staged_on_the_targets_own_topic_that_has_the_same_name() -> None:
+    """With prefixed names `orders` of the target is another topic."""
+    named = [allow(operation) for operation in ("READ", "WRITE", "ALL", "DESCRIBE")]
+
+    assert not {acl for acl in staged(*named) if acl.name == "orders"}
+
+
+def test_nobody_else_writes_heartbeats_or_checkpoints_after_a_failover() -> None:
+    source = [allow("WRITE", "*"), allow("WRITE", "us", "PREFIXED"), allow("WRITE", "heart", "PREFIXED")]
+    for policy in (PREFIXED, IDENTITY):
+        wanted = wanted_acls(source, taken=["heartbeats", "us", "us-orders"], flow=FLOW, policy=policy)
+
+        remote = {policy.remote_topic("us-east", topic) for topic in ("us", "us-orders")}
+        assert wanted.staged == {allow("WRITE", topic) for topic in remote}
+        assert wanted.left == {allow("WRITE", "heart", "PREFIXED"): "only the replication writes heartbeats"}
 
 
 def test_under_the_identity_policy_only_what_was_downgraded_is_staged() -> None:
@@ -163,22 +175,79 @@ def test_under_the_identity_policy_only_what_was_downgraded_is_staged() -> None:
 def test_groups_and_transactional_ids_are_staged_as_they_are() -> None:
     moving = [
         allow("READ", "shop", resource="GROUP"),
-        allow("READ", "*", resource="GROUP"),
+        allow("READ", "mirror", resource="GROUP"),
         deny("READ", "sh", "PREFIXED", resource="GROUP"),
         allow("WRITE", "shop-tx", resource="TRANSACTIONAL_ID"),
+        allow("WRITE", "mirrors", "PREFIXED", resource="TRANSACTIONAL_ID"),
     ]
 
     assert staged(*moving) == set(moving)
     assert due(*moving) == frozenset()
 
 
+@pytest.mark.parametrize("resource", ["GROUP", "TRANSACTIONAL_ID"])
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("*", "LITERAL"),
+        ("m", "PREFIXED"),
+        ("mirrorless", "PREFIXED"),
+        ("mirrorless.eu-west.", "PREFIXED"),
+        ("mirrorless.eu-west.us-east.orders", "LITERAL"),
+        ("mirrorless-job", "LITERAL"),
+    ],
+)
+def test_a_grant_that_would_open_our_own_groups_or_ids_is_withheld_and_reported(
+    resource: str, name: str, pattern: str
+) -> None:
+    """By WRITE on a writer's transactional id, a principal of the source could fence the writer."""
+    for operation in ("ALL", "WRITE", "READ"):
+        granted = allow(operation, name, pattern, resource=resource)
+
+        wanted = wanted_acls([granted], taken=TAKEN, flow=FLOW, policy=PREFIXED)
+
+        assert not wanted.staged
+        assert wanted.withheld == {granted}
+        assert "Mirrorless's own" in wanted.left[granted]
+
+
+def test_a_withheld_grant_on_groups_is_staged_for_each_group_that_the_flow_follows() -> None:
+    everything, some = allow("READ", "*", resource="GROUP"), allow("READ", "m", "PREFIXED", resource="GROUP")
+    ids = allow("WRITE", "*", resource="TRANSACTIONAL_ID")
+    own = allow("READ", "mirrorless.", "PREFIXED", resource="GROUP")
+
+    found = on_groups([everything, some, ids, own], ["shop", "mail", "mirrorless.us-east.eu-west.orders"])
+
+    assert found == {everything.on("LITERAL", "shop"), everything.on("LITERAL", "mail")}
+    assert on_groups([some], ["shop", "mail"]) == {some.on("LITERAL", "mail")}
+
+
+def test_what_is_denied_on_all_groups_or_ids_stays_denied_where_a_grant_opens_them_and_never_for_us() -> None:
+    closed = deny("ALL", "*", resource="GROUP", principal="User:*", host="10.0.0.1")
+    opened = [allow("READ", "shop", resource="GROUP"), allow("READ", "app-", "PREFIXED", resource="GROUP")]
+    other = allow("WRITE", "shop", resource="TRANSACTIONAL_ID")
+
+    assert staged(closed, *opened, other) == {
+        *opened,
+        other,
+        closed.on("LITERAL", "shop"),
+        closed.on("PREFIXED", "app-"),
+    }
+    assert closed in left(closed, other)
+    assert on_groups([closed], ["mail"]) == {closed.on("LITERAL", "mail")}
+
+
 def test_an_applications_prefix_is_staged_as_a_prefix() -> None:
     """A streams application makes its internal topics on the target under its prefix."""
-    assert staged(allow("ALL", "ord", "PREFIXED")) == {allow("ALL", "ord", "PREFIXED")}
+    on_remote = {allow("ALL", "us-east.orders"), allow("ALL", "us-east.orders-late")}
+
+    assert staged(allow("ALL", "ord", "PREFIXED")) == {allow("ALL", "ord", "PREFIXED"), *on_remote}
+    assert staged(allow("ALL", "ord", "PREFIXED"), policy=IDENTITY) == {allow("ALL", "ord", "PREFIXED")}
 
 
 def test_a_staged_wildcard_opens_the_flows_topics_only() -> None:
-    assert staged(allow("WRITE", "*")) == {allow("WRITE", topic) for topic in TAKEN}
+    assert staged(allow("WRITE", "*")) == {allow("WRITE", f"us-east.{topic}") for topic in TAKEN}
+    assert staged(allow("WRITE", "*"), policy=IDENTITY) == {allow("WRITE", topic) for topic in TAKEN}
 
 
 def test_a_staged_prefix_keeps_its_exceptions() -> None:
@@ -209,7 +278,9 @@ ANY_ACL = st.builds(
     Acl,
     resource=st.sampled_from(["TOPIC", "GROUP", "TRANSACTIONAL_ID", "CLUSTER"]),
     pattern=st.sampled_from(["LITERAL", "PREFIXED"]),
-    name=st.sampled_from(["*", "o", "orders", "orders-late", "orders-old", "payments", "p", "secrets", "us-east."]),
+    name=st.sampled_from(
+        ["*", "o", "orders", "orders-late", "orders-old", "payments", "p", "secrets", "us-east.", "mirrorless.", "m"]
+    ),
     principal=st.sampled_from(["User:shop", "User:*"]),
     host=st.just("*"),
     permission=st.sampled_from(["ALLOW", "DENY"]),
@@ -227,6 +298,11 @@ def test_nothing_is_dropped_in_silence_and_nothing_foreign_is_opened(
     for acl in source:
         alone = wanted_acls([acl], taken=TAKEN, flow=FLOW, policy=policy)
         assert bool(alone.due or alone.staged) != bool(alone.left)
+    for acl in wanted.staged:
+        everything = acl.name == "*" and acl.pattern == "LITERAL"
+        own = acl.name.startswith("mirrorless") or (acl.name == "m" and acl.pattern == "PREFIXED")
+        assert not everything
+        assert acl.resource == "TOPIC" or not own
     for acl in wanted.due:
         assert acl.resource == "TOPIC"
         if acl.permission == "ALLOW":
