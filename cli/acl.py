@@ -1,12 +1,14 @@
-"""`mirrorless acl plan | apply FLOW`: the ACLs that are due on the target, staged for a failover, or left out.
+"""`mirrorless acl plan | apply | revoke FLOW`: the ACLs that are due on the target, staged for a failover, or left out.
 
-The schedule writes what is due. The operator can look, write it sooner, or create the staged ACLs at a failover.
+The schedule writes what is due. The operator can look, write it sooner, create the staged ACLs at a failover, and
+delete those afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -16,13 +18,14 @@ import msgspec
 from cli.args import add_deployment, add_flow, add_order
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
+from cli.groups import groups_of
 from cli.output import PLAN_ONLY, UNKNOWN, WIDE_PIPE_WIDTH, console, numbered, print_json, table
 from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
 from mirrorless.topics.acl_sync import AclFailover, AclOutcome, AclPlan, AclSync, Disabled, stored
-from mirrorless.topics.acls import Acl
+from mirrorless.topics.acls import Acl, on_groups, why_withheld
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,13 +37,16 @@ WRITE_SECONDS = 30.0
 """Limit for the changes on the target."""
 
 LEASE, LEASE_MS = "lease/refresh_topics", 60_000
-"""The scheduled function's lease: while the command writes what is due, rounds of that function wait."""
+"""The scheduled function's lease: while the command writes what is due, or revokes, rounds of that function wait."""
+
+DUE, SHARED = "due by now: the schedule has it from here", "a failover of another flow needs it"
+"""Why a binding of a failover is not deleted."""
 
 ON_TARGET = {True: "yes", False: "no", None: UNKNOWN}
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the commands `acl plan` and `acl apply`."""
+    """Add the commands `acl plan`, `acl apply` and `acl revoke`."""
     acl = subparsers.add_parser(
         "acl", help="show which ACLs go to the target, and create the staged ones at a failover"
     )
@@ -58,8 +64,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     apply.add_argument(
         "--failover", action="store_true", help="create what is staged, from the stored plan: the source may be gone"
     )
+    revoke = commands.add_parser(
+        "revoke",
+        help="delete what `acl apply --failover` has created, and nothing else",
+        epilog="Example: mirrorless acl revoke 'us-east->eu-west' --failover --execute",
+    )
+    revoke.add_argument(
+        "--failover", action="store_true", required=True, help="what failovers have created; the source must answer"
+    )
     add_order(apply)
-    for parser, run in ((plan, run_plan), (apply, run_apply)):
+    add_order(revoke)
+    for parser, run in ((plan, run_plan), (apply, run_apply), (revoke, run_revoke)):
         add_flow(parser)
         add_deployment(parser)
         parser.set_defaults(run=run)
@@ -67,29 +82,93 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_plan(arguments: argparse.Namespace) -> int:
     """Show the plan. Exit code 1 where a cluster does not answer: then only the stored plan is known."""
-    sync = _sync(DeployedFlows.of(arguments), arguments.flow)
+    deployment = DeployedFlows.of(arguments)
+    sync = _sync(deployment, arguments.flow)
     flow = sync.settings.name
-    known, _ = stored(sync.documents, flow)
+    groups = _groups(deployment, flow)
+    known, moved = stored(sync.documents, flow)
     try:
-        view = view_of(sync, sync.plan(deadline(LOOK_SECONDS)))
+        view = view_of(sync, sync.plan(deadline(LOOK_SECONDS)), groups)
     except Retriable as exc:
-        staged = known.staged if known is not None else ()
-        view = AclView(flow=flow, staged=dict.fromkeys(staged), scheduled=is_scheduled(sync), trouble=str(exc))
-    _answer(arguments, view)
+        view = AclView(flow=flow, scheduled=is_scheduled(sync), trouble=str(exc))
+        if known is not None:
+            staged = dict.fromkeys(sorted(known.staged_with(groups)))
+            view = replace(view, staged=staged, left=_withheld(known.withheld))
+    _answer(arguments, replace(view, granted=frozenset(moved.created)))
     return int(bool(view.trouble))
 
 
 def run_apply(arguments: argparse.Namespace) -> int:
     """Carry out what is due, or what is staged. Exit code 1 where a part of it failed."""
-    sync = _sync(DeployedFlows.of(arguments), arguments.flow)
-    view = _fail_over(sync, execute=arguments.execute) if arguments.failover else _due(sync, execute=arguments.execute)
-    _answer(arguments, view)
+    deployment = DeployedFlows.of(arguments)
+    sync = _sync(deployment, arguments.flow)
+    groups = _groups(deployment, sync.settings.name)
+    carry_out = _fail_over if arguments.failover else _due
+    return _carried_out(arguments, carry_out(sync, groups, execute=arguments.execute), sync)
+
+
+def run_revoke(arguments: argparse.Namespace) -> int:
+    """Delete what failovers have created. Exit code 1 where a part of it failed."""
+    deployment = DeployedFlows.of(arguments)
+    sync = _sync(deployment, arguments.flow)
+    others = _needed_by_others(deployment, sync.settings.name)
+    return _carried_out(arguments, _revoke(sync, others, execute=arguments.execute), sync)
+
+
+def _carried_out(arguments: argparse.Namespace, view: AclView, sync: AclSync) -> int:
+    _, moved = stored(sync.documents, sync.settings.name)
+    _answer(arguments, replace(view, granted=frozenset(moved.created)))
     return int(view.outcome is not None and bool(view.outcome.failed))
 
 
-def _due(sync: AclSync, *, execute: bool) -> AclView:
+def _due(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
     if not execute:
-        return view_of(sync, sync.plan(deadline(LOOK_SECONDS)))
+        return view_of(sync, sync.plan(deadline(LOOK_SECONDS)), groups)
+    with _lease(sync):
+        plan = sync.plan(deadline(LOOK_SECONDS))
+        view = view_of(sync, plan, groups)
+        if isinstance(plan, Disabled):
+            return view
+        return replace(view, outcome=sync.carry_out(plan, deadline(WRITE_SECONDS)))
+
+
+def _fail_over(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
+    flow = sync.settings.name
+    failover = AclFailover(flow=flow, target=sync.target, documents=sync.documents, groups=groups)
+    missing = failover.plan(deadline(LOOK_SECONDS))
+    view = AclView(flow=flow, scheduled=is_scheduled(sync))
+    if isinstance(missing, Disabled):
+        return replace(view, without_authorizer=flow.target)
+    known, _ = stored(sync.documents, flow)
+    staged = {acl: acl not in missing for acl in sorted(failover.staged())}
+    left = _withheld(known.withheld if known is not None else ())
+    outcome = failover.carry_out(missing, deadline(WRITE_SECONDS)) if execute else None
+    return replace(view, create=missing, staged=staged, left=left, outcome=outcome)
+
+
+def _revoke(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclView:
+    if not execute:
+        return _revocation(sync, others, execute=False)
+    with _lease(sync):
+        return _revocation(sync, others, execute=True)
+
+
+def _revocation(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclView:
+    flow = sync.settings.name
+    view = AclView(flow=flow, scheduled=is_scheduled(sync))
+    now = sync.plan(deadline(LOOK_SECONDS))
+    due = frozenset[Acl]() if isinstance(now, Disabled) else now.wanted.due
+    failover = AclFailover(flow=flow, target=sync.target, documents=sync.documents)
+    plan = failover.revocation(due, others, deadline(LOOK_SECONDS))
+    if isinstance(plan, Disabled):
+        return replace(view, without_authorizer=flow.target)
+    kept = dict.fromkeys(sorted(plan.due), DUE) | dict.fromkeys(sorted(plan.shared), SHARED)
+    outcome = failover.revoke(plan, deadline(WRITE_SECONDS)) if execute else None
+    return replace(view, delete=plan.delete, kept=kept, outcome=outcome)
+
+
+@contextmanager
+def _lease(sync: AclSync) -> Iterator[None]:
     flow, holder, at = sync.settings.name, f"operator/{uuid4().hex}", now_ms()
     if not sync.documents.claim(flow, LEASE, holder=holder, now=at, until=at + LEASE_MS):
         raise Retriable(
@@ -98,26 +177,26 @@ def _due(sync: AclSync, *, execute: bool) -> AclView:
             hint="run the command again in a minute",
         )
     try:
-        plan = sync.plan(deadline(LOOK_SECONDS))
-        view = view_of(sync, plan)
-        if isinstance(plan, Disabled):
-            return view
-        return replace(view, outcome=sync.carry_out(plan, deadline(WRITE_SECONDS)))
+        yield
     finally:
         sync.documents.release(flow, LEASE, holder=holder)
 
 
-def _fail_over(sync: AclSync, *, execute: bool) -> AclView:
-    flow = sync.settings.name
-    failover = AclFailover(flow=flow, target=sync.target, documents=sync.documents)
-    missing = failover.plan(deadline(LOOK_SECONDS))
-    view = AclView(flow=flow, scheduled=is_scheduled(sync))
-    if isinstance(missing, Disabled):
-        return replace(view, without_authorizer=flow.target)
-    known, _ = stored(sync.documents, flow)
-    staged = {acl: acl not in missing for acl in (known.staged if known is not None else ())}
-    outcome = failover.carry_out(missing, deadline(WRITE_SECONDS)) if execute else None
-    return replace(view, create=missing, staged=staged, outcome=outcome)
+def _groups(deployment: DeployedFlows, flow: FlowName) -> list[str]:
+    """The groups that the flow follows."""
+    return [group.group for group in groups_of(deployment.stores(flow).checkpoints, flow, "forward")]
+
+
+def _needed_by_others(deployment: DeployedFlows, flow: FlowName) -> frozenset[Acl]:
+    """What failovers of other flows to the same target need: those found it there, and did not create it."""
+    names = (each.name for each in deployment.configuration.enabled_flows)
+    others = [name for name in names if name.target == flow.target and name != flow]
+    moved = (stored(deployment.stores(name).documents, name)[1] for name in others)
+    return frozenset(acl for document in moved for acl in document.staged)
+
+
+def _withheld(acls: Iterable[Acl]) -> dict[Acl, str]:
+    return {acl: why_withheld(acl) for acl in acls if acl.permission == "ALLOW"}
 
 
 def _sync(deployment: DeployedFlows, flow: str) -> AclSync:
@@ -153,6 +232,10 @@ class AclView:
     staged: Mapping[Acl, bool | None] = field(default_factory=dict)
     """Whether it is on the target already; None where that is not known."""
     left: Mapping[Acl, str] = field(default_factory=dict)
+    granted: frozenset[Acl] = frozenset()
+    """Created by failovers and not revoked since."""
+    kept: Mapping[Acl, str] = field(default_factory=dict)
+    """Those of them that a revocation does not delete, with the reason."""
     without_authorizer: str = ""
     """The alias of a cluster that has no authorizer: there is nothing to do then."""
     scheduled: bool = True
@@ -163,8 +246,8 @@ class AclView:
     """None: nothing was carried out."""
 
 
-def view_of(sync: AclSync, plan: AclPlan | Disabled) -> AclView:
-    """A plan of which nothing was carried out yet."""
+def view_of(sync: AclSync, plan: AclPlan | Disabled, groups: Collection[str]) -> AclView:
+    """A plan of which nothing was carried out yet. Args: groups: those that the flow follows."""
     flow, scheduled = sync.settings.name, is_scheduled(sync)
     if isinstance(plan, Disabled):
         alias = flow.source if plan.cluster == "source" else flow.target
@@ -173,7 +256,9 @@ def view_of(sync: AclSync, plan: AclPlan | Disabled) -> AclView:
         flow=flow,
         create=plan.changes.create,
         delete=plan.changes.delete,
-        staged={acl: acl in plan.on_target for acl in sorted(plan.wanted.staged)},
+        staged={
+            acl: acl in plan.on_target for acl in sorted(plan.wanted.staged | on_groups(plan.wanted.withheld, groups))
+        },
         left=plan.wanted.left,
         scheduled=scheduled,
     )
@@ -196,6 +281,8 @@ def as_json(view: AclView) -> dict[str, Any]:
         "delete": [_acl(acl) for acl in sorted(view.delete)],
         "staged": [_acl(acl) | {"on_target": there} for acl, there in view.staged.items()],
         "left": [_acl(acl) | {"reason": reason} for acl, reason in view.left.items()],
+        "granted": [_acl(acl) for acl in sorted(view.granted)],
+        "kept": [_acl(acl) | {"reason": reason} for acl, reason in view.kept.items()],
         "executed": view.outcome is not None,
         "failed": [_acl(acl) | {"reason": reason} for acl, reason in sorted(outcome.failed.items())],
     }
@@ -222,6 +309,8 @@ def show(view: AclView, *, plan_only: bool) -> None:
         screen.print(_table("staged for a failover", f"on {view.flow.target}", rows))
     if view.left:
         screen.print(_table("left out", "why", view.left.items()))
+    if view.kept:
+        screen.print(_table("not deleted", "why", view.kept.items()))
     for note in _notes(view, plan_only=plan_only):
         screen.print(note)
 
@@ -238,6 +327,9 @@ def _notes(view: AclView, *, plan_only: bool) -> Iterable[str]:
         yield f"Done: {numbered(created, 'ACL')} created, {numbered(deleted, 'ACL')} deleted."
     elif not plan_only and (view.create or view.delete):
         yield PLAN_ONLY
+    if view.granted:
+        open_now = numbered(len(view.granted), "ACL")
+        yield f"{open_now} of a failover: `mirrorless acl revoke '{view.flow}' --failover` deletes them."
 
 
 def _table(title: str, last: str, rows: Iterable[tuple[Acl, str]]) -> Table:

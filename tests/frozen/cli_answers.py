@@ -38,6 +38,7 @@ ANSWERS: dict[str, Sequence[Sequence[str]]] = {
     "acl-plan": [["acl", "plan", str(FLOW)]],
     "acl-apply": [["acl", "apply", str(FLOW)], ["acl", "apply", str(FLOW), "--execute"]],
     "acl-apply-failover": [["acl", "apply", str(FLOW), "--failover", "--execute"]],
+    "acl-revoke-failover": [["acl", "revoke", str(FLOW), "--failover"]],
     "lanes-stopped": [["lanes", "stopped"]],
     "lanes-hold": [["lanes", "hold", *LANE, "2", "--execute"], ["lanes", "hold", *LANE, "1"]],
     "lanes-hold-many": [["lanes", "hold", *LANE]],

@@ -131,8 +131,9 @@ def _stores() -> Stores:
     task = TaskReport(task="topics", at=2, ms=1, ok_at=1, error="no", troubles=("x",), figures={"topics": 1})
     seen = TopicState(topic="orders", topic_id="id-1", partitions=4, first_seen=1)
     staged = (acl("us-east.orders", "WRITE"), acl("us-east.orders", "DELETE"))
-    acls = AclDocument(created=(acl("us-east.gone", "READ"),), staged=staged, topics=("orders",))
-    documents = {"task/topics": task, "topic/orders": seen, "acls": acls}
+    acls = AclDocument(created=(acl("us-east.gone", "READ"),), staged=staged, topics=("orders",), withheld=(ANY_ID,))
+    moved = AclDocument(created=(MOVED, acl("us-east.orders", "DESCRIBE")))
+    documents = {"task/topics": task, "topic/orders": seen, "acls": acls, "acls/failover": moved}
     control.write(FLOW, {key: msgspec.json.encode(document) for key, document in documents.items()})
     memory: dict[str, Any] = {
         "client": None,
@@ -151,8 +152,10 @@ def acl(topic: str, operation: str, principal: str = "User:shop") -> Acl:
 
 
 CLUSTER = Acl("CLUSTER", "LITERAL", "kafka-cluster", "User:shop", "*", "ALLOW", "ALTER")
-ON_SOURCE = frozenset({acl("orders", "READ"), acl("orders", "WRITE"), CLUSTER})
-ON_TARGET = frozenset({acl("us-east.gone", "READ")})
+ANY_ID = Acl("TRANSACTIONAL_ID", "LITERAL", "*", "User:shop", "*", "ALLOW", "WRITE")
+MOVED = acl("us-east.orders", "WRITE", "User:moved")
+ON_SOURCE = frozenset({*(acl("orders", each) for each in ("READ", "WRITE", "ALL", "DESCRIBE")), CLUSTER, ANY_ID})
+ON_TARGET = frozenset({acl("us-east.gone", "READ"), acl("us-east.orders", "DESCRIBE"), MOVED})
 
 
 def _answer(patch: pytest.MonkeyPatch) -> None:

@@ -13,16 +13,21 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from cli import acl as acl_command
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
+from lab.servers.kafka_broker import KafkaBroker
+from lab.servers.process import free_port
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.errors import MirrorlessError, Retriable
+from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName
+from mirrorless.naming import flow_prefix, transactional_id
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
@@ -108,12 +113,72 @@ class Stage:
         return report
 
 
+class GuardedBroker(KafkaBroker):
+    """A broker that also listens for the user `dummy`, who is no super user."""
+
+    def __init__(self, **rest: Any) -> None:
+        """Choose the address; the rest is as ever."""
+        super().__init__(**rest)
+        self.by_password = f"127.0.0.1:{free_port()}"
+
+    def _write_settings(self) -> str:
+        path = Path(super()._write_settings())
+        listeners = f"SASL_PLAINTEXT://{self.by_password},PLAINTEXT://{self.place.address}"
+        login = "org.apache.kafka.common.security.plain.PlainLoginModule required user_dummy=dummy;"
+        settings = {
+            "listeners": f"{listeners},CONTROLLER://{self.place.controller}",
+            "advertised.listeners": listeners,
+            "listener.security.protocol.map": (
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+            ),
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
+        }
+        with path.open("a") as file:
+            file.writelines(f"{key}={value}\n" for key, value in settings.items())  # the last one of a name counts
+        return str(path)
+
+
+def as_dummy(cluster: KafkaCluster) -> dict[str, str | int]:
+    """The settings of a client of the user `dummy`."""
+    (broker,) = cluster.brokers
+    assert isinstance(broker, GuardedBroker)
+    return {
+        "bootstrap.servers": broker.by_password,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanisms": "PLAIN",
+        "sasl.username": "dummy",
+        "sasl.password": "dummy",
+        "log_level": 0,
+    }
+
+
+def write_as_dummy(cluster: KafkaCluster, topic: str) -> str:
+    """The name of the error with which a record is refused; empty where it is taken."""
+    refusals: list[KafkaError | None] = []
+    producer = Producer(as_dummy(cluster) | {"enable.idempotence": False, "message.timeout.ms": 10_000})
+    producer.produce(topic, b"after the failover", on_delivery=lambda error, _: refusals.append(error))
+    producer.flush(20)
+    (refusal,) = refusals
+    return str(refusal.name()) if refusal else ""
+
+
+def fence_as_dummy(cluster: KafkaCluster, transactional_id: str) -> str:
+    """The name of the error with which a transactional id is refused; empty where its writer would be fenced."""
+    producer = Producer(as_dummy(cluster) | {"transactional.id": transactional_id})
+    try:
+        producer.init_transactions(10)
+    except KafkaException as exc:
+        return str(exc.args[0].name())
+    return ""
+
+
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
     """Two clusters with an authorizer, on which we are a super user."""
     folder = tmp_path_factory.mktemp("guarded")
     source, target = (
-        KafkaCluster(alias=alias, folder=folder / alias, properties=AUTHORIZER, heap_mb=256)
+        KafkaCluster(alias=alias, folder=folder / alias, properties=AUTHORIZER, heap_mb=256, kind=GuardedBroker)
         for alias in ("us-east", "eu-west")
     )
     try:
@@ -369,6 +434,7 @@ class Bench:
     stage: Stage
     state: Path
     documents: DynamoDbDocuments
+    checkpoints: DynamoDbDocuments
     capsys: pytest.CaptureFixture[str]
 
     def run(self, *words: str) -> tuple[int, str]:
@@ -407,6 +473,7 @@ def bench_at(
             stage=stage,
             state=path,
             documents=DynamoDbDocuments(dynamodb.client(), tables.control),
+            checkpoints=DynamoDbDocuments(dynamodb.client(), tables.checkpoints),
             capsys=capsys,
         )
 
@@ -423,7 +490,7 @@ def test_the_plan_shows_three_tables_and_changes_nothing(stage: Stage, bench_at:
     assert code == 0
     assert [(acl["name"], acl["operation"]) for acl in said["create"]] == [(f"us-east.{stage.topic}", "READ")]
     assert [(acl["name"], acl["operation"], acl["on_target"]) for acl in said["staged"]] == [
-        (stage.topic, "ALL", False)
+        (f"us-east.{stage.topic}", "ALL", False)
     ]
     assert [(acl["name"], acl["reason"]) for acl in said["left"]] == [
         ("other", "the flow does not replicate this topic")
@@ -464,6 +531,7 @@ def test_a_failover_goes_by_the_stored_plan_when_the_source_is_gone(
     stage: Stage, bench_at: Callable[[str], Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = Acl("GROUP", "LITERAL", "shop", "User:dummy", "*", "ALLOW", "READ")
+    moved = {topic_acl(f"us-east.{stage.topic}", "WRITE"), group}
     stage.grant(topic_acl(stage.topic, "WRITE"), group)
     with pytest.raises(MirrorlessError, match="nothing is staged"):
         bench_at("127.0.0.1:1").run("apply", str(FLOW), "--failover")
@@ -475,18 +543,96 @@ def test_a_failover_goes_by_the_stored_plan_when_the_source_is_gone(
     monkeypatch.undo()
     assert code == 1
     assert "did not list its ACLs" in said["trouble"]
-    assert [acl["name"] for acl in said["staged"]] == ["shop", stage.topic]
+    assert [acl["name"] for acl in said["staged"]] == ["shop", f"us-east.{stage.topic}"]
 
     assert "Nothing was changed" in bench.run("apply", str(FLOW), "--failover")[1]
     assert stage.on_target(frozenset()) == frozenset()
     code, said = bench.answer("apply", str(FLOW), "--failover", "--execute")
-    assert (code, len(said["create"])) == (0, 2)
-    assert stage.on_target({topic_acl(stage.topic, "WRITE"), group}) == {topic_acl(stage.topic, "WRITE"), group}
+    assert (code, len(said["create"]), len(said["granted"])) == (0, 2, 2)
+    assert stage.on_target(moved) == moved
 
     # The source comes back without its grants: the schedule's order does not undo the operator's.
     stage.revoke(topic_acl(stage.topic, "WRITE"), group)
     assert bench_at(stage.source.bootstrap).run("apply", str(FLOW), "--execute")[0] == 0
-    assert stage.on_target({topic_acl(stage.topic, "WRITE"), group}) == {topic_acl(stage.topic, "WRITE"), group}
+    assert stage.on_target(moved) == moved
+
+
+def test_a_revocation_shows_its_plan_first_and_leaves_on_the_target_what_was_there_before(
+    stage: Stage, bench_at: Callable[[str], Bench]
+) -> None:
+    bench = bench_at(stage.source.bootstrap)
+    group = Acl("GROUP", "LITERAL", "shop", "User:dummy", "*", "ALLOW", "READ")
+    assert stage.acls(stage.target).create([group], within) == {}
+    stage.grant(topic_acl(stage.topic, "ALL"), topic_acl(stage.topic, "WRITE", permission="DENY"), group)
+    bench.run("apply", str(FLOW), "--execute")
+    before = {
+        group,
+        topic_acl(f"us-east.{stage.topic}", "READ"),
+        topic_acl(f"us-east.{stage.topic}", "WRITE", permission="DENY"),
+    }
+    assert stage.on_target(before) == before
+    granted = topic_acl(f"us-east.{stage.topic}", "ALL")
+    bench.run("apply", str(FLOW), "--failover", "--execute")
+    assert stage.on_target({*before, granted}) == {*before, granted}
+    assert "acl revoke 'us-east->eu-west' --failover" in bench.run("plan", str(FLOW))[1]
+
+    assert "Nothing was changed" in bench.run("revoke", str(FLOW), "--failover")[1]
+    assert stage.on_target({*before, granted}) == {*before, granted}
+    code, said = bench.answer("revoke", str(FLOW), "--failover", "--execute")
+
+    assert (code, said["granted"], said["failed"]) == (0, [], [])
+    assert [(acl["name"], acl["operation"]) for acl in said["delete"]] == [(f"us-east.{stage.topic}", "ALL")]
+    assert stage.on_target(before) == before
+    assert bench.answer("revoke", str(FLOW), "--failover", "--execute")[1]["delete"] == []
+    assert stage.on_target(before) == before
+
+
+def test_producers_write_to_the_remote_topic_from_a_failover_until_its_revocation_and_fence_nobody(
+    stage: Stage, bench_at: Callable[[str], Bench]
+) -> None:
+    """The runbook of a lost region: `us-east.orders` is what a reconcile brings back."""
+    bench, remote = bench_at(stage.source.bootstrap), f"us-east.{stage.topic}"
+    admin = AdminClient({"bootstrap.servers": stage.target.bootstrap})
+    admin.create_topics([NewTopic(remote, 1, 1)])[remote].result(20)
+    own = Acl("TRANSACTIONAL_ID", "PREFIXED", flow_prefix(FLOW), "User:mirrorless", "*", "ALLOW", "ALL")
+    assert stage.acls(stage.target).create([own], within) == {}
+    any_id = Acl("TRANSACTIONAL_ID", "LITERAL", "*", "User:dummy", "*", "ALLOW", "ALL")
+    stage.grant(topic_acl(stage.topic, "READ"), topic_acl(stage.topic, "WRITE"), any_id)
+    bench.run("apply", str(FLOW), "--execute")
+    before = {own, topic_acl(remote, "READ")}
+    assert stage.on_target(before) == before
+    assert write_as_dummy(stage.target, remote) == "TOPIC_AUTHORIZATION_FAILED"
+
+    bench_at("127.0.0.1:1").run("apply", str(FLOW), "--failover", "--execute")
+    assert stage.on_target({*before, topic_acl(remote, "WRITE")}) == {*before, topic_acl(remote, "WRITE")}
+    assert write_as_dummy(stage.target, remote) == ""
+    assert fence_as_dummy(stage.target, transactional_id(FLOW, "0")) == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+    bench_at(stage.source.bootstrap).run("revoke", str(FLOW), "--failover", "--execute")
+    assert stage.on_target(before) == before
+    assert write_as_dummy(stage.target, remote) == "TOPIC_AUTHORIZATION_FAILED"
+
+
+def test_a_failover_opens_no_group_and_no_transactional_id_of_ours_and_reports_what_it_withholds(
+    stage: Stage, bench_at: Callable[[str], Bench]
+) -> None:
+    everything = {
+        Acl("TRANSACTIONAL_ID", "LITERAL", "*", "User:dummy", "*", "ALLOW", "ALL"),
+        Acl("GROUP", "LITERAL", "*", "User:dummy", "*", "ALLOW", "READ"),
+    }
+    shop = GroupCheckpoints(group="shop", direction="forward", at=1, readiness="ready", offsets={})
+    bench = bench_at(stage.source.bootstrap)
+    bench.checkpoints.write(FLOW, {shop.key: msgspec.json.encode(shop)})
+    stage.grant(*everything)
+    bench.run("apply", str(FLOW), "--execute")
+
+    code, said = bench_at("127.0.0.1:1").answer("apply", str(FLOW), "--failover", "--execute")
+
+    assert code == 0
+    assert {(acl["resource"], acl["name"]) for acl in said["left"]} == {("TRANSACTIONAL_ID", "*"), ("GROUP", "*")}
+    assert "grant User:dummy the names or prefixes that it uses" in said["left"][1]["reason"]
+    opened = {Acl("GROUP", "LITERAL", "shop", "User:dummy", "*", "ALLOW", "READ")}
+    assert stage.on_target(opened) == opened
 
 
 def test_a_cluster_without_an_authorizer_is_said(

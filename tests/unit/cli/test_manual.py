@@ -32,6 +32,7 @@ def test_the_commands_are_these() -> None:
         "mirrorless topics",
         "mirrorless acl plan",
         "mirrorless acl apply",
+        "mirrorless acl revoke",
         *(
             f"mirrorless {kind} {command}"
             for kind in ("backfill", "verify", "reconcile")
