@@ -189,7 +189,7 @@ def _drift(
             there[remote_topic],
             exclude=settings.flow.config_properties_exclude,
             protect=settings.config_properties_protect,
-            defaults_from=settings.use_defaults_from,
+            defaults_from=settings.flow.use_defaults_from,
         ).change
         found[topic] = tuple(sorted({*change.set, *change.delete}))
     return found

@@ -60,6 +60,8 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replication_factor: int = 2
     map_retention_days: int = 30
     config_properties_exclude: tuple[str, ...] = CONFIG_PROPERTIES_EXCLUDE
+    use_defaults_from: Literal["source", "target"] = "target"
+    """Whose default a topic config takes that the source topic leaves at its default."""
     producer: dict[str, str | int | float | bool] = {}
     tables: Tables = Tables()
     tables_role: str | None = None

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import uuid4
 
 import msgspec
@@ -40,13 +41,17 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState
 from mirrorless.naming import FLOW_VARIABLE
+from mirrorless.ports.topics import ConfigEntry as SourceConfig
+from mirrorless.ports.topics import SourceTopics
 from mirrorless.run import Reset
 from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import FlowSettings
+from mirrorless.topics.remote_topics import RemoteTopicSync
 from tests.support.chains import run
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import committed
@@ -474,14 +479,52 @@ def test_a_protected_property_keeps_what_was_set_on_the_target(stage: RefreshSta
     assert stage.overrides("orders") == {"retention.bytes": "2000"}
 
 
+def test_a_config_that_the_target_refuses_is_left_out_and_reported_and_stops_no_other(stage: RefreshStage) -> None:
+    """A target without tiered storage has a config of that name, and takes no topic that has it switched on."""
+    tiered = {"retention.bytes": "1000", "remote.storage.enable": "true", "redpanda.remote.write": "true"}
+    found = [SourceConfig(name=name, value=value, is_override=True) for name, value in tiered.items()]
+    stage.create("orders")
+    source = SimpleNamespace(
+        partitions=lambda _: {stage.topic("orders"): 1},
+        configs=lambda names, _: (dict.fromkeys(names, found), {}),
+    )
+    target = KafkaTopics(stage.settings.flow.target, flow="us-east->eu-west", role="test")
+    sync = RemoteTopicSync(settings=stage.settings, source=cast("SourceTopics", source), target=target)
+    report, created = RoundReport(), {stage.topic("orders"): 1}
+
+    missing = sync.create_and_grow(created, report, lambda: SECONDS)
+
+    assert missing == set()
+    assert [trouble.partition(": ")[2] for trouble in report.troubles] == [
+        "created without redpanda.remote.write, remote.storage.enable: the target refuses it"
+    ]
+    eventually(lambda: stage.partitions("orders") == 1)
+    assert stage.overrides("orders") == {"retention.bytes": "1000"}
+    stage.configure(stage.target, stage.remote("orders"), retention_bytes="2000")
+
+    report = RoundReport()
+    sync.sync_configs(report, lambda: SECONDS)
+
+    assert report.figures["configs-altered"] == 1
+    assert stage.overrides("orders") == {"retention.bytes": "1000"}
+    unknown, refused = sorted(report.troubles)
+    assert "the target has no config redpanda.remote.write" in unknown
+    assert "the target refused" in refused
+    assert "remote.storage.enable" in refused
+
+
 def test_defaults_of_the_source_are_set_on_the_target_where_the_flow_says_so(stage: RefreshStage) -> None:
     stage.create("created", delete_retention_ms="1000")
-    excluded = replace(stage.settings.flow, config_properties_exclude=("delete.retention.ms", "min.*", "unclean.*"))
+    flow = replace(
+        stage.settings.flow,
+        use_defaults_from="source",
+        config_properties_exclude=("delete.retention.ms", "min.*", "unclean.*"),
+    )
     stage.create("synced")
-    stage.refresh(use_defaults_from="source", flow=excluded)
+    stage.refresh(flow=flow)
     stage.configure(stage.target, stage.remote("synced"), retention_bytes="2000", delete_retention_ms="2000")
 
-    report = stage.sync_configs(use_defaults_from="source", flow=excluded)
+    report = stage.sync_configs(flow=flow)
 
     assert report.troubles == []
     overrides = stage.overrides("synced")

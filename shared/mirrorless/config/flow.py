@@ -192,6 +192,7 @@ class Flow:
             "tables": self.tables,
             **({"tables_role": self.tables_role} if self.tables_role else {}),
             **({"history_first": True} if self.settings.start == "backfill" else {}),
+            **({"use_defaults_from": "source"} if self.settings.use_defaults_from == "source" else {}),
         }
 
     def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
@@ -230,7 +231,6 @@ class Flow:
                 settings.sync_topic_configs_enabled, settings.sync_topic_configs_interval_seconds
             ),
             "config_properties_protect": settings.config_properties_protect,
-            "use_defaults_from": settings.use_defaults_from,
             "sync_topic_acls_seconds": every(
                 settings.sync_topic_acls_enabled, settings.sync_topic_acls_interval_seconds
             ),

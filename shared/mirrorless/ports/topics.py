@@ -67,8 +67,13 @@ class TargetTopics(Protocol):
         """See `SourceTopics.configs`."""
         ...
 
-    def create(self, topics: Sequence[NewRemoteTopic], deadline: Deadline) -> dict[str, str | None]:
-        """Create topics; for each what went wrong, None when it stands. Being late is nothing wrong."""
+    def create(
+        self, topics: Sequence[NewRemoteTopic], deadline: Deadline, *, validate_only: bool = False
+    ) -> dict[str, str | None]:
+        """Create topics; for each what went wrong, None when it stands. Being late is nothing wrong.
+
+        With `validate_only` nothing is created: the answers are those that a creation would get.
+        """
         ...
 
     def grow(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, str | None]:
@@ -112,3 +117,10 @@ class ConfigChange:
 
     def __len__(self) -> int:
         return len(self.set) + len(self.delete)
+
+    def parts(self) -> list[ConfigChange]:
+        """The same as changes of one config each."""
+        return [
+            *(ConfigChange(set={name: value}) for name, value in self.set.items()),
+            *(ConfigChange(delete=(name,)) for name in self.delete),
+        ]

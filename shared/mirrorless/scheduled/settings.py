@@ -7,7 +7,7 @@ it needs no new version of the function. The deployment writes it (`Flow.control
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -46,7 +46,6 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     refresh_topics_seconds: float | None = 60
     sync_topic_configs_seconds: float | None = 600
     config_properties_protect: tuple[str, ...] = ()
-    use_defaults_from: Literal["source", "target"] = "target"
     sync_topic_acls_seconds: float | None = 600
     function_name: str = ""
     """The forwarder that topics are mapped to."""

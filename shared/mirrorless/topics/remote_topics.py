@@ -10,6 +10,7 @@ from mirrorless.ports.topics import ConfigChange, NewRemoteTopic, SourceTopics, 
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.configs import configs_to_copy, drift
+from mirrorless.topics.creation import Creation, create_topics
 from mirrorless.topics.discovery import discover, plan_remote_topics, some
 
 
@@ -36,11 +37,17 @@ class RemoteTopicSync:
             Retriable: a cluster does not answer.
         """
         plan = plan_remote_topics(taken, self.target.partitions(deadline), self.settings)
-        not_created = self._create(plan.create, deadline) if plan.create else {}
+        created = self._create(plan.create, deadline) if plan.create else {}
+        not_created = {topic: outcome.error for topic, outcome in created.items() if outcome.error}
         grown = self.target.grow({self._remote(topic): count for topic, count in plan.grow.items()}, deadline)
         not_grown = {topic: error for topic in plan.grow if (error := grown.get(self._remote(topic)))}
         flow = self.settings.name
         report.troubles += [f"{flow} {topic}: not created: {error}" for topic, error in not_created.items()]
+        report.troubles += [
+            f"{flow} {topic}: created without {some(outcome.left_out)}: the target refuses it"
+            for topic, outcome in created.items()
+            if outcome.left_out
+        ]
         report.troubles += [f"{flow} {topic}: not grown: {error}" for topic, error in not_grown.items()]
         report.figures |= {
             "topics-created": len(plan.create) - len(not_created),
@@ -72,26 +79,43 @@ class RemoteTopicSync:
                 target_configs[name],
                 exclude=settings.flow.config_properties_exclude,
                 protect=settings.config_properties_protect,
-                defaults_from=settings.use_defaults_from,
+                defaults_from=settings.flow.use_defaults_from,
             )
             if found.unknown:
                 report.troubles.append(f"{flow} {name}: the target has no config {some(found.unknown)}")
             if found.change:
                 changes[name] = found.change
-        outcomes = self.target.alter_configs(changes, deadline) if changes else {}
-        refused = {name: error for name, error in outcomes.items() if error}
+        refused = self._alter(changes, deadline)
         report.troubles += [
-            f"{flow} {name}: the target refused {changes[name]}: {error}" for name, error in refused.items()
+            f"{flow} {name}: the target refused {part}: {error}"
+            for name, parts in refused.items()
+            for part, error in parts
         ]
-        altered = [change for name, change in changes.items() if name not in refused]
+        altered = {name: len(change) - len(refused.get(name, ())) for name, change in changes.items()}
         report.figures |= {
             "topics-compared": len(remote),
-            "topics-altered": len(altered),
-            "configs-altered": sum(map(len, altered)),
+            "topics-altered": sum(map(bool, altered.values())),
+            "configs-altered": sum(altered.values()),
         }
 
-    def _create(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, str]:
-        """Create remote topics. Returns the errors by source topic."""
+    def _alter(
+        self, changes: Mapping[str, ConfigChange], deadline: Deadline
+    ) -> dict[str, list[tuple[ConfigChange, str]]]:
+        """Alter remote topics. Returns what was refused, by remote topic: what the target refuses stops no other."""
+        outcomes = self.target.alter_configs(changes, deadline) if changes else {}
+        refused = {name: [(changes[name], error)] for name, error in outcomes.items() if error}
+        parts = {name: changes[name].parts() for name in refused if len(changes[name]) > 1}
+        refused |= {name: [] for name in parts}
+        # One config of every topic in one call.
+        for index in range(max(map(len, parts.values()), default=0)):
+            trials = {name: each[index] for name, each in parts.items() if index < len(each)}
+            for name, error in self.target.alter_configs(trials, deadline).items():
+                if error:
+                    refused[name].append((trials[name], error))
+        return refused
+
+    def _create(self, counts: Mapping[str, int], deadline: Deadline) -> dict[str, Creation]:
+        """Create remote topics. Returns the outcomes by source topic."""
         flow = self.settings.flow
         # Without its configs a topic is not created: a compacted topic would expire records.
         configs, failures = self.source.configs(counts, deadline)
@@ -101,14 +125,16 @@ class RemoteTopicSync:
                 partitions=counts[topic],
                 replication_factor=flow.replication_factor,
                 configs=configs_to_copy(
-                    configs[topic], flow.config_properties_exclude, defaults_from=self.settings.use_defaults_from
+                    configs[topic], flow.config_properties_exclude, defaults_from=flow.use_defaults_from
                 ),
             )
             for topic in counts
             if topic in configs
         ]
-        outcomes = self.target.create(new, deadline)
-        return {topic: error for topic in counts if (error := failures.get(topic) or outcomes.get(self._remote(topic)))}
+        created = create_topics(self.target, new, deadline)
+        return {
+            topic: Creation(failures[topic]) if topic in failures else created[self._remote(topic)] for topic in counts
+        }
 
     def _remote(self, topic: str) -> str:
         return self.settings.policy.remote_topic(self.settings.name.source, topic)

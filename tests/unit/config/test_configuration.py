@@ -437,6 +437,13 @@ def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_defaul
     }
 
 
+def test_the_forwarder_and_the_scheduled_functions_take_defaults_from_the_same_cluster() -> None:
+    flow = configuration("topics: [orders], use.defaults.from: source").flow("a->b")
+
+    assert decode_settings(flow.function_settings_json()).use_defaults_from == "source"
+    assert control_settings(flow.control_settings("forwarder")).flow.use_defaults_from == "source"
+
+
 @pytest.mark.parametrize("policy", ["prefixed", "identity"])
 @pytest.mark.parametrize("separator", [".", "_"])
 def test_the_forwarder_and_the_scheduled_functions_name_remote_topics_alike(policy: str, separator: str) -> None:

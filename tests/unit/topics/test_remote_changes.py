@@ -46,7 +46,9 @@ class TopicIds:
         """See `SourceTopics.configs`."""
         raise NotImplementedError
 
-    def create(self, topics: Sequence[NewRemoteTopic], deadline: Deadline) -> dict[str, str | None]:
+    def create(
+        self, topics: Sequence[NewRemoteTopic], deadline: Deadline, *, validate_only: bool = False
+    ) -> dict[str, str | None]:
         """See `TargetTopics.create`."""
         raise NotImplementedError
 

@@ -42,5 +42,9 @@ class KafkaSource:
             ) from exc
         return SourceTopic(
             partitions=len(metadata.partitions),
-            configs=configs_to_copy(map(config_entry, described.values()), self._settings.config_properties_exclude),
+            configs=configs_to_copy(
+                map(config_entry, described.values()),
+                self._settings.config_properties_exclude,
+                defaults_from=self._settings.use_defaults_from,
+            ),
         )

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
-
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config
 from mirrorless.adapters.kafka.delivery_reports import Watch
 from mirrorless.adapters.kafka.witnesses import Witnesses
 from mirrorless.adapters.kafka.writer import BATCH_BYTES, KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.naming import transactional_id
 from mirrorless.ports.kafka import PORTION, Deadline, LookResult
+from mirrorless.ports.topics import NewRemoteTopic
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
 
@@ -136,29 +136,27 @@ class KafkaTarget:
 
     def create_partitions(self, topic: str, count: int, configs: Mapping[str, str], deadline: Deadline) -> None:
         """See `Target.create_partitions`."""
-        from confluent_kafka.admin import (  # noqa: PLC0415 -- same
-            AdminClient,
-            NewPartitions,
-            NewTopic,
-        )
+        from mirrorless.adapters.kafka.topics import KafkaTopics  # noqa: PLC0415 -- kept out of cold starts
+        from mirrorless.topics.creation import Creation, create_topics  # noqa: PLC0415 -- same
 
-        admin = AdminClient(self._client_config("topics"))
-        timeout = seconds_left(deadline)
-        try:
-            if self.partition_count(topic, deadline):
-                future = admin.create_partitions([NewPartitions(topic, count)], request_timeout=timeout)[topic]
-            else:
-                new = NewTopic(topic, count, self._settings.replication_factor, config=dict(configs))
-                future = admin.create_topics([new], request_timeout=timeout)[topic]
-            answer(future, deadline)
-        except KafkaException as exc:
+        target = KafkaTopics(self._settings.target, flow=self._settings.flow, role="topics")
+        if self.partition_count(topic, deadline):
             # A rival may have been faster; the caller counts the partitions again.
-            if exc.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS):
-                raise Retriable(
-                    f"the target did not create {topic} with {count} partitions: {exc.args[0].str()}",
-                    where=self._settings.target.alias,
-                    hint="check the flow's replication.factor and the function's rights on the target",
-                ) from exc
+            outcome = Creation(target.grow({topic: count}, deadline)[topic])
+        else:
+            factor = self._settings.replication_factor
+            new = NewRemoteTopic(name=topic, partitions=count, replication_factor=factor, configs=configs)
+            outcome = create_topics(target, [new], deadline)[topic]
+        if outcome.error:
+            raise Retriable(
+                f"the target did not create {topic} with {count} partitions: {outcome.error}",
+                where=self._settings.target.alias,
+                hint="check the flow's replication.factor and config.properties.exclude, and the function's rights on "
+                "the target",
+            )
+        if outcome.left_out:
+            trouble = f"created without {', '.join(outcome.left_out)}: the target refuses it"
+            print(json.dumps({"level": "WARNING", "flow": self._settings.flow, "topic": topic, "trouble": trouble}))
         self._await_partitions(topic, count, deadline)
 
     def _await_partitions(self, topic: str, count: int, deadline: Deadline) -> None:
@@ -167,9 +165,6 @@ class KafkaTarget:
             if deadline() <= MARGIN_SECONDS:
                 raise Retriable(f"{topic} did not show {count} partitions in time", where=self._settings.target.alias)
             time.sleep(0.05)  # between two looks at a condition with a deadline
-
-    def _client_config(self, role: str) -> dict[str, Any]:
-        return client_config(self._settings.target, f"{self._settings.flow}|{role}")
 
 
 def producer_config(settings: FlowSettings) -> dict[str, Any]:

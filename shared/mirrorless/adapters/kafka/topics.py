@@ -116,7 +116,9 @@ class KafkaTopics:
         """See `SourceTopics.offsets_at`."""
         return self._offsets(places, OffsetSpec.for_timestamp(timestamp), deadline)
 
-    def create(self, topics: Sequence[NewRemoteTopic], deadline: Deadline) -> dict[str, str | None]:
+    def create(
+        self, topics: Sequence[NewRemoteTopic], deadline: Deadline, *, validate_only: bool = False
+    ) -> dict[str, str | None]:
         """See `TargetTopics.create`."""
         news = {
             topic.name: NewTopic(topic.name, topic.partitions, topic.replication_factor, config=dict(topic.configs))
@@ -124,7 +126,9 @@ class KafkaTopics:
         }
 
         def call(client: AdminClient, some: list[str], seconds: float) -> Mapping[str, Future[Any]]:
-            return client.create_topics([news[name] for name in some], request_timeout=seconds)
+            return client.create_topics(
+                [news[name] for name in some], request_timeout=seconds, validate_only=validate_only
+            )
 
         return self._write("create topics", news, call, deadline, done_already=KafkaError.TOPIC_ALREADY_EXISTS)
 

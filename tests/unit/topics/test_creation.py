@@ -1,0 +1,191 @@
+"""The creation of remote topics on a target that refuses some configs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.topics import ConfigChange, ConfigEntry, NewRemoteTopic, TargetTopics
+from mirrorless.scheduled.runner import RoundReport
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.topics.creation import Creation, create_topics
+from mirrorless.topics.remote_topics import RemoteTopicSync
+
+REFUSED = {"redpanda.remote.write", "remote.storage.enable", "cleanup.policy=none"}
+
+
+def seconds() -> float:
+    """A deadline."""
+    return 60.0
+
+
+def topic(name: str, **configs: str) -> NewRemoteTopic:
+    """A topic to create; underscores in config names are dots."""
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    return NewRemoteTopic(name=name, partitions=1, replication_factor=-1, configs=named)
+
+
+@dataclass(slots=True)
+class PickyTarget:
+    """As much of `mirrorless.ports.topics.TargetTopics` as creates and alters topics."""
+
+    calls: int = 0
+    topics: dict[str, dict[str, str]] = field(default_factory=dict)
+    forbidden: str = ""
+
+    def create(
+        self, topics: Sequence[NewRemoteTopic], _: Deadline, *, validate_only: bool = False
+    ) -> dict[str, str | None]:
+        """See `TargetTopics.create`."""
+        self.calls += 1
+        errors = {each.name: self._error(each.name, dict(each.configs)) for each in topics}
+        if not validate_only:
+            self.topics |= {each.name: dict(each.configs) for each in topics if not errors[each.name]}
+        return errors
+
+    def alter_configs(self, changes: dict[str, ConfigChange], _: Deadline) -> dict[str, str | None]:
+        """See `TargetTopics.alter_configs`."""
+        self.calls += 1
+        errors = {name: self._error(name, dict(change.set)) for name, change in changes.items()}
+        for name, change in changes.items():
+            if not errors[name]:
+                self.topics[name] |= change.set
+        return errors
+
+    def grow(self, counts: dict[str, int], _: Deadline) -> dict[str, str | None]:
+        """See `TargetTopics.grow`."""
+        return dict.fromkeys(counts)
+
+    def partitions(self, _: Deadline) -> dict[str, int]:
+        """See `TargetTopics.partitions`."""
+        return dict.fromkeys(self.topics, 1)
+
+    def configs(self, names: Any, _: Deadline) -> tuple[dict[str, list[ConfigEntry]], dict[str, str]]:
+        """See `TargetTopics.configs`."""
+        known = ("retention.ms", "segment.bytes", "remote.storage.enable", "max.message.bytes")
+        return {
+            name: [
+                ConfigEntry(name=each, value=self.topics[name].get(each, "0"), is_override=each in self.topics[name])
+                for each in known
+            ]
+            for name in names
+        }, {}
+
+    def _error(self, name: str, configs: dict[str, str]) -> str | None:
+        if name == self.forbidden:
+            return "not authorized"
+        wrong = sorted(each for each in configs if each in REFUSED or f"{each}={configs[each]}" in REFUSED)
+        return f"no {wrong[0]}" if wrong else None
+
+
+def create(target: PickyTarget, *topics: NewRemoteTopic) -> dict[str, Creation]:
+    """Create topics on it."""
+    return create_topics(cast("TargetTopics", target), topics, seconds)
+
+
+def test_topics_that_the_target_takes_are_created_by_one_call() -> None:
+    target = PickyTarget()
+
+    assert create(target, topic("a", retention_ms="1"), topic("b")) == {"a": Creation(), "b": Creation()}
+    assert (target.calls, target.topics) == (1, {"a": {"retention.ms": "1"}, "b": {}})
+
+
+def test_a_config_that_the_target_refuses_is_left_out_and_named() -> None:
+    target = PickyTarget()
+    configs = {
+        "redpanda_remote_write": "true",
+        "remote_storage_enable": "true",
+        "retention_ms": "1",
+        "segment_bytes": "2",
+    }
+
+    outcomes = create(target, topic("a", **configs), topic("b", remote_storage_enable="true"), topic("c"))
+
+    assert outcomes == {
+        "a": Creation(None, ("redpanda.remote.write", "remote.storage.enable")),
+        "b": Creation(None, ("remote.storage.enable",)),
+        "c": Creation(),
+    }
+    assert target.topics == {"a": {"retention.ms": "1", "segment.bytes": "2"}, "b": {}, "c": {}}
+    assert target.calls == 1 + 1 + 3 + 1
+
+
+def test_a_config_that_keeps_records_is_never_left_out() -> None:
+    target = PickyTarget()
+
+    outcomes = create(target, topic("a", cleanup_policy="none", segment_bytes="2"), topic("b", cleanup_policy="none"))
+
+    assert {name: outcome.error for name, outcome in outcomes.items()} == {
+        "a": "no cleanup.policy",
+        "b": "no cleanup.policy",
+    }
+    assert target.topics == {}
+
+
+def test_a_topic_that_is_refused_for_another_reason_keeps_its_error() -> None:
+    target = PickyTarget(forbidden="a")
+
+    assert create(target, topic("a", segment_bytes="1"), topic("b")) == {
+        "a": Creation("not authorized"),
+        "b": Creation(),
+    }
+    assert target.calls == 2
+
+
+@dataclass(frozen=True, slots=True)
+class OneTopic:
+    """As much of `mirrorless.ports.topics.SourceTopics` as has the topic `orders`."""
+
+    own: dict[str, str]
+
+    def partitions(self, _: Deadline) -> dict[str, int]:
+        """See `SourceTopics.partitions`."""
+        return {"orders": 1}
+
+    def configs(self, names: Any, _: Deadline) -> tuple[dict[str, list[ConfigEntry]], dict[str, str]]:
+        """See `SourceTopics.configs`."""
+        entries = [ConfigEntry(name=name, value=value, is_override=True) for name, value in self.own.items()]
+        return dict.fromkeys(names, entries), {}
+
+
+@pytest.fixture
+def settings() -> ControlSettings:
+    """A flow of the topic `orders`."""
+    source, target = (ClusterSettings(alias=alias, bootstrap="b:1") for alias in ("us-east", "eu-west"))
+    flow = FlowSettings(flow="us-east->eu-west", source=source, target=target)
+    return ControlSettings(flow=flow, aliases=("us-east", "eu-west"), topics=("orders",))
+
+
+def test_what_was_left_out_at_creation_is_a_trouble_of_the_round(settings: ControlSettings) -> None:
+    target = PickyTarget()
+    sync = RemoteTopicSync(
+        settings=settings,
+        source=cast("Any", OneTopic({"redpanda.remote.write": "true", "segment.bytes": "2"})),
+        target=cast("Any", target),
+    )
+    report = RoundReport()
+
+    assert sync.create_and_grow({"orders": 1}, report, seconds) == set()
+    assert report.figures["topics-created"] == 1
+    assert report.troubles == ["us-east->eu-west orders: created without redpanda.remote.write: the target refuses it"]
+    assert target.topics == {"us-east.orders": {"segment.bytes": "2"}}
+
+
+def test_a_drifted_config_that_the_target_refuses_stops_no_other(settings: ControlSettings) -> None:
+    target = PickyTarget(topics={"us-east.orders": {}})
+    own = {"remote.storage.enable": "true", "segment.bytes": "2", "retention.ms": "1", "redpanda.remote.write": "true"}
+    sync = RemoteTopicSync(settings=settings, source=cast("Any", OneTopic(own)), target=cast("Any", target))
+    report = RoundReport()
+
+    sync.sync_configs(report, seconds)
+
+    assert target.topics == {"us-east.orders": {"retention.ms": "1", "segment.bytes": "2"}}
+    assert (report.figures["topics-altered"], report.figures["configs-altered"]) == (1, 2)
+    unknown, refused = report.troubles
+    assert unknown.endswith("the target has no config redpanda.remote.write")
+    assert refused.endswith("delete=()): no remote.storage.enable")
