@@ -103,17 +103,27 @@ def check_pattern(entry: str) -> str | None:
     """Return what is wrong with one entry of a list; None when it can be used."""
     if is_literal(entry):
         return None
+    from mirrorless.java_patterns import in_python  # noqa: PLC0415 -- kept out of cold starts
+
+    python = in_python(entry)
+    if python != entry and check_pattern(python) is None:
+        return f"{entry!r} is in Java's form"
     try:
         with warnings.catch_warnings():
-            # Python warns where Java has an operator, as in `[a-z&&b]`, and would match something else.
+            # Python warns of what may become an operator, as in `[a--b]`.
             warnings.simplefilter("error", FutureWarning)
-            re.compile(entry)
+            _compiled(entry)
     except FutureWarning as exc:
         return f"{entry!r} is ambiguous: {str(exc).lower()}"
     except re.error as exc:
         place = "" if exc.pos is None else f" at character {exc.pos + 1}"
         return f"{entry!r} is not a valid regular expression: {exc.msg}{place}"
     return None
+
+
+def _compiled(entry: str) -> re.Pattern[str]:
+    # `\w`, `\d` and `(?i)` are of ASCII in Java.
+    return re.compile(entry, re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +140,7 @@ class _Names:
             if problem := check_pattern(entry):
                 raise ValueError(problem)
         literals = frozenset(entry for entry in entries if is_literal(entry))
-        return cls(literals, tuple(re.compile(entry) for entry in entries if entry not in literals))
+        return cls(literals, tuple(_compiled(entry) for entry in entries if entry not in literals))
 
     def match(self, name: str) -> bool:
         """Whether this name is in the list or fits a pattern."""

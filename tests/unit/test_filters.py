@@ -91,7 +91,14 @@ def test_a_broken_pattern_is_named_with_its_place() -> None:
 
 def test_an_operator_that_only_java_has_is_refused() -> None:
     """Python would take the ampersands for characters, and replicate other topics than MM2 did."""
-    assert "ambiguous" in (check_pattern("orders-[a-z&&[^x]]") or "")
+    assert check_pattern("orders-[a-z&&[^x]]") == "'orders-[a-z&&[^x]]' is in Java's form"
+    assert "ambiguous" in (check_pattern("orders-[a-z--b]") or "")
+
+
+def test_signs_of_kinds_of_characters_are_of_ascii_as_in_java() -> None:
+    topics = NameFilter(include=[r"\w+", r"(?i)k-\d"])
+
+    assert [name for name in ("Ä", "a", "k-٣", "\u212a-3", "K-3") if topics.accepts(name)] == ["a", "K-3"]
 
 
 @pytest.mark.parametrize(

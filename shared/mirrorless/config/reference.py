@@ -31,8 +31,9 @@ YAML list, or names with commas between. Only `true` and `false` are truth value
 
 **Names and patterns.** An entry of letters, digits, `.`, `_` and `-` is a literal name, and its dot is a dot
 (MirrorMaker 2 lets it match any character). Everything else is a regular expression that must match the whole name.
-Expressions are Python's. Java's differ in a few places: `\\p{…}` classes, `&&` inside brackets and `\\Q…\\E` do not
-exist here, and a named group is `(?P<name>…)`. Inline flags, `(?i)`, stand first and hold for their own entry.
+Expressions are Python's, with `\\w`, `\\d` and `(?i)` of ASCII as in Java. What Java alone has, or reads otherwise, is
+refused, and the problem has the same in Python's form: nested classes and `&&`, `\\p{…}` (in ASCII), `\\Q…\\E`, `\\h`,
+`\\v`, `\\R`, `\\z`, `\\x{…}`, octal numbers, `(?<name>…)`, and flags that Python lacks or has at the beginning only.
 
 **Remote topics.** Only aliases under `clusters` count as origins: a source topic `orders.v1` is replicated as any
 other, and not taken for the topic `v1` of a cluster `orders`. A topic that has been at either end of a flow is a

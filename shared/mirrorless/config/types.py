@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from mirrorless.filters import check_pattern, is_literal, split_list
+from mirrorless.java_patterns import in_python
 from mirrorless.policy import LONGEST_TOPIC, is_legal_topic
 
 
@@ -58,9 +59,13 @@ def _no_twins(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 def _pattern(entry: str) -> str:
     if problem := check_pattern(entry):
-        advice = (
-            "write `.*` for anything" if entry.startswith("*") else "put a backslash before a sign that means itself"
-        )
+        python = in_python(entry)
+        if entry.startswith("*"):
+            advice = "write `.*` for anything"
+        elif python != entry and check_pattern(python) is None:
+            advice = f"write `{python}`"
+        else:
+            advice = "put a backslash before a sign that means itself"
         raise ValueError(f"{problem} | {advice}")
     return entry
 
