@@ -202,7 +202,7 @@ def test_the_functions_have_the_memory_and_the_time_that_they_have_in_the_lab(as
     }
 
     assert functions == {
-        "mirrorless-control-us-east_us-west": (256, 90),
+        "mirrorless-control-us-east_us-west": (256, 120),
         "mirrorless-refresh-topics-us-east_us-west": (256, 120),
         "mirrorless-remove-mappings-us-east_us-west": (256, 600),
     }
