@@ -139,6 +139,12 @@ def test_a_tasks_deadline_is_not_later_than_the_end_of_the_lease(minute: Minute)
     assert left == [28.0, 12.0, -4.0, -20.0]
 
 
+def test_every_round_has_nearly_the_whole_lease(minute: Minute) -> None:
+    left: list[float] = []
+    minute.run(minute.task("checkpoints", 3, lambda _report, deadline: left.append(deadline())), window=30, seconds=120)
+    assert left == [45.0, 42.0] * 5
+
+
 def test_what_comes_once_a_minute_is_not_put_off_by_a_task_before_it_that_takes_long(minute: Minute) -> None:
     def work(_report: RoundReport, _deadline: Deadline) -> None:
         minute.sleep(7)
