@@ -210,6 +210,7 @@ def measure(topics: int, rounds: int) -> bool:
         kept = True
         try:
             worker.start()
+            theirs.close()  # or its end would not be noticed
             ours.recv()
             print(
                 f"{topics} topics of {PARTITIONS} partitions, a group on each; at most {CPU_SECONDS:.1f} CPU-s a round"
