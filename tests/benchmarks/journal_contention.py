@@ -45,6 +45,7 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
+from tests.support.metered import MeteredClient
 
 ENVIRONMENTS: Final = 8
 EVERY_SECONDS: Final = 0.2
@@ -70,34 +71,12 @@ class CountedChains(DynamoDbChains):
 
 
 @dataclass
-class CountedClient:
-    """A DynamoDB client that counts inserts and reads."""
-
-    client: Any
-    inserts: int = 0
-    reads: int = 0
-
-    def put_item(self, **request: Any) -> Any:
-        """As boto3's."""
-        self.inserts += 1
-        return self.client.put_item(**request)
-
-    def query(self, **request: Any) -> Any:
-        """As boto3's."""
-        self.reads += 1
-        return self.client.query(**request)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.client, name)
-
-
-@dataclass
 class Environment:
     """One warm execution environment, with its lanes."""
 
     replicator: Replicator
     chains: CountedChains
-    client: CountedClient
+    client: MeteredClient
     lanes: tuple[int, int]
     random: Random
     took: list[float] = field(default_factory=list)
@@ -131,7 +110,7 @@ def environment(settings: FlowSettings, endpoint: str, lanes: tuple[int, int]) -
         "AWS_ACCESS_KEY_ID": "lab",
         "AWS_SECRET_ACCESS_KEY": "lab",
     }
-    client, tables = CountedClient(dynamodb_client("us-east-1", direct=True)), settings.tables
+    client, tables = MeteredClient(dynamodb_client("us-east-1", direct=True)), settings.tables
     chains = CountedChains(client, tables.offset_map)
     target = KafkaTarget(settings, environment=uuid4().hex)
     replicator = Replicator(

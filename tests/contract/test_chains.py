@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Barrier, Thread
 from typing import Any
 
@@ -20,6 +20,7 @@ from mirrorless.protocol.positions import Positions
 from mirrorless.run import Run
 from tests.support.chains import FLOW, LANE, NOW, MemoryChains, MemoryLaneStates, reset, run
 from tests.support.clusters import MemoryCluster, MemoryTarget
+from tests.support.metered import MeteredClient
 
 OTHER = Lane(FLOW, "orders-eu", 12)
 
@@ -187,27 +188,6 @@ def test_links_are_found_by_position_within_their_generation_and_lane(chains: Ch
     assert chains.at_or_before(OTHER, 0, 4) is None
 
 
-@dataclass(slots=True)
-class CountedClient:
-    """A DynamoDB client that counts reads."""
-
-    client: Any
-    reads: int = 0
-
-    def query(self, **request: Any) -> Any:
-        """As boto3's."""
-        self.reads += 1
-        return self.client.query(**request)
-
-    def batch_get_item(self, **request: Any) -> Any:
-        """As boto3's."""
-        self.reads += 1
-        return self.client.batch_get_item(**request)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.client, name)
-
-
 def beside(chains: Chains, client: Any = None) -> Any:
     """The chains of another environment, which remembers nothing. Args: client: in place of DynamoDB's own."""
     if isinstance(chains, MemoryChains):
@@ -222,7 +202,7 @@ def counted(chains: Chains) -> tuple[Chains, Callable[[], int]]:
     """The chains of another environment, and how often it has read the store so far."""
     if isinstance(chains, MemoryChains):
         return chains.beside(), lambda: chains.reads
-    client = CountedClient(beside(chains).journals._client)
+    client = MeteredClient(beside(chains).journals._client)
     return beside(chains, client), lambda: client.reads
 
 

@@ -29,6 +29,7 @@ from tests.support.chains import FLOW, MemoryChains, MemoryLossLedger, run
 from tests.support.clusters import MemoryCluster, MemoryTarget
 from tests.support.documents import MemoryDocuments
 from tests.support.group_cluster import MARKER, TwoClusters, settings
+from tests.support.metered import MeteredClient
 
 pytestmark = pytest.mark.integration
 
@@ -48,36 +49,10 @@ EVENT_MS = 5_000
 
 
 @dataclass
-class ReadUnits:
-    """A DynamoDB client that adds up the read units of its calls."""
-
-    client: Any
-    units: float = 0.0
-
-    def query(self, **request: Any) -> Any:
-        """As boto3's."""
-        return self._read(self.client.query, request)
-
-    def batch_get_item(self, **request: Any) -> Any:
-        """As boto3's."""
-        return self._read(self.client.batch_get_item, request)
-
-    def _read(self, call: Any, request: dict[str, Any]) -> Any:
-        answer = call(**request, ReturnConsumedCapacity="TOTAL")
-        consumed = answer["ConsumedCapacity"]
-        units = sum(each["CapacityUnits"] for each in (consumed if isinstance(consumed, list) else [consumed]))
-        self.units += max(1.0, units)  # DynamoDB charges that for an empty answer, DynamoDB Local counts none
-        return answer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.client, name)
-
-
-@dataclass
 class Region:
     """The scheduled function of a flow in a warm environment, beside a forwarder whose events come at an interval."""
 
-    client: ReadUnits
+    client: MeteredClient
     tables: Tables
     moving: bool = False
     world: TwoClusters = field(init=False)
@@ -141,7 +116,7 @@ class Region:
 
     def minute(self) -> float:
         """One run of the function, at its minute's start. Returns the read units."""
-        before, began = self.client.units, self.world.now
+        before, began = self.client.read_units, self.world.now
         self.world.chains = cast("MemoryChains", self.control)
         self.world.restart()
         tasks = [
@@ -160,7 +135,7 @@ class Region:
         reports = runner.run(tasks, window_seconds=58, deadline=lambda: 90 - (self.world.now - began) / 1000)
         assert not any(report.error or report.troubles for report in reports.values()), reports
         self.sleep((began + 60_000 - self.world.now) / 1000)
-        return self.client.units - before
+        return self.client.read_units - before
 
     def _lanes(self) -> LaneCheck:
         states = DynamoDbLaneStates(self.client, self.tables.lanes)
@@ -189,7 +164,7 @@ def dollars(units: float) -> float:
 def test_the_rounds_of_a_flow_in_which_nothing_moves_read_for_ten_dollars_a_month_at_most(
     dynamodb: DynamoDbLocal, tables: Tables
 ) -> None:
-    region = Region(ReadUnits(dynamodb.client()), tables)
+    region = Region(MeteredClient(dynamodb.client()), tables)
     region.minute()
 
     assert dollars(region.minute()) <= 10
@@ -198,7 +173,7 @@ def test_the_rounds_of_a_flow_in_which_nothing_moves_read_for_ten_dollars_a_mont
 def test_a_cold_environment_reads_for_as_much_as_twenty_idle_minutes_at_most(
     dynamodb: DynamoDbLocal, tables: Tables
 ) -> None:
-    region = Region(ReadUnits(dynamodb.client()), tables)
+    region = Region(MeteredClient(dynamodb.client()), tables)
 
     cold, warm = region.minute(), region.minute()
 
@@ -209,7 +184,7 @@ def test_the_rounds_of_a_flow_in_which_everything_moves_read_for_sixty_dollars_a
     dynamodb: DynamoDbLocal, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint_round, "SLICES_PER_SECOND", checkpoint_round.SLICES_PER_SECOND / PART)
-    region = Region(ReadUnits(dynamodb.client()), tables, moving=True)
+    region = Region(MeteredClient(dynamodb.client()), tables, moving=True)
     region.minute()
 
     assert dollars(region.minute()) <= 60

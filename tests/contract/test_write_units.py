@@ -11,7 +11,8 @@ from mirrorless.cost.replication import entry_bytes
 from mirrorless.lane import Lane
 from mirrorless.settings import Tables
 from tests.support.chains import FLOW
-from tests.support.write_units import MeteredClient, replicated, stored_bytes
+from tests.support.metered import MeteredClient
+from tests.support.write_units import replicated, stored_bytes
 
 pytestmark = pytest.mark.integration
 
@@ -23,12 +24,12 @@ def test_an_event_costs_so_many_write_units_and_a_warm_one_reads_nothing(
     client = MeteredClient(dynamodb.client())
     chains = DynamoDbChains(client, tables.offset_map)
     replicated(chains, 0, range(lanes))
-    client.writes, client.reads = 0.0, 0
+    client.write_units, client.reads = 0.0, 0
 
     for number in range(1, 11):
         replicated(chains, number, range(lanes))
 
-    assert client.writes == 10 * units
+    assert client.write_units == 10 * units
     assert client.reads == 0
 
 
@@ -54,7 +55,7 @@ def test_an_environment_that_shares_its_slice_pays_two_and_a_half_units_on_avera
     rounds = 6
     for number in range(rounds):
         if number == 1:
-            client.writes = 0.0  # at the first event nobody has met anybody yet
+            client.write_units = 0.0  # at the first event nobody has met anybody yet
         for which, chains in enumerate(environments):
             lanes = (2 * which, 2 * which + 1)
             catch_up = chains.catch_up([Lane(FLOW, "customer-orders", partition) for partition in lanes])
@@ -62,4 +63,4 @@ def test_an_environment_that_shares_its_slice_pays_two_and_a_half_units_on_avera
                 catch_up()
             replicated(chains, number, lanes)
 
-    assert client.writes / (8 * (rounds - 1)) <= 2.5
+    assert client.write_units / (8 * (rounds - 1)) <= 2.5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -14,40 +13,7 @@ from mirrorless.lane import Lane
 from mirrorless.naming import transactional_id
 from mirrorless.run import Run, Span
 from tests.support.chains import FLOW
-
-
-@dataclass
-class MeteredClient:
-    """A DynamoDB client that adds up what its calls consumed."""
-
-    client: Any
-    writes: float = 0.0
-    reads: int = 0
-    items: list[dict[str, Any]] = field(default_factory=list)
-
-    def put_item(self, **request: Any) -> Any:
-        """As boto3's."""
-        self.items.append(request["Item"])
-        return self._write(self.client.put_item, request)
-
-    def update_item(self, **request: Any) -> Any:
-        """As boto3's."""
-        return self._write(self.client.update_item, request)
-
-    def query(self, **request: Any) -> Any:
-        """As boto3's."""
-        self.reads += 1
-        return self.client.query(**request)
-
-    def batch_get_item(self, **request: Any) -> Any:
-        """As boto3's."""
-        self.reads += 1
-        return self.client.batch_get_item(**request)
-
-    def _write(self, call: Any, request: dict[str, Any]) -> Any:
-        answer = call(**request, ReturnConsumedCapacity="TOTAL")
-        self.writes += answer["ConsumedCapacity"]["CapacityUnits"]
-        return answer
+from tests.support.metered import MeteredClient
 
 
 def replicated(chains: DynamoDbChains, number: int, lanes: Sequence[int]) -> None:

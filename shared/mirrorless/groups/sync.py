@@ -176,7 +176,8 @@ class GroupSync:
         if not candidates:
             return groups, 0
 
-        # 1. Read again. 2. Mark. 3. Commit.
+        # 1. Read again. 2. Mark. 3. Commit, while what was read is fresh: a group may have come and gone since.
+        stop = max(0.0, deadline() - FRESH_SECONDS)
         fresh = self._read_again(direction, cluster, candidates, deadline)
         writes = {name: due for name, group in fresh.items() if not group.active_there and (due := group.due())}
         results, count = {**groups, **{(direction, name): group for name, group in fresh.items()}}, 0
@@ -184,8 +185,6 @@ class GroupSync:
 
         order = sorted(writes, key=lambda name: ((direction, name) not in self.left, name))
         late: list[str] = []
-        # What was read again must not be old when it is committed over: a group may have come and gone.
-        stop = max(0.0, deadline() - FRESH_SECONDS)
         for number, name in enumerate(order):
             if deadline() <= stop:
                 late = order[number:]

@@ -9,7 +9,8 @@ from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.profiles import Profile
 from tests.benchmarks.beside_mm2.results import Measurement, Results, now
 from tests.benchmarks.beside_mm2.side import OURS
-from tests.support.write_units import MeteredClient, replicated, stored_bytes
+from tests.support.metered import MeteredClient
+from tests.support.write_units import replicated, stored_bytes
 
 KIND, CASE = "offset map", "6 lanes"
 LANES, EVENTS = 6, 10
@@ -23,5 +24,5 @@ def measure(ground: Ground, results: Results, _: Profile) -> None:
     chains = DynamoDbChains(client, table)
     for number in range(2, 2 + EVENTS):
         replicated(chains, number, range(LANES))
-    figures = {"write_units_per_event": client.writes / EVENTS, "stored_bytes_per_event": float(stored)}
+    figures = {"write_units_per_event": client.write_units / EVENTS, "stored_bytes_per_event": float(stored)}
     results.add(Measurement(kind=KIND, case=CASE, round=1, side=OURS, figures=figures, at=now()))

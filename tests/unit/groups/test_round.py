@@ -853,7 +853,8 @@ def test_a_round_rests_for_as_long_as_the_slices_that_it_has_read_are_paid_for()
     assert world.act().rest_seconds == 0
 
 
-def test_groups_that_a_round_had_no_time_for_come_first_in_the_next_one() -> None:
+@pytest.mark.parametrize("seconds", [20.0, 10.0, 5.0])
+def test_groups_that_a_round_had_no_time_for_come_first_in_the_next_one(seconds: float) -> None:
     world = mirrored(9, sync=1)
     names = [f"group-{number:02}" for number in range(20)]
     tried: list[str] = []
@@ -869,7 +870,8 @@ def test_groups_that_a_round_had_no_time_for_come_first_in_the_next_one() -> Non
         world.now += 3_000
         report = RoundReport()
         tried.clear()
-        world.round.act(report, lambda: 20.0 - 0.625 * len(tried))  # for ten seconds of it what was read is fresh
+        # What was read is fresh for ten seconds, if the round has them.
+        world.round.act(report, lambda: seconds - min(seconds, 10.0) / 16 * len(tried))
         assert report.troubles == ["eu-west: 4 groups wait for the next round, which has time"]
 
     committed = [name for name, *_ in world.target.commits]

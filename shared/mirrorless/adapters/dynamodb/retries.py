@@ -37,7 +37,6 @@ def tries(deadline: Deadline | None, *, seconds: float = PATIENCE_SECONDS) -> It
             left = min(left, deadline() - MARGIN_SECONDS)
         if left <= 0:
             return
-        # A throttled table has no condition to look at: only time gives it capacity again.
-        time.sleep(min(left, random.uniform(0, pause)))  # noqa: S311 -- jitter, no secret
+        time.sleep(min(left, random.uniform(0, pause)))  # only time gives a table capacity # noqa: S311 -- jitter
         pause = min(2 * pause, _LONGEST_PAUSE)
         yield
