@@ -135,7 +135,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "dashboards": ("dashboards", "of a flow; the account's first three are free, which is left out"),
     "heartbeat_seconds": ("s", "`emit.heartbeats.interval.seconds`, its default; each is an event of its own"),
     "scheduled_gb": ("GB", "of the scheduled functions"),
-    "idle_seconds": ("s a minute", "of the function `control` while nothing moves: a round of each task"),
+    "idle_seconds": ("s a minute", "of the function `control` while nothing moves, a round of each task: assumed"),
     "moving_seconds": ("s a minute", "while groups move, or with heartbeats below a minute: its whole window"),
     "refresh_seconds": ("s a minute", "of the function `refresh_topics`: assumed"),
     "idle_writes": ("write units a minute", "of both, two leases and the tasks' reports, while nothing moves"),

@@ -32,9 +32,6 @@ from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 from urllib3.util.wait import wait_for_read
 
-OPERATIONS: Final = frozenset({"BatchGetItem", "PutItem", "Query", "UpdateItem"})
-"""Those of an event."""
-
 _REGION: Final = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us|us-gov)-[a-z]+-\d")
 """Regions whose endpoints end in amazonaws.com; held to botocore's list by a test."""
 
@@ -97,7 +94,7 @@ class DirectLine:
         """Make one call, once.
 
         Args:
-            operation: one of `OPERATIONS`.
+            operation: as the API names it, such as `PutItem`.
             request: as boto3 takes it; bytes stand as bytes.
 
         Returns:
@@ -139,7 +136,7 @@ class DirectLine:
 
 
 class DirectClient:
-    """A boto3 DynamoDB client whose `OPERATIONS` are tried on a direct line first; everything else is boto3's."""
+    """A boto3 DynamoDB client. An event's calls are tried on a direct line first; everything else is boto3's."""
 
     def __init__(self, boto3: Callable[[], Any], line: DirectLine) -> None:
         """Args: boto3: makes its client, once there is a call that is no success at once."""
@@ -171,7 +168,7 @@ class DirectClient:
 
 
 def direct_client(client: Any, credentials: CredentialSource | None) -> Any:
-    """The client that tries `OPERATIONS` directly first. Behind a proxy it is boto3's own.
+    """The client that tries an event's calls directly first. Behind a proxy it is boto3's own.
 
     Args:
         client: boto3's.
