@@ -72,7 +72,8 @@ keep_memory()
 settings = decode_settings(os.environ.get(FLOW_VARIABLE))
 replicator = wire(settings)
 partial_responses = os.environ.get(PARTIAL_RESPONSES_VARIABLE) == "true"
-metrics = BatchMetrics(settings.name, per_topic=os.environ.get(METRICS_PER_TOPIC_VARIABLE) == "true")
+per_topic = settings.remote_topic if os.environ.get(METRICS_PER_TOPIC_VARIABLE) == "true" else None
+metrics = BatchMetrics(settings.name, per_topic=per_topic)
 profile = StageProfile() if os.environ.get(PROFILE_VARIABLE) == "true" else None
 if profile is not None:
     hooks.observers.append(profile)
@@ -113,5 +114,5 @@ def handler(event: Any, context: Any) -> dict[str, Any] | None:
     if partial_responses:
         return partial_batch_response(batch, outcome)
     if not outcome.stopped:
-        raise lanes_wait(settings.name, batch, outcome)
-    raise lanes_stopped(settings.name, batch, outcome)
+        raise lanes_wait(settings.name, outcome)
+    raise lanes_stopped(settings.name, outcome)

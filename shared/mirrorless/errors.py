@@ -6,6 +6,7 @@ MirrorlessError
 ├── Retriable               the same call may succeed later; Lambda's own retry is the right answer
 │   ├── LostRace            another writer prepared this lane first; read the positions again
 │   ├── InDoubt             a run's fate cannot be known yet (an open transaction hides it)
+│   ├── NotAcknowledged     the target has not acknowledged the records of some partitions in time
 │   ├── LeaseHeld           another job holds this lane, until it releases it or its lease ends
 │   └── LaneWaits           nothing of this lane is written until a job has ended; the other lanes go on
 ├── LaneStopped             one lane waits for the operator; the other lanes go on
@@ -15,6 +16,8 @@ MirrorlessError
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class MirrorlessError(Exception):
@@ -61,6 +64,20 @@ class LostRace(Retriable):
 
 class InDoubt(Retriable):
     """Whether a run was committed cannot be known yet."""
+
+
+class NotAcknowledged(Retriable):
+    """Records were not acknowledged in time.
+
+    Attributes:
+        partitions: the remote topics and partitions that lack acknowledgements.
+    """
+
+    def __init__(
+        self, what: str, *, where: str = "", hint: str = "", partitions: Iterable[tuple[str, int]] = ()
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.partitions = frozenset(partitions)
 
 
 class LeaseHeld(Retriable):

@@ -93,7 +93,7 @@ class Environment:
         records = [
             Record(offset=first + i, timestamp=at, headers=[], key=b"k", value=b"v" * 100) for i in range(RECORDS)
         ]
-        return Batch(topic=TOPIC, records=dict.fromkeys(self.lanes, records))
+        return Batch.of_topic(TOPIC, dict.fromkeys(self.lanes, records))
 
     def run(self, events: int, start: float) -> None:
         """Take events at their moments; one that comes late does not put off the next."""

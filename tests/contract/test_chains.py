@@ -218,7 +218,7 @@ def test_a_group_moved_back_over_many_runs_reads_their_links_in_pages(chains: Ch
     positions = Positions(
         chains=cold, states=MemoryLaneStates(), target=MemoryTarget(MemoryCluster(), "warm"), clock=lambda: 0
     )
-    positions.load([LANE], "us-east.orders", lambda: 30.0)
+    positions.load([LANE], lambda topic: f"us-east.{topic}", lambda: 30.0)
     already = reads()
 
     links = positions.links_over(LANE, 0, 398)

@@ -44,8 +44,8 @@ def emitted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("POWERTOOLS_SERVICE_NAME", raising=False)
     flow = FlowName(source="us-east", target="eu-west")
     for topic in ("orders", "heartbeats"):
-        batches = BatchMetrics(flow, per_topic=True)
-        batches.add(Batch(topic=topic, records={0: []}), cast("BatchOutcome", _outcome()), received_at=2, now=3)
+        batches = BatchMetrics(flow, per_topic=lambda each: f"us-east.{each}")
+        batches.add(Batch.of_topic(topic, {0: []}), cast("BatchOutcome", _outcome(topic)), received_at=2, now=3)
     figures = dict.fromkeys(WATCHED, 1)
     emit_report(flow, TaskReport(task="lanes", at=1, ms=1, figures=figures))
     found = set()
@@ -64,9 +64,10 @@ class _Anything:
         self.__dict__.update(attributes)
 
 
-def _outcome() -> _Anything:
-    run = cast("Run", _Anything(records=1, bytes=1, oldest_timestamp=1, newest_timestamp=1))
-    return _Anything(remote_topic="us-east.orders", runs=[run], stopped={0: None}, waiting={1: None})
+def _outcome(topic: str) -> _Anything:
+    lane = _Anything(topic=topic)
+    run = cast("Run", _Anything(lane=lane, records=1, bytes=1, oldest_timestamp=1, newest_timestamp=1))
+    return _Anything(runs=[run], stopped={(topic, 0): None}, waiting={(topic, 1): None})
 
 
 def _ours_in_alarm(alarm: Resource) -> Iterator[tuple[str, tuple[str, ...]]]:

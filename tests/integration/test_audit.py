@@ -96,7 +96,7 @@ def copy(
     deadline = time.monotonic() + 60
     for start in range(0, WRITTEN, 7):
         replicator.replicate(
-            Batch(topic=topic, records={0: records[start : start + 7]}),
+            Batch.of_topic(topic, {0: records[start : start + 7]}),
             request="test",
             deadline=lambda: deadline - time.monotonic(),
         )

@@ -20,7 +20,7 @@ from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.target import KafkaTarget, producer_config
 from mirrorless.adapters.kafka.writer import KafkaWriter
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Delivery
+from mirrorless.ports.kafka import Delivery, TopicPartition
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
 from tests.support.lane_stage import LaneStage
@@ -80,32 +80,32 @@ def test_a_lane_that_a_stranger_writes_to_is_looked_at_closely_and_its_places_ar
     # Small batches let the stranger's records in between ours.
     settings = replace(patient(flow_settings), producer={"batch.num.messages": "100"})
     target, target_cluster = KafkaTarget(settings, environment=uuid4().hex), clusters[1]
-    lanes = {0: RECORDS, 1: RECORDS}
+    lanes = {(topic, 0): RECORDS, (topic, 1): RECORDS}
     end = time.monotonic() + 60
 
     with stranger(target_cluster, topic, 0):
         while True:
             writer = target.writer(deadline)
-            found = writer.write(topic, lanes, deadline)
-            if found[0].unclear:
+            found = writer.write(lanes, deadline)
+            if found[topic, 0].unclear:
                 break
             writer.abort(deadline)
             assert time.monotonic() < end, "the stranger never came in between"
-        assert not found[1].unclear
+        assert not found[topic, 1].unclear
         writer.abort(deadline)
-        written = write_whole(target, topic, lanes)
+        written = write_whole(target, lanes)
 
-    for partition in lanes:
-        true = places(target_cluster, topic, partition)
-        assert list(written[partition].downstream) == [true[record.value] for record in RECORDS]
-    assert isinstance(written[1].downstream, range)
+    for place in lanes:
+        true = places(target_cluster, *place)
+        assert list(written[place].downstream) == [true[record.value] for record in RECORDS]
+    assert isinstance(written[topic, 1].downstream, range)
 
 
-def write_whole(target: KafkaTarget, topic: str, lanes: dict[int, list[Record]]) -> dict[int, Delivery]:
+def write_whole(target: KafkaTarget, lanes: dict[TopicPartition, list[Record]]) -> dict[TopicPartition, Delivery]:
     """Write and commit as the protocol does it: again after what was unclear."""
     for _ in range(3):
         writer = target.writer(deadline)
-        found = writer.write(topic, lanes, deadline)
+        found = writer.write(lanes, deadline)
         if not any(each.unclear for each in found.values()):
             writer.commit(deadline)
             return found
@@ -126,13 +126,13 @@ def test_a_refusal_in_no_report_keeps_the_transaction_from_committing_and_is_fou
     records = [*RECORDS[:10], Record(offset=10, timestamp=1, headers=[], value=os.urandom(40_000)), *RECORDS[11:20]]
 
     writer = target.writer(deadline)
-    found = writer.write(topic, {0: records}, deadline)[0]
+    found = writer.write({(topic, 0): records}, deadline)[topic, 0]
     assert found.unclear or found.refusal
     with pytest.raises(Retriable):
         writer.commit(deadline)
     target.discard_writers()
 
-    again = target.writer(deadline).write(topic, {0: records}, deadline)[0]
+    again = target.writer(deadline).write({(topic, 0): records}, deadline)[topic, 0]
     assert again.refusal is not None
 
 
@@ -158,7 +158,7 @@ def test_while_a_batch_is_under_way_the_clients_thread_sleeps(
     ]
     distant.link.round_trip_ms = round_trip_ms
 
-    delivery = writer.write(far.remote_topic, {0: records}, deadline)[0]
+    delivery = writer.write({(far.remote_topic, 0): records}, deadline)[far.remote_topic, 0]
     writer.commit(deadline)
 
     assert len(delivery.downstream) == len(records)

@@ -146,7 +146,10 @@ def test_a_topic_created_again_stops_its_lane_until_a_reset_begins_a_new_generat
 
     for environment in (warm, stage.environment()):
         outcome = stage.replicate(environment, stage.event())
-        assert (outcome.stopped[0].reason, outcome.stopped[0].upstream_offset) == ("contradiction", 0)
+        assert (outcome.stopped[stage.topic, 0].reason, outcome.stopped[stage.topic, 0].upstream_offset) == (
+            "contradiction",
+            0,
+        )
         assert outcome.runs == []
     assert stage.values() == numbered(*range(10))
 
@@ -181,8 +184,8 @@ def test_a_record_too_large_for_the_target_stops_its_lane_while_the_others_go_on
 
     outcome = stage.replicate(environment, stage.event())
 
-    stop = outcome.stopped[0]
-    assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([0], "refused", 2)
+    stop = outcome.stopped[stage.topic, 0]
+    assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([(stage.topic, 0)], "refused", 2)
     assert stage.orders.read([stage.lane()])[stage.lane()].stop == stop
     assert stage.values() == numbered(0, 1)
     assert [len(stage.values(partition)) for partition in (1, 2)] == [neighbours, neighbours]
@@ -203,7 +206,7 @@ def test_a_record_without_key_is_refused_by_a_compacted_remote_topic(stage: Lane
 
     outcome = stage.replicate(stage.environment(), stage.event())
 
-    assert (outcome.stopped[0].reason, outcome.stopped[0].upstream_offset) == ("refused", 2)
+    assert (outcome.stopped[stage.topic, 0].reason, outcome.stopped[stage.topic, 0].upstream_offset) == ("refused", 2)
     assert stage.values() == numbered(0, 1)
 
 

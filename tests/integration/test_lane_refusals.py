@@ -65,7 +65,7 @@ def test_a_record_that_is_too_large_stops_its_lane_wherever_it_stands(
 
     outcome = deliver(far, environment, event, times=2)
 
-    stop = outcome.stopped[0]
+    stop = outcome.stopped[far.topic, 0]
     assert (stop.reason, stop.upstream_offset) == ("refused", index)
     assert far.orders.read([far.lane()])[far.lane()].stop == stop
     far.orders.quarantine(far.lane(), index)
@@ -83,13 +83,13 @@ def test_a_refusal_that_the_deadline_cuts_off_is_found_by_the_next_attempt(
     values = [b"before", RANDOM.randbytes(40_000), *[b"behind"] * 10]
     records = [Record(offset=i, timestamp=1, headers=[], value=value) for i, value in enumerate(values)]
 
-    writer = target.writer(lambda: FUNCTION_SECONDS)
+    writer, place = target.writer(lambda: FUNCTION_SECONDS), (far.remote_topic, 0)
     distant.link.round_trip_ms = 4_000
     ends = time.monotonic() + 1.0
     with pytest.raises(Retriable, match=r"not acknowledged in time.*transaction\.timeout\.ms"):
-        writer.write(far.remote_topic, {0: records}, lambda: ends - time.monotonic())
+        writer.write({place: records}, lambda: ends - time.monotonic())
     target.discard_writers()
     distant.link.round_trip_ms = 0
 
-    again = target.writer(lambda: FUNCTION_SECONDS).write(far.remote_topic, {0: records}, lambda: FUNCTION_SECONDS)[0]
+    again = target.writer(lambda: FUNCTION_SECONDS).write({place: records}, lambda: FUNCTION_SECONDS)[place]
     assert again.refusal is not None

@@ -47,7 +47,7 @@ class Side:
     def write(self, *, then: str, partition: int = 0) -> list[int]:
         """Write the records in a transaction, and commit, abort or leave it. Returns their downstream offsets."""
         writer = self.target.writer(deadline)
-        offsets = list(writer.write(self.topic, {partition: RECORDS}, deadline)[partition].downstream)
+        offsets = list(writer.write({(self.topic, partition): RECORDS}, deadline)[self.topic, partition].downstream)
         if then == "commit":
             writer.commit(deadline)
         if then == "abort":
@@ -58,7 +58,7 @@ class Side:
 
     def look(self, offset: int) -> object:
         """What stands there."""
-        return self.target.look(self.topic, {0: offset}, deadline)[0]
+        return self.target.look({(self.topic, 0): offset}, deadline)[self.topic, 0]
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -124,12 +124,18 @@ def test_one_look_at_several_partitions_says_of_each_what_stands_there(side: Sid
     aborted = side.write(then="abort", partition=1)
     opened = side.write(then="leave open", partition=2)
 
-    seen = side.target.look(side.topic, {0: committed[1], 1: aborted[1], 2: opened[1], 3: 0}, deadline)
+    offsets = {
+        (side.topic, 0): committed[1],
+        (side.topic, 1): aborted[1],
+        (side.topic, 2): opened[1],
+        (side.topic, 3): 0,
+    }
+    seen = side.target.look(offsets, deadline)
 
-    first = seen.pop(0)
+    first = seen.pop((side.topic, 0))
     assert isinstance(first, Record)
     assert first.value == b"1"
-    assert seen == {1: "absent", 2: "unsettled", 3: "ended"}
+    assert seen == {(side.topic, 1): "absent", (side.topic, 2): "unsettled", (side.topic, 3): "ended"}
 
 
 def test_a_look_into_a_topic_that_is_gone_or_new_says_that_the_log_ends_before(side: Side) -> None:
@@ -156,8 +162,8 @@ def test_a_run_in_doubt_whose_remote_topic_was_created_again_stops_its_lane_and_
     environment = stage.environment()
     outcome = stage.replicate(environment, stage.event())
 
-    stop = outcome.stopped[0]
-    assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([0], "broken", 0)
+    stop = outcome.stopped[stage.topic, 0]
+    assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([(stage.topic, 0)], "broken", 0)
     assert (stage.values(0), stage.values(1)) == ([], [b"0", b"1"])
 
     _reset(stage, to=0)
@@ -189,7 +195,7 @@ def test_a_remote_topic_created_again_between_two_batches_stops_its_lanes(stage:
     again = environment if warm else stage.environment()
     outcome = _until_settled(stage, again, stage.event(p0=[8, 9]))
 
-    stop = outcome.stopped[0]
+    stop = outcome.stopped[stage.topic, 0]
     assert (stop.reason, stop.upstream_offset) == ("broken", 0)
     assert "the map has one at 7" in stop.detail
     assert stage.values() == []

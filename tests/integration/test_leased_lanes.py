@@ -21,7 +21,7 @@ def test_a_lane_that_begins_with_a_backfill_waits_for_its_history_and_then_goes_
     forwarder = stage.environment(history_first=True)
 
     waits = stage.replicate(forwarder, stage.event(p0=[6, 7], p1=None))
-    assert {partition: each.upstream_offset for partition, each in waits.waiting.items()} == {0: 6}
+    assert {place: each.upstream_offset for place, each in waits.waiting.items()} == {(stage.topic, 0): 6}
     assert stage.values(1) == [b"first of all"]  # met at offset 0, it has no history
 
     backfill(stage, "backfill-1", until=6)
@@ -43,8 +43,8 @@ def test_a_mapping_that_begins_behind_the_end_of_a_job_waits_for_another_one(sta
     backfill(stage, "backfill-1", until=4)
 
     moved_on = stage.replicate(forwarder, stage.event(p0=[8, 9]))
-    assert moved_on.waiting[0].upstream_offset == 8
-    assert "`mirrorless backfill start`" in moved_on.waiting[0].hint
+    assert moved_on.waiting[stage.topic, 0].upstream_offset == 8
+    assert "`mirrorless backfill start`" in moved_on.waiting[stage.topic, 0].hint
 
     backfill(stage, "backfill-2", until=8)
     assert stage.replicate(forwarder, stage.event(p0=[8, 9])).waiting == {}
@@ -62,7 +62,7 @@ def backfill(stage: LaneStage, holder: str, *, until: int) -> None:
     job: Replicator = stage.environment()
     job.holder, job.positions.holder, job.examined = holder, holder, True
     read = decode_event(stage.event(p0=range(until)))
-    batch = Batch(topic=stage.topic, records=read.records, covered={0: until})
+    batch = Batch(records=read.records, covered={(stage.topic, 0): until})
     outcome: BatchOutcome = job.replicate(batch, request=holder, deadline=lambda: 15.0)
     assert outcome.waiting == {}
     assert stage.orders.let_go(stage.lane(), holder, position=until)

@@ -12,7 +12,7 @@ from typing import Literal
 
 from mirrorless.adapters.kafka.writer import BATCH_BYTES, BATCH_RECORDS, first_batches
 from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import PORTION, Deadline, Delivery, LookResult, Refusal, SourceTopic
+from mirrorless.ports.kafka import PORTION, Deadline, Delivery, LookResult, Refusal, SourceTopic, TopicPartition
 from mirrorless.record import Record, size_of
 
 
@@ -126,14 +126,13 @@ class MemoryWriter:
 
     def write(
         self,
-        topic: str,
-        lanes: Mapping[int, Sequence[Record]],
+        lanes: Mapping[TopicPartition, Sequence[Record]],
         deadline: Deadline,  # noqa: ARG002  the port's
         meanwhile: Callable[[], None] | None = None,
-    ) -> dict[int, Delivery]:
+    ) -> dict[TopicPartition, Delivery]:
         """See `Writer.write`."""
         self._assert_not_fenced()
-        written = {partition: self._append(topic, partition, records) for partition, records in lanes.items()}
+        written = {place: self._append(*place, records) for place, records in lanes.items()}
         if meanwhile is not None:
             meanwhile()
         return written
@@ -201,11 +200,17 @@ class MemoryTarget:
         self._writers.pop(transactional_id, None)
         self.cluster.begin_epoch(transactional_id)
 
-    def look(self, topic: str, offsets: Mapping[int, int], deadline: Deadline) -> dict[int, Record | LookResult]:  # noqa: ARG002  the port's
+    def look(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        deadline: Deadline,  # noqa: ARG002  the port's
+    ) -> dict[TopicPartition, Record | LookResult]:
         """See `Target.look`."""
+        return {place: _seen(self._log(*place), offset) for place, offset in offsets.items()}
+
+    def _log(self, topic: str, partition: int) -> list[Entry]:
         partitions = self.cluster.topics.get(topic, [])
-        logs = {partition: partitions[partition] if partition < len(partitions) else [] for partition in offsets}
-        return {partition: _seen(logs[partition], offset) for partition, offset in offsets.items()}
+        return partitions[partition] if partition < len(partitions) else []
 
     def partition_count(self, topic: str, deadline: Deadline) -> int:  # noqa: ARG002  the port's
         """See `Target.partition_count`."""

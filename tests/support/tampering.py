@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mirrorless.ports.kafka import Deadline, Delivery
+from mirrorless.ports.kafka import Deadline, Delivery, TopicPartition
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.record import Record
 
@@ -99,21 +99,20 @@ class _Writer:
 
     def write(
         self,
-        topic: str,
-        lanes: Mapping[int, Sequence[Record]],
+        lanes: Mapping[TopicPartition, Sequence[Record]],
         deadline: Deadline,
         meanwhile: Callable[[], None] | None = None,
-    ) -> dict[int, Delivery]:
+    ) -> dict[TopicPartition, Delivery]:
         """See `Writer.write`."""
-        tampered: dict[int, Tampered] = {
-            partition: self.faults[partition](list(records))
-            if partition in self.faults
+        tampered: dict[TopicPartition, Tampered] = {
+            place: self.faults[place[1]](list(records))
+            if place[1] in self.faults
             else (list(records), list(range(len(records))))
-            for partition, records in lanes.items()
+            for place, records in lanes.items()
         }
-        lanes = {partition: records for partition, (records, _) in tampered.items()}
-        written = self.real.write(topic, lanes, deadline, meanwhile)
+        lanes = {place: records for place, (records, _) in tampered.items()}
+        written = self.real.write(lanes, deadline, meanwhile)
         return {
-            partition: Delivery(downstream=[delivery.downstream[0] + index for index in tampered[partition][1]])
-            for partition, delivery in written.items()
+            place: Delivery(downstream=[delivery.downstream[0] + index for index in tampered[place][1]])
+            for place, delivery in written.items()
         }

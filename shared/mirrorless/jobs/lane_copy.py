@@ -119,7 +119,7 @@ class LaneCopy:
             Retriable: a store or the target does not answer.
         """
         positions = self.replicator.positions
-        if self.lane in positions.load([self.lane], self.task.write_topic, deadline_in(CHUNK_SECONDS)):
+        if self.lane in positions.load([self.lane], self.replicator.remote_topic, deadline_in(CHUNK_SECONDS)):
             raise self._lost_to_another()
         return positions.head(self.lane).position
 
@@ -237,10 +237,8 @@ class LaneCopy:
     def _replicate(self, chunk: Chunk, *, examined: bool = True) -> None:
         self.hold()
         self.replicator.examined = examined
-        batch = Batch(
-            topic=self.task.lane_topic,
-            records={self.task.partition: chunk.records},
-            covered={self.task.partition: chunk.covered},
+        batch = Batch.of_topic(
+            self.task.lane_topic, {self.task.partition: chunk.records}, {self.task.partition: chunk.covered}
         )
         outcome = self.replicator.replicate(batch, request=self.task.run_id, deadline=deadline_in(CHUNK_SECONDS))
         if outcome.waiting:
@@ -249,7 +247,7 @@ class LaneCopy:
         self.written += sum(run.records for run in outcome.runs)
         self.written_bytes += size
         self.runs += len(outcome.runs)
-        if (stop := outcome.stopped.get(self.task.partition)) is not None:
+        if (stop := outcome.stopped.get((self.lane.topic, self.lane.partition))) is not None:
             raise LaneStopped(
                 f"the lane stopped ({stop.reason}): {stop.detail}",
                 where=self.lane.at(stop.upstream_offset),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from mirrorless.errors import ChainBroken, LostRace, Retriable
 from mirrorless.journal.ends import JournalEnd, JournalEnds
@@ -24,6 +24,9 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
 from mirrorless.ports.kafka import Deadline
 from mirrorless.run import Link, Reset, Run
+
+Each = Callable[[Callable[[Any], Any], list[Any]], list[Any]]
+"""A call, and the items to make it for; returns the results in the order of the items."""
 
 COLLISIONS: Final = 3
 """Inserts that fail in a row before what was added is read again."""
@@ -41,6 +44,9 @@ class JournalChains:
     """For which an entry is kept from its time on; longer where the one below is kept longer."""
     clock: Callable[[], float] = time.time
     """Seconds since the epoch."""
+    each: Each = field(default=lambda call, items: [call(item) for item in items])
+    """The call for each item: writes of several slices at the same time, where a store allows it. All of them are over
+    when it returns, or raises the first error."""
     _search: JournalSearch = field(init=False)
     _ends: JournalEnds = field(init=False)
     _in_doubt: dict[tuple[Slice, str], Entry] = field(default_factory=dict)
@@ -77,8 +83,12 @@ class JournalChains:
 
     def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
         """See `Chains.prepare`."""
-        for entry in _entries(runs):
-            self._insert(entry, deadline)
+
+        def insert(of_slice: Sequence[Run]) -> None:
+            for entry in _entries(of_slice):
+                self._insert(entry, deadline)
+
+        self.each(insert, _by_slice(runs))
 
     def confirm(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
         """See `Chains.confirm`."""
@@ -211,6 +221,10 @@ class JournalChains:
 
     def _settle(self, runs: Sequence[Run], state: EntryState, deadline: Deadline | None) -> list[Run]:
         """Settle the entries of some runs; those runs that are not there, or settled otherwise."""
+        found = self.each(lambda of_slice: self._settle_in_slice(of_slice, state, deadline), _by_slice(runs))
+        return [run for gone in found for run in gone]
+
+    def _settle_in_slice(self, runs: Sequence[Run], state: EntryState, deadline: Deadline | None) -> list[Run]:
         done: list[tuple[Entry, bool]] = []
         gone: list[Run] = []
         for run in runs:
@@ -291,15 +305,21 @@ def _holds(entry: Entry, run: Run) -> bool:
     return (link.lane, link.generation, link.position) == (run.lane, run.generation, run.position)
 
 
-def _entries(runs: Sequence[Run]) -> list[Entry]:
-    """Runs as drafts of entries, in the order of their inserts: those of one attempt in one slice share one."""
-    drafts: dict[Slice, list[list[Run]]] = {}
+def _by_slice(runs: Sequence[Run]) -> list[list[Run]]:
+    found: dict[Slice, list[Run]] = {}
     for run in runs:
-        groups = drafts.setdefault(Slice.of(run.lane), [])
+        found.setdefault(Slice.of(run.lane), []).append(run)
+    return list(found.values())
+
+
+def _entries(runs: Sequence[Run]) -> list[Entry]:
+    """Runs of one slice as drafts of entries, in the order of their inserts: those of one attempt share one."""
+    groups: list[list[Run]] = []
+    for run in runs:
         if not groups or _shared(groups[-1][0]) != _shared(run) or any(run.lane == each.lane for each in groups[-1]):
             groups.append([])
         groups[-1].append(run)
-    return [_draft(slice_, group) for slice_, groups in drafts.items() for group in groups]
+    return [_draft(group) for group in groups]
 
 
 def _shared(run: Run) -> tuple[object, ...]:
@@ -307,10 +327,10 @@ def _shared(run: Run) -> tuple[object, ...]:
     return run.state, run.writer, run.attempt, run.request, run.settled_at, run.examined
 
 
-def _draft(slice_: Slice, runs: Sequence[Run]) -> Entry:
+def _draft(runs: Sequence[Run]) -> Entry:
     first = runs[0]
     return Entry(
-        slice=slice_,
+        slice=Slice.of(first.lane),
         state=first.state,
         writer=first.writer,
         attempt=first.attempt,

@@ -193,9 +193,9 @@ class LaneCheck:
             report.figures["doubts-open"] += 1
             report.troubles.append(f"{where}: stopped as broken; a run in doubt waits for the operator")
             return False
-        remote_topic, soon = self.remote_topic(run.lane.topic), self._soon(deadline)
+        soon = self._soon(deadline)
         try:
-            settle_doubt(run, remote_topic, chains=self.chains, target=self.target, deadline=soon)
+            settle_doubt(run, self.remote_topic, chains=self.chains, target=self.target, deadline=soon)
         except InDoubt:
             report.figures["doubts-open"] += 1
             return False

@@ -15,6 +15,9 @@ from mirrorless.record import Record
 Deadline = Callable[[], float]
 """Seconds that are left; every wait is cut to it."""
 
+TopicPartition = tuple[str, int]
+"""A topic and a partition."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
@@ -46,18 +49,16 @@ class Writer(Protocol):
 
     def write(
         self,
-        topic: str,
-        lanes: Mapping[int, Sequence[Record]],
+        lanes: Mapping[TopicPartition, Sequence[Record]],
         deadline: Deadline,
         meanwhile: Callable[[], None] | None = None,
-    ) -> dict[int, Delivery]:
+    ) -> dict[TopicPartition, Delivery]:
         """Begin a transaction where the writer has them, write all lanes and wait for every acknowledgement.
 
         Only a writer with transactions may leave a delivery unclear, and no lane twice in a row.
 
         Args:
-            topic: the remote topic.
-            lanes: the records by partition.
+            lanes: the records by partition of a remote topic.
             deadline: seconds left.
             meanwhile: called once while the last records are under way, in another thread; what it raises is raised
                 here.
@@ -128,7 +129,9 @@ class Target(Protocol):
         """
         ...
 
-    def look(self, topic: str, offsets: Mapping[int, int], deadline: Deadline) -> dict[int, Record | LookResult]:
+    def look(
+        self, offsets: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, Record | LookResult]:
         """By partition, the record that a read_committed reader finds at exactly this downstream offset of it.
 
         Raises:
@@ -192,10 +195,6 @@ class InternalTopics(Protocol):
     def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:
         """Where partitions begin and end; places that do not exist are left out."""
         ...
-
-
-TopicPartition = tuple[str, int]
-"""A topic and a partition."""
 
 
 GroupState = Literal["active", "empty", "absent"]

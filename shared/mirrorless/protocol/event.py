@@ -17,18 +17,33 @@ import msgspec
 import pybase64
 
 from mirrorless.errors import EventError
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.record import Headers, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The records of one event: one topic, records by partition, each partition in offset order."""
+    """Records by topic-partition of the source, each in offset order. An event of a mapping has one topic."""
 
-    topic: str
-    records: dict[int, list[Record]]
-    covered: Mapping[int, int] = field(default_factory=dict)
+    records: dict[TopicPartition, list[Record]]
+    covered: Mapping[TopicPartition, int] = field(default_factory=dict)
     """By partition: the upstream offset below which nothing is left to come, where the log itself was read. What
     follows the last record are transaction markers and aborted records."""
+
+    @classmethod
+    def of_topic(
+        cls, topic: str, records: Mapping[int, list[Record]], covered: Mapping[int, int] | None = None
+    ) -> Batch:
+        """Records of one topic, by partition."""
+        return cls(
+            records={(topic, partition): each for partition, each in records.items()},
+            covered={(topic, partition): offset for partition, offset in (covered or {}).items()},
+        )
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics of its records, in order."""
+        return sorted({topic for topic, _ in self.records})
 
 
 class _WireRecord(Record, gc=False):
@@ -83,7 +98,7 @@ def decode_event(event: bytes | Mapping[str, Any]) -> Batch:
             hint="use the function as the target of a Kafka mapping without filter and without schema registry",
         ) from exc
     topics = set()
-    lanes: dict[int, list[Record]] = {}
+    lanes: dict[TopicPartition, list[Record]] = {}
     for topic_partition, records in decoded.records.items():
         topic, partition = _split(topic_partition)
         topics.add(topic)
@@ -96,10 +111,10 @@ def decode_event(event: bytes | Mapping[str, Any]) -> Batch:
                 record.headers = _headers(record.headers)  # type: ignore[assignment]  # from wire form to Headers
             elif record.headers is None:
                 record.headers = []
-        lanes[partition] = records  # type: ignore[assignment]  # every record is in its final form now
+        lanes[topic, partition] = records  # type: ignore[assignment]  # every record is in its final form now
     if len(topics) != 1:
         raise EventError(f"the event carries the topics {sorted(topics)}: a mapping has exactly one")
-    return Batch(topic=topics.pop(), records=lanes)
+    return Batch(records=lanes)
 
 
 def _has_large_records(text: bytes) -> bool:

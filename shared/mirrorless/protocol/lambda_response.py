@@ -18,37 +18,37 @@ from mirrorless.protocol.replicate import BatchOutcome
 
 def partial_batch_response(batch: Batch, outcome: BatchOutcome) -> dict[str, list[dict[str, Any]]]:
     """The records that were not delivered, in the shape that `ReportBatchItemFailures` wants."""
-    held = {partition: stop.upstream_offset for partition, stop in outcome.stopped.items()}
-    held |= {partition: batch.records[partition][0].offset for partition in outcome.waiting}
+    held = {place: stop.upstream_offset for place, stop in outcome.stopped.items()}
+    held |= {place: batch.records[place][0].offset for place in outcome.waiting}
     return {
         "batchItemFailures": [
-            {"itemIdentifier": {"partition": f"{batch.topic}-{partition}", "offset": record.offset}}
-            for partition, upstream_offset in held.items()
-            for record in batch.records[partition]
+            {"itemIdentifier": {"partition": f"{topic}-{partition}", "offset": record.offset}}
+            for (topic, partition), upstream_offset in held.items()
+            for record in batch.records[topic, partition]
             if record.offset >= upstream_offset
         ]
     }
 
 
-def lanes_stopped(flow: FlowName, batch: Batch, outcome: BatchOutcome) -> LaneStopped:
+def lanes_stopped(flow: FlowName, outcome: BatchOutcome) -> LaneStopped:
     """The error for a mapping without partial batch responses: the whole batch comes again."""
-    partition = min(outcome.stopped)
-    stop = outcome.stopped[partition]
+    first = min(outcome.stopped)
+    stop = outcome.stopped[first]
     more = f", and {len(outcome.stopped) - 1} other lanes stopped" if len(outcome.stopped) > 1 else ""
     return LaneStopped(
         f"{stop.reason}: {stop.detail}{more}",
-        where=Lane(flow, batch.topic, partition).at(stop.upstream_offset),
+        where=Lane(flow, *first).at(stop.upstream_offset),
         hint="see `mirrorless status`; every other lane of the batch was delivered",
     )
 
 
-def lanes_wait(flow: FlowName, batch: Batch, outcome: BatchOutcome) -> LaneWaits:
+def lanes_wait(flow: FlowName, outcome: BatchOutcome) -> LaneWaits:
     """The error of the same kind where no lane is stopped, and some wait for a job."""
-    partition = min(outcome.waiting)
-    waiting = outcome.waiting[partition]
+    first = min(outcome.waiting)
+    waiting = outcome.waiting[first]
     more = f", and {len(outcome.waiting) - 1} other lanes wait" if len(outcome.waiting) > 1 else ""
     return LaneWaits(
         f"{waiting.detail}{more}",
-        where=Lane(flow, batch.topic, partition).at(waiting.upstream_offset),
+        where=Lane(flow, *first).at(waiting.upstream_offset),
         hint=f"{waiting.hint}. Every other lane of the batch was delivered",
     )

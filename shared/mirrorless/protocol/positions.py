@@ -58,13 +58,17 @@ class Positions:
     """When each state was read, on both clocks."""
 
     def load(
-        self, lanes: Iterable[Lane], remote_topic: str, deadline: Deadline, begins: Mapping[Lane, int] | None = None
+        self,
+        lanes: Iterable[Lane],
+        remote_topic: Callable[[str], str],
+        deadline: Deadline,
+        begins: Mapping[Lane, int] | None = None,
     ) -> frozenset[Lane]:
         """Load the state of every lane, and the head of those without another holder; settle what is in doubt.
 
         Args:
             lanes: those of a batch.
-            remote_topic: what they are written to.
+            remote_topic: the topic on the target of a source topic.
             deadline: seconds left.
             begins: the first upstream offset of each lane in the batch. Where it lies beyond the position that is
                 remembered, another environment has probably had the lane meanwhile, and the head is read again: a
@@ -206,7 +210,7 @@ class Positions:
         wall, monotonic = self._read_at[lane]
         return max(self.clock() - wall, (self.monotonic() - monotonic) * 1000)
 
-    def _settle(self, runs: Sequence[Run], remote_topic: str, deadline: Deadline) -> list[Lane]:
+    def _settle(self, runs: Sequence[Run], remote_topic: Callable[[str], str], deadline: Deadline) -> list[Lane]:
         """Settle runs in doubt, and return their lanes; where that needs the operator, only that lane stops."""
         broken = settle_doubts(runs, remote_topic, chains=self.chains, target=self.target, deadline=deadline)
         for run in runs:

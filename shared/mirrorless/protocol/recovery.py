@@ -10,11 +10,11 @@ the witness of one lane shows holds for all lanes of its transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mirrorless.errors import ChainBroken, InDoubt
 from mirrorless.lane import Lane
-from mirrorless.ports.kafka import Deadline, LookResult, Target
+from mirrorless.ports.kafka import Deadline, LookResult, Target, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.digest import fingerprint
 from mirrorless.record import Record
@@ -22,9 +22,9 @@ from mirrorless.run import Run
 
 
 def settle_doubts(
-    runs: Sequence[Run], remote_topic: str, *, chains: Chains, target: Target, deadline: Deadline
+    runs: Sequence[Run], remote_topic: Callable[[str], str], *, chains: Chains, target: Target, deadline: Deadline
 ) -> dict[Lane, ChainBroken]:
-    """Confirm or withdraw prepared runs, of one topic and one per lane, and those that share their transactions.
+    """Confirm or withdraw prepared runs, one per lane, and those that share their transactions in a slice.
 
     Safe to do by several at once.
 
@@ -37,12 +37,12 @@ def settle_doubts(
         Retriable: when the target or the chain does not answer.
     """
     runs = chains.of_attempts(runs)  # a lane that is not asked for may have the only witness that is left
-    witnesses = {run.lane.partition: run.last_downstream for run in runs}
+    places = {run.lane: (remote_topic(run.lane.topic), run.lane.partition) for run in runs}
     for writer in dict.fromkeys(run.writer for run in runs if run.last_downstream is not None):
         target.fence(writer, deadline)
-    offsets = {partition: offset for partition, offset in witnesses.items() if offset is not None}
-    seen = target.look(remote_topic, offsets, deadline) if offsets else {}
-    found = {run.lane: seen.get(run.lane.partition) for run in runs}
+    offsets = {places[run.lane]: run.last_downstream for run in runs if run.last_downstream is not None}
+    seen = target.look(offsets, deadline) if offsets else {}
+    found = {lane: seen.get(place) for lane, place in places.items()}
     by_attempt: dict[str, list[Run]] = {}
     for run in runs:
         by_attempt.setdefault(run.attempt, []).append(run)
@@ -58,19 +58,22 @@ def settle_doubts(
         elif any(found[run.lane] == "unsettled" for run in witnessed):
             hidden += witnessed
         else:
-            broken |= {run.lane: _broken(run, found[run.lane], remote_topic) for run in attempt}
+            broken |= {run.lane: _broken(run, found[run.lane], places[run.lane]) for run in attempt}
     broken |= _confirm(committed, chains, deadline)
     if aborted:
         chains.withdraw(aborted, deadline)
     if hidden:
+        first = hidden[0]
         raise InDoubt(
-            f"an open transaction hides {_witness(hidden[0], remote_topic)}; it ends by itself after its timeout",
-            where=hidden[0].lane.at(hidden[0].position),
+            f"an open transaction hides {_witness(first, places[first.lane])}; it ends by itself after its timeout",
+            where=first.lane.at(first.position),
         )
     return broken
 
 
-def settle_doubt(run: Run, remote_topic: str, *, chains: Chains, target: Target, deadline: Deadline) -> None:
+def settle_doubt(
+    run: Run, remote_topic: Callable[[str], str], *, chains: Chains, target: Target, deadline: Deadline
+) -> None:
     """Confirm or withdraw one prepared run.
 
     Raises:
@@ -99,8 +102,8 @@ def _is_witness(run: Run, found: Record | LookResult | None) -> bool:
     return isinstance(found, Record) and fingerprint(found) == run.fingerprint
 
 
-def _broken(run: Run, found: Record | LookResult | None, remote_topic: str) -> ChainBroken:
-    place, witness = run.lane.at(run.position), _witness(run, remote_topic)
+def _broken(run: Run, found: Record | LookResult | None, remote: TopicPartition) -> ChainBroken:
+    place, witness = run.lane.at(run.position), _witness(run, remote)
     if found is None:
         return ChainBroken(
             "a run in doubt has no record of its own, and the target has lost the witnesses of the lanes beside it",
@@ -128,5 +131,5 @@ def _broken(run: Run, found: Record | LookResult | None, remote_topic: str) -> C
     )
 
 
-def _witness(run: Run, remote_topic: str) -> str:
-    return f"{remote_topic}-{run.lane.partition} @ {run.last_downstream}"
+def _witness(run: Run, remote: TopicPartition) -> str:
+    return f"{remote[0]}-{remote[1]} @ {run.last_downstream}"

@@ -1,4 +1,4 @@
-"""Exactly-once replication of one batch, in seven steps.
+"""Exactly-once replication of one batch, in seven steps. Its lanes, of one topic or of many, share a transaction.
 
     1 position    the head of each lane's chain; a run in doubt is settled first      (positions.py)
     2 plan        what lies at or above the position                                   (plan.py, replay_check.py, pure)
@@ -29,7 +29,7 @@ from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import Stop
 from mirrorless.losses import quarantined_loss
-from mirrorless.ports.kafka import Deadline, Delivery, Source, Target, Writer
+from mirrorless.ports.kafka import Deadline, Delivery, Source, Target, TopicPartition, Writer
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.protocol.admission import Waiting, waits_for_history, waits_for_lease
 from mirrorless.protocol.event import Batch
@@ -50,13 +50,12 @@ RIVALS = 5
 class BatchOutcome:
     """What became of a batch."""
 
-    remote_topic: str
     runs: Sequence[Run]
     """The links that this batch added, all committed."""
-    stopped: Mapping[int, Stop]
-    """Per partition: the lane stands still from this upstream offset on."""
-    waiting: Mapping[int, Waiting] = field(default_factory=dict)
-    """Per partition: nothing was written, for the lane waits for a job."""
+    stopped: Mapping[TopicPartition, Stop]
+    """By topic-partition of the source: the lane stands still from this upstream offset on."""
+    waiting: Mapping[TopicPartition, Waiting] = field(default_factory=dict)
+    """The same: nothing was written, for the lane waits for a job."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,7 +90,7 @@ class Replicator:
         """Bring every record of `batch` to the target, or say of which lane and why not.
 
         Args:
-            batch: one event's records.
+            batch: one event's records, or what a run has read of many topics.
             request: id of the Lambda request, kept in the runs.
             deadline: seconds until Lambda kills us.
 
@@ -106,13 +105,13 @@ class Replicator:
                     return self._once(batch, request, deadline, generations)
                 except LostRace:
                     # The writer aborted cleanly and stays warm; only what we believed about the lanes was wrong.
-                    self.positions.forget(Lane(self.flow, batch.topic, partition) for partition in batch.records)
+                    self.positions.forget(Lane(self.flow, *place) for place in batch.records)
         except BaseException:
             self.forget()
             raise
         raise LostRace(
             f"rivals were faster {RIVALS} times in a row",
-            where=f"{self.flow} {batch.topic}",
+            where=f"{self.flow} {', '.join(batch.topics)}",
             hint="look for a second mapping with another consumer group on this topic",
         )
 
@@ -136,25 +135,24 @@ class Replicator:
         self.target.discard_writers()
 
     def _once(self, batch: Batch, request: str, deadline: Deadline, generations: dict[Lane, int]) -> BatchOutcome:
-        remote_topic = self.remote_topic(batch.topic)
-        lanes = {partition: Lane(self.flow, batch.topic, partition) for partition in batch.records}
+        lanes = {place: Lane(self.flow, *place) for place in batch.records}
 
         # 1. Position.
-        begins = {lanes[partition]: records[0].offset for partition, records in batch.records.items() if records}
-        leased = self.positions.load(lanes.values(), remote_topic, deadline, begins)
+        begins = {lanes[place]: records[0].offset for place, records in batch.records.items() if records}
+        leased = self.positions.load(lanes.values(), self.remote_topic, deadline, begins)
         self._hold_generations({lane: first for lane, first in begins.items() if lane not in leased}, generations)
         waiting = {
-            partition: found
-            for partition, lane in lanes.items()
-            if (found := self._waiting(lane, batch.records[partition], leased=lane in leased)) is not None
+            place: found
+            for place, lane in lanes.items()
+            if (found := self._waiting(lane, batch.records[place], leased=lane in leased)) is not None
         }
         reached("position")
 
         # 2. Plan. Nothing below a position is dropped before it was held against the chain.
         plans = {
-            partition: self._plan(lane, batch.records[partition], batch.covered.get(partition, 0))
-            for partition, lane in lanes.items()
-            if partition not in waiting and lane not in leased
+            place: self._plan(lane, batch.records[place], batch.covered.get(place, 0))
+            for place, lane in lanes.items()
+            if place not in waiting and lane not in leased
         }
         reached("planned")
 
@@ -162,25 +160,25 @@ class Replicator:
         moving = [plan for plan in plans.values() if plan.moves]
         runs: list[Run] = []
         if moving:
-            self._ensure_partitions(batch.topic, remote_topic, max(plan.lane.partition for plan in moving), deadline)
+            self._ensure_partitions(moving, deadline)
             self._note_quarantined(moving)
-            runs, refused, broken = self._write(remote_topic, moving, request, deadline)
-            plans |= broken
+            runs, refused, broken = self._write(moving, request, deadline)
+            plans |= {_place(plan.lane): plan for plan in broken}
             # A refused record has spoilt the transaction. Its lane goes again alone, portion by portion.
             for plan in refused:
-                careful, stop = self._write_carefully(remote_topic, plan, request, deadline)
-                plans[plan.lane.partition] = replace(plan, stop=stop)
+                careful, stop = self._write_carefully(plan, request, deadline)
+                plans[_place(plan.lane)] = replace(plan, stop=stop)
                 runs += careful
-        stopped = {partition: plan.stop for partition, plan in plans.items() if plan.stop is not None}
-        for partition, stop in stopped.items():
-            self.positions.stop(lanes[partition], stop)
-        for partition, found in waiting.items():
-            self.positions.wait(lanes[partition], found.upstream_offset)
-        for plan in plans.values():
-            delivered = plan.stop is None and batch.records[plan.lane.partition] and not self.holder
+        stopped = {place: plan.stop for place, plan in plans.items() if plan.stop is not None}
+        for place, stop in stopped.items():
+            self.positions.stop(lanes[place], stop)
+        for place, found in waiting.items():
+            self.positions.wait(lanes[place], found.upstream_offset)
+        for place, plan in plans.items():
+            delivered = plan.stop is None and batch.records[place] and not self.holder
             if delivered and self.positions.state(plan.lane).waiting is not None:
                 self.positions.wait(plan.lane, None)  # what waited has come through
-        return BatchOutcome(remote_topic=remote_topic, runs=runs, stopped=stopped, waiting=waiting)
+        return BatchOutcome(runs=runs, stopped=stopped, waiting=waiting)
 
     def _hold_generations(self, begins: Mapping[Lane, int], known: dict[Lane, int]) -> None:
         """Compare each lane's generation with that of this event's earlier attempts, which is noted in `known`.
@@ -223,8 +221,16 @@ class Replicator:
             for offset in plan.quarantined:
                 self.ledger.note(quarantined_loss(plan.lane, plan.head.generation, offset, at=self.clock()))
 
-    def _ensure_partitions(self, topic: str, remote_topic: str, partition: int, deadline: Deadline) -> None:
+    def _ensure_partitions(self, plans: Sequence[LanePlan], deadline: Deadline) -> None:
         """Create what the target lacks before a record needs it: as many partitions as the source has."""
+        highest: dict[str, int] = {}
+        for plan in plans:
+            highest[plan.lane.topic] = max(plan.lane.partition, highest.get(plan.lane.topic, 0))
+        for topic, partition in highest.items():
+            self._ensure_partition(topic, partition, deadline)
+
+    def _ensure_partition(self, topic: str, partition: int, deadline: Deadline) -> None:
+        remote_topic = self.remote_topic(topic)
         if partition < self._partitions.get(remote_topic, 0):
             return
         count = self.target.partition_count(remote_topic, deadline)
@@ -243,27 +249,27 @@ class Replicator:
     # Produce, settle, prepare, commit, confirm
 
     def _write(
-        self, remote_topic: str, plans: Sequence[LanePlan], request: str, deadline: Deadline
-    ) -> tuple[list[Run], list[LanePlan], dict[int, LanePlan]]:
+        self, plans: Sequence[LanePlan], request: str, deadline: Deadline
+    ) -> tuple[list[Run], list[LanePlan], list[LanePlan]]:
         """Steps 3 to 7 for `plans` in one transaction; without the others the rest goes again.
 
         Returns:
-            the runs, the plans with a refused record, and by partition those stopped because the target lost records.
+            the runs, the plans with a refused record, and those stopped because the target lost records.
         """
         refused: list[LanePlan] = []
-        broken: dict[int, LanePlan] = {}
+        broken: list[LanePlan] = []
         rest = list(plans)
         while rest:
             writer = self.target.writer(deadline)
-            deliveries = self._produce(writer, remote_topic, rest, deadline)
+            deliveries = self._produce(writer, rest, deadline)
             if any(delivery.unclear for delivery in deliveries.values()):
                 writer.abort(deadline)
                 continue
             good: list[LanePlan] = []
             for plan in rest:
-                delivery = deliveries[plan.lane.partition]
+                delivery = deliveries[plan.lane]
                 if (stop := self._lost_end(writer, plan, delivery, deadline)) is not None:
-                    broken[plan.lane.partition] = replace(plan, stop=stop)
+                    broken.append(replace(plan, stop=stop))
                 elif delivery.refusal is not None:
                     refused.append(plan)
                 else:
@@ -275,22 +281,20 @@ class Replicator:
             rest = good
         return [], refused, broken
 
-    def _write_carefully(
-        self, remote_topic: str, plan: LanePlan, request: str, deadline: Deadline
-    ) -> tuple[list[Run], Stop | None]:
+    def _write_carefully(self, plan: LanePlan, request: str, deadline: Deadline) -> tuple[list[Run], Stop | None]:
         """One lane alone, up to the record that the target refuses; see `RefusalSearch`."""
         runs: list[Run] = []
-        partition, search = plan.lane.partition, RefusalSearch.among(len(plan.write))
+        search = RefusalSearch.among(len(plan.write))
         while plan.moves:
             portion = plan.first(search.certain or len(plan.write))
             writer = self.target.careful_writer(search.batch, deadline)
-            delivery = self._produce(writer, remote_topic, [portion], deadline)[partition]
+            delivery = self._produce(writer, [portion], deadline)[plan.lane]
             if (lost := self._lost_end(writer, portion, delivery, deadline)) is not None:
                 writer.abort(deadline)
                 return runs, lost
             if delivery.refusal is None:
                 taken = len(delivery.downstream)
-                runs += self._record(writer, [portion.first(taken)], {partition: delivery}, request, deadline)
+                runs += self._record(writer, [portion.first(taken)], {plan.lane: delivery}, request, deadline)
                 plan = plan.behind(runs[-1])
                 if too_large := search.taken(taken, len(plan.write)):
                     self.target.limit_batches(too_large)
@@ -318,19 +322,19 @@ class Replicator:
                 raise LostRace("the lane was reset or moved on since its position was read", where=str(plan.lane))
         return stop
 
-    def _produce(
-        self, writer: Writer, remote_topic: str, plans: Sequence[LanePlan], deadline: Deadline
-    ) -> dict[int, Delivery]:
-        lanes: dict[int, Sequence[Record]] = {plan.lane.partition: plan.write for plan in plans}
-        deliveries = writer.write(remote_topic, lanes, deadline, self.chains.catch_up(plan.lane for plan in plans))
+    def _produce(self, writer: Writer, plans: Sequence[LanePlan], deadline: Deadline) -> dict[Lane, Delivery]:
+        remote = {plan.lane: (self.remote_topic(plan.lane.topic), plan.lane.partition) for plan in plans}
+        written = writer.write(
+            {remote[plan.lane]: plan.write for plan in plans}, deadline, self.chains.catch_up(remote)
+        )
         reached("produced")
-        return deliveries
+        return {lane: written[place] for lane, place in remote.items()}
 
     def _record(
         self,
         writer: Writer,
         plans: Sequence[LanePlan],
-        deliveries: Mapping[int, Delivery],
+        deliveries: Mapping[Lane, Delivery],
         request: str,
         deadline: Deadline,
     ) -> list[Run]:
@@ -342,7 +346,7 @@ class Replicator:
             now=self.clock(),
             examined=self.examined,
         )
-        runs = [settle_lane(plan, deliveries[plan.lane.partition].downstream, attempt) for plan in plans]
+        runs = [settle_lane(plan, deliveries[plan.lane].downstream, attempt) for plan in plans]
         reached("settled")
         if self.delivery == "at_least_once":
             runs = [run.committed() for run in runs]
@@ -373,3 +377,8 @@ class Replicator:
         committed = [run.committed() for run in runs]
         self.chains.confirm(committed, deadline)
         return committed
+
+
+def _place(lane: Lane) -> TopicPartition:
+    """The lane's topic-partition on the source."""
+    return lane.topic, lane.partition

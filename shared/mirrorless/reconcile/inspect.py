@@ -127,7 +127,11 @@ class LaneView:
         head = self.chains.heads([task.lane])[task.lane]
         if head.run is not None and head.in_doubt:
             settle_doubt(
-                head.run, task.remote_topic, chains=self.chains, target=self.target, deadline=_in_seconds(SECONDS)
+                head.run,
+                lambda _: task.remote_topic,
+                chains=self.chains,
+                target=self.target,
+                deadline=_in_seconds(SECONDS),
             )
             head = self.chains.heads([task.lane])[task.lane]
         if head.in_doubt:

@@ -100,7 +100,7 @@ def copy(stage: Stage, first: int, following: int) -> None:
     log, end = KafkaLaneLog(settings.source, flow=str(stage.flow.name)), time.monotonic() + 30
     with replicator(stage) as job:
         for chunk in log.read(stage.topic, 0, OffsetRange(first, following), lambda: end - time.monotonic()):
-            batch = Batch(topic=stage.topic, records={0: chunk.records}, covered={0: chunk.covered})
+            batch = Batch.of_topic(stage.topic, {0: chunk.records}, {0: chunk.covered})
             outcome = job.replicate(batch, request=HOLDER, deadline=lambda: end - time.monotonic())
             assert not outcome.stopped
             assert not outcome.waiting

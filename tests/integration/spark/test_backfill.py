@@ -65,7 +65,7 @@ def groups(stage: LaneStage) -> KafkaGroups:
 def went_live_at(stage: LaneStage, offset: int) -> None:
     """Leave a chain as a mapping does that reads from the end: its first record stands there."""
     record = Record(offset=offset, timestamp=1_700_000_000_000, headers=[], key=b"k", value=b"live")
-    batch = Batch(topic=stage.topic, records={0: [record]})
+    batch = Batch.of_topic(stage.topic, {0: [record]})
     stage.environment().replicate(batch, request="test", deadline=deadline_in(20))
 
 

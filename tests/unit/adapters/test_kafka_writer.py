@@ -110,7 +110,8 @@ def test_without_transactions_a_careful_writer_names_the_record_that_was_refused
     writer.transactional_id, writer._watch, writer._health, writer._bootstrap = "", None, _Health(), "b:1"
     writer._portion, writer._besides = None, Besides()
 
-    delivery = writer.write("us-east.orders", {0: records(3, size=100)}, lambda: 60.0)[0]
+    place = "us-east.orders", 0
+    delivery = writer.write({place: records(3, size=100)}, lambda: 60.0)[place]
 
     assert delivery.refusal is not None
     assert delivery.refusal.index == 2

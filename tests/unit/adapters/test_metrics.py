@@ -10,7 +10,7 @@ import pytest
 
 from mirrorless.adapters.aws.metrics import BatchMetrics, emit_progress, emit_report
 from mirrorless.jobs.progress import JobProgress, JobState, LaneProgress, LaneStateName, add_up
-from mirrorless.lane import FlowName
+from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import Stop
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
@@ -24,6 +24,7 @@ class _Written:
     """What a line reads of a run."""
 
     def __init__(self, records: int, size: int, oldest: int, newest: int) -> None:
+        self.lane = Lane(FLOW, "orders", 0)
         self.records, self.bytes = records, size
         self.oldest_timestamp, self.newest_timestamp = oldest, newest
 
@@ -37,10 +38,10 @@ def added(
 ) -> None:
     """Add a batch that was received 5 ms before it was confirmed."""
     stop = Stop(reason="refused", upstream_offset=1, detail="too large", at=1)
-    outcome = BatchOutcome(
-        remote_topic=f"us-east.{topic}", runs=cast("tuple[Run, ...]", runs), stopped={0: stop} if stopped else {}
-    )
-    metrics.add(Batch(topic=topic, records={0: []}), outcome, received_at=now - 5, now=now)
+    for run in runs:
+        run.lane = Lane(FLOW, topic, 0)
+    outcome = BatchOutcome(runs=cast("tuple[Run, ...]", runs), stopped={(topic, 0): stop} if stopped else {})
+    metrics.add(Batch.of_topic(topic, {0: []}), outcome, received_at=now - 5, now=now)
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[dict[str, str], dict[str, float]]]:
@@ -128,7 +129,7 @@ def test_heartbeats_of_the_source_are_counted_apart_from_records(capsys: pytest.
 
 
 def test_topics_have_lines_of_their_own_only_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    metrics = BatchMetrics(FLOW, per_topic=True)
+    metrics = BatchMetrics(FLOW, per_topic=lambda topic: f"us-east.{topic}")
     added(metrics, _Written(1, 10, 99_000, 99_500), now=100_000)
     list(lines(capsys))
     for topic, now in (("orders", 101_000), ("heartbeats", 102_000), ("orders", 110_000)):

@@ -22,7 +22,7 @@ from mirrorless.cost.replication import (
     transfer,
 )
 from mirrorless.groups.round import SLICES_PER_SECOND
-from mirrorless.lane import FlowName
+from mirrorless.lane import FlowName, Lane
 from mirrorless.lanes.lane_check import FIGURES
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
@@ -122,11 +122,15 @@ def _printed_in_a_minute_without_records(capsys: pytest.CaptureFixture[str], *, 
 
 def _batch(topic: str, *, records: int = 500, per_topic: bool = False) -> None:
     at = 1_790_000_000_000
-    run = type("Written", (), {"records": records, "bytes": 1000 * records, "oldest_timestamp": at - 900})()
+    run = type(
+        "Written",
+        (),
+        {"records": records, "bytes": 1000 * records, "oldest_timestamp": at - 900, "lane": Lane(FLOW, topic, 0)},
+    )()
     run.newest_timestamp = at - 100
-    outcome = BatchOutcome(remote_topic=f"us-east.{topic}", runs=[run], stopped={})
-    metrics = BatchMetrics(FLOW, per_topic=per_topic)
-    metrics.add(Batch(topic=topic, records={0: []}), outcome, received_at=at - 50, now=at)
+    outcome = BatchOutcome(runs=[run], stopped={})
+    metrics = BatchMetrics(FLOW, per_topic=(lambda each: f"us-east.{each}") if per_topic else None)
+    metrics.add(Batch.of_topic(topic, {0: []}), outcome, received_at=at - 50, now=at)
 
 
 def _metrics(line: str) -> set[str]:

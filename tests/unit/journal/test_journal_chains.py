@@ -60,7 +60,7 @@ def test_a_lane_with_an_expired_end_stops_until_it_is_reset() -> None:
     now = (NOW + 30 * DAY) * 1000
     positions = Positions(chains=late, states=states, target=MemoryTarget(MemoryCluster(), "w"), clock=lambda: now)
 
-    positions.load([LANE], "us-east.orders", lambda: 30.0)
+    positions.load([LANE], lambda topic: f"us-east.{topic}", lambda: 30.0)
     stop = states.states[LANE].stop
     assert stop is not None
     assert (stop.reason, stop.upstream_offset) == ("broken", 10)
@@ -91,10 +91,10 @@ def test_an_expired_head_is_read_again_for_every_batch() -> None:
     late, now = chains_at(NOW + 30 * DAY, chains.memory), (NOW + 30 * DAY) * 1000
     target = MemoryTarget(MemoryCluster(), "w")
     positions = Positions(chains=late, states=MemoryLaneStates(), target=target, clock=lambda: now)
-    positions.load([LANE], "us-east.orders", lambda: 30.0)
+    positions.load([LANE], lambda topic: f"us-east.{topic}", lambda: 30.0)
     reads = chains.memory.reads
 
-    positions.load([LANE], "us-east.orders", lambda: 30.0, {LANE: 10})
+    positions.load([LANE], lambda topic: f"us-east.{topic}", lambda: 30.0, {LANE: 10})
 
     assert chains.memory.reads > reads
     assert positions.head(LANE).expired

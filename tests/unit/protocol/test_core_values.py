@@ -59,11 +59,11 @@ def batch(**offsets: list[int]) -> Batch:
         int(name[1:]): [Record(offset=each, timestamp=1, headers=[]) for each in found]
         for name, found in offsets.items()
     }
-    return Batch(topic="orders-eu", records=records)
+    return Batch.of_topic("orders-eu", records)
 
 
 def outcome(stopped: dict[int, Stop]) -> BatchOutcome:
-    return BatchOutcome(remote_topic="us-east.orders-eu", runs=(), stopped=stopped)
+    return BatchOutcome(runs=(), stopped={("orders-eu", partition): each for partition, each in stopped.items()})
 
 
 def test_the_stopped_record_and_all_later_ones_of_its_lane_come_again_and_no_others() -> None:
@@ -81,7 +81,7 @@ def test_the_stopped_record_and_all_later_ones_of_its_lane_come_again_and_no_oth
 
 
 def test_without_partial_responses_the_error_names_lane_offset_and_reason() -> None:
-    error = lanes_stopped(FLOW, batch(p0=[1], p1=[5]), outcome({1: stop(5, "contradiction"), 0: stop(1)}))
+    error = lanes_stopped(FLOW, outcome({1: stop(5, "contradiction"), 0: stop(1)}))
 
     assert error.where == "us-east->eu-west orders-eu-0 @ 1"
     assert "refused: too large, and 1 other lane" in str(error)
@@ -89,7 +89,7 @@ def test_without_partial_responses_the_error_names_lane_offset_and_reason() -> N
 
 
 def test_the_error_of_one_stopped_lane_speaks_of_no_other() -> None:
-    error = lanes_stopped(FLOW, batch(p0=[1]), outcome({0: stop(1)}))
+    error = lanes_stopped(FLOW, outcome({0: stop(1)}))
 
     assert str(error).startswith("us-east->eu-west orders-eu-0 @ 1: refused: too large (")
 
@@ -98,7 +98,7 @@ WAITING = Waiting(upstream_offset=5, detail="job run backfill-7 has this lane", 
 
 
 def test_every_record_of_a_lane_that_waits_comes_again() -> None:
-    found = BatchOutcome(remote_topic="us-east.orders-eu", runs=(), stopped={}, waiting={1: WAITING})
+    found = BatchOutcome(runs=(), stopped={}, waiting={("orders-eu", 1): WAITING})
 
     assert partial_batch_response(batch(p0=[1], p1=[4, 5]), found) == {
         "batchItemFailures": [
@@ -109,18 +109,18 @@ def test_every_record_of_a_lane_that_waits_comes_again() -> None:
 
 
 def test_without_partial_responses_the_error_says_that_waiting_is_all() -> None:
-    found = BatchOutcome(remote_topic="us-east.orders-eu", runs=(), stopped={}, waiting={3: WAITING, 1: WAITING})
+    found = BatchOutcome(runs=(), stopped={}, waiting={("orders-eu", 3): WAITING, ("orders-eu", 1): WAITING})
 
-    error = lanes_wait(FLOW, batch(p1=[5], p3=[5]), found)
+    error = lanes_wait(FLOW, found)
 
     assert error.retriable
     assert str(error).startswith("us-east->eu-west orders-eu-1 @ 5: job run backfill-7 has this lane, and 1 other")
 
 
 def test_the_error_of_one_lane_that_waits_speaks_of_no_other() -> None:
-    found = BatchOutcome(remote_topic="us-east.orders", runs=(), stopped={}, waiting={1: WAITING})
+    found = BatchOutcome(runs=(), stopped={}, waiting={("orders-eu", 1): WAITING})
 
-    error = lanes_wait(FLOW, batch(p1=[5]), found)
+    error = lanes_wait(FLOW, found)
 
     assert str(error).startswith("us-east->eu-west orders-eu-1 @ 5: job run backfill-7 has this lane (")
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import astuple
 
 from mirrorless.errors import EventError
+from mirrorless.ports.kafka import TopicPartition
 from mirrorless.protocol.event import Batch, decode_event
 from mirrorless.record import Headers, Record
 
@@ -25,9 +26,9 @@ def record(*, key: bytes | None = None, value: bytes | None = b"v", headers: Hea
     return Record(offset=41, timestamp=AT, headers=headers or [], key=key, value=value)
 
 
-def plain(batch: Batch) -> tuple[str, dict[int, list[tuple[object, ...]]]]:
+def plain(batch: Batch) -> dict[TopicPartition, list[tuple[object, ...]]]:
     """The batch as tuples: the decoder's records are of a class of their own, and equal none of ours."""
-    return batch.topic, {partition: [astuple(each) for each in records] for partition, records in batch.records.items()}
+    return {place: [astuple(each) for each in records] for place, records in batch.records.items()}
 
 
 @pytest.fixture(autouse=True, params=["plain", "large"])
@@ -71,9 +72,9 @@ def test_a_batch_of_two_partitions_arrives_with_every_byte_null_and_gap_in_place
 
     trace: Headers = [("trace", b"ab"), ("trace", b"c"), ("city", "Köln".encode()), ("binary", b"\x00\xff\x7f\x80")]
     assert plain(batch) == plain(
-        Batch(
-            topic="orders-eu",
-            records={
+        Batch.of_topic(
+            "orders-eu",
+            {
                 0: [
                     Record(offset=41, timestamp=AT, headers=trace, key=b"order-1", value=b'{"id":1}'),
                     Record(offset=43, timestamp=1763686800200, headers=[], key=b"order-1", value=None),
@@ -91,7 +92,7 @@ def test_a_batch_of_two_partitions_arrives_with_every_byte_null_and_gap_in_place
 def test_a_record_arrives_as_it_stood_on_the_source(name: str) -> None:
     batch = decode_event(read(name))
 
-    assert plain(batch) == ("orders-eu", {0: [astuple(ALONE[name])]})
+    assert plain(batch) == {("orders-eu", 0): [astuple(ALONE[name])]}
 
 
 @pytest.mark.parametrize("name", [*ALONE, "two_partitions_of_a_msk_topic", "topic_with_hyphens_and_digits"])
@@ -105,8 +106,8 @@ def test_an_event_that_the_runtime_has_parsed_already_is_the_same_event(name: st
 def test_the_last_hyphen_parts_topic_and_partition() -> None:
     batch = decode_event(read("topic_with_hyphens_and_digits"))
 
-    assert batch.topic == "orders-2024-eu"
-    assert list(batch.records) == [12]
+    assert list(batch.records) == [("orders-2024-eu", 12)]
+    assert batch.topics == ["orders-2024-eu"]
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -132,13 +133,13 @@ def event_of(*values: str) -> bytes:
 def test_a_value_in_escaped_characters_is_the_same_value() -> None:
     batch = decode_event(event_of('"ab/+"', r'"ab\/+"', r'"\u0061b/+"'))
 
-    assert [each.value for each in batch.records[0]] == [b"i\xbf\xfe"] * 3
+    assert [each.value for each in batch.records["orders", 0]] == [b"i\xbf\xfe"] * 3
 
 
 def test_a_value_that_is_null_or_left_out_is_none_among_values_in_base64() -> None:
     event = event_of('"YQ=="', "null", "1").replace(b', "value": 1', b"")
 
-    assert [each.value for each in decode_event(event).records[0]] == [b"a", None, None]
+    assert [each.value for each in decode_event(event).records["orders", 0]] == [b"a", None, None]
 
 
 @pytest.mark.parametrize("key", ["orders", "12", "orders-", "orders-x", "orders-1x"])

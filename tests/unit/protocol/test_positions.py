@@ -57,7 +57,7 @@ class Warm:
         """An event with these lanes, all from one upstream offset on."""
         self.now += after_ms
         firsts = None if begins is None else dict.fromkeys(lanes, begins)
-        self.positions.load(lanes, "us-east.orders", lambda: 30.0, firsts)
+        self.positions.load(lanes, lambda topic: f"us-east.{topic}", lambda: 30.0, firsts)
 
 
 def test_a_stop_of_another_environment_is_read_after_a_minute() -> None:

@@ -68,6 +68,8 @@ class World:
     cluster: MemoryCluster = field(default_factory=MemoryCluster)
     now: int = T
     history_first: bool = False
+    topics: int = 1
+    """In which the partitions are: those of the second are in another journal, and in the same batches."""
     _positions: dict[int, tuple[int, int]] = field(default_factory=dict)
     _environments: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -97,6 +99,10 @@ class World:
             history_first=lambda _: self.history_first,
         )
 
+    def lane(self, partition: int) -> Lane:
+        """The lane of a partition."""
+        return Lane(FLOW, TOPIC if partition % self.topics == 0 else "payments", partition)
+
     def lease(self, partition: int = 0, *, job: str = "backfill-1", seconds: int = 60) -> None:
         """Let a job take a lane, or keep it for longer."""
         self.states.take(lane(partition), Lease(holder=job, until=self.now + seconds * 1000), now=self.now)
@@ -104,31 +110,34 @@ class World:
     def chunk(self, first: int, following: int, partition: int = 0) -> Batch:
         """What a job reads of upstream offsets [first, following): whatever is not in it does not exist."""
         found = [record for record in self.source[partition] if first <= record.offset < following]
-        return Batch(topic=TOPIC, records={partition: found}, covered={partition: following})
+        return Batch.of_topic(TOPIC, {partition: found}, {partition: following})
 
     def batch(self, **offsets: list[int]) -> Batch:
         """Records by partition, as `p0=[1, 2]`; offsets that the source does not have are left out."""
         wanted = {int(name[1:]): set(found) for name, found in offsets.items()}
-        return Batch(
-            topic=TOPIC,
-            records={p: [record for record in self.source[p] if record.offset in o] for p, o in wanted.items()},
-        )
+        return self._of({p: [record for record in self.source[p] if record.offset in o] for p, o in wanted.items()})
 
     def whole(self) -> Batch:
         """Everything that the source has."""
-        return Batch(topic=TOPIC, records={p: list(found) for p, found in self.source.items()})
+        return self._of({p: list(found) for p, found in self.source.items()})
+
+    def _of(self, partitions: dict[int, list[Record]]) -> Batch:
+        return Batch(records={(self.lane(p).topic, p): found for p, found in partitions.items()})
 
     def visible(self, partition: int = 0) -> list[int]:
         """The upstream offsets of what readers see, by the value of each record."""
-        return [int(record.value or b"") for _, record in self.cluster.visible(REMOTE, partition)]
+        return [int(record.value or b"") for _, record in self._visible(partition)]
+
+    def _visible(self, partition: int) -> list[tuple[int, Record]]:
+        return self.cluster.visible(f"us-east.{self.lane(partition).topic}", partition)
 
     def assert_invariants(self) -> None:
         """A, C, D, F and G, and that the map is right, once nothing is open or in doubt."""
         self.assert_journals()
         for partition, stored in self.source.items():
-            runs = [link for link in self.chains.of(lane(partition)) if isinstance(link, Run)]
+            runs = [link for link in self.chains.of(self.lane(partition)) if isinstance(link, Run)]
             pairs = [(s.upstream + i, s.downstream + i) for run in runs for s in run.spans for i in range(s.length)]
-            visible = self.cluster.visible(REMOTE, partition)
+            visible = self._visible(partition)
             position = runs[-1].next if runs else 0
 
             assert {run.state for run in runs} <= {"committed"}
@@ -143,7 +152,7 @@ class World:
             # D follows from A and C if both sides grow.
             assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
             for upstream, downstream in pairs:
-                found = OffsetMap(self.chains).downstream(lane(partition), upstream)
+                found = OffsetMap(self.chains).downstream(self.lane(partition), upstream)
                 assert found == Translation(offset=downstream, state="exact")
 
     def assert_journals(self) -> None:
@@ -160,7 +169,7 @@ class World:
             places |= dict.fromkeys(entry.links, number)
 
     def _assert_b(self) -> None:
-        heads = self.chains.heads(lane(partition) for partition in self.source)
+        heads = self.chains.heads(self.lane(partition) for partition in self.source)
         for each, head in heads.items():
             stands = (head.generation, head.position)
             assert stands >= self._positions.get(each.partition, (0, 0)), f"{each} moved back"
@@ -172,7 +181,7 @@ class World:
                 isinstance(link, Run)
                 and link.writer == writer
                 and any(s.downstream <= downstream < s.downstream + s.length for s in link.spans)
-                for link in self.chains.of(lane(partition))
+                for link in self.chains.of(self.lane(partition))
             ), f"{writer} commits {partition} @ {downstream}, which stands in no run of its own"
 
 
@@ -448,7 +457,10 @@ def test_an_entry_that_is_gone_when_its_doubt_is_settled_stops_its_lanes_and_no_
 
     outcome = replicate(there.environment(), there.whole())
 
-    assert {partition: stop.reason for partition, stop in outcome.stopped.items()} == {0: "broken", 1: "broken"}
+    assert {place: stop.reason for place, stop in outcome.stopped.items()} == {
+        (TOPIC, 0): "broken",
+        (TOPIC, 1): "broken",
+    }
     assert [there.chains.heads([lane(p)])[lane(p)].in_doubt for p in range(3)] == [True, True, False]
 
 
@@ -482,8 +494,8 @@ def test_a_run_in_doubt_whose_witness_the_target_has_lost_stops_its_lane_and_no_
 
     for environment in (there.environment(), there.environment()):
         outcome = replicate(environment, there.whole())
-        stop = outcome.stopped[0]
-        assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([0], "broken", 0)
+        stop = outcome.stopped[TOPIC, 0]
+        assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([(TOPIC, 0)], "broken", 0)
         assert "ends before its witness" in stop.detail
     assert (there.visible(0), there.visible(1)) == ([], [0, 3])
 
@@ -540,7 +552,9 @@ def test_a_lane_that_was_reset_says_nothing_of_the_attempt_that_it_left() -> Non
 
 
 def settle(there: World, run: Run) -> None:
-    settle_doubt(run, REMOTE, chains=there.chains, target=MemoryTarget(there.cluster, "next"), deadline=lambda: 9.0)
+    settle_doubt(
+        run, lambda _: REMOTE, chains=there.chains, target=MemoryTarget(there.cluster, "next"), deadline=lambda: 9.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -553,9 +567,9 @@ def test_a_lane_is_stopped_with_what_became_of_its_witness(
     died = attempt(there.environment(), there.whole())
     died.until("committed")
     died.resume(Killed())
-    monkeypatch.setattr(MemoryTarget, "look", lambda _, topic, offsets, deadline: dict.fromkeys(offsets, seen))  # noqa: ARG005 -- the port's
+    monkeypatch.setattr(MemoryTarget, "look", lambda _, offsets, deadline: dict.fromkeys(offsets, seen))  # noqa: ARG005 -- the port's
 
-    assert why in replicate(there.environment(), there.whole()).stopped[0].detail
+    assert why in replicate(there.environment(), there.whole()).stopped[TOPIC, 0].detail
 
 
 def test_a_run_in_doubt_whose_witness_compaction_removed_stops_its_lane_and_is_not_written_again() -> None:
@@ -567,7 +581,7 @@ def test_a_run_in_doubt_whose_witness_compaction_removed_stops_its_lane_and_is_n
 
     outcome = replicate(there.environment(), there.whole())
 
-    assert {partition: stop.reason for partition, stop in outcome.stopped.items()} == {0: "broken"}
+    assert {place: stop.reason for place, stop in outcome.stopped.items()} == {(TOPIC, 0): "broken"}
     assert (there.visible(0), there.visible(1)) == ([1], [0, 3])
 
 
@@ -587,8 +601,8 @@ def test_a_target_that_lost_records_stops_the_lane_and_no_other(
     again = environment if warm else there.environment(at_least_once=at_least_once)
     for _ in range(2):
         outcome = replicate(again, there.batch(p0=[fresh], p1=[0, 3]))
-        stop = outcome.stopped[0]
-        assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([0], "broken", 0)
+        stop = outcome.stopped[TOPIC, 0]
+        assert (list(outcome.stopped), stop.reason, stop.upstream_offset) == ([(TOPIC, 0)], "broken", 0)
     assert there.states.states[lane()].stop == stop
 
     assert (there.visible(0), there.visible(1)) == ([1][:left] + [fresh] * at_least_once, [0, 3])
@@ -603,7 +617,7 @@ def test_a_lane_with_a_refused_record_is_stopped_by_what_the_target_lost() -> No
     there.cluster.topics[REMOTE][0].clear()
     refuse(there, 6)
 
-    assert replicate(environment, there.batch(p0=[5, 6])).stopped[0].reason == "broken"
+    assert replicate(environment, there.batch(p0=[5, 6])).stopped[TOPIC, 0].reason == "broken"
     assert there.visible() == []
 
 
@@ -615,7 +629,7 @@ def test_a_run_in_doubt_whose_remote_partition_is_gone_stops_its_lane(partitions
     died.resume(Killed())
     there.cluster.topics = {REMOTE: [[]]} if partitions else {}
 
-    assert replicate(there.environment(), there.whole()).stopped[1].reason == "broken"
+    assert replicate(there.environment(), there.whole()).stopped[TOPIC, 1].reason == "broken"
 
 
 # Zombies: paused after each step while a successor does the whole batch, then going on
@@ -707,7 +721,7 @@ def test_what_is_unclear_to_a_writer_is_aborted_and_written_again(refused: tuple
 
     outcome = replicate(there.environment(), there.whole())
 
-    assert set(outcome.stopped) == ({0} if refused else set())
+    assert set(outcome.stopped) == ({(TOPIC, 0)} if refused else set())
     assert (there.visible(0), there.visible(1)) == ([1, 2] if refused else [1, 2, 5, 6], [0, 3])
     there.assert_invariants()
 
@@ -723,7 +737,7 @@ def test_a_refused_record_stops_its_lane_and_no_other() -> None:
     outcome = replicate(there.environment(), there.whole())
 
     stop = Stop(reason="refused", upstream_offset=5, detail="too large", at=T)
-    assert outcome.stopped == {0: stop}
+    assert outcome.stopped == {(TOPIC, 0): stop}
     assert sorted((run.lane.partition, run.next) for run in outcome.runs) == [(0, 3), (1, 4)]
     assert there.states.states[lane()].stop == stop
     assert (there.visible(0), there.visible(1)) == ([1, 2], [0, 3])
@@ -737,7 +751,7 @@ def test_a_refused_record_among_many_is_found_in_few_requests(index: int) -> Non
 
     outcome = replicate(there.environment(), there.whole())
 
-    assert (outcome.stopped[0].reason, outcome.stopped[0].upstream_offset) == ("refused", index)
+    assert (outcome.stopped[TOPIC, 0].reason, outcome.stopped[TOPIC, 0].upstream_offset) == ("refused", index)
     assert there.visible() == [*range(index)]
     assert len(there.cluster.requests) < 90
     there.assert_invariants()
@@ -790,7 +804,7 @@ def test_a_search_that_is_cut_off_continues_from_its_last_commit() -> None:
     outcome = eventually(there, there.whole())
 
     assert begun > 2_000
-    assert outcome.stopped[0].upstream_offset == 3_000
+    assert outcome.stopped[TOPIC, 0].upstream_offset == 3_000
     assert there.visible() == [*range(3_000)]
     there.assert_invariants()
 
@@ -809,7 +823,7 @@ def test_a_quarantined_record_is_passed_and_stands_in_the_loss_ledger(*, warm: b
     assert there.visible() == [1, 2, 6]
     assert [(loss.first, loss.next, loss.cause) for loss in there.ledger.read(lane())] == [(5, 6, "quarantined")]
     # Delivered once more, it is known: nothing is noted or stopped again.
-    assert replicate(there.environment(), there.whole()) == BatchOutcome(remote_topic=REMOTE, runs=[], stopped={})
+    assert replicate(there.environment(), there.whole()) == BatchOutcome(runs=[], stopped={})
     assert len(there.ledger.read(lane())) == 1
 
 
@@ -817,9 +831,9 @@ def test_each_of_several_refused_records_stops_the_lane_in_turn() -> None:
     there = world([1, 2, 5, 6])
     refuse(there, 1, 5)
 
-    assert replicate(there.environment(), there.whole()).stopped[0].upstream_offset == 1
+    assert replicate(there.environment(), there.whole()).stopped[TOPIC, 0].upstream_offset == 1
     there.states.quarantine(lane(), 1)
-    assert replicate(there.environment(), there.whole()).stopped[0].upstream_offset == 5
+    assert replicate(there.environment(), there.whole()).stopped[TOPIC, 0].upstream_offset == 5
     there.states.quarantine(lane(), 5)
     assert replicate(there.environment(), there.whole()).stopped == {}
     assert there.visible() == [2, 6]
@@ -834,8 +848,8 @@ def test_a_topic_that_was_created_again_stops_the_lane_at_its_first_record() -> 
     for each in (environment, there.environment()):
         outcome = replicate(each, there.whole())
 
-        assert outcome.stopped[0].reason == "contradiction"
-        assert outcome.stopped[0].upstream_offset == 0
+        assert outcome.stopped[TOPIC, 0].reason == "contradiction"
+        assert outcome.stopped[TOPIC, 0].upstream_offset == 0
     assert len(there.visible()) == 10
 
 
@@ -848,7 +862,7 @@ def test_what_a_contradiction_stopped_is_not_passed_in_smaller_batches() -> None
     first = replicate(there.environment(), there.batch(p0=[4, 5, 6, 7, 8, 9]))
     again = replicate(there.environment(), there.batch(p0=[4, 5]))
 
-    assert first.stopped[0].upstream_offset == again.stopped[0].upstream_offset == 4
+    assert first.stopped[TOPIC, 0].upstream_offset == again.stopped[TOPIC, 0].upstream_offset == 4
 
 
 @pytest.mark.parametrize("first", [0, 2, 3, 5, 6, 8])
@@ -875,7 +889,7 @@ def test_what_was_replicated_before_a_reset_is_still_held_against_its_old_chain(
 
     outcome = replicate(there.environment(), there.whole())
 
-    assert outcome.stopped[0].upstream_offset == 0
+    assert outcome.stopped[TOPIC, 0].upstream_offset == 0
 
 
 def test_after_a_reset_that_went_back_nothing_below_it_is_taken_for_replicated() -> None:
@@ -885,7 +899,7 @@ def test_after_a_reset_that_went_back_nothing_below_it_is_taken_for_replicated()
     there.chains.reset(reset(12, 5, lane=lane()))
 
     assert replicate(there.environment(), there.batch(p0=[5, 6, 7])).stopped == {}
-    assert replicate(there.environment(), there.batch(p0=[4, 5, 6])).stopped[0].upstream_offset == 4
+    assert replicate(there.environment(), there.batch(p0=[4, 5, 6])).stopped[TOPIC, 0].upstream_offset == 4
 
 
 @pytest.mark.parametrize("batches", [[[0, 1, 2], [3, 4, 5]], [[0, 1, 2, 3, 4, 5]], [[1, 2], [3, 4, 5]]])
@@ -974,7 +988,7 @@ def test_a_lane_that_a_job_has_waits_and_the_others_go_on() -> None:
     outcome = replicate(there.environment(), there.whole())
 
     assert outcome.stopped == {}
-    assert {partition: each.upstream_offset for partition, each in outcome.waiting.items()} == {0: 1}
+    assert {place: each.upstream_offset for place, each in outcome.waiting.items()} == {(TOPIC, 0): 1}
     assert (there.visible(0), there.visible(1)) == ([], [0, 3])
     assert there.states.states[lane()].waiting == 1
     assert there.states.states[lane()].stop is None
@@ -1022,7 +1036,7 @@ def test_a_hold_is_kept_by_an_event_that_began_before_it_and_takes_longer_than_a
     there.now += STATES_MS
     slow.finish()
 
-    assert {partition: stop.reason for partition, stop in slow.result.stopped.items()} == {0: "held"}
+    assert {place: stop.reason for place, stop in slow.result.stopped.items()} == {(TOPIC, 0): "held"}
     assert (there.visible(0), there.visible(1)) == ([], [0, 3])
     there.assert_invariants()
 
@@ -1088,7 +1102,7 @@ def test_a_lane_of_a_flow_that_starts_with_a_backfill_waits_until_its_history_is
     warm = there.environment()
 
     outcome = replicate(warm, there.batch(p0=[6, 7], p1=[0, 1]))
-    assert {partition: each.upstream_offset for partition, each in outcome.waiting.items()} == {0: 6}
+    assert {place: each.upstream_offset for place, each in outcome.waiting.items()} == {(TOPIC, 0): 6}
     assert there.visible(1) == [0, 1]
     there.lease()
     assert replicate(warm, there.batch(p0=[6, 7])).waiting
@@ -1110,7 +1124,7 @@ def test_a_mapping_that_begins_further_behind_after_a_job_leaves_nothing_out() -
     there.states.let_go(lane(), "backfill-1", position=6)
 
     outcome = replicate(warm, there.batch(p0=[15, 16]))
-    assert outcome.waiting[0].upstream_offset == 15
+    assert outcome.waiting[TOPIC, 0].upstream_offset == 15
     assert there.visible() == [*range(6)]
 
     there.lease(job="backfill-2")
@@ -1166,8 +1180,50 @@ def test_at_least_once_does_not_write_a_lane_again_because_another_was_refused()
 
     outcome = replicate(there.environment(at_least_once=True), there.whole())
 
-    assert outcome.stopped[0].upstream_offset == 2
+    assert outcome.stopped[TOPIC, 0].upstream_offset == 2
     assert there.visible(1) == [0, 3]
+
+
+def test_one_transaction_carries_the_lanes_of_two_topics() -> None:
+    there = world([3, 4], [0, 1])
+    there.topics = 2
+
+    outcome = replicate(there.environment(), there.whole())
+
+    assert {str(run.lane) for run in outcome.runs} == {str(there.lane(0)), str(there.lane(1))}
+    assert len({run.attempt for run in outcome.runs}) == 1
+    assert [entry.state for log in there.cluster.topics.values() for entry in log[0]].count("marker") <= 1
+    assert {topic: len(partitions) for topic, partitions in there.cluster.topics.items()} == {
+        "us-east.orders": 2,
+        "us-east.payments": 2,
+    }
+    there.assert_invariants()
+
+
+def test_a_refused_record_of_one_topic_stops_its_lane_and_the_other_topics_go_on() -> None:
+    there = world([1, 2, 5], [0, 3])
+    there.topics = 2
+    there.cluster.refuses = lambda topic, _, record: topic == "us-east.payments" and record.offset == 3
+
+    outcome = replicate(there.environment(), there.whole())
+
+    assert {place: stop.upstream_offset for place, stop in outcome.stopped.items()} == {("payments", 1): 3}
+    assert (there.visible(0), there.visible(1)) == ([1, 2, 5], [0])
+
+
+@pytest.mark.parametrize("point", STEPS)
+def test_a_crash_in_a_transaction_of_two_topics_is_settled_for_both(point: Step) -> None:
+    there = world([1, 2], [0, 3])
+    there.topics = 2
+    died = attempt(there.environment(), there.whole())
+    died.until(point)
+    died.resume(Killed())
+    there.cluster.time_transactions_out()
+
+    eventually(there, there.whole())
+
+    there.assert_invariants()
+    assert (there.visible(0), there.visible(1)) == ([1, 2], [0, 3])
 
 
 # Any schedule
@@ -1181,13 +1237,14 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
 ) -> None:
     """Two to four environments at a time, batches at any boundaries from anywhere below what was acknowledged.
 
-    Lanes of one slice, or of several: some batches share all lanes, some have none in common.
+    Lanes of one slice, of several, or of two topics: some batches share all lanes, some have none in common.
     """
     chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
     partitions = [sorted(chance.sample(range(60), chance.randint(1, 40))) for _ in range(chance.randint(1, 4))]
     monkeypatch.setattr("mirrorless.journal.entry.SLICE_LANES", chance.choice([2, 16]))
     share = chance.choice([0.3, 0.8])
     there = world(*partitions)
+    there.topics = chance.choice([1, 2])
     acknowledged = dict.fromkeys(there.source, 0)
     environments = [there.environment() for _ in range(chance.randint(2, 4))]
     flying: dict[int, tuple[Attempt, Batch]] = {}
@@ -1200,7 +1257,7 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
                 if chance.random() < share
             }
         )
-        batch.records.update({p: [] for p, found in batch.records.items() if not found})
+        batch.records.update({place: [] for place, found in batch.records.items() if not found})
         flying[environment] = attempt(environments[environment], batch), batch
 
     def land(environment: int) -> None:
@@ -1214,7 +1271,7 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
             raise done.error
         else:
             assert done.result.stopped == {}
-            for p, found in batch.records.items():
+            for (_, p), found in batch.records.items():
                 if found and found[0].offset <= acknowledged[p]:
                     acknowledged[p] = max(acknowledged[p], found[-1].offset + 1)
 
@@ -1278,11 +1335,11 @@ def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invar
         elif done.error is not None:
             raise done.error
         elif actor not in jobs:
-            for p, found in batch.records.items():
-                if found and p not in done.result.waiting and found[0].offset <= acknowledged[p]:
+            for (_, p), found in batch.records.items():
+                if found and (TOPIC, p) not in done.result.waiting and found[0].offset <= acknowledged[p]:
                     acknowledged[p] = max(acknowledged[p], found[-1].offset + 1)
         elif chance.random() < 0.5:
-            (partition,) = batch.records
+            ((_, partition),) = batch.records
             position = there.chains.heads([lane(partition)])[lane(partition)].position
             there.states.let_go(lane(partition), jobs[actor], position=position)
 

@@ -160,7 +160,7 @@ class History:
             new_id=lambda: name,
         )
         outcome = environment.replicate(
-            Batch(topic=LANE.topic, records={0: batch}), request="request", deadline=lambda: 30.0
+            Batch.of_topic(LANE.topic, {0: batch}), request="request", deadline=lambda: 30.0
         )
         assert not outcome.stopped
 

@@ -97,7 +97,7 @@ class Outage:
             for offset, each in self.source.visible(HERE, 0)
         ]
         for first in range(0, len(records), 4):
-            batch = Batch(topic=HERE, records={0: records[first : first + 4]})
+            batch = Batch.of_topic(HERE, {0: records[first : first + 4]})
             self._replicator(LANE, self.target, THERE).replicate(batch, request="live", deadline=lambda: 10.0)
 
     def reconcile(self, *, copy: bool = True, join: bool = True) -> LaneOrphans:
@@ -133,7 +133,7 @@ class Outage:
         copier.examined = True
         for wanted in inspection.to_copy:
             for chunk in MemoryLog(self.target).read(THERE, 0, wanted, lambda: 10.0):
-                batch = Batch(topic=lane.back.topic, records={0: chunk.records}, covered={0: chunk.covered})
+                batch = Batch.of_topic(lane.back.topic, {0: chunk.records}, {0: chunk.covered})
                 copier.replicate(batch, request="reconcile-1", deadline=lambda: 10.0)
 
     def _replicator(self, lane: Lane, cluster: MemoryCluster, topic: str) -> Replicator:

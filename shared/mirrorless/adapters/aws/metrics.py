@@ -55,8 +55,8 @@ class BatchMetrics:
     gathered after the last line is printed with the next batch, or lost with the environment: these are figures only.
     """
 
-    def __init__(self, flow: FlowName, *, per_topic: bool = False) -> None:
-        """Args: per_topic: whether there is a line for each remote topic too."""
+    def __init__(self, flow: FlowName, *, per_topic: Callable[[str], str] | None = None) -> None:
+        """Args: per_topic: the remote topic of a source topic, for a line of each; None for no such lines."""
         self._flow = flow
         self._per_topic = per_topic
         self._gathered: dict[str, dict[str, int]] = {}
@@ -72,10 +72,11 @@ class BatchMetrics:
             received_at: when the event came, ms since the epoch: the record age's end, as MM2's is at poll.
             now: when the last run was confirmed: the replication latency's end.
         """
-        figures = _figures(outcome, received_at=received_at, now=now)
-        self._gather("", _of_flow(batch.topic, figures))
-        if self._per_topic:
-            self._gather(outcome.remote_topic, figures)
+        for topic in batch.topics:
+            figures = _figures(topic, outcome, received_at=received_at, now=now)
+            self._gather("", _of_flow(topic, figures))
+            if self._per_topic is not None:
+                self._gather(self._per_topic(topic), figures)
         waited = now - self._printed_at
         # A clock that was set back counts as time that has passed.
         if outcome.stopped or outcome.waiting or not 0 <= waited < GATHER_MS:
@@ -98,14 +99,14 @@ class BatchMetrics:
         self._gathered.clear()
 
 
-def _figures(outcome: BatchOutcome, *, received_at: int, now: int) -> dict[str, int]:
-    """The figures of one batch, as those of its topic."""
-    runs = [run for run in outcome.runs if run.records]
+def _figures(topic: str, outcome: BatchOutcome, *, received_at: int, now: int) -> dict[str, int]:
+    """The figures of one topic of a batch."""
+    runs = [run for run in outcome.runs if run.records and run.lane.topic == topic]
     counts = {
         "record-count": sum(run.records for run in runs),
         "byte-count": sum(run.bytes for run in runs),
-        "stopped-lanes": len(outcome.stopped),
-        "waiting-lanes": len(outcome.waiting),
+        "stopped-lanes": sum(place[0] == topic for place in outcome.stopped),
+        "waiting-lanes": sum(place[0] == topic for place in outcome.waiting),
     }
     figures = {name: value for name, value in counts.items() if value}
     if runs:

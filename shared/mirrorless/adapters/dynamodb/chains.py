@@ -10,6 +10,7 @@ from mirrorless.adapters.dynamodb.client import translated
 from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
 from mirrorless.journal.chains import JournalChains
 from mirrorless.lane import FlowName, Lane
+from mirrorless.scheduled.rate_limit import in_parallel
 
 
 class DynamoDbChains(JournalChains):
@@ -20,7 +21,10 @@ class DynamoDbChains(JournalChains):
     ) -> None:
         """Args: client: a boto3 DynamoDB client. retention_days: after which an entry may expire. clock: seconds."""
         super().__init__(
-            journals=DynamoDbJournals(client, table), retention_seconds=retention_days * 86_400, clock=clock
+            journals=DynamoDbJournals(client, table),
+            retention_seconds=retention_days * 86_400,
+            clock=clock,
+            each=in_parallel,
         )
 
 

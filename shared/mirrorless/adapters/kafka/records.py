@@ -150,7 +150,7 @@ class KafkaRecords:
         for topic, each in by_topic.items():
             writer = self._warm_writer(deadline)
             self._writer = None  # until it has done well
-            refusal = writer.write(topic, {0: each}, deadline)[0].refusal
+            refusal = writer.write({(topic, 0): each}, deadline)[topic, 0].refusal
             if refusal is not None:
                 raise Retriable(
                     f"the cluster does not take record {refusal.index} of {len(each)}: {refusal.detail}",

@@ -13,7 +13,7 @@ from mirrorless.adapters.kafka.witnesses import Witnesses
 from mirrorless.adapters.kafka.writer import BATCH_BYTES, KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.naming import transactional_id
-from mirrorless.ports.kafka import PORTION, Deadline, LookResult
+from mirrorless.ports.kafka import PORTION, Deadline, LookResult, TopicPartition
 from mirrorless.ports.topics import NewRemoteTopic
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
@@ -112,20 +112,24 @@ class KafkaTarget:
 
     # The witness
 
-    def look(self, topic: str, offsets: Mapping[int, int], deadline: Deadline) -> dict[int, Record | LookResult]:
+    def look(
+        self, offsets: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> dict[TopicPartition, Record | LookResult]:
         """See `Target.look`."""
-        found: dict[int, Record | LookResult] = {}
+        found: dict[TopicPartition, Record | LookResult] = {}
         unanswered: Retriable | None = None
         try:
-            found = Witnesses(self._settings.target, flow=self._settings.flow, topic=topic).look(offsets, deadline)
+            found = Witnesses(self._settings.target, flow=self._settings.flow).look(offsets, deadline)
         except Retriable as exc:
             unanswered = exc  # as it is where none of the partitions exists
         left_out = sorted(offsets.keys() - found.keys())
-        if left_out and left_out[0] < self.partition_count(topic, deadline):
-            raise unanswered or Retriable(
-                f"the target does not show {topic}-{left_out[0]} @ {offsets[left_out[0]]}: it has no leader",
-                where=self._settings.target.alias,
-            )
+        counts = {topic: self.partition_count(topic, deadline) for topic in {topic for topic, _ in left_out}}
+        for topic, partition in left_out:
+            if partition < counts[topic]:
+                raise unanswered or Retriable(
+                    f"the target does not show {topic}-{partition} @ {offsets[topic, partition]}: it has no leader",
+                    where=self._settings.target.alias,
+                )
         return found | dict.fromkeys(left_out, "ended")
 
     # Topics

@@ -19,8 +19,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, seconds_left, translated
 from mirrorless.adapters.kafka.delivery_reports import REFUSALS, Reports, Watch
-from mirrorless.errors import Retriable
-from mirrorless.ports.kafka import Deadline, Delivery
+from mirrorless.errors import NotAcknowledged, Retriable
+from mirrorless.ports.kafka import Deadline, Delivery, TopicPartition
 from mirrorless.record import Record, size_of
 
 BATCH_BYTES, BATCH_RECORDS = 1_000_000, 10_000
@@ -127,25 +127,24 @@ class KafkaWriter:
 
     def write(
         self,
-        topic: str,
-        lanes: Mapping[int, Sequence[Record]],
+        lanes: Mapping[TopicPartition, Sequence[Record]],
         deadline: Deadline,
         meanwhile: Callable[[], None] | None = None,
-    ) -> dict[int, Delivery]:
+    ) -> dict[TopicPartition, Delivery]:
         """See `Writer.write`."""
         self.used_at = time.monotonic()
         if self._portion is not None:
             lanes = {p: first_batches(records, self._portion, *self._batch) for p, records in lanes.items()}
         by_record = self._watch is None and self._batch[1] == ONE_BY_ONE
         reports = {
-            partition: Reports(len(records), by_ends=self._by_ends((topic, partition)), by_record=by_record)
-            for partition, records in lanes.items()
+            place: Reports(len(records), by_ends=self._by_ends(place), by_record=by_record)
+            for place, records in lanes.items()
         }
-        with translated("write", f"{self._bootstrap} {topic}"):
+        with translated("write", f"{self._bootstrap} {_topics(lanes)}"):
             if self.transactional_id:
                 self._producer.begin_transaction()
-            for partition, records in lanes.items():
-                self._enqueue(topic, partition, records, reports[partition], deadline)
+            for place, records in lanes.items():
+                self._enqueue(*place, records, reports[place], deadline)
             self._await_full_batches(lanes.values(), deadline)
             with self._besides.making(meanwhile):
                 late = self._flush(reports, deadline)
@@ -156,8 +155,9 @@ class KafkaWriter:
                 # The whole transaction is spoilt, so what the other lanes lack of it was not refused: they go again.
                 return {p: Delivery(downstream=each.offsets, refusal=each.refusal) for p, each in reports.items()}
         if any(each.unclear for each in reports.values()):
-            return self._look_closer(topic, reports, late)
-        return {partition: self._delivery(topic, partition, each) for partition, each in reports.items()}
+            return self._look_closer(reports, late)
+        self._require_all(reports)
+        return {place: each.delivery() for place, each in reports.items()}
 
     def commit(self, deadline: Deadline) -> None:
         """See `Writer.commit`."""
@@ -171,21 +171,22 @@ class KafkaWriter:
             with translated("abort", self._bootstrap):
                 self._producer.abort_transaction(seconds_left(deadline))
 
-    def _by_ends(self, lane: tuple[str, int]) -> bool:
-        return self._watch is not None and lane not in self._watch
+    def _by_ends(self, place: TopicPartition) -> bool:
+        return self._watch is not None and place not in self._watch
 
-    def _look_closer(self, topic: str, reports: Mapping[int, Reports], late: int) -> dict[int, Delivery]:
+    def _look_closer(self, reports: Mapping[TopicPartition, Reports], late: int) -> dict[TopicPartition, Delivery]:
         """The ends of some lane were unclear: every report of it is looked at the next time."""
-        for partition, each in reports.items():
+        for place, each in reports.items():
             if each.unclear and self._watch is not None:
-                self._watch.begin((topic, partition))
+                self._watch.begin(place)
             if each.failed is not None:
                 self._health.suspect = True
         if late:
             # Records behind a refused one are never sent; the next attempt sees the refusal itself.
             what = f"{late} records were not acknowledged in time"
-            raise Retriable(what, where=f"{self._bootstrap} {topic}", hint=SLOW)
-        return {partition: Delivery(downstream=(), unclear=each.unclear) for partition, each in reports.items()}
+            unclear = [place for place, each in reports.items() if each.unclear]
+            raise NotAcknowledged(what, where=f"{self._bootstrap} {_topics(unclear)}", hint=SLOW, partitions=unclear)
+        return {place: Delivery(downstream=(), unclear=each.unclear) for place, each in reports.items()}
 
     def _enqueue(
         self, topic: str, partition: int, records: Sequence[Record], reports: Reports, deadline: Deadline
@@ -226,7 +227,7 @@ class KafkaWriter:
             if (now_left := len(self._producer)) != left:
                 left, since = now_left, time.monotonic()
 
-    def _flush(self, reports: Mapping[int, Reports], deadline: Deadline) -> int:
+    def _flush(self, reports: Mapping[TopicPartition, Reports], deadline: Deadline) -> int:
         """Wait for all reports, and return how many are missing.
 
         In a transaction a refusal is enough: the client sends nothing more, and the records behind the refused one
@@ -243,17 +244,23 @@ class KafkaWriter:
         if self._producer.flush(seconds_left(deadline)):
             raise Retriable("the target takes records too slowly for this batch's deadline", where=self._bootstrap)
 
-    def _delivery(self, topic: str, partition: int, reports: Reports) -> Delivery:
-        if reports.refusal is None and reports.missing:
-            reason = reports.failed.str() if reports.failed else "no answer in time"
-            raise Retriable(
-                f"{reports.missing} records were not acknowledged: {reason}",
-                where=f"{self._bootstrap} {topic}-{partition}",
+    def _require_all(self, reports: Mapping[TopicPartition, Reports]) -> None:
+        """See that every record was acknowledged, or refused."""
+        lacking = {place: each for place, each in reports.items() if each.refusal is None and each.missing}
+        if lacking:
+            (topic, partition), first = next(iter(lacking.items()))
+            reason = first.failed.str() if first.failed else "no answer in time"
+            more = f", and {len(lacking) - 1} partitions more" if len(lacking) > 1 else ""
+            raise NotAcknowledged(
+                f"{sum(each.missing for each in lacking.values())} records were not acknowledged: {reason}",
+                where=f"{self._bootstrap} {topic}-{partition}{more}",
                 hint=SLOW,
+                partitions=lacking,
             )
-        if self._watch is not None and not reports.by_ends:
-            self._watch.seen((topic, partition), reports.offsets)
-        return reports.delivery()
+        if self._watch is not None:
+            for place, each in reports.items():
+                if not each.by_ends:
+                    self._watch.seen(place, each.offsets)
 
 
 class Besides:
@@ -291,6 +298,10 @@ class Besides:
             thread.join()
         if failures:
             raise failures[0]
+
+
+def _topics(places: Iterable[TopicPartition]) -> str:
+    return ", ".join(sorted({topic for topic, _ in places}))
 
 
 def _smoothed(before: float, now: float) -> float:
