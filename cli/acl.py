@@ -24,6 +24,7 @@ from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
+from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
 from mirrorless.topics.acl_sync import AclFailover, AclOutcome, AclPlan, AclSync, Disabled, stored
 from mirrorless.topics.acls import Acl, on_groups, why_withheld
 
@@ -124,12 +125,12 @@ def _carried_out(arguments: argparse.Namespace, view: AclView, sync: AclSync) ->
 def _due(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
     if not execute:
         return view_of(sync, sync.plan(deadline(LOOK_SECONDS)), groups)
-    with _lease(sync):
-        plan = sync.plan(deadline(LOOK_SECONDS))
-        view = view_of(sync, plan, groups)
+    with _leased(sync) as held:
+        plan = held.plan(deadline(LOOK_SECONDS))
+        view = view_of(held, plan, groups)
         if isinstance(plan, Disabled):
             return view
-        return replace(view, outcome=sync.carry_out(plan, deadline(WRITE_SECONDS)))
+        return replace(view, outcome=held.carry_out(plan, deadline(WRITE_SECONDS)))
 
 
 def _fail_over(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
@@ -149,8 +150,8 @@ def _fail_over(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclV
 def _revoke(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclView:
     if not execute:
         return _revocation(sync, others, execute=False)
-    with _lease(sync):
-        return _revocation(sync, others, execute=True)
+    with _leased(sync) as held:
+        return _revocation(held, others, execute=True)
 
 
 def _revocation(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclView:
@@ -168,16 +169,19 @@ def _revocation(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclV
 
 
 @contextmanager
-def _lease(sync: AclSync) -> Iterator[None]:
+def _leased(sync: AclSync) -> Iterator[AclSync]:
+    """The sync under the lease of the scheduled function: its documents are written while that is held."""
     flow, holder, at = sync.settings.name, f"operator/{uuid4().hex}", now_ms()
-    if not sync.documents.claim(flow, LEASE, holder=holder, now=at, until=at + LEASE_MS):
+    epoch = sync.documents.claim(flow, LEASE, holder=holder, now=at, until=at + LEASE_MS)
+    if epoch is None:
         raise Retriable(
             "refresh_topics is running for this flow, and may be writing the same ACLs",
             where=str(flow),
             hint="run the command again in a minute",
         )
+    held = HeldLease(epoch=epoch, until=at + LEASE_MS)
     try:
-        yield
+        yield replace(sync, documents=LeasedDocuments(sync.documents, held, now_ms))
     finally:
         sync.documents.release(flow, LEASE, holder=holder)
 

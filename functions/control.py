@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -39,8 +40,10 @@ from mirrorless.mm2.heartbeats import Heartbeats
 from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.stores import StateStore
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.functions import CONTROL, IDLE_SECONDS, task_intervals
+from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
 from mirrorless.scheduled.runner import Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, control_settings
@@ -95,14 +98,22 @@ class ControlWiring:
                 found[topic] = count
         return found
 
-    def tasks(self) -> list[Task]:
-        """The tasks that the settings switch on, for one run: each starts with empty caches."""
+    def tasks(self, lease: HeldLease | None = None) -> list[Task]:
+        """The tasks that the settings switch on, for one run: each starts with empty caches.
+
+        Args:
+            lease: of the run, under which they write their documents; None where no other run is possible.
+        """
         intervals = task_intervals(self.settings)
+        documents, checkpoints = (
+            store if lease is None else LeasedDocuments(store, lease, now_ms)
+            for store in (self.documents, self.checkpoints)
+        )
         tasks: list[tuple[str, Callable[[], Any]]] = [
             ("heartbeats", self._heartbeats),
-            ("checkpoints", self._checkpoints),
-            ("offset-syncs", self._offset_syncs),
-            ("lanes", self._lanes),
+            ("checkpoints", partial(self._checkpoints, checkpoints)),
+            ("offset-syncs", partial(self._offset_syncs, documents)),
+            ("lanes", partial(self._lanes, documents)),
         ]
         return [
             Task(
@@ -125,10 +136,10 @@ class ControlWiring:
             ensured=self.ensured,
         )
 
-    def _checkpoints(self) -> CheckpointRound:
+    def _checkpoints(self, documents: StateStore) -> CheckpointRound:
         every = self.settings.sync_group_offsets_seconds
         sides = Sides(source=self.source, target=self.target, clock=now_ms)
-        store = CheckpointStore(flow=self.settings.name, documents=self.checkpoints, clock=now_ms)
+        store = CheckpointStore(flow=self.settings.name, documents=documents, clock=now_ms)
         return CheckpointRound(
             scope=self.scope,
             sides=sides,
@@ -157,7 +168,7 @@ class ControlWiring:
             ensured=self.ensured,
         )
 
-    def _lanes(self) -> LaneCheck:
+    def _lanes(self, documents: StateStore) -> LaneCheck:
         flow = self.settings.flow
         return LaneCheck(
             flow=self.settings.name,
@@ -170,19 +181,19 @@ class ControlWiring:
             chains=self.chains,
             states=self.states,
             target=KafkaTarget(flow, environment=f"lanes.{uuid4().hex}"),
-            documents=self.documents,
+            documents=documents,
             clock=now_ms,
             transaction_timeout_ms=flow.transaction_timeout_ms,
             map_retention_days=flow.map_retention_days,
         )
 
-    def _offset_syncs(self) -> OffsetSyncs:
+    def _offset_syncs(self, documents: StateStore) -> OffsetSyncs:
         return OffsetSyncs(
             scope=self.scope,
             partitions=self.partitions,
             target=self.target.topics,
             chains=self.chains,
-            documents=self.documents,
+            documents=documents,
             replication_factor=self.settings.offset_syncs_replication_factor,
             clock=now_ms,
             ensured=self.ensured,
@@ -215,6 +226,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
     wiring = wire(settings)
     # A flow without heartbeats is missed by the rounds of its tasks.
     always = () if settings.heartbeats_seconds else ("task-errors",)
+    lease = HeldLease()
     rounds = TaskRunner(
         flow=settings.name,
         function=CONTROL.name,
@@ -222,11 +234,12 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         clock=now_ms,
         sleep=time.sleep,
         holder=uuid4().hex,
+        lease=lease,
         idle_after_seconds=settings.idle_after_seconds,
         on_report=lambda report: emit_report(settings.name, report, always=always),
     )
     reports = rounds.run(
-        wiring.tasks(),
+        wiring.tasks(lease),
         window_seconds=settings.window_seconds,
         deadline=lambda: context.get_remaining_time_in_millis() / 1000,
     )

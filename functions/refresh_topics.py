@@ -23,7 +23,9 @@ from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.clock import now_ms
+from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.functions import REFRESH_TOPICS, task_intervals
+from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
 from mirrorless.scheduled.rate_limit import RateLimit
 from mirrorless.scheduled.runner import Task, TaskRunner
 from mirrorless.scheduled.settings import ControlSettings, control_settings
@@ -48,15 +50,21 @@ def documents(settings: ControlSettings) -> DynamoDbDocuments:
     return DynamoDbDocuments(dynamodb(flow.target.region, flow.tables_role), flow.tables.control)
 
 
-def wire(settings: ControlSettings) -> list[Task]:
-    """The tasks that the settings switch on."""
+def wire(settings: ControlSettings, lease: HeldLease | None = None) -> list[Task]:
+    """The tasks that the settings switch on.
+
+    Args:
+        settings: the schedule's input.
+        lease: of the run, under which they write their documents; None where no other run is possible.
+    """
     flow, tables = settings.flow, settings.flow.tables
-    store = dynamodb(flow.target.region, flow.tables_role)
-    control = documents(settings)
+    client = dynamodb(flow.target.region, flow.tables_role)
+    store = documents(settings)
+    control = store if lease is None else LeasedDocuments(store, lease, now_ms)
     source = KafkaTopics(flow.source, flow=flow.flow, role="refresh-source")
     target = KafkaTopics(flow.target, flow=flow.flow, role="refresh-target")
     remote_topics = RemoteTopicSync(settings=settings, source=source, target=target)
-    chains, states = DynamoDbChains(store, tables.offset_map), DynamoDbLaneStates(store, tables.lanes)
+    chains, states = DynamoDbChains(client, tables.offset_map), DynamoDbLaneStates(client, tables.lanes)
     changes = ChangeDetector(
         settings=settings, source=source, documents=control, chains=chains, states=states, clock=now_ms
     )
@@ -83,7 +91,7 @@ def wire(settings: ControlSettings) -> list[Task]:
     return [Task(name=name, every_seconds=intervals[name], act=act) for name, act in tasks if name in intervals]
 
 
-def mapping_sync(settings: ControlSettings, control: DynamoDbDocuments) -> MappingSync | None:
+def mapping_sync(settings: ControlSettings, control: StateStore) -> MappingSync | None:
     """The sync of event source mappings; None where the flow does not manage them."""
     if not settings.function_name or not settings.mapping:
         return None
@@ -107,6 +115,7 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         the last report of each task; empty when another run of the flow is active.
     """
     settings = control_settings(event)
+    lease = HeldLease()
     rounds = TaskRunner(
         flow=settings.name,
         function=REFRESH_TOPICS.name,
@@ -114,11 +123,12 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         clock=now_ms,
         sleep=time.sleep,
         holder=f"{context.aws_request_id}/{uuid4().hex}",
+        lease=lease,
         lease_ms=LEASE_MS,
         on_report=lambda report: emit_report(settings.name, report),
     )
     reports = rounds.run(
-        wire(settings),
+        wire(settings, lease),
         window_seconds=settings.window_seconds,
         deadline=lambda: context.get_remaining_time_in_millis() / 1000,
     )

@@ -8,6 +8,7 @@ MirrorlessError
 │   ├── InDoubt             a run's fate cannot be known yet (an open transaction hides it)
 │   ├── NotAcknowledged     the target has not acknowledged the records of some partitions in time
 │   ├── LeaseHeld           another job holds this lane, until it releases it or its lease ends
+│   ├── LeaseLost           this run's lease is over, and another run may be at work: nothing more is written
 │   └── LaneWaits           nothing of this lane is written until a job has ended; the other lanes go on
 ├── LaneStopped             one lane waits for the operator; the other lanes go on
 ├── RecordsGone             a log begins above what a job was to read of it
@@ -82,6 +83,10 @@ class NotAcknowledged(Retriable):
 
 class LeaseHeld(Retriable):
     """A job holds this lane, and another job must wait."""
+
+
+class LeaseLost(Retriable):
+    """The lease of this run is over, and another run may be at work. Nothing more may be written by this one."""
 
 
 class LaneWaits(Retriable):

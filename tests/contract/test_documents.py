@@ -11,6 +11,7 @@ import pytest
 
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.errors import LeaseLost
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.lane import FlowName
@@ -177,3 +178,53 @@ def test_a_released_lease_is_free_but_only_its_holder_releases_it(documents: Sta
 def test_a_lease_is_no_document(documents: StateStore) -> None:
     documents.claim(FLOW, LEASE, holder="a", now=1_000, until=2_000)
     assert documents.read(FLOW, "lease/") == {}
+
+
+def test_the_epoch_of_a_lease_grows_with_every_claim_and_outlives_its_release(documents: StateStore) -> None:
+    epochs = [documents.claim(FLOW, LEASE, holder="a", now=1_000, until=2_000) for _ in range(2)]
+    epochs.append(documents.claim(FLOW, LEASE, holder="b", now=2_001, until=3_000))
+    documents.release(FLOW, LEASE, holder="b")
+    epochs.append(documents.claim(FLOW, LEASE, holder="c", now=2_002, until=3_000))
+    assert epochs == sorted({epoch for epoch in epochs if epoch is not None})
+    assert len(epochs) == 4
+
+
+def test_a_run_whose_lease_was_taken_over_replaces_nothing_that_its_successor_wrote(documents: StateStore) -> None:
+    old = documents.claim(FLOW, LEASE, holder="a", now=1_000, until=2_000)
+    documents.write(FLOW, {"topic/orders": b"a", "topic/payments": b"a"}, epoch=old)
+    new = documents.claim(FLOW, LEASE, holder="b", now=2_001, until=3_000)
+    documents.write(FLOW, {"topic/orders": b"b"}, epoch=new)
+
+    with pytest.raises(LeaseLost, match=r"topic/orders .*a retry may help"):
+        documents.write(FLOW, {"topic/orders": b"late"}, epoch=old)
+    with pytest.raises(LeaseLost, match="topic/orders"):
+        documents.delete(FLOW, "topic/orders", epoch=old)
+
+    assert documents.read(FLOW, "topic/") == {"topic/orders": b"b", "topic/payments": b"a"}
+    documents.write(FLOW, {"topic/orders": b"c", "topic/payments": b"c"}, epoch=new)
+    documents.delete(FLOW, "topic/payments", epoch=new)
+    assert documents.read(FLOW, "topic/") == {"topic/orders": b"c"}
+
+
+@pytest.mark.parametrize("sizes", [(40, 1_300_000), (1_300_000, 40), (1_300_000, 1_200_000)])
+def test_a_document_written_under_a_lease_shrinks_and_grows(documents: StateStore, sizes: tuple[int, int]) -> None:
+    for document in map(os.urandom, sizes):
+        documents.write(FLOW, {"acls": document}, epoch=7)
+        assert documents.read(FLOW, "acls") == {"acls": document}
+
+
+def test_more_documents_than_one_call_takes_are_written_under_a_lease(documents: StateStore) -> None:
+    many = {f"topic/{number:03}": str(number).encode() for number in range(60)}
+    documents.write(FLOW, dict.fromkeys(list(many)[::2], b"before"), epoch=6)
+    documents.write(FLOW, many, epoch=7)
+    assert documents.read(FLOW, "topic/") == many
+
+
+def test_documents_of_no_lease_are_replaced_under_one_and_the_other_way_round(documents: StateStore) -> None:
+    """A version before wrote them, or an operator does."""
+    for epoch in (None, 7, None, 6):
+        documents.write(FLOW, {"acls": str(epoch).encode()}, epoch=epoch)
+        assert documents.read(FLOW, "acls") == {"acls": str(epoch).encode()}
+    documents.delete(FLOW, "acls", epoch=6)
+    documents.delete(FLOW, "acls", epoch=6)
+    assert documents.read(FLOW, "acls") == {}

@@ -12,7 +12,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from lab.servers.dynamodb import DynamoDbLocal
-from mirrorless.adapters.dynamodb import journals, retries
+from mirrorless.adapters.dynamodb import fenced_puts, journals, retries
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.direct import direct_client
 from mirrorless.adapters.dynamodb.journals import DynamoDbJournals
@@ -205,3 +205,30 @@ def test_items_that_are_left_unprocessed_are_written_again(client: Any, tables: 
     DynamoDbDocuments(ThrottledClient(client, times=3), tables.control).write(FLOW, documents)
 
     assert DynamoDbDocuments(client, tables.control).read(FLOW, "task/") == documents
+
+
+@pytest.mark.parametrize("carried_out", [False, True])
+def test_documents_that_are_left_unwritten_under_a_lease_are_written_again(
+    client: Any,
+    tables: Tables,
+    carried_out: bool,  # noqa: FBT001 -- a parameter of the test
+) -> None:
+    """New ones and known ones; an insert may have been carried out, and not been answered."""
+    documents = {f"task/{number}": b"{}" for number in range(60)}
+    DynamoDbDocuments(client, tables.control).write(FLOW, dict.fromkeys(list(documents)[:30], b"before"), epoch=7)
+
+    throttled = ThrottledClient(client, times=3, carried_out=carried_out)
+    DynamoDbDocuments(throttled, tables.control).write(FLOW, documents, epoch=8)
+
+    assert DynamoDbDocuments(client, tables.control).read(FLOW, "task/") == documents
+    assert sum(throttled.refused.values()) > 60
+
+
+def test_documents_that_stay_unwritten_under_a_lease_are_an_error(
+    client: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fenced_puts, "tries", lambda deadline: retries.tries(deadline, seconds=0.5))
+    with pytest.raises(Retriable, match="throttled"):
+        DynamoDbDocuments(ThrottledClient(client, times=FOR_EVER), tables.control).write(
+            FLOW, {"task/a": b"{}", "task/b": b"{}"}, epoch=7
+        )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.clock import now_ms
 from mirrorless.cost.assumptions import Assumptions
 from mirrorless.cost.replication import entry_bytes
 from mirrorless.lane import Lane
 from mirrorless.settings import Tables
 from tests.support.chains import FLOW
 from tests.support.metered import MeteredClient
-from tests.support.write_units import replicated, stored_bytes
+from tests.support.write_units import replicated, size_of, stored_bytes
 
 pytestmark = pytest.mark.integration
 
@@ -64,3 +68,23 @@ def test_an_environment_that_shares_its_slice_pays_two_and_a_half_units_on_avera
             replicated(chains, number, lanes)
 
     assert client.write_units / (8 * (rounds - 1)) <= 2.5
+
+
+def test_a_document_costs_as_much_under_a_lease_as_without(dynamodb: DynamoDbLocal, tables: Tables) -> None:
+    """One write of its item, which grows by some bytes. Only where it is new, there is a second statement."""
+    client = MeteredClient(dynamodb.client())
+    documents = DynamoDbDocuments(client, tables.control)
+    many = {f"forward/group-{number}": os.urandom(300) for number in range(40)}
+
+    def sizes() -> list[int]:
+        return [size_of(item) for item in client.scan(TableName=tables.control)["Items"]]
+
+    documents.write(FLOW, many)
+    plain, epoch = sizes(), now_ms()
+    documents.write(FLOW, many, epoch=epoch)
+    documents.write(FLOW, many, epoch=epoch + 1)
+
+    assert client.statements == 2 * len(many)
+    assert {after - before for before, after in zip(plain, sizes(), strict=True)} == {13}
+    documents.write(FLOW, {"forward/new": b""}, epoch=epoch + 1)
+    assert client.statements == 2 * len(many) + 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mirrorless.errors import LeaseLost
 from mirrorless.lane import FlowName
 
 
@@ -14,6 +15,8 @@ class MemoryDocuments:
 
     documents: dict[tuple[FlowName, str], bytes] = field(default_factory=dict)
     leases: dict[tuple[FlowName, str], tuple[str, int]] = field(default_factory=dict)
+    epochs: dict[tuple[FlowName, str], int] = field(default_factory=dict)
+    """Of leases, and of the documents that were written under one."""
     writes: int = 0
     """Documents written so far; an idle round writes none."""
 
@@ -25,22 +28,35 @@ class MemoryDocuments:
             if owner == flow and key.startswith(prefix)
         }
 
-    def write(self, flow: FlowName, documents: Mapping[str, bytes]) -> None:
+    def write(self, flow: FlowName, documents: Mapping[str, bytes], *, epoch: int | None = None) -> None:
         """See `StateStore.write`."""
-        self.writes += len(documents)
-        self.documents.update({(flow, key): document for key, document in documents.items()})
+        for key, document in documents.items():
+            self._fence(flow, key, epoch)
+            self.writes += 1
+            self.documents[flow, key] = document
 
-    def delete(self, flow: FlowName, key: str) -> None:
+    def delete(self, flow: FlowName, key: str, *, epoch: int | None = None) -> None:
         """See `StateStore.delete`."""
+        self._fence(flow, key, epoch)
+        self.epochs.pop((flow, key), None)
         self.documents.pop((flow, key), None)
 
-    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> bool:
+    def _fence(self, flow: FlowName, key: str, epoch: int | None) -> None:
+        if epoch is not None:
+            if self.epochs.get((flow, key), 0) > epoch:
+                raise LeaseLost(f"a later run has written {key}")
+            self.epochs[flow, key] = epoch
+        else:
+            self.epochs.pop((flow, key), None)
+
+    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> int | None:
         """See `StateStore.claim`."""
         held_by, end = self.leases.get((flow, key), (holder, 0))
         if held_by != holder and end >= now:
-            return False
+            return None
         self.leases[flow, key] = (holder, until)
-        return True
+        self.epochs[flow, key] = self.epochs.get((flow, key), now) + 1
+        return self.epochs[flow, key]
 
     def release(self, flow: FlowName, key: str, *, holder: str) -> None:
         """See `StateStore.release`."""

@@ -14,6 +14,8 @@ class MeteredClient:
     reads: int = 0
     inserts: int = 0
     """Tries of them."""
+    statements: int = 0
+    """Of PartiQL."""
     read_units: float = 0.0
     write_units: float = 0.0
     items: list[dict[str, Any]] = field(default_factory=list)
@@ -36,6 +38,11 @@ class MeteredClient:
     def update_item(self, **request: Any) -> Any:
         """As boto3's."""
         return self._write(self.client.update_item, request)
+
+    def batch_execute_statement(self, **request: Any) -> Any:
+        """As boto3's. DynamoDB Local does not tell what statements consume: each write is that of its item."""
+        self.statements += len(request["Statements"])
+        return self.client.batch_execute_statement(**request)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.client, name)

@@ -60,6 +60,17 @@ class ThrottledClient:
             self.client.batch_write_item(RequestItems={table: written})
         return {"UnprocessedItems": {table: left} if left else {}}
 
+    def batch_execute_statement(self, *, Statements: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803 -- boto3's
+        """As boto3's. A refused statement may have been carried out all the same, see `carried_out`."""
+        undone = self._undone(Statements)
+        wanted = [each for index, each in enumerate(Statements) if self.carried_out or index not in undone]
+        answers = iter(self.client.batch_execute_statement(Statements=wanted)["Responses"] if wanted else [])
+        responses = [
+            next(answers) if self.carried_out or index not in undone else {} for index in range(len(Statements))
+        ]
+        refusal = {"Error": {"Code": "ThrottlingError", "Message": "throttled"}}
+        return {"Responses": [refusal if index in undone else each for index, each in enumerate(responses)]}
+
     def _undone(self, parts: list[dict[str, Any]]) -> set[int]:
         """The indices of what is refused this time. A part that is asked for alone is as good as a second one."""
         found: set[int] = set()

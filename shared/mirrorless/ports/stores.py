@@ -219,16 +219,29 @@ class StateStore(Protocol):
         """Every document of a flow whose key begins with `prefix`, by key, in the order of the keys."""
         ...
 
-    def write(self, flow: FlowName, documents: Mapping[str, bytes]) -> None:
-        """Write documents by key, each whole; what stood there is replaced."""
+    def write(self, flow: FlowName, documents: Mapping[str, bytes], *, epoch: int | None = None) -> None:
+        """Write documents by key, each whole; what stood there is replaced.
+
+        Args:
+            flow: whose.
+            documents: by key.
+            epoch: of the lease under which they are written; None for documents that no lease guards.
+
+        Raises:
+            LeaseLost: one of them was written in a later epoch, and stays; others may have been written.
+        """
         ...
 
-    def delete(self, flow: FlowName, key: str) -> None:
-        """Delete a document; deleting what is not there is harmless."""
+    def delete(self, flow: FlowName, key: str, *, epoch: int | None = None) -> None:
+        """Delete a document; deleting what is not there is harmless.
+
+        Raises:
+            LeaseLost: it was written in a later epoch than that of the caller's lease, and stays.
+        """
         ...
 
-    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> bool:
-        """Take or renew a lease; False while another holder has it.
+    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> int | None:
+        """Take or renew a lease.
 
         Args:
             flow: whose.
@@ -236,6 +249,9 @@ class StateStore(Protocol):
             holder: unique to the caller.
             now: ms since the epoch; a lease whose `until` has passed is free.
             until: ms since the epoch.
+
+        Returns:
+            its epoch, which grows with every claim, whoever makes it; None while another holder has it.
         """
         ...
 

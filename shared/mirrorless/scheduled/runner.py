@@ -16,10 +16,11 @@ from typing import Final
 
 import msgspec
 
-from mirrorless.errors import MirrorlessError
+from mirrorless.errors import LeaseLost, MirrorlessError
 from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
+from mirrorless.scheduled.lease import HeldLease
 
 LEASE_MS: Final = 45_000
 """A run that died is replaced after this time. It outlasts a round: one of 5,000 lanes takes 25 to 37 s at 256 MB."""
@@ -105,11 +106,12 @@ class TaskRunner:
     sleep: Callable[[float], None]
     holder: str
     """Unique to this run."""
+    lease: HeldLease = field(default_factory=HeldLease)
+    """That of this run, for the documents of its tasks."""
     lease_ms: int = LEASE_MS
     idle_after_seconds: float = IDLE_AFTER_SECONDS
     on_report: Callable[[TaskReport], None] = lambda _report: None
     """Called after each round: writes metrics and logs."""
-    _held_until: int = 0
     _reports: dict[str, TaskReport] = field(default_factory=dict)
     _written: dict[str, TaskReport] = field(default_factory=dict)
 
@@ -130,7 +132,7 @@ class TaskRunner:
         try:
             return self._rounds(tasks, end, deadline)
         finally:
-            self.documents.release(self.flow, self._lease, holder=self.holder)
+            self.documents.release(self.flow, lease(self.function), holder=self.holder)
 
     def _rounds(self, tasks: Sequence[Task], end: int, deadline: Deadline) -> dict[str, TaskReport]:
         stored = self.documents.read(self.flow, "task/").values()
@@ -153,7 +155,8 @@ class TaskRunner:
                     return self._reports
                 self.sleep(max(0.0, (soonest - self.clock()) / 1000))
         finally:
-            self._write(self._reports)
+            if self._hold():
+                self._write(self._reports)
 
     def _interval(self, task: Task, last: TaskReport) -> float:
         """Seconds between the begins of two rounds."""
@@ -181,12 +184,14 @@ class TaskRunner:
 
         def remaining() -> float:
             # A write after the end of the lease could undo a successor's work.
-            return min(deadline() - NEAR_SECONDS, (self._held_until - self.clock()) / 1000)
+            return min(deadline() - NEAR_SECONDS, (self.lease.until - self.clock()) / 1000)
 
         try:
             task.act(report, remaining)
         except MirrorlessError as exc:
             error = str(exc)
+            if isinstance(exc, LeaseLost):
+                self.lease.until = 0  # it is taken again, or another run has it
         ended = self.clock()
         result = TaskReport(
             task=task.name,
@@ -200,35 +205,31 @@ class TaskRunner:
             figures=report.figures,
         )
         self._reports[task.name] = result
+        self.on_report(result)
         written = self._written.get(task.name)
         if (
             written is None
             or (result.error, result.troubles) != (written.error, written.troubles)
             or result.at >= written.at + WRITE_EVERY_MS
-        ):
+        ) and self._hold():
             self._write({task.name: result})
-        self.on_report(result)
 
     def _write(self, reports: Mapping[str, TaskReport]) -> None:
         changed = {name: report for name, report in reports.items() if self._written.get(name) != report}
         if changed:
-            self.documents.write(
-                self.flow, {f"task/{name}": msgspec.json.encode(_shortened(report)) for name, report in changed.items()}
-            )
+            documents = {f"task/{name}": msgspec.json.encode(_shortened(report)) for name, report in changed.items()}
+            self.documents.write(self.flow, documents, epoch=self.lease.epoch)
         self._written |= changed
 
     def _hold(self) -> bool:
         """Take the lease, or renew it."""
         now = self.clock()
-        if now < self._held_until - self.lease_ms + RENEW_AFTER_MS:
+        if now < self.lease.until - self.lease_ms + RENEW_AFTER_MS:
             return True
-        held = self.documents.claim(self.flow, self._lease, holder=self.holder, now=now, until=now + self.lease_ms)
-        self._held_until = now + self.lease_ms if held else 0
-        return held
-
-    @property
-    def _lease(self) -> str:
-        return lease(self.function)
+        until = now + self.lease_ms
+        epoch = self.documents.claim(self.flow, lease(self.function), holder=self.holder, now=now, until=until)
+        self.lease.epoch, self.lease.until = (self.lease.epoch, 0) if epoch is None else (epoch, until)
+        return epoch is not None
 
 
 def lease(function: str) -> str:

@@ -122,7 +122,8 @@ class MappingRemoval:
 
     def _claim(self, until: int) -> bool:
         now = self.clock()
-        return self.documents.claim(self.flow, lease(REFRESH_TOPICS.name), holder=HOLDER, now=now, until=until)
+        epoch = self.documents.claim(self.flow, lease(REFRESH_TOPICS.name), holder=HOLDER, now=now, until=until)
+        return epoch is not None
 
     def _remove(self, removal: Removal, deadline: Deadline) -> None:
         """Delete, and list again, until nothing is left."""

@@ -10,6 +10,7 @@ import pytest
 
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
+from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
 from mirrorless.scheduled.runner import RoundReport, Task, TaskReport, TaskRunner
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
@@ -24,6 +25,10 @@ class Minute:
     documents: MemoryDocuments = field(default_factory=MemoryDocuments)
     now: int = 1_000_000
     done: list[tuple[str, int]] = field(default_factory=list)
+    reports: list[TaskReport] = field(default_factory=list)
+    """Those that the log has."""
+    lease: HeldLease = field(default_factory=HeldLease)
+    """Of the last run."""
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
@@ -42,6 +47,7 @@ class Minute:
 
     def rounds(self, holder: str = "first") -> TaskRunner:
         """A run."""
+        self.lease = HeldLease()
         return TaskRunner(
             flow=FLOW,
             function="control",
@@ -49,6 +55,8 @@ class Minute:
             clock=lambda: self.now,
             sleep=self.sleep,
             holder=holder,
+            lease=self.lease,
+            on_report=self.reports.append,
         )
 
     def run(
@@ -57,6 +65,18 @@ class Minute:
         """One run, from now on."""
         end = self.now + int(seconds * 1000)
         return self.rounds(holder).run(tasks, window_seconds=window, deadline=lambda: (end - self.now) / 1000)
+
+    def write(self, **documents: str) -> None:
+        """Write documents as a task of the last run does."""
+        leased = LeasedDocuments(self.documents, self.lease, lambda: self.now)
+        leased.write(FLOW, {f"topic/{name}": text.encode() for name, text in documents.items()})
+
+    def heir(self, seconds: float = 3600, **documents: str) -> None:
+        """Another run takes the lease over, and writes documents."""
+        until = self.now + int(seconds * 1000)
+        epoch = self.documents.claim(FLOW, "lease/control", holder="heir", now=self.now, until=until)
+        assert epoch
+        self.documents.write(FLOW, {key: text.encode() for key, text in documents.items()}, epoch=epoch)
 
     def times(self, name: str) -> list[int]:
         """Seconds after the start of the first run at which a task ran."""
@@ -240,6 +260,60 @@ def test_a_run_that_was_taken_for_dead_stops(minute: Minute) -> None:
 
     minute.run(minute.task("checkpoints", 1, freeze))
     assert minute.times("checkpoints") == [0]
+
+
+def test_a_run_that_was_taken_for_dead_leaves_the_report_of_its_successor(minute: Minute) -> None:
+    def freeze(_report: RoundReport, _deadline: Deadline) -> None:
+        minute.now += 50_000
+        minute.heir(**{"task/checkpoints": "the heir's"})
+
+    minute.run(minute.task("checkpoints", 1, freeze))
+    assert minute.documents.read(FLOW, "task/") == {"task/checkpoints": b"the heir's"}
+    assert [report.ms for report in minute.reports] == [50_000]
+
+
+def test_a_task_of_a_run_that_was_taken_for_dead_replaces_no_document(minute: Minute) -> None:
+    """Neither what the successor has written, nor what it has only read."""
+
+    def freeze(_report: RoundReport, _deadline: Deadline) -> None:
+        minute.write(orders="first", payments="first")
+        minute.now += 50_000
+        minute.heir(**{"topic/orders": "heir"})
+        minute.write(payments="late", orders="late")
+
+    minute.run(minute.task("topics", 1, freeze), minute.task("configs", 1))
+    assert minute.documents.read(FLOW, "topic/") == {"topic/orders": b"heir", "topic/payments": b"first"}
+    assert minute.times("topics") == [0]
+    assert minute.times("configs") == []
+    assert "nothing was written" in minute.reports[0].error
+
+
+def test_a_document_under_way_when_the_lease_is_taken_over_is_fenced_by_its_epoch(minute: Minute) -> None:
+    """The check of the time was passed long ago: the process stood still between it and the request."""
+
+    def freeze(_report: RoundReport, _deadline: Deadline) -> None:
+        epoch, minute.now = minute.lease.epoch, minute.now + 50_000
+        minute.heir(**{"topic/orders": "heir"})
+        minute.documents.write(FLOW, {"topic/orders": b"late"}, epoch=epoch)
+
+    minute.run(minute.task("topics", 1, freeze))
+    assert minute.documents.read(FLOW, "topic/") == {"topic/orders": b"heir"}
+    assert "a later run" in minute.reports[0].error
+
+
+def test_a_run_that_outlived_its_lease_and_was_not_replaced_goes_on(minute: Minute) -> None:
+    """The round that took too long has failed; the next one has the lease again."""
+
+    def linger(_report: RoundReport, _deadline: Deadline) -> None:
+        if len(minute.done) == 1:
+            minute.now += 50_000
+        minute.write(orders=str(minute.now))
+
+    reports = minute.run(minute.task("topics", 60, linger), minute.task("configs", 2), window=60)
+    assert "nothing was written" in reports["topics"].error
+    assert minute.times("configs") == [50, 52, 54, 56, 58]
+    stored = msgspec.json.decode(minute.documents.read(FLOW, "task/topics")["task/topics"], type=TaskReport)
+    assert stored.error == reports["topics"].error
 
 
 def test_a_living_run_renews_its_lease_in_time(minute: Minute) -> None:

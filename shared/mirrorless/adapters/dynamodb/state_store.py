@@ -1,9 +1,13 @@
 """Documents and leases in DynamoDB: one item each, and a document that is larger than an item in several.
 
-    document   key                             document: compressed JSON
+    document   key                             document: compressed JSON; epoch: of the lease it was written under
     its head   key                             version, parts: how many; in place of `document` where that is too large
     a part     <key>#<version>#<number>        part: a piece of the compressed JSON
-    lease      key                             holder, until
+    lease      key                             holder, until, epoch: grows with every claim
+
+An epoch is a fencing token: a run whose lease is over has an older one than its successor, and replaces nothing that
+the successor has written. A released lease keeps its item, and so its epoch. Where the item was lost, epochs begin at
+the time, in ms: they grow by one a claim, so it is ahead of all.
 
 Parts are written before the head that names their version, and the parts of the version before are deleted after it. So
 a reader finds the old document or the new one, whole, wherever a writer dies. A key begins with the key of its
@@ -21,9 +25,11 @@ from uuid import uuid4
 from botocore.exceptions import ClientError
 
 from mirrorless.adapters.dynamodb.client import translated
+from mirrorless.adapters.dynamodb.direct import COLLISION
+from mirrorless.adapters.dynamodb.fenced_puts import EPOCH, put_fenced
 from mirrorless.adapters.dynamodb.retries import tries
 from mirrorless.clock import now_ms
-from mirrorless.errors import Retriable
+from mirrorless.errors import LeaseLost, Retriable
 from mirrorless.lane import FlowName
 
 ITEMS: Final = 25
@@ -102,7 +108,7 @@ class DynamoDbDocuments:
             if part in used or int(version.partition("-")[0]) < now_ms() - ABANDONED_MS:
                 self._parts.setdefault((flow, document), set()).add(part)
 
-    def write(self, flow: FlowName, documents: Mapping[str, bytes]) -> None:
+    def write(self, flow: FlowName, documents: Mapping[str, bytes], *, epoch: int | None = None) -> None:
         """See `StateStore.write`."""
         heads: list[dict[str, Any]] = []
         parts: dict[str, dict[str, Any]] = {}
@@ -118,14 +124,24 @@ class DynamoDbDocuments:
                 self._parts.setdefault((flow, key), set()).update(own)
             heads.append(head)
         self._batch(flow, ({"PutRequest": {"Item": item}} for item in parts.values()))
-        self._batch(flow, ({"PutRequest": {"Item": item}} for item in heads))
+        if epoch is None:
+            self._batch(flow, ({"PutRequest": {"Item": item}} for item in heads))
+        else:
+            put_fenced(self._client, self._table, str(flow), heads, epoch)
         for key in documents:
             self._delete_parts(flow, key, but=parts.keys())
 
-    def delete(self, flow: FlowName, key: str) -> None:
+    def delete(self, flow: FlowName, key: str, *, epoch: int | None = None) -> None:
         """See `StateStore.delete`."""
-        with translated(f"delete {key} from {self._table}", str(flow)):
-            answer = self._client.delete_item(TableName=self._table, Key=_key(flow, key), ReturnValues="ALL_OLD")
+        condition: dict[str, Any] = {}
+        if epoch is not None:
+            condition["ConditionExpression"] = f"attribute_not_exists({EPOCH}) OR {EPOCH} <= :epoch"
+            condition["ExpressionAttributeValues"] = {":epoch": {"N": str(epoch)}}
+        answer = self._conditionally(
+            f"delete {key}", flow, self._client.delete_item, Key=_key(flow, key), ReturnValues="ALL_OLD", **condition
+        )
+        if answer is None:
+            raise LeaseLost(f"a later run has written {key} of {self._table}", where=str(flow))
         self._parts.setdefault((flow, key), set()).update(_parts_of(answer.get("Attributes", {})))
         self._delete_parts(flow, key, but=frozenset())
 
@@ -149,39 +165,48 @@ class DynamoDbDocuments:
             else:
                 raise Retriable("DynamoDB keeps leaving items unwritten: it is throttled", where=str(flow))
 
-    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> bool:
+    def claim(self, flow: FlowName, key: str, *, holder: str, now: int, until: int) -> int | None:
         """See `StateStore.claim`."""
-        return self._conditionally(
+        answer = self._conditionally(
             f"claim {key}",
             flow,
-            self._client.put_item,
-            Item=_key(flow, key) | {"holder": {"S": holder}, "until": {"N": str(until)}},
+            self._client.update_item,
+            Key=_key(flow, key),
+            UpdateExpression=f"SET holder = :holder, #until = :until, {EPOCH} = if_not_exists({EPOCH}, :now) + :one",
             ConditionExpression="attribute_not_exists(holder) OR holder = :holder OR #until < :now",
             ExpressionAttributeNames={"#until": "until"},
-            ExpressionAttributeValues={":holder": {"S": holder}, ":now": {"N": str(now)}},
+            ExpressionAttributeValues={
+                ":holder": {"S": holder},
+                ":until": {"N": str(until)},
+                ":now": {"N": str(now)},
+                ":one": {"N": "1"},
+            },
+            ReturnValues="UPDATED_NEW",
         )
+        return None if answer is None else int(answer["Attributes"][EPOCH]["N"])
 
     def release(self, flow: FlowName, key: str, *, holder: str) -> None:
         """See `StateStore.release`."""
         self._conditionally(
             f"release {key}",
             flow,
-            self._client.delete_item,
+            self._client.update_item,
             Key=_key(flow, key),
+            UpdateExpression="REMOVE holder",
             ConditionExpression="holder = :holder",
             ExpressionAttributeValues={":holder": {"S": holder}},
         )
 
-    def _conditionally(self, what: str, flow: FlowName, call: Any, **request: Any) -> bool:
-        """Whether the call's condition held."""
-        with translated(what, str(flow)):
+    def _conditionally(self, what: str, flow: FlowName, call: Any, **request: Any) -> dict[str, Any] | None:
+        """The answer; None where the call's condition does not hold."""
+        with translated(f"{what} of {self._table}", str(flow)):
             try:
-                call(TableName=self._table, **request)
+                answer: dict[str, Any] = call(TableName=self._table, **request)
             except ClientError as exc:
-                if exc.response.get("Error", {}).get("Code") != "ConditionalCheckFailedException":
+                if exc.response.get("Error", {}).get("Code") != COLLISION:
                     raise
-                return False
-        return True
+                return None
+        return answer
 
 
 def _parts_of(head: Mapping[str, Any]) -> list[str]:
