@@ -45,7 +45,7 @@ REPAIR: Final[Mapping[str, tuple[str, ...]]] = {
     "lanes": ("BatchGetItem", "UpdateItem"),
     "loss_ledger": ("PutItem",),
     "checkpoints": ("BatchWriteItem",),
-    "control": ("BatchWriteItem", "PutItem", "DeleteItem"),
+    "control": ("PartiQLInsert", "PartiQLUpdate", "BatchWriteItem", "UpdateItem"),
 }
 """What a repair needs beside: a lane resumed or reset, a record left out, a group moved back, ACLs applied."""
 

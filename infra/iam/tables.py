@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
     from infra.iam import Part
 
-_DOCUMENTS: Final = ("Query", "BatchWriteItem", "PutItem", "DeleteItem")
-"""Documents are read by their prefix and written in batches; a lease is put on a condition, and deleted on one."""
+_DOCUMENTS: Final = ("Query", "PartiQLInsert", "PartiQLUpdate", "BatchWriteItem")
+"""Documents are read by their prefix, and written under a lease; parts of large ones need no condition."""
+
+_LEASE: Final = ("UpdateItem",)
+"""A lease is taken, renewed and released on a condition."""
 
 _JOURNALS: Final = ("Query", "BatchGetItem", "PutItem", "UpdateItem")
 """An entry is put on a condition, and settled by an update."""
@@ -31,15 +34,15 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
         "offset_map": ("Query", "BatchGetItem", "UpdateItem"),
         "lanes": ("BatchGetItem", "UpdateItem"),
         "loss_ledger": ("GetItem", "PutItem"),
-        "checkpoints": ("Query", "BatchWriteItem", "DeleteItem"),
-        "control": _DOCUMENTS,
+        "checkpoints": (*_DOCUMENTS, "DeleteItem"),
+        "control": _DOCUMENTS + _LEASE,
     },
     "refresh_topics": {
         "offset_map": ("Query", "BatchGetItem"),
         "lanes": ("BatchGetItem", "UpdateItem"),
-        "control": _DOCUMENTS,
+        "control": _DOCUMENTS + _LEASE,
     },
-    "remove_mappings": {"control": ("PutItem",)},
+    "remove_mappings": {"control": _LEASE},
     "jobs": {
         "offset_map": _JOURNALS,
         "lanes": ("BatchGetItem", "UpdateItem"),

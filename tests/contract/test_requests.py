@@ -106,8 +106,11 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
     },
     DynamoDbDocuments: {
         "read": lambda store: store.read(FLOW, "task/"),
-        "write": lambda store: store.write(FLOW, {"task/lanes": b"{}"}),
-        "delete": lambda store: store.delete(FLOW, "task/lanes"),
+        "write": lambda store: (
+            store.write(FLOW, {"task/lanes": b"{}"}),
+            store.write(FLOW, {"task/lanes": b"{}"}, epoch=7),
+        ),
+        "delete": lambda store: (store.delete(FLOW, "task/lanes"), store.delete(FLOW, "task/lanes", epoch=7)),
         "claim": lambda store: store.claim(FLOW, "lease/x", holder="me", now=1, until=2),
         "release": lambda store: store.release(FLOW, "lease/x", holder="me"),
     },
@@ -252,6 +255,12 @@ class Answers:
                 answer = {"UnprocessedItems": body["RequestItems"]} if first else {}
             case "UpdateItem" if first and "ConditionExpression" in body:
                 status, answer = 400, {"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"}
+            case "BatchExecuteStatement":
+                inserted = any(action == "dynamodb:PartiQLInsert" for action, _ in self.calls)
+                refused = {} if inserted else {"Error": {"Code": "ConditionalCheckFailed"}}
+                answer = {"Responses": [refused for _ in body["Statements"]]}
+            case "UpdateItem" if body.get("ReturnValues") == "UPDATED_NEW":
+                answer = {"Attributes": {"epoch": {"N": "7"}}}
             case "UpdateItem" if body.get("ReturnValues") == "ALL_NEW":
                 answer = {"Attributes": body["Key"]}
         return AWSResponse(request.url, status, {}, _Raw(json.dumps(answer).encode()))

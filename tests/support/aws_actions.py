@@ -7,6 +7,7 @@ An action is called like its operation, but for those of `_OTHERWISE`
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,9 +53,26 @@ def dynamodb_actions(operation: str, request: Mapping[str, Any]) -> list[tuple[s
         tables = [(operation, table) for table in request["RequestItems"]]
     elif "TransactItems" in request:
         tables = [_transacted(item) for item in request["TransactItems"]]
+    elif "Statements" in request:
+        tables = [_partiql(each["Statement"]) for each in request["Statements"]]
     else:
         tables = [(operation, request["TableName"])]
     return list(dict.fromkeys((f"dynamodb:{action}", table.rpartition("/")[2]) for action, table in tables))
+
+
+_PARTIQL = re.compile(r'(?P<verb>INSERT INTO|UPDATE) "(?P<table>[^"]+)" ')
+
+
+def _partiql(statement: str) -> tuple[str, str]:
+    """The action, `PartiQLInsert`, and the table of a PartiQL statement.
+
+    Raises:
+        ValueError: it is none that is known here.
+    """
+    found = _PARTIQL.match(statement)
+    if found is None:
+        raise ValueError(f"not a PartiQL statement: {statement}")
+    return f"PartiQL{found['verb'].split()[0].title()}", found["table"]
 
 
 def _transacted(item: Mapping[str, Any]) -> tuple[str, str]:

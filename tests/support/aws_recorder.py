@@ -209,6 +209,10 @@ WITHOUT_SERVER = {
 UNSEEN: Mapping[str, str] = {
     "control dynamodb:UpdateItem lanes": "only a doubt without an answer: unit/test_lane_check.py",
     **{
+        f"{part} dynamodb:BatchWriteItem {table}": "only documents larger than an item: test_document_parts.py"
+        for part, table in (("control", "checkpoints"), ("control", "control"), ("refresh_topics", "control"))
+    },
+    **{
         f"{part} dynamodb:BatchGetItem offset_map": "only lanes behind eight entries of their slice: test_chains.py"
         for part in (
             "forward",

@@ -28,6 +28,7 @@ from mirrorless.groups.clusters import DIRECTIONS, GroupSide, Sides
 from mirrorless.groups.ownership import by_partition, other, with_carried, with_own
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.lane import Lane
+from mirrorless.mm2.internal_topics import within
 from mirrorless.ports.kafka import Deadline, GroupIsActive, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
@@ -38,6 +39,13 @@ without this, groups were seen to wait for twice the interval."""
 
 FRESH_SECONDS: Final = 10.0
 """For which commits rest on what was read again before them."""
+
+COMMIT_SECONDS: Final = 5.0
+"""For one commit at most; it gets half of the time that is left of the lease at most. So one that is given up, and is
+still under way, has as long again to arrive before another run commits."""
+
+LEAST_SECONDS: Final = 3.0
+"""Of the time that is left: with less, no commit is begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +185,7 @@ class GroupSync:
             return groups, 0
 
         # 1. Read again. 2. Mark. 3. Commit, while what was read is fresh: a group may have come and gone since.
-        stop = max(0.0, deadline() - FRESH_SECONDS)
+        stop = max(LEAST_SECONDS, deadline() - FRESH_SECONDS)
         fresh = self._read_again(direction, cluster, candidates, deadline)
         writes = {name: due for name, group in fresh.items() if not group.active_there and (due := group.due())}
         results, count = {**groups, **{(direction, name): group for name, group in fresh.items()}}, 0
@@ -186,14 +194,17 @@ class GroupSync:
         order = sorted(writes, key=lambda name: ((direction, name) not in self.left, name))
         late: list[str] = []
         for number, name in enumerate(order):
-            if deadline() <= stop:
+            left = deadline()
+            if left <= stop:
                 late = order[number:]
                 report.troubles.append(f"{cluster.alias}: {len(late)} groups wait for the next round, which has time")
                 break
             group, due = results[direction, name], writes[name]
             try:
                 cluster.groups.commit(
-                    name, {self._partition(direction, lane): offset for lane, offset in due.items()}, deadline
+                    name,
+                    {self._partition(direction, lane): offset for lane, offset in due.items()},
+                    within(min(COMMIT_SECONDS, left / 2), deadline),
                 )
             except GroupIsActive:
                 # It got members after the second read: its own commits count from now on.

@@ -870,10 +870,31 @@ def test_groups_that_a_round_had_no_time_for_come_first_in_the_next_one(seconds:
         world.now += 3_000
         report = RoundReport()
         tried.clear()
-        # What was read is fresh for ten seconds, if the round has them.
-        world.round.act(report, lambda: seconds - min(seconds, 10.0) / 16 * len(tried))
+        # What was read is fresh for ten seconds, if the round has them beside the three that a commit needs.
+        world.round.act(report, lambda: seconds - min(seconds - 3, 10.0) / 16 * len(tried))
         assert report.troubles == ["eu-west: 4 groups wait for the next round, which has time"]
 
     committed = [name for name, *_ in world.target.commits]
     assert sorted(committed[:16]) == names[:16]
     assert set(names[16:]) <= set(committed[16:])
+
+
+@pytest.mark.parametrize(
+    ("left", "limit"), [(43.0, 5.0), (10.0, 5.0), (9.0, 4.5), (3.1, 1.55), (3.0, None), (0.2, None), (-7.0, None)]
+)
+def test_a_commit_ends_when_half_of_the_lease_is_left_at_the_latest(left: float, limit: float | None) -> None:
+    """So one that is given up has as long again to arrive before another run commits. The deadline is the lease's."""
+    world = mirrored(9, sync=1)
+    world.source.put("shop", ORDERS, 5)
+    limits: list[float] = []
+
+    def commit(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
+        limits.append(deadline())
+        MemoryGroups.commit(world.target, group, offsets, deadline)
+
+    world.target.commit = commit  # type: ignore[method-assign]
+    report = RoundReport()
+    world.round.act(report, lambda: left)
+
+    assert limits == pytest.approx([] if limit is None else [limit])
+    assert bool(report.troubles) == (limit is None)

@@ -71,12 +71,11 @@ class Minute:
         leased = LeasedDocuments(self.documents, self.lease, lambda: self.now)
         leased.write(FLOW, {f"topic/{name}": text.encode() for name, text in documents.items()})
 
-    def heir(self, seconds: float = 3600, **documents: str) -> None:
-        """Another run takes the lease over, and writes documents."""
-        until = self.now + int(seconds * 1000)
-        epoch = self.documents.claim(FLOW, "lease/control", holder="heir", now=self.now, until=until)
+    def heir(self, key: str) -> None:
+        """Another run takes the lease over for an hour, and writes a document."""
+        epoch = self.documents.claim(FLOW, "lease/control", holder="heir", now=self.now, until=self.now + 3_600_000)
         assert epoch
-        self.documents.write(FLOW, {key: text.encode() for key, text in documents.items()}, epoch=epoch)
+        self.documents.write(FLOW, {key: b"heir"}, epoch=epoch)
 
     def times(self, name: str) -> list[int]:
         """Seconds after the start of the first run at which a task ran."""
@@ -265,10 +264,10 @@ def test_a_run_that_was_taken_for_dead_stops(minute: Minute) -> None:
 def test_a_run_that_was_taken_for_dead_leaves_the_report_of_its_successor(minute: Minute) -> None:
     def freeze(_report: RoundReport, _deadline: Deadline) -> None:
         minute.now += 50_000
-        minute.heir(**{"task/checkpoints": "the heir's"})
+        minute.heir("task/checkpoints")
 
     minute.run(minute.task("checkpoints", 1, freeze))
-    assert minute.documents.read(FLOW, "task/") == {"task/checkpoints": b"the heir's"}
+    assert minute.documents.read(FLOW, "task/") == {"task/checkpoints": b"heir"}
     assert [report.ms for report in minute.reports] == [50_000]
 
 
@@ -278,7 +277,7 @@ def test_a_task_of_a_run_that_was_taken_for_dead_replaces_no_document(minute: Mi
     def freeze(_report: RoundReport, _deadline: Deadline) -> None:
         minute.write(orders="first", payments="first")
         minute.now += 50_000
-        minute.heir(**{"topic/orders": "heir"})
+        minute.heir("topic/orders")
         minute.write(payments="late", orders="late")
 
     minute.run(minute.task("topics", 1, freeze), minute.task("configs", 1))
@@ -293,7 +292,7 @@ def test_a_document_under_way_when_the_lease_is_taken_over_is_fenced_by_its_epoc
 
     def freeze(_report: RoundReport, _deadline: Deadline) -> None:
         epoch, minute.now = minute.lease.epoch, minute.now + 50_000
-        minute.heir(**{"topic/orders": "heir"})
+        minute.heir("topic/orders")
         minute.documents.write(FLOW, {"topic/orders": b"late"}, epoch=epoch)
 
     minute.run(minute.task("topics", 1, freeze))

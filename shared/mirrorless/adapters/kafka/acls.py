@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mirrorless.adapters.kafka.client import answer, client_config, seconds_left
+from mirrorless.adapters.kafka.client import answer, client_config, seconds_left, translated
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
@@ -111,7 +111,8 @@ class KafkaAcls:
         failed: dict[Acl, str] = {}
         for batch in _batches(acls):
             bindings = [AclBinding(*_words(acl)) for acl in batch]
-            futures = self._admin.create_acls(bindings, request_timeout=seconds_left(deadline))
+            with translated("create ACLs", self._where):
+                futures = self._admin.create_acls(bindings, request_timeout=seconds_left(deadline))
             failed |= self._refusals(batch, futures.values(), deadline)
         return failed
 
@@ -120,7 +121,8 @@ class KafkaAcls:
         failed: dict[Acl, str] = {}
         for batch in _batches(acls):
             filters = [AclBindingFilter(*_words(acl)) for acl in batch]
-            futures = self._admin.delete_acls(filters, request_timeout=seconds_left(deadline))
+            with translated("delete ACLs", self._where):
+                futures = self._admin.delete_acls(filters, request_timeout=seconds_left(deadline))
             failed |= self._refusals(batch, futures.values(), deadline)
         return failed
 

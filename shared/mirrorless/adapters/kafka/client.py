@@ -33,7 +33,21 @@ TOKEN_SECONDS = 900
 
 
 def seconds_left(deadline: Deadline) -> float:
-    """Seconds that a call may take. The client takes a negative timeout for "for ever"."""
+    """Seconds that a call may take which begins now.
+
+    A short timeout ends the wait for an answer, not the call, and the client takes a negative one for "for ever".
+
+    Raises:
+        KafkaException: none are left, so nothing may be begun. It is a time-out like the client's own.
+    """
+    left = deadline() - MARGIN_SECONDS
+    if left <= 0:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no time was left, and nothing was sent"))  # noqa: SLF001 -- the constant's name
+    return left
+
+
+def wait_left(deadline: Deadline) -> float:
+    """Seconds for which what is under way is waited for: a moment at least, for an answer that is there already."""
     return max(0.001, deadline() - MARGIN_SECONDS)
 
 
@@ -44,7 +58,7 @@ def answer(future: Future[Any], deadline: Deadline) -> Any:
         KafkaException: what the cluster answered, or a time-out like the client's own.
     """
     try:
-        return future.result(seconds_left(deadline))
+        return future.result(wait_left(deadline))
     except TimeoutError as exc:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from exc  # noqa: SLF001 -- the constant's name
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from mirrorless.adapters.kafka.client import client_config, seconds_left, translated
+from mirrorless.adapters.kafka.client import client_config, translated, wait_left
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
@@ -112,7 +112,7 @@ class KafkaLaneLog:
             )
             if not messages:
                 silent += WAIT_SECONDS
-                if silent >= min(SILENCE_SECONDS, seconds_left(deadline)):
+                if silent >= min(SILENCE_SECONDS, wait_left(deadline)):
                     raise Retriable(f"{place[0]}-{place[1]} @ {at} showed nothing in time", where=self._where)
                 if silent >= 10 * WAIT_SECONDS and records:
                     return records, at

@@ -28,9 +28,9 @@ class KafkaSource:
         from mirrorless.adapters.kafka.topics import config_entry  # noqa: PLC0415 -- same
 
         admin = AdminClient(client_config(self._settings.source, f"{self._settings.flow}|source-admin"))
-        timeout = seconds_left(deadline)
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
+            timeout = seconds_left(deadline)
             metadata = admin.list_topics(topic, timeout=timeout).topics[topic]
             described = answer(admin.describe_configs([resource], request_timeout=timeout)[resource], deadline)
         except KafkaException as exc:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, seconds_left, translated
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated, wait_left
 from mirrorless.errors import Retriable
 from mirrorless.naming import LOOK_GROUP
 from mirrorless.ports.kafka import Deadline, LookResult, TopicPartition
@@ -69,7 +69,7 @@ class Witnesses:
             try:
                 consumer.assign([ClientPartition(*place, offset) for place, offset in offsets.items()])
                 while waiting and deadline() > MARGIN_SECONDS:
-                    seen = consumer.poll(min(1.0, seconds_left(deadline)))
+                    seen = consumer.poll(min(1.0, wait_left(deadline)))
                     place = None if seen is None else (seen.topic() or "", seen.partition() or 0)
                     if seen is None or place not in waiting:
                         continue

@@ -17,7 +17,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, seconds_left, translated
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, seconds_left, translated, wait_left
 from mirrorless.adapters.kafka.delivery_reports import REFUSALS, Reports, Watch
 from mirrorless.errors import NotAcknowledged, Retriable
 from mirrorless.ports.kafka import Deadline, Delivery, TopicPartition
@@ -141,6 +141,7 @@ class KafkaWriter:
             for place, records in lanes.items()
         }
         with translated("write", f"{self._bootstrap} {_topics(lanes)}"):
+            seconds_left(deadline)  # records that are handed over are sent, whatever time is left
             if self.transactional_id:
                 self._producer.begin_transaction()
             for place, records in lanes.items():
@@ -169,7 +170,7 @@ class KafkaWriter:
         """See `Writer.abort`."""
         if self.transactional_id:
             with translated("abort", self._bootstrap):
-                self._producer.abort_transaction(seconds_left(deadline))
+                self._producer.abort_transaction(wait_left(deadline))
 
     def _by_ends(self, place: TopicPartition) -> bool:
         return self._watch is not None and place not in self._watch
@@ -221,7 +222,7 @@ class KafkaWriter:
         """
         rest = sum(unsent_at_last(records, *self._batch) for records in lanes)
         left, since = len(self._producer), time.monotonic()
-        ends = since + seconds_left(deadline)
+        ends = since + wait_left(deadline)
         while left > rest and time.monotonic() < min(since + NO_PROGRESS_S, ends):
             self._producer.poll(LOOK_EVERY_S)
             if (now_left := len(self._producer)) != left:
@@ -234,14 +235,14 @@ class KafkaWriter:
         would be reported only once they time out.
         """
         while True:
-            left = self._producer.flush(min(FLUSH_S, seconds_left(deadline)))
+            left = self._producer.flush(min(FLUSH_S, wait_left(deadline)))
             refused = self.transactional_id and any(each.refusal for each in reports.values())
             if not left or refused or deadline() <= MARGIN_SECONDS:
                 return left
 
     def _make_room(self, deadline: Deadline) -> None:
         """The local queue is full: wait until the broker has taken it."""
-        if self._producer.flush(seconds_left(deadline)):
+        if self._producer.flush(wait_left(deadline)):
             raise Retriable("the target takes records too slowly for this batch's deadline", where=self._bootstrap)
 
     def _require_all(self, reports: Mapping[TopicPartition, Reports]) -> None:
