@@ -162,6 +162,7 @@ class ControlWiring:
                 clock=now_ms,
                 every_ms=None if every is None else int(every * 1000),
                 reverse=self.settings.sync_group_offsets_reverse,
+                grace_ms=int(self.settings.group_grace_seconds * 1000),
                 left=self.groups_left,
             ),
             replication_factor=self.settings.checkpoints_replication_factor,

@@ -57,6 +57,7 @@ CONTROL = {
     "sync_group_offsets_reverse": True,
     "refresh_topics_seconds": 5,
     "window_seconds": 18,
+    "group_grace_seconds": 2,
 }
 """Set beside the configuration: the group's offsets go back too, and intervals are short."""
 SCHEDULE_SECONDS = 20.0

@@ -35,6 +35,7 @@ CONTROL = {
     "sync_group_offsets_seconds": 1,
     "refresh_topics_seconds": 5,
     "window_seconds": 18,
+    "group_grace_seconds": 2,
 }
 SCHEDULE_SECONDS = 20.0
 

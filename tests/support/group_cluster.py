@@ -218,6 +218,7 @@ class TwoClusters:
                 clock=lambda: self.now,
                 every_ms=None if every is None else int(every * 1000),
                 reverse=self.settings.sync_group_offsets_reverse,
+                grace_ms=int(self.settings.group_grace_seconds * 1000),
             ),
             replication_factor=2,
         )
@@ -323,8 +324,9 @@ def settings(
     groups: tuple[str, ...] = (".*",),
     delivery: str = "exactly_once",
     start: str = "earliest",
+    grace: float = 0,
 ) -> ControlSettings:
-    """The schedule's input of the flow."""
+    """The schedule's input of the flow. Args: grace: seconds; groups come and go at once in most tests."""
     flow = FlowSettings(
         flow=str(FLOW),
         source=ClusterSettings(alias=FLOW.source, bootstrap="nowhere:1"),
@@ -339,6 +341,7 @@ def settings(
         groups=groups,
         sync_group_offsets_seconds=sync,
         sync_group_offsets_reverse=reverse,
+        group_grace_seconds=grace,
     )
 
 

@@ -55,6 +55,7 @@ EVERY_TWO_SECONDS = {
     "checkpoints_seconds": 2,
     "heartbeats_seconds": 2,
     "idle_after_seconds": 3600.0,  # the stage outlives its tests' silences
+    "group_grace_seconds": 0,  # MM2 has none
     "sync_topic_acls_seconds": None,
 }
 """MM2's tests run everything each second; half as often takes half the CPU. No ACLs. A run that is killed

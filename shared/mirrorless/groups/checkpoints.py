@@ -6,7 +6,7 @@ the side where a group's offsets were read, `there` is the other side:
     forward   here = source, upstream offset     ->  there = target, downstream offset
     reverse   here = target, downstream offset   ->  there = source, upstream offset
 
-Four rules protect group offsets, whoever writes them:
+Five rules protect group offsets, whoever writes them:
 
 1. Never backwards: an offset is written only where the group has none, or a lower one.
 2. Never under live members: a group is written only on a side where it has no members.
@@ -14,6 +14,8 @@ Four rules protect group offsets, whoever writes them:
    directions do not echo each other, and an operator's rewind of a group without members is not undone.
 4. Not over another application's: a group's offset on the target is replaced only if this flow committed it or carried
    it back; see `ownership`. Where one of a group is not the flow's own, none is written.
+5. Not where members have just left: they may be restarting, and come back. So commits wait for a grace period where
+   rounds have seen members, or have found a group that this flow did not make.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import msgspec
 
 from mirrorless.lane import FlowName, Lane
 from mirrorless.mm2.internal_records import Checkpoint
-from mirrorless.ports.kafka import OffsetAndMetadata
+from mirrorless.ports.kafka import GroupState, OffsetAndMetadata
 from mirrorless.protocol.translate import TranslationState
 
 Direction = Literal["forward", "reverse"]
@@ -112,6 +114,9 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
     """The group's offset here that the group there has received, or did not need."""
     own: dict[str, dict[int, tuple[int, ...]]] | None = None
     """See `OwnOffsets`; None in a document of a version before it."""
+    left_at: int | None = 0
+    """When its members had left there, as far as a round could see, ms since the epoch; 0 if none has ever seen any;
+    None while it has some, or may have."""
     emitted: bool = msgspec.field(default=True, name="told")
     """Whether the checkpoints topic has all of this; otherwise all of it is emitted again."""
 
@@ -186,6 +191,24 @@ class TranslatedGroup:
     """Whether the other side lists the group at all."""
     own: OwnOffsets = field(default_factory=dict)
     """Its offsets there that are this flow's, from the rounds before."""
+
+
+def left_at(group: TranslatedGroup, state: GroupState | None, now: int) -> int | None:
+    """See `GroupCheckpoints.left_at`.
+
+    Args:
+        group: with its document of the round before.
+        state: of the group there; None where the cluster does not answer.
+        now: ms since the epoch.
+    """
+    before = 0 if group.previous is None else group.previous.left_at
+    if state == "active":
+        return None
+    if state is None:
+        return None if before != 0 else 0
+    # On the source, a group is there because it reads there.
+    made_by_members = group.direction == "forward" and state == "empty" and not group.own
+    return now if before is None or (before == 0 and made_by_members) else before
 
 
 def translated_by_name(direction: Direction, groups: Iterable[TranslatedGroup]) -> dict[str, TranslatedGroup]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from mirrorless.errors import Retriable
 from mirrorless.groups.checkpoints import Direction, GroupPositions, TranslatedGroup, translated_by_name
 from mirrorless.mm2.internal_topics import CircuitBreaker
-from mirrorless.ports.kafka import Deadline, Groups, InternalTopics, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import Deadline, Groups, GroupState, InternalTopics, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -96,29 +96,38 @@ def _read_one(
     return found
 
 
-def active_groups(
-    sides: Sides, groups: Sequence[TranslatedGroup], report: RoundReport, deadline: Deadline
-) -> frozenset[tuple[Direction, str]]:
-    """The groups, by direction and name, that have members on the other side. None where the source does not answer.
+def group_states(
+    sides: Sides,
+    groups: Sequence[TranslatedGroup],
+    answered: Collection[Direction],
+    report: RoundReport,
+    deadline: Deadline,
+) -> dict[tuple[Direction, str], GroupState]:
+    """The states of groups on the other side, by direction and name. None where the source does not answer.
+
+    Args:
+        sides: both clusters.
+        groups: of both directions.
+        answered: the directions in which the other side's groups could be read.
+        report: gets what went wrong.
+        deadline: of the round.
 
     Raises:
         Retriable: the target does not answer.
     """
-    active: set[tuple[Direction, str]] = set()
-    for direction in DIRECTIONS:
-        cluster = sides.there(direction)
-        names = [name for name, group in translated_by_name(direction, groups).items() if group.exists_there]
-        if not names:
-            continue
+    found: dict[tuple[Direction, str], GroupState] = {}
+    for direction in answered:
+        cluster, named = sides.there(direction), translated_by_name(direction, groups)
+        existing = [name for name, group in named.items() if group.exists_there]
         try:
-            states = sides.call(cluster, partial(cluster.groups.states, names), deadline)
+            states = sides.call(cluster, partial(cluster.groups.states, existing), deadline) if existing else {}
         except Retriable as exc:
             if cluster is sides.target:
                 raise
             report.troubles.append(f"the active groups of {cluster.alias} cannot be read: {exc}")
             continue
-        active |= {(direction, name) for name in names if states.get(name) == "active"}
-    return frozenset(active)
+        found |= {(direction, name): states.get(name, "absent") for name in named}
+    return found
 
 
 def _named(groups: list[str]) -> str:

@@ -37,7 +37,7 @@ class ClaimedOffsets(msgspec.Struct, frozen=True):
     """Offsets that become the flow's own though no round committed them; the document `claim/<direction>/<group>`.
 
     Only the scheduled function writes the documents of rounds. Whoever else commits for a group leaves a claim before,
-    which the next round takes over and deletes.
+    or an order that rounds need not wait for its members; a round takes it over within a minute, and deletes it.
     """
 
     group: str
@@ -46,11 +46,22 @@ class ClaimedOffsets(msgspec.Struct, frozen=True):
     """Offsets there that were committed for the flow, or were carried back."""
     reached: Numbers = {}
     """Offsets there that needed no carrying back; claimed only where the flow has offsets of its own."""
+    left: bool = False
+    """Whether its members there are stopped on purpose: no commit waits for them to come back."""
 
     @property
     def key(self) -> str:
-        """The key of the document."""
-        return f"claim/{self.direction}/{self.group}"
+        """The key of the document. A claim that members have left replaces none of offsets."""
+        return f"claim/{'left/' if self.left else ''}{self.direction}/{self.group}"
+
+
+LONG_AGO: Final = 1
+"""When members have left that are stopped on purpose: `GroupCheckpoints.left_at`."""
+
+
+def members_stopped(group: str, direction: Direction) -> ClaimedOffsets:
+    """The claim of an operator who moves a group: the members that it had there do not come back."""
+    return ClaimedOffsets(group=group, direction=direction, offsets={}, left=True)
 
 
 def other(direction: Direction) -> Direction:
@@ -109,7 +120,8 @@ def claim(
             if known.get(lane := Lane(flow, topic, partition)):
                 taken[lane] = offset
     own = {**known, **{lane: with_own(known, lane, offset) for lane, offset in taken.items()}}
-    return [msgspec.structs.replace(there, own=by_partition(own)), with_carried(back, taken)]
+    gone = LONG_AGO if claimed.left else there.left_at
+    return [msgspec.structs.replace(there, own=by_partition(own), left_at=gone), with_carried(back, taken)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

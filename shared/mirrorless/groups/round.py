@@ -14,7 +14,7 @@ again, and an offset that is already there is not written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -29,7 +29,7 @@ from mirrorless.groups.checkpoints import (
     checkpoints_to_emit,
     translated_by_name,
 )
-from mirrorless.groups.clusters import DIRECTIONS, Sides, active_groups, read_committed
+from mirrorless.groups.clusters import DIRECTIONS, Sides, group_states, read_committed
 from mirrorless.groups.offset_translation import OffsetTranslator, offsets_of, translated_groups
 from mirrorless.groups.ownership import Ownership, by_partition
 from mirrorless.groups.readiness import Rereads, assess, found_by
@@ -93,8 +93,11 @@ class CheckpointRound:
         report.figures["checkpoints-emitted"] = sum(count or 0 for count in emitted.values())
 
         # 4. Write the group offsets that are due.
-        active = active_groups(self.sides, groups, report, deadline)
-        synced, report.figures["offsets-committed"] = self.sync.sync(groups, active, report, deadline)
+        there_read: Sequence[Direction] = DIRECTIONS if committed.source_answered else ("forward",)
+        states = group_states(self.sides, groups, there_read, report, deadline)
+        synced, report.figures["offsets-committed"] = self.sync.sync(groups, states, report, deadline)
+
+        self.store.watches_claims = any(map(self.sync.waits, synced.values()))
 
         # 5. Record.
         complete = {direction for direction, count in emitted.items() if count is not None}
@@ -176,6 +179,7 @@ class CheckpointRound:
             ahead=group.ahead,
             carried=synced.carried(),
             own=by_partition(synced.own),
+            left_at=synced.left_at,
             emitted=group.direction in emitted,
         )
 

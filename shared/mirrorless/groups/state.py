@@ -30,11 +30,13 @@ class CheckpointStore:
     documents: StateStore
     clock: Callable[[], int]
     """ms since the epoch."""
+    watches_claims: bool = False
+    """Whether each `load` looks for claims: one may end what a group waits for."""
     _stored: dict[str, GroupCheckpoints] = field(default_factory=dict)
     _loaded_at: int = -RELOAD_MS
 
     def load(self) -> bool:
-        """Read the documents, unless they were read within `RELOAD_MS`.
+        """Read the documents, unless they were read within `RELOAD_MS` and there is no claim to look for.
 
         Returns:
             whether they were read.
@@ -43,7 +45,8 @@ class CheckpointStore:
             Retriable: the store does not answer.
         """
         now = self.clock()
-        if now < self._loaded_at + RELOAD_MS:
+        claimed = self.watches_claims and bool(self.documents.read(self.flow, "claim/"))
+        if now < self._loaded_at + RELOAD_MS and not claimed:
             return False
         stored = self.documents.read(self.flow, "forward/") | self.documents.read(self.flow, "reverse/")
         self._stored = {key: msgspec.json.decode(text, type=GroupCheckpoints) for key, text in stored.items()}

@@ -1,13 +1,13 @@
 """The commits for groups without members on the other side.
 
-They never go backwards, under live members, or over another application's offsets. What was read at the start of a
-round may be outdated. So a group with offsets due is read once more, and the decision is made again on that; and before
-a commit, its offset is marked as the flow's own, and as not to be carried back.
+They never go backwards, under live members, where members have just left, or over another application's offsets. What
+was read at the start of a round may be outdated. So a group with offsets due is read once more, and the decision is
+made again on that; and before a commit, its offset is marked as the flow's own, and as not to be carried back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -22,6 +22,7 @@ from mirrorless.groups.checkpoints import (
     TranslatedGroup,
     carried_over,
     here_and_there,
+    left_at,
     offsets_to_commit,
 )
 from mirrorless.groups.clusters import DIRECTIONS, GroupSide, Sides
@@ -29,7 +30,7 @@ from mirrorless.groups.ownership import by_partition, other, with_carried, with_
 from mirrorless.groups.state import CheckpointStore
 from mirrorless.lane import Lane
 from mirrorless.mm2.internal_topics import within
-from mirrorless.ports.kafka import Deadline, GroupIsActive, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import Deadline, GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.scope import FlowScope
 
@@ -55,6 +56,8 @@ class SyncedGroup:
     translated: TranslatedGroup
     active_there: bool
     """Whether it has members on the other side."""
+    left_at: int | None
+    """See `GroupCheckpoints.left_at`."""
     there: Mapping[Lane, OffsetAndMetadata]
     """Its commits on the other side."""
     echoes: Mapping[Lane, int] = field(default_factory=dict)
@@ -83,6 +86,10 @@ class SyncedGroup:
             for lane, committed in self.there.items()
             if lane not in self.echoes and not (own_only and committed.offset not in self.own.get(lane, ()))
         )
+
+    def with_members(self) -> SyncedGroup:
+        """The group, now that it has members on the other side."""
+        return replace(self, active_there=True, left_at=None)
 
     def due(self) -> dict[Lane, OffsetAndMetadata]:
         """The offsets to commit on the other side, if the group has no members there."""
@@ -121,6 +128,8 @@ class GroupSync:
     """The interval of the commits on the target; None for never."""
     reverse: bool
     """Whether offsets are committed on the source, too."""
+    grace_ms: int
+    """How long a group must have been without members on the other side."""
     left: set[tuple[Direction, str]] = field(default_factory=set)
     """The groups that a round had no time for: the next one begins with them, in the next run, too."""
     _done_at: int | None = None
@@ -128,7 +137,7 @@ class GroupSync:
     def sync(
         self,
         groups: Sequence[TranslatedGroup],
-        active: Collection[tuple[Direction, str]],
+        states: Mapping[tuple[Direction, str], GroupState],
         report: RoundReport,
         deadline: Deadline,
     ) -> tuple[SyncedGroups, int]:
@@ -136,23 +145,24 @@ class GroupSync:
 
         Args:
             groups: of both directions.
-            active: those with members on the other side.
+            states: on the other side, where it answers.
             report: gets what went wrong.
             deadline: of the round.
 
         Returns:
             the groups as they stand after the commits, and the number of offsets committed.
         """
+        now = self.clock()
         synced: SyncedGroups = {
-            (group.direction, group.name): SyncedGroup(
+            (key := (group.direction, group.name)): SyncedGroup(
                 translated=group,
-                active_there=(group.direction, group.name) in active,
+                active_there=states.get(key) == "active",
+                left_at=left_at(group, states.get(key), now),
                 there=group.there,
                 own=group.own,
             )
             for group in groups
         }
-        now = self.clock()
         if self._done_at is not None and self.every_ms is not None and now < self._done_at + self.every_ms - EARLY_MS:
             return synced, 0
         self._done_at = now
@@ -167,6 +177,15 @@ class GroupSync:
                 committed += count
         return synced, committed
 
+    def waits(self, group: SyncedGroup) -> bool:
+        """Whether offsets of it are due, and wait because its members on the other side have just left."""
+        just_left = group.left_at is not None and not self._gone(group)
+        return just_left and self.commits(group.translated.direction) and bool(group.due())
+
+    def _gone(self, group: SyncedGroup) -> bool:
+        """Whether it has had no members on the other side for long enough."""
+        return group.left_at is not None and self.clock() >= group.left_at + self.grace_ms
+
     def commits(self, direction: Direction) -> bool:
         """Whether offsets are committed in this direction."""
         return self.every_ms is not None if direction == "forward" else self.reverse
@@ -179,7 +198,7 @@ class GroupSync:
         candidates = {
             name: group
             for (each, name), group in groups.items()
-            if each == direction and not group.active_there and group.due()
+            if each == direction and self._gone(group) and group.due()
         }
         if not candidates:
             return groups, 0
@@ -208,7 +227,7 @@ class GroupSync:
                 )
             except GroupIsActive:
                 # It got members after the second read: its own commits count from now on.
-                results[direction, name] = replace(group, active_there=True)
+                results[direction, name] = group.with_members()
             except Retriable as exc:
                 report.troubles.append(f"{cluster.alias}: the offsets of group {name} wait: {exc}")
             else:
@@ -232,7 +251,7 @@ class GroupSync:
         for name, group in candidates.items():
             state = states.get(name, "active")
             if state == "active":
-                fresh[name] = replace(group, active_there=True)
+                fresh[name] = group.with_members()
             elif state == "absent" or name in committed:
                 fresh[name] = replace(group, there=self._by_lane(direction, committed.get(name, {})))
         return fresh

@@ -7,7 +7,7 @@ it needs no new version of the function. The deployment writes it (`Flow.control
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +17,11 @@ from mirrorless.lane import FlowName
 from mirrorless.policy import ReplicationPolicy, replication_policy
 from mirrorless.scheduled.runner import IDLE_AFTER_SECONDS
 from mirrorless.settings import FlowSettings
+
+GROUP_GRACE_SECONDS: Final = 300.0
+"""Kubernetes starts a container that fails again and again every five minutes at least, and a deployment that stops all
+members before it starts new ones takes less.
+(https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy)"""
 
 
 class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,6 +62,8 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The duration of a run whose tasks have shorter intervals than the schedule."""
     idle_after_seconds: float = IDLE_AFTER_SECONDS
     """How long nothing must have moved until rounds of checkpoints come once a minute."""
+    group_grace_seconds: float = GROUP_GRACE_SECONDS
+    """How long a group must have been without members where offsets are committed for it."""
 
     @property
     def name(self) -> FlowName:

@@ -428,12 +428,13 @@ def test_the_schedules_hold_every_setting_of_the_flow() -> None:
 
 
 def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_default() -> None:
-    """But for the length of a run, which no key of replication.yaml sets."""
+    """But for those that no key of replication.yaml sets: how long a run is, and what it waits for."""
     flow = configuration("topics: [orders]").flow("a->b")
 
     assert set(flow.control_settings("forwarder")) == {*ControlSettings.__struct_fields__} - {
         "window_seconds",
         "idle_after_seconds",
+        "group_grace_seconds",
     }
 
 

@@ -40,7 +40,7 @@ def test_only_a_flow_without_heartbeats_emits_that_nothing_failed(
 ) -> None:
     control = importlib.import_module("control")
     monkeypatch.setattr(control, "TaskRunner", _Rounds)
-    monkeypatch.setattr(control, "wire", lambda _: SimpleNamespace(documents=None, tasks=list))
+    monkeypatch.setattr(control, "wire", lambda _: SimpleNamespace(documents=None, tasks=lambda _lease: []))
 
     control.handler(SETTINGS | {"heartbeats_seconds": heartbeats_seconds}, None)
 

@@ -300,7 +300,9 @@ def test_many_groups_without_news_cost_no_write() -> None:
 def claimed(world: TwoClusters, **offsets: int) -> None:
     """A reconcile has brought the group back from these offsets on the target."""
     claim = ClaimedOffsets(
-        group="shop", direction="forward", **{field: {"orders": {0: offset}} for field, offset in offsets.items()}
+        group="shop",
+        direction="forward",
+        **{field: {"orders": {0: offset}} for field, offset in offsets.items()},  # type: ignore[arg-type]  # by name
     )
     world.documents.write(FLOW, {claim.key: msgspec.json.encode(claim)})
 

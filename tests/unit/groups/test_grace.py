@@ -1,0 +1,287 @@
+"""Groups whose members have just left the other side: they may be restarting, and nothing is committed for them yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import pytest
+
+from mirrorless.groups.checkpoints import Direction
+from mirrorless.groups.ownership import members_stopped
+from mirrorless.ports.kafka import Deadline, GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS
+from tests.support.chains import FLOW
+from tests.support.group_cluster import MemoryGroups, TwoClusters, settings
+
+ORDERS, REMOTE = ("orders", 0), ("us-east.orders", 0)
+
+ROUND_MS = 3_000
+GRACE_MS = int(GROUP_GRACE_SECONDS * 1000)
+
+
+@pytest.fixture
+def world() -> TwoClusters:
+    """The shipped example, one way: group sync for all groups, ten records, a marker after each five on the target."""
+    return mirrored()
+
+
+def mirrored(*, reverse: bool = False) -> TwoClusters:
+    made = TwoClusters(settings(sync=0.001, reverse=reverse, grace=GROUP_GRACE_SECONDS))
+    grow(made)
+    return made
+
+
+def grow(world: TwoClusters) -> None:
+    """Ten more records, on both sides."""
+    for _ in range(2):
+        world.produce(world.lane(), -5)
+        world.replicate(world.lane())
+
+
+def rounds(world: TwoClusters, ms: int) -> None:
+    """Rounds over so many ms, in one environment after the other."""
+    end = world.now + ms
+    while world.now + ROUND_MS <= end:
+        world.act()
+        world.restart()
+
+
+def offset(side: MemoryGroups, place: TopicPartition) -> int | None:
+    """The group's commit."""
+    found = side.offsets.get("shop", {}).get(place)
+    return None if found is None else found.offset
+
+
+def stopped_for_good(world: TwoClusters, direction: Direction) -> None:
+    """An operator's word."""
+    claim = members_stopped("shop", direction)
+    world.documents.write(FLOW, {claim.key: msgspec.json.encode(claim)})
+
+
+# On the target
+
+
+def test_an_application_that_has_committed_nothing_yet_is_not_moved_while_it_restarts(world: TwoClusters) -> None:
+    """It has the name of a group of the source, and works on its first records: moved, it would skip them."""
+    world.source.put("shop", ORDERS, 10)
+    for _ in range(3):
+        world.target.members.add("shop")
+        rounds(world, 2 * ROUND_MS)
+        world.target.members.clear()
+        world.target.offsets["shop"] = {}
+        rounds(world, GRACE_MS)
+    assert world.target.commits == []
+
+
+def test_an_application_that_stands_where_the_flow_moved_it_is_not_moved_while_it_restarts(world: TwoClusters) -> None:
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    assert offset(world.target, REMOTE) == 6
+    world.target.members.add("shop")
+    world.act()
+    world.source.put("shop", ORDERS, 10)
+    world.target.members.clear()
+
+    rounds(world, GRACE_MS)
+
+    assert offset(world.target, REMOTE) == 6
+    assert (world.document("shop").readiness, world.document("shop").reread) == ("behind", 5)
+
+
+def test_once_its_members_have_been_gone_for_the_grace_period_a_group_is_followed_again(world: TwoClusters) -> None:
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    world.target.members.add("shop")
+    world.act()
+    world.source.put("shop", ORDERS, 10)
+    world.target.members.clear()
+
+    rounds(world, GRACE_MS + ROUND_MS)
+    assert offset(world.target, REMOTE) == 11
+    assert world.document("shop").readiness == "ready"
+
+    grow(world)
+    world.source.put("shop", ORDERS, 15)
+    world.act()
+    assert offset(world.target, REMOTE) == 18
+
+
+def test_a_group_that_never_had_members_on_the_target_is_moved_in_the_same_round(world: TwoClusters) -> None:
+    for upstream, downstream in ((5, 6), (10, 11)):
+        world.source.put("shop", ORDERS, upstream)
+        world.act()
+        assert offset(world.target, REMOTE) == downstream
+        assert world.document("shop").readiness == "ready"
+        world.restart()
+
+
+def test_a_group_that_was_on_the_target_before_the_flow_may_have_just_lost_its_members(world: TwoClusters) -> None:
+    """It reads topics of the target's own, and has not come to the remote ones; no round has seen its members."""
+    world.target.put("shop", ("orders", 0), 7)
+    world.source.put("shop", ORDERS, 10)
+
+    rounds(world, GRACE_MS)
+    assert world.target.commits == []
+    rounds(world, 2 * ROUND_MS)
+    assert offset(world.target, REMOTE) == 11
+
+
+def test_a_group_whose_members_come_between_two_looks_of_a_round_waits_when_they_go(world: TwoClusters) -> None:
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    world.source.put("shop", ORDERS, 10)
+    looks: list[set[str]] = [set(), {"shop"}]
+
+    def states(groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
+        world.target.members = looks.pop(0) if looks else set()
+        return MemoryGroups.states(world.target, groups, deadline)
+
+    world.target.states = states  # type: ignore[method-assign]
+    rounds(world, GRACE_MS)
+    assert offset(world.target, REMOTE) == 6
+
+
+def test_a_group_whose_members_come_just_before_the_commit_waits_when_they_go(world: TwoClusters) -> None:
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    world.source.put("shop", ORDERS, 10)
+    refusals = [GroupIsActive("only its members may commit")]
+
+    def commit(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
+        if refusals:
+            raise refusals.pop()
+        MemoryGroups.commit(world.target, group, offsets, deadline)
+
+    world.target.commit = commit  # type: ignore[method-assign]
+    rounds(world, GRACE_MS)
+    assert offset(world.target, REMOTE) == 6
+
+
+def test_members_that_come_back_begin_the_grace_period_anew(world: TwoClusters) -> None:
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    world.source.put("shop", ORDERS, 10)
+    for _ in range(3):
+        world.target.members.add("shop")
+        world.act()
+        world.target.members.clear()
+        rounds(world, GRACE_MS - ROUND_MS)
+    assert offset(world.target, REMOTE) == 6
+
+
+def test_a_group_that_stays_as_it_is_costs_no_write(world: TwoClusters) -> None:
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    for members in ({"shop"}, set[str]()):
+        world.target.members = members
+        world.act()
+        writes = world.documents.writes
+        rounds(world, 10 * ROUND_MS)
+        assert world.documents.writes == writes
+
+
+# An operator who moves a group
+
+
+def test_a_group_whose_members_are_stopped_for_good_is_moved_in_the_next_round(world: TwoClusters) -> None:
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    world.target.members.add("shop")
+    world.act()
+    world.source.put("shop", ORDERS, 10)
+    world.target.members.clear()
+    world.act()
+
+    stopped_for_good(world, "forward")
+    world.act()
+
+    assert offset(world.target, REMOTE) == 11
+    assert world.document("shop").readiness == "ready"
+    assert not world.documents.read(FLOW, "claim/")
+
+
+def test_an_operators_word_moves_no_group_that_has_members(world: TwoClusters) -> None:
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    world.target.members.add("shop")
+    world.act()
+    world.source.put("shop", ORDERS, 10)
+    stopped_for_good(world, "forward")
+    rounds(world, 90_000)
+    assert not world.documents.read(FLOW, "claim/")
+
+    world.target.members.clear()
+    rounds(world, GRACE_MS)
+    assert offset(world.target, REMOTE) == 6
+
+
+def test_a_group_that_this_flow_did_not_make_is_moved_once_its_members_are_stopped_for_good(world: TwoClusters) -> None:
+    world.target.offsets["shop"] = {}
+    world.source.put("shop", ORDERS, 10)
+    world.act()
+    stopped_for_good(world, "forward")
+    world.act()
+    assert offset(world.target, REMOTE) == 11
+
+
+# On the source
+
+
+def returning() -> TwoClusters:
+    """A group has gone over, and has read more there; members of it have been seen on the source."""
+    world = mirrored(reverse=True)
+    world.source.put("shop", ORDERS, 5)
+    world.source.members.add("shop")
+    world.act()
+    world.act()
+    world.target.put("shop", REMOTE, 11)
+    return world
+
+
+def test_members_that_restart_on_the_source_find_their_offsets_as_they_left_them() -> None:
+    world = returning()
+    world.source.members.clear()
+
+    rounds(world, GRACE_MS)
+    assert offset(world.source, ORDERS) == 5
+    rounds(world, 2 * ROUND_MS)
+    assert offset(world.source, ORDERS) == 10
+
+
+def test_the_way_back_waits_for_members_that_come_back_with_their_cluster() -> None:
+    """They were there when it was lost, and nobody has stopped them."""
+    world = returning()
+    world.source.silent = world.source_topics.silent = True
+    rounds(world, 2 * GRACE_MS)
+    world.source.members.clear()
+    world.source.silent = world.source_topics.silent = False
+
+    rounds(world, GRACE_MS)
+    assert offset(world.source, ORDERS) == 5
+    rounds(world, 8 * ROUND_MS)
+    assert offset(world.source, ORDERS) == 10
+
+
+def test_a_group_without_members_on_the_source_returns_in_the_same_round() -> None:
+    world = mirrored(reverse=True)
+    world.source.put("shop", ORDERS, 5)
+    world.act()
+    world.source.silent = world.source_topics.silent = True
+    world.act()
+    world.target.put("shop", REMOTE, 11)
+    world.source.silent = world.source_topics.silent = False
+    world.now += 60_000  # a cluster that did not answer is not called for a while
+
+    world.act()
+
+    assert offset(world.source, ORDERS) == 10
+
+
+def test_a_group_whose_members_on_the_source_are_stopped_for_good_returns_in_the_next_round() -> None:
+    world = returning()
+    world.source.members.clear()
+    world.act()
+    stopped_for_good(world, "reverse")
+    world.act()
+    assert offset(world.source, ORDERS) == 10
