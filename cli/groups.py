@@ -18,7 +18,7 @@ from cli.args import BadInput, add_deployment, add_flow, add_order
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.group_orders import MoveBack
-from cli.output import ago, console, numbered, print_json, table
+from cli.output import ago, console, duration, numbered, print_json, table
 from mirrorless.clock import now_ms
 from mirrorless.errors import MirrorlessError
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
@@ -101,6 +101,8 @@ class GroupsView:
     """Groups on the side where the direction begins that the flow's filter refuses."""
     partitions: Sequence[GroupPartition] = field(default_factory=tuple)
     """Of the one group that `--group` names."""
+    grace_ms: int = 0
+    """How long the flow waits before it commits for a group whose members have left; 0 where it does not commit."""
     trouble: str = ""
     """Why a cluster does not answer. The rest is known without it."""
 
@@ -171,7 +173,16 @@ def _one(
         GroupPartition(lane=lane, offset=offset, committed=committed.get(lane))
         for lane, offset in sorted(found[0].lanes(flow), key=lambda each: each[0])
     ]
-    return GroupsView(flow=flow, direction=direction, groups=found, partitions=partitions, trouble=trouble)
+    settings = deployment.control_settings(flow)
+    commits = settings.sync_group_offsets_reverse if direction == "reverse" else settings.sync_group_offsets_seconds
+    return GroupsView(
+        flow=flow,
+        direction=direction,
+        groups=found,
+        partitions=partitions,
+        grace_ms=int(settings.group_grace_seconds * 1000) if commits else 0,
+        trouble=trouble,
+    )
 
 
 def _why_not(deployment: DeployedFlows, flow: FlowName, name: str) -> str:
@@ -248,6 +259,7 @@ def as_json(view: GroupsView) -> dict[str, Any]:
                 "reread": group.reread,
                 "skip": group.skip,
                 "ahead": group.ahead,
+                "left_at": group.left_at,
                 "at": group.at,
                 "offsets": [
                     {
@@ -275,7 +287,7 @@ def show(view: GroupsView, *, one: bool, now: int) -> None:
     if one:
         screen.print(_partitions(view))
         for group in view.groups:
-            screen.print(f"  {sentence(group, view)}", markup=False)
+            screen.print(f"  {sentence(group, view)}{_wait(group, view, now)}", markup=False)
     elif view.groups or view.excluded:
         screen.print(_groups(view, now))
     else:
@@ -323,6 +335,14 @@ def sentence(group: GroupCheckpoints, view: GroupsView) -> str:
         case _:
             said = f"{group.readiness}."
     return said
+
+
+def _wait(group: GroupCheckpoints, view: GroupsView, now: int) -> str:
+    """Until when its offsets are not committed because its members may come back; empty where they need not wait."""
+    if group.readiness != "behind" or not group.left_at or now >= group.left_at + view.grace_ms:
+        return ""
+    left = f"Its members left {view.ends_on} {ago(group.left_at, now=now)}, and may be restarting"
+    return f" {left}: offsets are committed there {duration(view.grace_ms)} after they left."
 
 
 _BY = {"group": "its own committed offsets", "checkpoint": "the checkpoints"}

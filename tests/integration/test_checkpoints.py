@@ -15,13 +15,14 @@ from control import ControlWiring, handler
 
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
+from mirrorless.errors import LeaseLost
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.mm2.internal_records import Checkpoint, Heartbeat, OffsetSync
 from mirrorless.ports.kafka import OffsetAndMetadata, TopicPartition
 from mirrorless.reconcile.returning_groups import GroupsBack
 from mirrorless.scheduled.runner import RoundReport, Task
-from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS, ControlSettings
 from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import read_topic
 
@@ -144,6 +145,7 @@ def crossing(stage: LaneStage, dynamodb: DynamoDbLocal, monkeypatch: pytest.Monk
             groups=(group,),
             sync_group_offsets_seconds=0.001,
             sync_group_offsets_reverse=True,
+            group_grace_seconds=0,
             heartbeats_replication_factor=1,
             checkpoints_replication_factor=1,
             offset_syncs=True,
@@ -227,6 +229,39 @@ def test_a_living_group_is_only_followed(crossing: Crossing) -> None:
         assert crossing.committed(target) == before
     finally:
         member.close()
+
+
+def test_members_that_restart_find_no_offsets_that_they_have_not_committed(crossing: Crossing) -> None:
+    """An application on the target with the name of a group of the source, before its first commit."""
+    settings = msgspec.structs.replace(crossing.settings, group_grace_seconds=GROUP_GRACE_SECONDS)
+    crossing = Crossing(crossing.stage, settings, crossing.group)
+    source, target = crossing.stage.source, crossing.stage.target
+    crossing.write(20)
+    crossing.replicate()
+    crossing.read(source, 20)
+    member = Consumer(
+        {
+            "bootstrap.servers": target.bootstrap,
+            "group.id": crossing.group,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
+    try:
+        member.subscribe([crossing.stage.remote_topic])
+        deadline = time.monotonic() + SECONDS
+        while not member.assignment():
+            assert time.monotonic() < deadline
+            member.poll(0.1)
+        crossing.do("checkpoints")
+    finally:
+        member.close()
+
+    crossing.begin_run()
+    crossing.do("checkpoints")
+
+    assert crossing.committed(target) == {}
+    assert sorted(crossing.read(target, 20)) == list(range(20))
 
 
 def test_another_application_is_not_moved_until_its_offsets_are_deleted(crossing: Crossing) -> None:
@@ -368,3 +403,10 @@ def test_the_function_does_its_rounds_and_says_how_they_went(
     lines = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
     assert {line.get("task") for line in lines} >= {"heartbeats", "checkpoints"}
     assert crossing.document().readiness == "ready"
+    # A run whose lease was over before this one replaces none of its documents.
+    for store, key in (
+        (crossing.wiring.checkpoints, f"forward/{crossing.group}"),
+        (crossing.wiring.documents, "task/lanes"),
+    ):
+        with pytest.raises(LeaseLost):
+            store.write(crossing.settings.name, {key: b"late"}, epoch=1)

@@ -44,6 +44,30 @@ def test_a_readiness_is_shown_as_a_sentence(group: GroupCheckpoints, says: str) 
     assert says in sentence(group, view(group))
 
 
+@pytest.mark.parametrize(
+    ("group", "grace_ms", "waits"),
+    [
+        (shop("behind", reread=1, left_at=NOW - 40_000), 300_000, True),
+        (shop("behind", reread=1, left_at=NOW - 300_000), 300_000, False),
+        (shop("behind", reread=1, left_at=NOW - 40_000), 0, False),
+        (shop("behind", reread=1), 300_000, False),
+        (shop("active_on_target", left_at=None), 300_000, False),
+        (shop("ready", left_at=NOW - 40_000), 300_000, False),
+    ],
+)
+def test_a_group_whose_members_have_just_left_is_shown_to_wait(
+    group: GroupCheckpoints,
+    grace_ms: int,
+    waits: bool,  # noqa: FBT001 -- a parameter of the test
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show(view(group, grace_ms=grace_ms), one=True, now=NOW)
+
+    shown = " ".join(capsys.readouterr().out.split())
+    why = "Its members left eu-west 40 s ago, and may be restarting: offsets are committed there 5 min after they left."
+    assert (why in shown) == waits
+
+
 def test_only_a_group_before_the_map_needs_the_operator() -> None:
     others = [shop("behind", reread=9), shop("ahead_of_replication"), shop("active_on_target")]
 
@@ -104,6 +128,7 @@ def test_json_has_everything() -> None:
                 "reread": 2,
                 "skip": 0,
                 "ahead": 0,
+                "left_at": 0,
                 "at": NOW,
                 "offsets": [
                     {
