@@ -42,6 +42,7 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.errors import LeaseLost
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState
 from mirrorless.naming import FLOW_VARIABLE
@@ -750,6 +751,9 @@ def test_the_function_does_what_is_due_and_leaves_the_rest_to_its_next_start(
     assert second == {}
     assert stage.partitions("orders") == 1
     assert '"topics-created"' in capsys.readouterr().out
+    # A run whose lease was over before these replaces none of their documents.
+    with pytest.raises(LeaseLost):
+        stage.documents.write(stage.settings.name, {f"topic/{stage.topic('orders')}": b"late"}, epoch=1)
 
 
 def test_a_refresh_of_a_thousand_topics_costs_a_bounded_number_of_calls(

@@ -151,7 +151,8 @@ class FlowSection(Section):
     )
     sync_group_offsets_enabled: bool = Field(
         default=False,
-        description="Commit translated offsets for idle groups on the target: never backwards.",
+        description="Commit translated offsets for idle groups on the target: never backwards, and not until their "
+        "members have been gone for five minutes.",
     )
     sync_group_offsets_interval_seconds: Seconds = Field(
         default=2, description="Seconds between group offset syncs (MM2: 60)."

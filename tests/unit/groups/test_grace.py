@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from mirrorless.config import load
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.ownership import members_stopped
 from mirrorless.ports.kafka import Deadline, GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
-from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS
+from mirrorless.scheduled.settings import GROUP_GRACE_SECONDS, ControlSettings, control_settings
 from tests.support.chains import FLOW
 from tests.support.group_cluster import MemoryGroups, TwoClusters, settings
 
 ORDERS, REMOTE = ("orders", 0), ("us-east.orders", 0)
 
+ROOT = Path(__file__).parents[3]
 ROUND_MS = 3_000
 GRACE_MS = int(GROUP_GRACE_SECONDS * 1000)
 
 
 @pytest.fixture
 def world() -> TwoClusters:
-    """The shipped example, one way: group sync for all groups, ten records, a marker after each five on the target."""
-    return mirrored()
+    """The shipped example, one way of its two: group sync for all groups."""
+    flow = load(ROOT / "replication.example.yaml").flow(str(FLOW))
+    return grown(control_settings(flow.control_settings("forward")))
 
 
-def mirrored(*, reverse: bool = False) -> TwoClusters:
-    made = TwoClusters(settings(sync=0.001, reverse=reverse, grace=GROUP_GRACE_SECONDS))
-    grow(made)
-    return made
+def grown(wanted: ControlSettings) -> TwoClusters:
+    """Ten records on both sides, with a marker after each five on the target."""
+    world = TwoClusters(wanted)
+    grow(world)
+    return world
 
 
 def grow(world: TwoClusters) -> None:
@@ -230,7 +235,7 @@ def test_a_group_that_this_flow_did_not_make_is_moved_once_its_members_are_stopp
 
 def returning() -> TwoClusters:
     """A group has gone over, and has read more there; members of it have been seen on the source."""
-    world = mirrored(reverse=True)
+    world = grown(settings(sync=2, reverse=True, grace=GROUP_GRACE_SECONDS))
     world.source.put("shop", ORDERS, 5)
     world.source.members.add("shop")
     world.act()
@@ -249,9 +254,13 @@ def test_members_that_restart_on_the_source_find_their_offsets_as_they_left_them
     assert offset(world.source, ORDERS) == 10
 
 
-def test_the_way_back_waits_for_members_that_come_back_with_their_cluster() -> None:
-    """They were there when it was lost, and nobody has stopped them."""
+@pytest.mark.parametrize("left_before", [False, True])
+def test_the_way_back_waits_for_members_that_come_back_with_their_cluster(*, left_before: bool) -> None:
+    """They were there when it was lost, or nobody can tell whether they came back meanwhile."""
     world = returning()
+    if left_before:
+        world.source.members.clear()
+        world.act()
     world.source.silent = world.source_topics.silent = True
     rounds(world, 2 * GRACE_MS)
     world.source.members.clear()
@@ -264,7 +273,7 @@ def test_the_way_back_waits_for_members_that_come_back_with_their_cluster() -> N
 
 
 def test_a_group_without_members_on_the_source_returns_in_the_same_round() -> None:
-    world = mirrored(reverse=True)
+    world = grown(settings(sync=2, reverse=True, grace=GROUP_GRACE_SECONDS))
     world.source.put("shop", ORDERS, 5)
     world.act()
     world.source.silent = world.source_topics.silent = True

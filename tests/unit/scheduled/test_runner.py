@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 import pytest
 
-from mirrorless.errors import Retriable
+from mirrorless.errors import LeaseLost, Retriable
+from mirrorless.lane import FlowName
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
 from mirrorless.scheduled.runner import RoundReport, Task, TaskReport, TaskRunner
@@ -298,6 +299,36 @@ def test_a_document_under_way_when_the_lease_is_taken_over_is_fenced_by_its_epoc
     minute.run(minute.task("topics", 1, freeze))
     assert minute.documents.read(FLOW, "topic/") == {"topic/orders": b"heir"}
     assert "a later run" in minute.reports[0].error
+
+
+def test_a_run_that_finds_the_documents_of_a_later_one_ends_whatever_its_clock_shows(minute: Minute) -> None:
+    """The other one's is fast."""
+
+    def work(_report: RoundReport, _deadline: Deadline) -> None:
+        epoch = minute.documents.claim(FLOW, "lease/control", holder="heir", now=minute.now + 50_000, until=10**10)
+        minute.documents.write(FLOW, {"topic/orders": b"heir"}, epoch=epoch)
+        minute.write(orders="late")
+
+    minute.run(minute.task("topics", 1, work))
+    assert minute.times("topics") == [0]
+    assert minute.documents.read(FLOW, "topic/") == {"topic/orders": b"heir"}
+
+
+def test_a_report_under_way_when_the_lease_is_taken_over_is_fenced_too(
+    minute: Minute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = MemoryDocuments.write
+
+    def held_up(documents: MemoryDocuments, flow: FlowName, found: Mapping[str, bytes], *, epoch: int | None) -> None:
+        monkeypatch.undo()
+        minute.now += 50_000
+        minute.heir("task/topics")
+        write(documents, flow, found, epoch=epoch)
+
+    monkeypatch.setattr(MemoryDocuments, "write", held_up)
+    with pytest.raises(LeaseLost):
+        minute.run(minute.task("topics", 60))
+    assert minute.documents.read(FLOW, "task/") == {"task/topics": b"heir"}
 
 
 def test_a_run_that_outlived_its_lease_and_was_not_replaced_goes_on(minute: Minute) -> None:
