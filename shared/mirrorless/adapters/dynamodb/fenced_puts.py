@@ -41,10 +41,10 @@ _TRANSIENT: Final = frozenset(
 )
 """Errors of a statement that pass."""
 
-Item = Mapping[str, Mapping[str, Any]]
+_Item = Mapping[str, Mapping[str, Any]]
 
 
-def put_fenced(client: Any, table: str, flow: str, items: Sequence[Item], epoch: int) -> None:
+def put_fenced(client: Any, table: str, flow: str, items: Sequence[_Item], epoch: int) -> None:
     """Put items, each unless a later epoch has written it.
 
     Raises:
@@ -53,8 +53,8 @@ def put_fenced(client: Any, table: str, flow: str, items: Sequence[Item], epoch:
     """
     marked = [{**item, EPOCH: {"N": str(epoch)}} for item in items]
 
-    def unmet(statements: Sequence[tuple[Item, Mapping[str, Any]]]) -> list[Item]:
-        found: list[Item] = []
+    def unmet(statements: Sequence[tuple[_Item, Mapping[str, Any]]]) -> list[_Item]:
+        found: list[_Item] = []
         for start in range(0, len(statements), STATEMENTS):
             found += _execute(client, table, flow, statements[start : start + STATEMENTS])
         return found
@@ -68,7 +68,7 @@ def put_fenced(client: Any, table: str, flow: str, items: Sequence[Item], epoch:
         )
 
 
-def _update(table: str, item: Item) -> dict[str, Any]:
+def _update(table: str, item: _Item) -> dict[str, Any]:
     values = {name: value for name, value in item.items() if name not in KEYS}
     changes = [f'SET "{name}" = ?' for name in values]
     changes += [f'REMOVE "{name}"' for name in CONTENT if name not in values]
@@ -79,14 +79,14 @@ def _update(table: str, item: Item) -> dict[str, Any]:
     }
 
 
-def _insert(table: str, item: Item) -> dict[str, Any]:
+def _insert(table: str, item: _Item) -> dict[str, Any]:
     names = ", ".join(f"'{name}': ?" for name in item)
     return {"Statement": f'INSERT INTO "{table}" VALUE {{{names}}}', "Parameters": list(item.values())}
 
 
-def _execute(client: Any, table: str, flow: str, statements: Sequence[tuple[Item, Mapping[str, Any]]]) -> list[Item]:
+def _execute(client: Any, table: str, flow: str, statements: Sequence[tuple[_Item, Mapping[str, Any]]]) -> list[_Item]:
     """Run the statements, and again what fails for a reason that passes. Returns the items whose condition is unmet."""
-    unmet: list[Item] = []
+    unmet: list[_Item] = []
     waiting = list(statements)
     for _ in tries(None):
         with translated(f"write to {table}", flow):
