@@ -11,6 +11,7 @@ from cli.output import print_json
 from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
 from mirrorless.cost.replication import heartbeats, scheduled
 from mirrorless.errors import ConfigurationError
+from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from mirrorless.config import Configuration, Flow, Problem
@@ -76,10 +77,32 @@ def _flow(flow: Flow) -> dict[str, Any]:
             "architecture": settings.function.architecture,
         },
         "topics": [
-            {"topic": topic, "remote_topic": flow.remote_topic(topic), "consumer_group": flow.consumer_group(topic)}
+            {
+                "topic": topic,
+                "remote_topic": flow.remote_topic(topic),
+                "consumer_group": flow.group_name(topic),
+                "trigger": flow.triggers.of(topic),
+            }
             for topic in flow.literal_topics
         ],
         "patterns": list(flow.topic_patterns),
+        "trigger": settings.trigger,
+        "trigger_overrides": [
+            {"entry": entry, "trigger": trigger} for entry, trigger in settings.trigger_overrides.items()
+        ],
+        "schedule": _schedule(flow) if flow.has_pull else None,
+    }
+
+
+def _schedule(flow: Flow) -> dict[str, Any]:
+    schedule = flow.settings.schedule
+    return {
+        "continuous": schedule.continuous,
+        "interval_seconds": None if schedule.continuous else schedule.interval_seconds,
+        "shards": schedule.shards,
+        "memory_mb": schedule.memory_mb,
+        "region": flow.pull_home.region,
+        "maximum_bytes_per_second": schedule.maximum_bytes_per_second,
     }
 
 
@@ -101,8 +124,13 @@ def _paragraph(flow: Flow) -> str:
         f"  {mapping.mode} event source mappings, up to {mapping.batch_size:,} records a batch{pollers}",
     ]
     width = max(map(len, flow.literal_topics), default=0)
-    lines += [f"    {topic:<{width}}  ->  {flow.remote_topic(topic)}" for topic in flow.literal_topics]
+    lines += [
+        f"    {topic:<{width}}  ->  {flow.remote_topic(topic)}{_by_schedule(flow, topic)}"
+        for topic in flow.literal_topics
+    ]
     lines += [f"    topics that match {pattern}, as they are found" for pattern in flow.topic_patterns]
+    if flow.has_pull:
+        lines += _scheduled_topics(flow)
     tasks = {
         "heartbeats": (settings.emit_heartbeats_enabled, settings.emit_heartbeats_interval_seconds),
         "checkpoints": (settings.emit_checkpoints_enabled, settings.emit_checkpoints_interval_seconds),
@@ -118,6 +146,25 @@ def _paragraph(flow: Flow) -> str:
             f"  heartbeats that often keep a function running: about ${more:.0f} a month more than once a minute"
         )
     return "\n".join(lines)
+
+
+def _by_schedule(flow: Flow, topic: str) -> str:
+    return ", by schedule" if flow.triggers.of(topic) == SCHEDULE else ""
+
+
+def _scheduled_topics(flow: Flow) -> list[str]:
+    """What is scheduled, and when and where it is read."""
+    settings, schedule = flow.settings, flow.settings.schedule
+    often = "all the time" if schedule.continuous else f"every {schedule.interval_seconds:,} s"
+    limit = schedule.maximum_bytes_per_second
+    runs = f"{schedule.shards} run{'s' if schedule.shards > 1 else ''} of {schedule.memory_mb} MB"
+    where = flow.pull_home.region or "an unspecified region"
+    lines = [
+        f"  scheduled topics are read {often} in {where}, by {runs}{f', {limit:,} bytes/s at most' if limit else ''}"
+    ]
+    lines += [f"    {entry}: {trigger}" for entry, trigger in settings.trigger_overrides.items()]
+    others = "all other topics" if settings.trigger_overrides else "all topics"
+    return [*lines, f"    {others}: {settings.trigger}"]
 
 
 def _heartbeats_below_a_minute(settings: FlowSection) -> float:

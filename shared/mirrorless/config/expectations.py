@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from mirrorless.config.cluster import ClusterSection, Iam, Mtls, Plaintext, Scram, Vpc
-from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
+from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection, ScheduleSection
 from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
 from mirrorless.config.types import Section
 
@@ -35,9 +35,11 @@ SECTIONS: dict[Path, type[Section]] = {
     ("flows", "*"): FlowSection,
     ("flows", "*", "mapping"): MappingSection,
     ("flows", "*", "function"): FunctionSection,
+    ("flows", "*", "schedule"): ScheduleSection,
     ("defaults",): FlowSection,
     ("defaults", "mapping"): MappingSection,
     ("defaults", "function"): FunctionSection,
+    ("defaults", "schedule"): ScheduleSection,
     ("deployment",): DeploymentSection,
     ("deployment", "alarms"): AlarmSection,
     ("deployment", "spark"): SparkSection,
@@ -96,6 +98,8 @@ def _in_words(schema: dict[str, Any], key: str) -> str:  # noqa: C901, PLR0911 -
             return f"a list of {either(choices)}"
         case {"type": "array"}:
             return "a list"
+        case {"additionalProperties": {"enum": choices}}:
+            return f"names or patterns, each with {either(choices)}"
         case _:
             return "a section of keys"
 

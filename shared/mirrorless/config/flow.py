@@ -16,6 +16,7 @@ from mirrorless.filters import NameFilter
 from mirrorless.naming import TABLES, mapping_group, resource_name
 from mirrorless.policy import ReplicationPolicy, replication_policy
 from mirrorless.poller_groups import flow_groups, literal_group
+from mirrorless.triggers import TriggerRules, trigger_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,8 +64,23 @@ class Flow:
 
     @property
     def literal_topics(self) -> tuple[str, ...]:
-        """The topics that are named one by one; each has a mapping from the start."""
+        """The topics that are named one by one."""
         return self.topics.literals
+
+    @property
+    def template_topics(self) -> tuple[str, ...]:
+        """The topics that the deployment's template maps; all others are mapped by `refresh_topics`, or scheduled."""
+        return tuple(filter(self.triggers.maps_in_template, self.literal_topics))
+
+    @property
+    def triggers(self) -> TriggerRules:
+        """The triggers of the topics."""
+        return trigger_rules(self.settings.trigger, tuple(self.settings.trigger_overrides.items()))
+
+    @property
+    def has_pull(self) -> bool:
+        """Whether the function `pull` is deployed: topics are scheduled, or may be on their way back to mappings."""
+        return self.triggers.schedules or "schedule" in self.settings.model_fields_set
 
     @property
     def topic_patterns(self) -> tuple[str, ...]:
@@ -89,8 +105,13 @@ class Flow:
         return self.source if where == "source" else self.target
 
     @property
+    def pull_home(self) -> Cluster:
+        """The end in whose region, account and network the function `pull` runs."""
+        return self.source if self.settings.schedule.run_in == "source" else self.target
+
+    @property
     def function_region(self) -> str | None:
-        """The region that the functions and the mappings run in."""
+        """The region that the forwarder, the scheduled functions and the mappings run in."""
         return self.home.region
 
     @property
@@ -212,6 +233,8 @@ class Flow:
             "topics": settings.topics,
             "topics_exclude": settings.topics_exclude,
             "heartbeats_replication": settings.heartbeats_replication_enabled,
+            "trigger": settings.trigger,
+            "trigger_overrides": list(settings.trigger_overrides.items()),
             "start": settings.start,
             "heartbeats_seconds": every(settings.emit_heartbeats_enabled, settings.emit_heartbeats_interval_seconds),
             "heartbeats_on_source": settings.emit_heartbeats_source_enabled,
@@ -265,7 +288,7 @@ class Flow:
         mapping = self.settings.mapping
         pollers: dict[str, Any] = {"MinimumPollers": mapping.minimum_pollers, "MaximumPollers": mapping.maximum_pollers}
         if self.own_poller_groups:
-            topics, maximum = self.literal_topics, mapping.maximum_pollers
+            topics, maximum = self.template_topics, mapping.maximum_pollers
             pollers["PollerGroupName"] = literal_group(self.name, topic, topics, maximum_pollers=maximum)
         elif mapping.poller_group_name is not None:
             pollers["PollerGroupName"] = mapping.poller_group_name

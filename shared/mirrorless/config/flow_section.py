@@ -1,4 +1,4 @@
-"""The section of a flow: what it replicates and how, its mappings, and its function."""
+"""The section of a flow: what it replicates and how, its mappings, its function and its schedules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from mirrorless.config.types import Patterns, ReplicationFactor, Seconds, Section, Start, TopicList
+from mirrorless.config.types import (
+    Patterns,
+    ReplicationFactor,
+    Seconds,
+    Section,
+    Start,
+    TopicList,
+    TriggerOverrides,
+    WholeMinutes,
+)
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
+from mirrorless.triggers import Trigger
 
 
 class MappingSection(Section):
@@ -74,6 +84,30 @@ class FunctionSection(Section):
     )
 
 
+class ScheduleSection(Section):
+    """The schedules of topics whose trigger is `schedule`, and the function that reads these topics."""
+
+    continuous: bool = Field(
+        default=False, description="Read all the time, each run until the next one takes over; otherwise by interval."
+    )
+    interval_seconds: WholeMinutes = Field(
+        default=60, description="Seconds between two runs, in whole minutes; a run reads what is there, and ends."
+    )
+    shards: int = Field(default=1, ge=1, le=64, description="Runs side by side, each with its share of the partitions.")
+    memory_mb: int = Field(
+        default=512, ge=128, le=10_240, description="Memory of a run in MB; the share of CPU grows with it."
+    )
+    run_in: Literal["source", "target"] = Field(
+        default="target", description="Whose region and account to run in; with the target, to read far and write near."
+    )
+    maximum_bytes_per_second: int | None = Field(
+        default=None,
+        ge=1_000,
+        le=10_000_000_000,
+        description="Bytes that the flow's scheduled topics may take together; left out, there is no limit.",
+    )
+
+
 class FlowSection(Section):
     """A replication flow, under its name `source->target`; `defaults` has the same keys."""
 
@@ -88,6 +122,16 @@ class FlowSection(Section):
     heartbeats_replication_enabled: bool = Field(
         default=True,
         description="Replicate heartbeats topics even when `topics` does not name them, so that hops can be counted.",
+    )
+    trigger: Trigger = Field(
+        default="mapping",
+        description="What starts the replication of new records: an event source mapping of each topic, at once; or "
+        "the flow's `schedule`, many topics in one run.",
+    )
+    trigger_overrides: TriggerOverrides = Field(
+        default_factory=dict,
+        description="Triggers of single topics, by name or pattern; the first entry that matches holds. An entry of a "
+        "topic that was scheduled stays: `orders: mapping` changes it back.",
     )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         default="exactly_once",
@@ -186,3 +230,6 @@ class FlowSection(Section):
 
     mapping: MappingSection = Field(default_factory=MappingSection, description="Event source mappings of this flow.")
     function: FunctionSection = Field(default_factory=FunctionSection, description="Forwarder function of this flow.")
+    schedule: ScheduleSection = Field(
+        default_factory=ScheduleSection, description="Schedules of this flow's scheduled topics."
+    )

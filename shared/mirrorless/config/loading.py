@@ -24,6 +24,11 @@ from mirrorless.config.rules import (
     problems_with_pollers,
     problems_with_topics,
 )
+from mirrorless.config.schedule_rules import (
+    problems_with_overrides,
+    problems_with_schedule,
+    problems_with_schedule_keys,
+)
 from mirrorless.config.schema import DeploymentSection, Document
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
@@ -120,7 +125,7 @@ def load(source: File | str, *, now: datetime | None = None) -> Configuration:
 
 
 def _configuration(text: yaml_source.YamlSource, origin: str, now: datetime) -> Configuration:
-    problems = list(problems_with_names(text.data))
+    problems = [*problems_with_names(text.data), *problems_with_schedule_keys(text.data)]
     try:
         written = Document.model_validate(text.data)
     except ValidationError as exc:
@@ -136,6 +141,8 @@ def _configuration(text: yaml_source.YamlSource, origin: str, now: datetime) -> 
     for flow in configuration.flows.values():
         problems += problems_with_topics(flow, paths)
         problems += problems_with_limits(flow, paths, now)
+        problems += problems_with_schedule(flow, paths)
+    problems += problems_with_overrides(list(configuration.flows.values()), paths)
     problems += problems_between(configuration.enabled_flows, paths)
     problems += problems_with_pollers(configuration.enabled_flows, paths)
     if problems:
@@ -167,6 +174,7 @@ def _resolved(written: Document, data: Any, origin: str) -> Configuration:
 def _merged(defaults: dict[str, Any], flow: dict[str, Any]) -> dict[str, Any]:
     """Return a flow's own keys over those of `defaults`, section by section."""
     merged = {**defaults, **flow}
-    for section in ("mapping", "function"):
-        merged[section] = {**defaults.get(section, {}), **flow.get(section, {})}
+    for section in ("mapping", "function", "schedule"):
+        if section in merged:
+            merged[section] = {**defaults.get(section, {}), **flow.get(section, {})}
     return merged

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorless.config.cluster import ClusterSection, Vpc
 from mirrorless.config.expectations import AUTHENTICATIONS, either, expectation, keys_of, section_at
-from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
+from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection, ScheduleSection
 from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
 from mirrorless.config.types import Section
 from mirrorless.errors import ConfigurationError
@@ -202,6 +202,7 @@ _SECTIONS: dict[str, type[Section]] = {
     "a flow, or `defaults`": FlowSection,
     "`mapping:` of a flow": MappingSection,
     "`function:` of a flow": FunctionSection,
+    "`schedule:` of a flow": ScheduleSection,
     "a cluster": ClusterSection,
     "`vpc:` of a cluster": Vpc,
     "`deployment`": DeploymentSection,

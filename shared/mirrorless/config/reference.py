@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrorless.config.cluster import ClusterSection, Plaintext, Vpc
 from mirrorless.config.expectations import AUTHENTICATIONS, expectation, schema_of
-from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection
+from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection, ScheduleSection
 from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
 from mirrorless.lane import ALIAS
 
@@ -66,6 +66,7 @@ def reference_page() -> str:
         ),
         _table("….mapping", _first_line(MappingSection), MappingSection),
         _table("….function", _first_line(FunctionSection), FunctionSection),
+        _table("….schedule", _first_line(ScheduleSection), ScheduleSection),
         _table("deployment", _first_line(DeploymentSection), DeploymentSection),
         _table("deployment.alarms", _first_line(AlarmSection), AlarmSection),
         _table("deployment.spark", _first_line(SparkSection), SparkSection),

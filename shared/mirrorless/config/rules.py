@@ -140,9 +140,10 @@ def _literal(topic: str, wanted: NameFilter, flow: Flow, path: Path) -> Iterator
     def problem(what: str, hint: str) -> Problem:
         return Problem(path=path, what=what, hint=hint)
 
-    if len(topic) == 1:
+    mapped = flow.triggers.of(topic) == "mapping"
+    if len(topic) == 1 and mapped:
         what = f"{topic!r} is one character long, and an event source mapping takes two or more"
-        yield problem(what, "rename the topic, or leave it out: a backfill job can copy it")
+        yield problem(what, f"schedule it by `trigger.overrides: {{{topic}: schedule}}`, or rename the topic")
     if flow.policy.is_internal_topic(topic):
         yield problem(f"{topic!r} is internal to Kafka or to the replication, and never replicated", "remove it")
     elif flow.policy.is_cycle(topic, flow.name):
@@ -155,9 +156,9 @@ def _literal(topic: str, wanted: NameFilter, flow: Flow, path: Path) -> Iterator
     if len(remote := flow.remote_topic(topic)) > LONGEST_TOPIC:
         what = f"its remote topic would have {len(remote)} characters, a topic has at most {LONGEST_TOPIC}"
         yield problem(what, "shorten the source's alias, or write `replication.policy: identity`")
-    elif (length := len(flow.group_name(topic))) > LONGEST_GROUP:
+    elif mapped and (length := len(flow.group_name(topic))) > LONGEST_GROUP:
         what = f"its consumer group would have {length} characters, Lambda takes {LONGEST_GROUP}"
-        yield problem(what, "shorten the cluster aliases, or leave this topic to a pattern")
+        yield problem(what, "shorten the cluster aliases, or schedule this topic by `trigger.overrides`")
 
 
 def _meeting(one: Flow, other: Flow, paths: FlowPaths) -> Iterator[Problem]:
@@ -269,8 +270,10 @@ def problems_with_pollers(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[P
         if mapping.mode == "provisioned" and mapping.poller_group_name:
             groups[mapping.poller_group_name, flow.name.source].append(flow)
     for (name, source), members in groups.items():
-        mappings = sum(len(flow.literal_topics) for flow in members)
-        pollers = sum(len(flow.literal_topics) * flow.settings.mapping.maximum_pollers for flow in members)
+        counts = [sum(flow.triggers.of(topic) == "mapping" for topic in flow.literal_topics) for flow in members]
+        mappings = sum(counts)
+        maximums = [flow.settings.mapping.maximum_pollers for flow in members]
+        pollers = sum(count * maximum for count, maximum in zip(counts, maximums, strict=True))
         if pollers > POLLERS_OF_A_GROUP:
             what = f"the {mappings} mappings of group {name!r} on {source} may have {pollers:,} pollers in all"
             what += f", and a group has {POLLERS_OF_A_GROUP:,} at most"

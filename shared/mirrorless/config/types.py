@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from mirrorless.filters import check_pattern, is_literal, split_list
 from mirrorless.java_patterns import in_python
 from mirrorless.policy import LONGEST_TOPIC, is_legal_topic
+from mirrorless.triggers import Trigger
 
 
 class Section(BaseModel):
@@ -108,6 +109,19 @@ def _replication_factor(value: int) -> int:
     return value
 
 
+def _whole_minutes(value: int) -> int:
+    if value % 60:
+        before = value // 60 * 60
+        raise ValueError(f"{value} is no whole number of minutes | write {before} or {before + 60}")
+    return value
+
+
+def _topic_entries(entries: dict[str, Trigger]) -> dict[str, Trigger]:
+    for entry in entries:
+        _topic(entry)
+    return entries
+
+
 def _legal_tags(tags: dict[str, str]) -> dict[str, str]:
     for name, value in tags.items():
         for text, least, most in ((name, 1, _LONGEST_TAG_NAME), (value, 0, _LONGEST_TAG_VALUE)):
@@ -138,6 +152,9 @@ TopicList = Annotated[
 ]
 """Topic names and patterns: a YAML list or a comma list."""
 
+TriggerOverrides = Annotated[dict[str, Trigger], AfterValidator(_topic_entries)]
+"""Triggers by topic name or pattern, in the order of the file."""
+
 Patterns = Annotated[
     tuple[Annotated[str, AfterValidator(_pattern)], ...],
     BeforeValidator(_entries),
@@ -163,4 +180,6 @@ ReplicationFactor = Annotated[int, Field(ge=-1, le=32_767), AfterValidator(_repl
 """Copies of each partition; -1 leaves it to the target cluster."""
 
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
+WholeMinutes = Annotated[int, Field(ge=60, le=86_400), AfterValidator(_whole_minutes)]
+"""Seconds of an EventBridge schedule, whose shortest interval is a minute."""
 KeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/\S+$")]

@@ -1,13 +1,14 @@
-"""The settings of a flow's scheduled functions: the input of their schedule, read at each run.
+"""The settings of a flow's scheduled functions: the input of their schedules, read at each run.
 
 An environment variable has 4 KB at most, and a list of topics may not fit. A schedule's input has 256 KB, and changing
-it needs no new version of the function. The deployment writes it (`Flow.control_settings()`).
+it needs no new version of the function. The deployment writes it (`Flow.control_settings()`,
+`Flow.pull_settings()`).
 (https://docs.aws.amazon.com/scheduler/latest/APIReference/API_Target.html)
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from mirrorless.lane import FlowName
 from mirrorless.policy import ReplicationPolicy, replication_policy
 from mirrorless.scheduled.runner import IDLE_AFTER_SECONDS
 from mirrorless.settings import FlowSettings
+from mirrorless.triggers import Trigger, TriggerRules, trigger_rules
 
 GROUP_GRACE_SECONDS: Final = 300.0
 """Kubernetes starts a container that fails again and again every five minutes at least, and a deployment that stops all
@@ -35,6 +37,9 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topics_exclude: tuple[str, ...] = TOPICS_EXCLUDE
     heartbeats_replication: bool = True
     """Whether heartbeats topics of the source are replicated even where `topics` does not name them."""
+    trigger: Trigger = "mapping"
+    trigger_overrides: tuple[tuple[str, Trigger], ...] = ()
+    """Entry and trigger; the first entry that matches a topic holds."""
     start: str = "earliest"
     """`earliest`, `latest`, `backfill` or a moment (ISO 8601): where topics begin that existed before the flow."""
     heartbeats_seconds: float | None = 60
@@ -91,9 +96,35 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             aliases=frozenset(self.aliases) or None,
         )
 
+    @property
+    def triggers(self) -> TriggerRules:
+        """The triggers of the flow's topics."""
+        return trigger_rules(self.trigger, self.trigger_overrides)
+
+    def trigger_of(self, topic: str) -> Trigger:
+        """The trigger of a topic."""
+        return self.triggers.of(topic)
+
+    @property
+    def template_topics(self) -> tuple[str, ...]:
+        """The topics named literally that the deployment's template maps."""
+        return tuple(filter(self.triggers.maps_in_template, self.topic_filter.literals))
+
     def consumer_group(self, topic: str) -> str:
         """The consumer group of a topic's mapping."""
         return self.flow.consumer_group(topic)
+
+
+class PullSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The input of one shard's schedule."""
+
+    control: ControlSettings
+    shard: int
+    shards: int
+    continuous: bool = False
+    interval_seconds: int = 60
+    maximum_bytes_per_second: int | None = None
+    """Of the flow; its shards share it."""
 
 
 def control_settings(event: Any) -> ControlSettings:
@@ -102,11 +133,42 @@ def control_settings(event: Any) -> ControlSettings:
     Raises:
         ConfigurationError: a field is missing or wrong; the error names it.
     """
-    try:
-        settings = msgspec.convert(event, type=ControlSettings)
-        FlowName.parse(settings.flow.flow)
-    except (msgspec.ValidationError, ValueError) as exc:
-        raise ConfigurationError(
-            str(exc), where="the schedule's input", hint="deploy the schedules again from replication.yaml"
-        ) from exc
+    settings = _converted(event, ControlSettings)
+    _check_name(settings)
     return settings
+
+
+def pull_settings(event: Any) -> PullSettings:
+    """Read the input of a shard's schedule.
+
+    Raises:
+        ConfigurationError: a field is missing or wrong; the error names it.
+    """
+    settings = _converted(event, PullSettings)
+    _check_name(settings.control)
+    if not 0 <= settings.shard < settings.shards:
+        raise _refused(f"there is no shard {settings.shard} of {settings.shards}")
+    return settings
+
+
+_T = TypeVar("_T")
+
+
+def _converted(event: Any, type_: type[_T]) -> _T:
+    try:
+        return msgspec.convert(event, type=type_)
+    except msgspec.ValidationError as exc:
+        raise _refused(str(exc)) from exc
+
+
+def _check_name(settings: ControlSettings) -> None:
+    try:
+        FlowName.parse(settings.flow.flow)
+    except ValueError as exc:
+        raise _refused(str(exc)) from exc
+
+
+def _refused(what: str) -> ConfigurationError:
+    return ConfigurationError(
+        what, where="the schedule's input", hint="deploy the schedules again from replication.yaml"
+    )

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from mirrorless.filters import should_replicate
 from mirrorless.policy import is_legal_topic
 from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.triggers import SCHEDULE
 
 LONGEST_GROUP = 200
 """Characters of a mapping's consumer group, at most: Lambda's limit."""
@@ -22,9 +23,10 @@ _REASONS: Mapping[Cause, str] = {
     "cycle": "they came from this flow's source or target: replicating them would go in circles",
     "internal": "they belong to Kafka or to the replication itself",
     "group name": f"their mapping's consumer group would be longer than the {LONGEST_GROUP} characters that Lambda "
-    "takes: name them shorter, or exclude them",
+    "takes: name them shorter, schedule them by `trigger.overrides`, or exclude them",
     "remote name": "their name on the target would be no legal topic name: exclude them",
-    "one letter": "Lambda maps no topic whose name is one character long: exclude them",
+    "one letter": "Lambda maps no topic whose name is one character long: schedule them by `trigger.overrides`, or "
+    "exclude them",
 }
 
 _NAMED = 5
@@ -38,12 +40,18 @@ class Discovery:
     taken: tuple[str, ...]
     """In order."""
     mapped: frozenset[str]
-    """Those of `taken` whose mappings are ours; a literal topic's mapping belongs to the deployment."""
+    """Those of `taken` whose mappings are ours: neither the template's nor scheduled."""
+    scheduled: frozenset[str] = frozenset()
+    """Those of `taken` whose trigger is `schedule`."""
     missing: tuple[str, ...] = ()
     """Named literally, and not on the source."""
     refused: Mapping[Cause, tuple[str, ...]]
     """Topics that the flow's list includes and that cannot be replicated."""
     literals: frozenset[str]
+    template: frozenset[str]
+    """Those of `literals` whose mappings are the template's."""
+    unused_overrides: tuple[str, ...] = ()
+    """Entries of `trigger.overrides` that decide nothing about the topics taken."""
 
     def troubles(self) -> list[str]:
         """One sentence for the operator per cause.
@@ -58,6 +66,11 @@ class Discovery:
         troubles = [f"not replicated: {some(names)}: {_REASONS[cause]}" for cause, names in reported.items() if names]
         if self.missing:
             troubles.append(f"not on the source: {some(self.missing)}, which the flow names")
+        if self.unused_overrides:
+            troubles.append(
+                f"without effect in trigger.overrides: {some(self.unused_overrides)}: the source has no such topic for "
+                "the flow, or an earlier entry matches it"
+            )
         return troubles
 
 
@@ -69,7 +82,7 @@ def discover(on_source: Mapping[str, int], settings: ControlSettings) -> Discove
         settings: the flow's filters and names.
     """
     flow, policy, topic_filter = settings.name, settings.policy, settings.topic_filter
-    literals = frozenset(topic_filter.literals)
+    literals, template = frozenset(topic_filter.literals), frozenset(settings.template_topics)
     taken: list[str] = []
     refused: dict[Cause, list[str]] = {cause: [] for cause in get_args(Cause)}
     for topic in sorted(on_source):
@@ -78,21 +91,32 @@ def discover(on_source: Mapping[str, int], settings: ControlSettings) -> Discove
         ):
             if not is_legal_topic(policy.remote_topic(flow.source, topic)):
                 refused["remote name"].append(topic)
-            elif topic not in literals and len(settings.consumer_group(topic)) > LONGEST_GROUP:
-                refused["group name"].append(topic)
-            elif topic not in literals and len(topic) < SHORTEST_MAPPED:
-                refused["one letter"].append(topic)
+            elif (cause := None if topic in template else _not_mappable(topic, settings)) is not None:
+                refused[cause].append(topic)
             else:
                 taken.append(topic)
         elif topic_filter.accepts(topic):
             refused["internal" if policy.is_internal_topic(topic) else "cycle"].append(topic)
+    scheduled = frozenset(topic for topic in taken if settings.trigger_of(topic) == SCHEDULE)
     return Discovery(
         taken=tuple(taken),
-        mapped=frozenset(taken) - literals,
+        mapped=frozenset(taken) - template - scheduled,
+        scheduled=scheduled,
+        template=template,
+        unused_overrides=settings.triggers.unused(taken),
         missing=tuple(sorted(literals - on_source.keys())),
         refused={cause: tuple(names) for cause, names in refused.items() if names},
         literals=literals,
     )
+
+
+def _not_mappable(topic: str, settings: ControlSettings) -> Cause | None:
+    """Why Lambda takes no mapping of this topic; None where it does, or the topic needs none."""
+    if settings.trigger_of(topic) == SCHEDULE:
+        return None
+    if len(settings.consumer_group(topic)) > LONGEST_GROUP:
+        return "group name"
+    return "one letter" if len(topic) < SHORTEST_MAPPED else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -384,6 +384,7 @@ def test_config_check_answers_programs_in_json(capsys: pytest.CaptureFixture[str
         "topic": "orders",
         "remote_topic": "us-east.orders",
         "consumer_group": "mirrorless.us-east.eu-west.orders",
+        "trigger": "mapping",
     }
 
 
@@ -407,6 +408,51 @@ def test_config_check_prints_every_problem_and_exits_2(tmp_path: Path, capsys: p
 def test_config_check_of_no_file_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(str(tmp_path / "none.yaml")) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_topic_of_one_letter_is_replicated_by_a_schedule() -> None:
+    flow = configuration("topics: [o], trigger: schedule").flow("a->b")
+
+    assert flow.triggers.of("o") == "schedule"
+
+
+def test_config_check_says_what_is_scheduled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "replication.yaml"
+    file.write_text(
+        "clusters: {a: {bootstrap.servers: a1:9092}, b: {bootstrap.servers: b1:9092, region: eu-west-1}}\n"
+        "flows: {a->b: {topics: [orders, logs], trigger: schedule, trigger.overrides: {orders: mapping}, "
+        "schedule: {interval.seconds: 300, shards: 2}}}\n"
+    )
+
+    assert check(str(file)) == 0
+    in_words = capsys.readouterr().out
+    assert check(str(file), "--json") == 0
+    (flow,) = json.loads(capsys.readouterr().out)["flows"]
+
+    assert "scheduled topics are read every 300 s in eu-west-1, by 2 runs of 512 MB" in in_words
+    assert "logs    ->  a.logs, by schedule\n" in in_words
+    assert "orders  ->  a.orders\n" in in_words
+    assert {each["topic"]: each["trigger"] for each in flow["topics"]} == {"orders": "mapping", "logs": "schedule"}
+    assert (flow["schedule"]["interval_seconds"], flow["schedule"]["region"]) == (300, "eu-west-1")
+
+
+@pytest.mark.parametrize(
+    ("flow", "defaults", "expected"),
+    [
+        ("topics: [orders]", "{}", False),
+        ("topics: [orders], trigger: schedule", "{}", True),
+        ("topics: [orders], trigger.overrides: {orders: mapping}", "{}", True),  # it may be on its way back
+        ("topics: ['o.*'], schedule: {shards: 2}", "{}", True),
+        ("topics: ['o.*']", "{schedule: {shards: 2}}", True),
+    ],
+)
+def test_a_flow_has_the_function_pull_while_topics_may_be_scheduled(
+    flow: str, defaults: str, *, expected: bool
+) -> None:
+    loaded = configuration(flow, defaults=defaults)
+
+    assert loaded.flow("a->b").has_pull is expected
+    assert loaded.with_clusters_at({"a": "127.0.0.1:1", "b": "127.0.0.1:2"}).flow("a->b").has_pull is expected
 
 
 def test_the_schedules_hold_every_setting_of_the_flow() -> None:

@@ -31,9 +31,18 @@ def document(*flows: str, clusters: str = CLUSTERS, rest: str = "") -> str:
     return "\n".join([textwrap.dedent(clusters), "flows:", *(f"  {flow}" for flow in flows or (FLOW,)), rest, ""])
 
 
-def cluster(fields: str, *, flow: str = "topics: [orders]") -> str:
-    clusters = f"clusters:\n  a: {{{fields}}}\n  b: {{bootstrap.servers: b1:9092}}\n"
+def cluster(fields: str, *, flow: str = "topics: [orders]", target: str = "bootstrap.servers: b1:9092") -> str:
+    clusters = f"clusters:\n  a: {{{fields}}}\n  b: {{{target}}}\n"
     return document(f"a->b: {{{flow}}}", clusters=clusters)
+
+
+def test_an_entry_of_the_defaults_must_decide_something_in_one_flow() -> None:
+    flows = ("a->b: {topics: [orders]}", "a->c: {topics: [bills]}")
+
+    load(document(*flows, rest="defaults: {trigger.overrides: {orders: schedule}}"), now=NOW)
+    (problem,) = problems(document(*flows, rest="defaults: {trigger.overrides: {pay: schedule}}"))
+
+    assert problem.where == "defaults.trigger.overrides.pay"
 
 
 def problems(text: str) -> tuple[Problem, ...]:
@@ -46,6 +55,7 @@ ARN = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
 MSK = f"bootstrap.servers: a1:9096, msk.cluster.arn: '{ARN}'"
 KEY = "secret.kms.key.arn: 'arn:aws:kms:us-east-1:111122223333:key/1'"
 AT_MSK = "arn:aws:secretsmanager:us-east-1:111122223333:secret:AmazonMSK_x-AbCdEf"
+AT_HOME = "arn:aws:secretsmanager:us-east-1:111122223333:secret:kafka-AbCdEf"
 KEPT_IN_EUROPE = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:kafka-AbCdEf"
 
 CASES = {
@@ -331,6 +341,75 @@ CASES = {
         "put a backslash",
     ),
     "a topic of one letter": (document("a->b: {topics: [o]}"), "flows.a->b.topics[0]", "rename the topic"),
+    # triggers and schedules
+    "no trigger": (document("a->b: {topics: [orders], trigger: schedul}"), "flows.a->b.trigger", "`schedule`?"),
+    "no trigger of an entry": (
+        document("a->b: {topics: [orders], trigger.overrides: {orders: off}}"),
+        "flows.a->b.trigger.overrides.orders",
+        "write `mapping` or `schedule`",
+    ),
+    "an entry that is no pattern": (
+        document("a->b: {topics: [orders], trigger.overrides: {'[': schedule}}"),
+        "flows.a->b.trigger.overrides",
+        "put a backslash",
+    ),
+    "an entry of another topic": (
+        document("a->b: {topics: [orders, 'p.*'], trigger.overrides: {bills: schedule}}"),
+        "flows.a->b.trigger.overrides.bills",
+        "add the topic to `topics`",
+    ),
+    "an entry that an earlier one covers": (
+        document("a->b: {topics: [orders, 'p.*'], trigger.overrides: {'p.*': schedule, pay: mapping}}"),
+        "flows.a->b.trigger.overrides.pay",
+        "write it above 'p.*'",
+    ),
+    "a pattern without a topic": (
+        document(FLOW, rest="defaults: {trigger.overrides: {'b.*': schedule}}"),
+        "defaults.trigger.overrides.b.*",
+        "add such topics to `topics`",
+    ),
+    "schedules without a refresh": (
+        document("a->b: {topics: [orders], trigger: schedule, refresh.topics.enabled: false}"),
+        "flows.a->b.trigger",
+        "`refresh.topics.enabled: true`",
+    ),
+    "half a minute": (
+        document("a->b: {topics: [orders], schedule: {interval.seconds: 90}}"),
+        "flows.a->b.schedule.interval.seconds",
+        "write 60 or 120",
+    ),
+    "an interval of seconds": (
+        document("a->b: {topics: [orders], schedule: {interval.seconds: 30}}"),
+        "flows.a->b.schedule.interval.seconds",
+        "from 60 to 86,400",
+    ),
+    "an interval of what is continuous": (
+        document("a->b: {topics: [orders], schedule: {interval.seconds: 60, continuous: true}}"),
+        "flows.a->b.schedule.interval.seconds",
+        "`continuous: false`",
+    ),
+    "an interval of what the defaults make continuous": (
+        document(
+            "a->b: {topics: [orders], schedule: {interval.seconds: 60}}",
+            rest="defaults: {schedule: {continuous: true}}",
+        ),
+        "flows.a->b.schedule.interval.seconds",
+        "remove it",
+    ),
+    "a shard too many": (
+        document("a->b: {topics: [orders], schedule: {shards: 65}}"),
+        "flows.a->b.schedule.shards",
+        "from 1 to 64",
+    ),
+    "a secret where scheduled topics are not read": (
+        cluster(
+            f"bootstrap.servers: a1:9096, region: us-east-1, authentication: {{type: scram, secret: '{AT_HOME}'}}",
+            flow="topics: [orders], trigger: schedule, function: {run.in: source}",
+            target="bootstrap.servers: b1:9092, region: eu-west-1",
+        ),
+        "clusters.a.authentication.secret",
+        "`schedule: {run.in: …}`",
+    ),
     "a topic with a blank": (document("a->b: {topics: [my orders]}"), "flows.a->b.topics[0]", "use letters, digits"),
     "a topic that is too long": (document(f"a->b: {{topics: [{'x' * 250}]}}"), "flows.a->b.topics[0]", "rename it"),
     "a remote topic that is too long": (
@@ -341,7 +420,7 @@ CASES = {
     "a consumer group that is too long": (
         document(f"a->b: {{topics: [{'x' * 190}]}}"),
         "flows.a->b.topics[0]",
-        "leave this topic to a pattern",
+        "schedule this topic by `trigger.overrides`",
     ),
     "a topic twice": (document("a->b: {topics: [orders, orders]}"), "flows.a->b.topics", "remove one of the two"),
     "an internal topic": (document("a->b: {topics: [__consumer_offsets]}"), "flows.a->b.topics[0]", "remove it"),
