@@ -31,10 +31,12 @@ from mirrorless.scheduled.runner import Task, TaskRunner
 from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.change_detection import ChangeDetector
+from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_sync import MappingSync
 from mirrorless.topics.refresh import TopicRefresh
 from mirrorless.topics.remote_changes import RemoteChangeDetector
 from mirrorless.topics.remote_topics import RemoteTopicSync
+from mirrorless.topics.scheduled_topics import ScheduledTopicSync
 
 LEASE_MS = 60_000
 """A round may take most of a minute: a thousand topics are mapped at ten calls a second."""
@@ -71,13 +73,21 @@ def wire(settings: ControlSettings, lease: HeldLease | None = None) -> list[Task
     remote_changes = RemoteChangeDetector(
         settings=settings, target=target, documents=control, chains=chains, states=states, clock=now_ms
     )
+    start = GroupStart(
+        settings=settings,
+        source=source,
+        source_groups=KafkaGroups(flow.source, flow=flow.flow),
+        chains=chains,
+        documents=control,
+    )
     refresh = TopicRefresh(
         settings=settings,
         source=source,
         changes=changes,
         remote_topics=remote_topics,
         remote_changes=remote_changes,
-        mappings=mapping_sync(settings, control),
+        scheduled=ScheduledTopicSync(flow=settings.name, documents=control, start=start),
+        mappings=mapping_sync(settings, start, control),
     )
     acls = AclSync(
         settings=settings,
@@ -91,7 +101,7 @@ def wire(settings: ControlSettings, lease: HeldLease | None = None) -> list[Task
     return [Task(name=name, every_seconds=intervals[name], act=act) for name, act in tasks if name in intervals]
 
 
-def mapping_sync(settings: ControlSettings, control: StateStore) -> MappingSync | None:
+def mapping_sync(settings: ControlSettings, start: GroupStart, control: StateStore) -> MappingSync | None:
     """The sync of event source mappings; None where the flow does not manage them."""
     if not settings.function_name or not settings.mapping:
         return None
@@ -99,7 +109,7 @@ def mapping_sync(settings: ControlSettings, control: StateStore) -> MappingSync 
     return MappingSync(
         settings=settings,
         mappings=LambdaMappings(aws_lambda(settings.function_region), settings.function_name, rate_limit),
-        source_groups=KafkaGroups(settings.flow.source, flow=settings.flow.flow),
+        start=start,
         documents=control,
     )
 

@@ -45,6 +45,10 @@ class SourceTopics(Protocol):
         """The upstream offset behind the last record; a partition without a leader is absent. One call."""
         ...
 
+    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """The upstream offset at which the log begins; a partition without a leader is absent. One call."""
+        ...
+
     def offsets_at(
         self, places: Iterable[TopicPartition], timestamp: int, deadline: Deadline
     ) -> dict[TopicPartition, int]:

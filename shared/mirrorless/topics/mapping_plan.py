@@ -1,7 +1,7 @@
 """The plan of event source mappings for discovered topics: what to create, update and delete.
 
-Pure: requests and the API's responses come in by the API's names, a plan goes out. The mappings of topics that the flow
-names literally belong to the deployment and are left out.
+Pure: requests and the API's responses come in by the API's names, a plan goes out. The mappings of the deployment's
+template are left out.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ def mapping_requests(settings: ControlSettings, topics: Iterable[str], actual: I
     if pollers.get("PollerGroupName") != flow_groups(flow):
         return requests
     present = {topic: _poller_group(each) for each in actual if (topic := topic_of(each, flow)) is not None}
-    literals = settings.topic_filter.literals
-    groups = groups_of_found(flow, requests, present, literals, maximum_pollers=pollers["MaximumPollers"])
+    groups = groups_of_found(
+        flow, requests, present, settings.template_topics, maximum_pollers=pollers["MaximumPollers"]
+    )
     return {
         topic: request | {"ProvisionedPollerConfig": pollers | {"PollerGroupName": groups[topic]}}
         for topic, request in requests.items()
@@ -246,6 +247,12 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "FilterCriteria": {"Filters": []},
     "MetricsConfig": {},
 }
+
+
+def enabled_topics(actual: Iterable[Request], flow: FlowName) -> frozenset[str]:
+    """The topics of the flow whose mappings are enabled."""
+    enabled = (topic_of(each, flow) for each in actual if each.get("State") == "Enabled")
+    return frozenset(topic for topic in enabled if topic is not None)
 
 
 def topic_of(mapping: Request, flow: FlowName) -> str | None:

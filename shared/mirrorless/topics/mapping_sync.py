@@ -6,7 +6,7 @@ The changes are independent, so a round may end after any of them and the next o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,11 +14,12 @@ import msgspec
 from msgspec.structs import replace
 
 from mirrorless.errors import MirrorlessError, Retriable
-from mirrorless.ports.kafka import Deadline, Groups, OffsetAndMetadata
+from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import Discovery, some
+from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_plan import (
     MappingOutcome,
     MappingPlan,
@@ -43,18 +44,28 @@ Change = tuple[str, str, Callable[[], MappingOutcome]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingSync:
-    """Syncs the event source mappings of one flow's topics, except those that it names literally."""
+    """Syncs the event source mappings of one flow's topics, except those of the deployment's template."""
 
     settings: ControlSettings
     mappings: Mappings
-    source_groups: Groups
+    start: GroupStart
     documents: StateStore
+
+    def read(self, deadline: Deadline) -> list[Request]:
+        """Every mapping of the flow's function.
+
+        Raises:
+            Retriable: Lambda does not list them.
+        """
+        return self.mappings.list(deadline)
 
     def sync(
         self,
         found: Discovery,
         states: Mapping[str, TopicState],
+        actual: Sequence[Request],
         *,
+        returning: Collection[str] = (),
         unready: Collection[str],
         report: RoundReport,
         deadline: Deadline,
@@ -64,25 +75,24 @@ class MappingSync:
         Args:
             found: the topics that the flow takes.
             states: their stored states.
+            actual: the mappings of the flow's function.
+            returning: topics whose mappings continue where a schedule is.
             unready: topics whose mappings are not changed in this round.
             report: gets what went wrong, topic by topic.
             deadline: seconds that are left.
-
-        Raises:
-            Retriable: Lambda does not list the mappings.
         """
-        actual = self.mappings.list(deadline)
         arns = {str(each["UUID"]): str(each.get("EventSourceMappingArn", "")) for each in actual}
         plan = plan_mappings(
             actual,
             mapping_requests(self.settings, found.mapped, actual),
             flow=self.settings.name,
-            keep=found.literals | frozenset(unready),
+            keep=found.template | frozenset(unready),
         )
         updates = {
             topic: update for topic, update in plan.update.items() if not self._is_repeated(states[topic], update)
         }
-        done, pending = self._carry_out(self._changes(plan, updates, states, arns, deadline), report, deadline)
+        changes = self._changes(plan, updates, states, arns, returning=returning, deadline=deadline)
+        done, pending = self._carry_out(changes, report, deadline)
         self._forget_updates([states[topic] for topic in sorted(plan.good)])
         if repeated := tuple(topic for topic in plan.update if topic not in updates):
             fields = ", ".join(sorted(plan.update[repeated[0]][1]))
@@ -104,13 +114,18 @@ class MappingSync:
         updates: Mapping[str, Update],
         states: Mapping[str, TopicState],
         arns: Mapping[str, str],
+        *,
+        returning: Collection[str],
         deadline: Deadline,
     ) -> list[Change]:
         """The calls to make; those that start replication first."""
 
         def create(topic: str, request: Request) -> Callable[[], MappingOutcome]:
             def act() -> MappingOutcome:
-                self._commit_start(states[topic], deadline)
+                if topic in returning:
+                    self.start.commit_positions(states[topic], deadline)
+                else:
+                    self.start.commit_start(states[topic], deadline)
                 return self.mappings.create(request, deadline)
 
             return act
@@ -166,30 +181,6 @@ class MappingSync:
                 f"{arn} has the flow's consumer group, but not its tags",
                 hint="wait until the deployment has ended; delete the mapping if it is not needed",
             )
-
-    def _commit_start(self, state: TopicState, deadline: Deadline) -> None:
-        """Commit the flow's start offsets for a mapping's group. Existing commits of the group stay.
-
-        If the round is interrupted after the commit, the next one reads it.
-        """
-        if not state.start or state.start_committed:
-            return
-        group = self.settings.consumer_group(state.topic)
-        committed = self.source_groups.committed([group], deadline)
-        if group not in committed:
-            raise MirrorlessError(
-                f"the commits of group {group} cannot be read on the source",
-                where=f"{self.settings.name} {state.topic}",
-                hint="grant the function access to the consumer groups mirrorless.* of the source",
-            )
-        missing = {
-            (state.topic, partition): OffsetAndMetadata(offset)
-            for partition, offset in enumerate(state.start)
-            if (state.topic, partition) not in committed[group]
-        }
-        if missing:
-            self.source_groups.commit(group, missing, deadline)
-        self._store(replace(state, start_committed=True))
 
     # An update stops a mapping's pollers for a while, so one without effect is not repeated every minute.
 

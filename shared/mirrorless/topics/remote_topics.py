@@ -22,7 +22,7 @@ class RemoteTopicSync:
     source: SourceTopics
     target: TargetTopics
 
-    def create_and_grow(self, taken: Mapping[str, int], report: RoundReport, deadline: Deadline) -> set[str]:
+    def create_and_grow(self, taken: Mapping[str, int], report: RoundReport, deadline: Deadline) -> dict[str, int]:
         """Create and grow remote topics.
 
         Args:
@@ -31,12 +31,13 @@ class RemoteTopicSync:
             deadline: seconds that are left.
 
         Returns:
-            the source topics whose remote topic does not exist.
+            the source topics whose remote topic exists, with the number of partitions that both have.
 
         Raises:
             Retriable: a cluster does not answer.
         """
-        plan = plan_remote_topics(taken, self.target.partitions(deadline), self.settings)
+        on_target = self.target.partitions(deadline)
+        plan = plan_remote_topics(taken, on_target, self.settings)
         created = self._create(plan.create, deadline) if plan.create else {}
         not_created = {topic: outcome.error for topic, outcome in created.items() if outcome.error}
         grown = self.target.grow({self._remote(topic): count for topic, count in plan.grow.items()}, deadline)
@@ -53,7 +54,11 @@ class RemoteTopicSync:
             "topics-created": len(plan.create) - len(not_created),
             "topics-grown": len(plan.grow) - len(not_grown),
         }
-        return set(not_created)
+        return {
+            topic: min(count, on_target[self._remote(topic)]) if topic in not_grown else count
+            for topic, count in taken.items()
+            if topic not in not_created
+        }
 
     def sync_configs(self, report: RoundReport, deadline: Deadline) -> None:
         """Bring the remote topics' configs back to their source topics'.

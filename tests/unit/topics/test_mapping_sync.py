@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from mirrorless.errors import Retriable
-from mirrorless.lane import FlowName
+from mirrorless.lane import FlowName, Lane
 from mirrorless.ports.kafka import Deadline, GroupIsActive, GroupState, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.topics import SourceTopics
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.discovery import discover
+from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
 from mirrorless.topics.mapping_sync import MappingSync
-from mirrorless.topics.topic_state import TopicState
+from mirrorless.topics.topic_state import Recreated, TopicState
+from tests.support.chains import MemoryChains, reset, run
 from tests.support.documents import MemoryDocuments
 
 FLOW = FlowName("us-east", "eu-west")
@@ -112,25 +116,53 @@ class MemoryGroups:
 
 
 @dataclass(slots=True)
+class MemorySource:
+    """The part of `mirrorless.ports.topics.SourceTopics` that is used here: where logs begin."""
+
+    log_starts: dict[TopicPartition, int] = field(default_factory=dict)
+    leaderless: frozenset[int] = frozenset()
+
+    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:  # noqa: ARG002 -- the port's
+        """See `SourceTopics.starts`."""
+        return {place: self.log_starts.get(place, 0) for place in places if place[1] not in self.leaderless}
+
+
+@dataclass(slots=True)
 class Stage:
     """Rounds of one flow's sync."""
 
     mappings: MemoryMappings = field(default_factory=MemoryMappings)
     groups: MemoryGroups = field(default_factory=MemoryGroups)
+    source: MemorySource = field(default_factory=MemorySource)
+    chains: MemoryChains = field(default_factory=MemoryChains)
     documents: MemoryDocuments = field(default_factory=MemoryDocuments)
     settings: ControlSettings = SETTINGS
     seconds: float = 60.0
 
-    def round(self, *topics: TopicState) -> RoundReport:
+    def round(self, *topics: TopicState, returning: Collection[str] = ()) -> RoundReport:
         """One round, with what earlier rounds have written."""
         report = RoundReport()
         written = (msgspec.json.decode(text, type=TopicState) for text in self.documents.read(FLOW, "topic/").values())
         seen = {topic.topic: topic for topic in topics} | {topic.topic: topic for topic in written}
         sync = MappingSync(
-            settings=self.settings, mappings=self.mappings, source_groups=self.groups, documents=self.documents
+            settings=self.settings,
+            mappings=self.mappings,
+            start=GroupStart(
+                settings=self.settings,
+                source=cast("SourceTopics", self.source),
+                source_groups=self.groups,
+                chains=self.chains,
+                documents=self.documents,
+            ),
+            documents=self.documents,
         )
         found = discover(dict.fromkeys(seen, 1), self.settings)
-        sync.sync(found, seen, unready=(), report=report, deadline=lambda: self.seconds)
+
+        def deadline() -> float:
+            return self.seconds
+
+        actual = sync.read(deadline)
+        sync.sync(found, seen, actual, returning=returning, unready=(), report=report, deadline=deadline)
         return report
 
 
@@ -263,3 +295,78 @@ def test_an_update_that_does_not_take_is_not_repeated_every_minute(stage: Stage)
     assert stage.mappings.updates == 1
     assert [bool(report.troubles) for report in reports] == [False, True, True]
     assert "BatchSize" in reports[1].troubles[0]
+
+
+# A topic that was scheduled: its mapping goes on where the chains are
+
+
+GROUP = "mirrorless.us-east.eu-west.ta"
+
+
+def test_the_group_of_a_returning_topic_is_set_to_the_positions_over_whatever_it_has(stage: Stage) -> None:
+    """An old offset would deliver weeks again; a newer one would leave records out."""
+    lanes = [Lane(FLOW, "ta", partition) for partition in range(4)]
+    stage.chains.prepare([run(0, 40, (0, 0, 40), lane=lane) for lane in lanes[:3]])
+    stage.source.log_starts["ta", 2] = 60
+    stage.groups.offsets[GROUP] = {("ta", 0): OffsetAndMetadata(7), ("ta", 1): OffsetAndMetadata(50)}
+
+    stage.round(replace(topic("ta"), partitions=4), returning={"ta"})
+
+    assert stage.groups.offsets[GROUP] == {
+        ("ta", 0): OffsetAndMetadata(40),
+        ("ta", 1): OffsetAndMetadata(40),
+        ("ta", 2): OffsetAndMetadata(60),  # where the log begins
+    }, "and nothing for the lane without a chain: it begins at its first record"
+    assert sorted(stage.mappings.mappings) == ["ta"]
+
+
+def test_a_run_in_doubt_counts_from_its_beginning(stage: Stage) -> None:
+    """However it is settled, the mapping leaves no record out."""
+    lane = Lane(FLOW, "ta", 0)
+    stage.chains.prepare([run(0, 40, (0, 0, 40), lane=lane)])
+    stage.chains.confirm([run(0, 40, (0, 0, 40), lane=lane)])
+    stage.chains.prepare([run(40, 90, (40, 40, 50), lane=lane, state="prepared")])
+
+    stage.round(topic("ta"), returning={"ta"})
+
+    assert stage.groups.offsets[GROUP] == {("ta", 0): OffsetAndMetadata(40)}
+
+
+def test_a_reset_lane_returns_at_the_resets_offset(stage: Stage) -> None:
+    lane = Lane(FLOW, "ta", 0)
+    stage.chains.prepare([run(0, 40, (0, 0, 40), lane=lane)])
+    stage.chains.confirm([run(0, 40, (0, 0, 40), lane=lane)])
+    stage.chains.reset(reset(40, 0, lane=lane))
+    stage.groups.offsets[GROUP] = {("ta", 0): OffsetAndMetadata(40)}
+
+    stage.round(topic("ta"), returning={"ta"})
+
+    assert stage.groups.offsets[GROUP] == {("ta", 0): OffsetAndMetadata(0)}
+
+
+def test_a_returning_lane_that_has_not_begun_begins_where_the_flow_does(stage: Stage) -> None:
+    stage.chains.prepare([run(5, 9, (5, 0, 4), lane=Lane(FLOW, "ta", 0))])
+    stage.groups.offsets[GROUP] = {("ta", 0): OffsetAndMetadata(5), ("ta", 1): OffsetAndMetadata(8)}
+
+    stage.round(topic("ta", 5, 7, 3), returning={"ta"})
+
+    assert {partition: at.offset for (_, partition), at in stage.groups.offsets[GROUP].items()} == {0: 9, 1: 8, 2: 3}
+
+
+@pytest.mark.parametrize("why", ["members", "leader", "recreated", "remote"])
+def test_a_returning_topic_is_not_mapped_before_its_group_can_be_set(stage: Stage, why: str) -> None:
+    lane = Lane(FLOW, "ta", 0)
+    stage.chains.prepare([run(0, 40, (0, 0, 40), lane=lane)])
+    stage.groups.active = why == "members"
+    stage.source.leaderless = frozenset({0} if why == "leader" else ())
+    anew = Recreated(topic_id="other", waiting={0: 0})
+    state = replace(
+        topic("ta"),
+        recreated=anew if why == "recreated" else None,
+        remote_recreated=anew if why == "remote" else None,
+    )
+
+    report = stage.round(state, topic("tb"), returning={"ta"})
+
+    assert (sorted(stage.mappings.mappings), len(report.troubles)) == (["tb"], 1)
+    assert stage.groups.offsets == {}

@@ -140,6 +140,8 @@ WATCHED: Final = frozenset(
         "gaps-waiting",
         "offsets-lost",
         "lanes-stopped",
+        "topics-scheduled",
+        "topics-returning",
     }
 )
 """Figures that become metrics where they are not zero, each paid for by the hour; the others stand in the same line,

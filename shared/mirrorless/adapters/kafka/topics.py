@@ -110,6 +110,10 @@ class KafkaTopics:
         """See `SourceTopics.ends`."""
         return self._offsets(places, OffsetSpec.latest(), deadline)  # type: ignore[no-untyped-call]  # theirs
 
+    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """See `SourceTopics.starts`."""
+        return self._offsets(places, OffsetSpec.earliest(), deadline)  # type: ignore[no-untyped-call]  # theirs
+
     def offsets_at(
         self, places: Iterable[TopicPartition], timestamp: int, deadline: Deadline
     ) -> dict[TopicPartition, int]:
