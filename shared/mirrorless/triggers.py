@@ -35,18 +35,14 @@ class TriggerRules:
     default: Trigger = MAPPING
     overrides: tuple[tuple[str, Trigger], ...] = ()
     _names: dict[str, int] = field(init=False, repr=False, compare=False)
-    """The place of each entry that is a name; of two the first."""
+    """The place of each entry; no topic is called like a pattern."""
     _patterns: tuple[tuple[int, NameFilter], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        entries = [entry for entry, _ in self.overrides]
-        names: dict[str, int] = {}
-        for place, entry in enumerate(entries):
-            if is_literal(entry):
-                names.setdefault(entry, place)
-        patterns = [(place, entry) for place, entry in enumerate(entries) if not is_literal(entry)]
-        object.__setattr__(self, "_names", names)
-        object.__setattr__(self, "_patterns", tuple((place, NameFilter(include=(entry,))) for place, entry in patterns))
+        entries = [(place, entry) for place, (entry, _) in enumerate(self.overrides)]
+        patterns = [(place, NameFilter(include=(entry,))) for place, entry in entries if not is_literal(entry)]
+        object.__setattr__(self, "_names", {entry: place for place, entry in entries})
+        object.__setattr__(self, "_patterns", tuple(patterns))
 
     def of(self, topic: str) -> Trigger:
         """The trigger of a topic."""

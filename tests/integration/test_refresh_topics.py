@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -53,6 +53,7 @@ from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import FlowSettings
 from mirrorless.topics.remote_topics import RemoteTopicSync
+from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from tests.support.chains import run
 from tests.support.lane_stage import ORDERED
 from tests.support.readback import committed
@@ -192,6 +193,11 @@ class RefreshStage:
     def mapped(self) -> dict[str, dict[str, Any]]:
         """The mappings by the name under the prefix."""
         return {each["Topics"][0].removeprefix(f"{self.prefix}-"): each for each in self.mappings.list()}
+
+    def scheduled(self) -> dict[str, int]:
+        """The topics that `pull` reads, by the name under the prefix."""
+        found = read_scheduled_topics(self.documents, self.settings.name)
+        return {topic.removeprefix(f"{self.prefix}-"): count for topic, count in found.items()}
 
     def committed(self, name: str) -> dict[int, int]:
         """What the topic's mapping's group has committed on the source."""
@@ -442,6 +448,101 @@ def test_offsets_that_the_group_has_committed_itself_stay(stage: RefreshStage) -
     stage.refresh(start="latest")
 
     assert stage.committed("old") == {0: 2}
+
+
+# Triggers
+
+
+def test_a_scheduled_topic_is_listed_for_pull_and_not_mapped(stage: RefreshStage) -> None:
+    stage.create("logs", 3)
+    stage.create("orders")
+
+    report = stage.refresh(trigger_overrides=((stage.topic("logs"), "schedule"),))
+
+    assert report.troubles == []
+    assert stage.scheduled() == {"logs": 3}
+    assert sorted(stage.mapped()) == ["orders"]
+    assert stage.partitions("logs") == 3
+
+
+def test_a_scheduled_topic_begins_where_the_flow_does(stage: RefreshStage) -> None:
+    stage.create("logs", 2)
+    stage.write("logs", 4)
+
+    stage.refresh(start="latest", trigger="schedule")
+
+    assert (stage.scheduled(), stage.committed("logs")) == ({"logs": 2}, {0: 4, 1: 0})
+
+
+def test_a_trigger_changes_to_a_schedule_and_back_without_losing_its_place(stage: RefreshStage) -> None:
+    """The group's own offset, which the mapping left, is worth nothing then."""
+    stage.create("logs", 3)
+    stage.write("logs", 10)
+    stage.write("logs", 6, partition=1)
+    stage.refresh()
+    eventually(lambda: stage.committed("logs") == {0: 10, 1: 6})
+    to_schedule: dict[str, Any] = {"trigger_overrides": ((stage.topic("logs"), "schedule"),)}
+    back: dict[str, Any] = {"trigger_overrides": ((stage.topic("logs"), "mapping"),)}
+
+    report = stage.refresh(**to_schedule)
+    assert (report.figures["mappings-deleted"], stage.scheduled()) == (1, {"logs": 3})
+    eventually(lambda: stage.mapped() == {})
+    # What `pull` does: a chain that ends below what the group has committed, and one above.
+    stage.write("logs", 20, partition=1)
+    for partition, end in ((0, 4), (1, 26)):
+        made = run(0, end, (0, 0, end), lane=stage.lane("logs", partition))
+        stage.chains.prepare([made])
+        stage.chains.confirm([made])
+    topic = stage.topic("logs")
+    stage.source.delete_records([TopicPartition(topic, 0, 5)])[TopicPartition(topic, 0, 5)].result(20)
+    stage.pause_mappings()
+
+    report = stage.refresh(**back)
+
+    assert (report.troubles, report.figures["mappings-created"]) == ([], 1)
+    assert stage.committed("logs") == {0: 5, 1: 26}, "the first where the source's log begins now"
+    assert stage.scheduled() == {"logs": 3}, "until the mapping is enabled"
+    eventually(lambda: stage.mapped()["logs"]["State"] == "Disabled")
+    stage.refresh(**back)
+    assert stage.scheduled() == {"logs": 3}
+    stage.mappings.update(stage.mapped()["logs"]["UUID"], Enabled=True)
+    eventually(lambda: stage.mapped()["logs"]["State"] == "Enabled")
+    stage.refresh(**back)
+    assert stage.scheduled() == {}
+
+
+def test_a_literal_topic_that_was_scheduled_is_mapped_by_the_refresh(stage: RefreshStage) -> None:
+    """The template would make the mapping before its group has the right offsets."""
+    stage.create("logs")
+    stage.create("orders")
+    literals = {"topics": (stage.topic("logs"), stage.topic("orders"))}
+    stage.refresh(**literals, trigger_overrides=((stage.topic("logs"), "schedule"),))
+
+    stage.refresh(**literals, trigger_overrides=((stage.topic("logs"), "mapping"),))
+
+    assert sorted(stage.mapped()) == ["logs"], "orders is the template's"
+
+
+def test_a_group_with_members_is_waited_for(stage: RefreshStage) -> None:
+    """Pollers that have not left yet would commit their own offsets last."""
+    stage.create("logs")
+    stage.write("logs", 3)
+    stage.refresh(trigger="schedule")
+    group = stage.settings.consumer_group(stage.topic("logs"))
+    made = run(0, 2, (0, 0, 2), lane=stage.lane("logs"))
+    stage.chains.prepare([made])
+    stage.chains.confirm([made])
+    member = Consumer({"bootstrap.servers": stage.bootstrap, "group.id": group, "log_level": 0})
+    member.subscribe([stage.topic("logs")])
+    eventually(lambda: member.poll(0.1) is None and bool(member.assignment()))
+
+    report = stage.refresh()
+    assert (stage.mapped(), stage.scheduled()) == ({}, {"logs": 1})
+    assert "only its members may commit" in report.troubles[0]
+    member.close()
+
+    assert stage.refresh().troubles == []
+    assert (stage.committed("logs"), sorted(stage.mapped())) == ({0: 2}, ["logs"])
 
 
 # Configs
@@ -809,7 +910,7 @@ def test_a_refresh_of_a_thousand_topics_costs_a_bounded_number_of_calls(
     assert (first.figures["topics-created"], second.figures["topics"]) == (TOPICS, TOPICS)
     assert second.troubles == []
     batches = -(-TOPICS // 250)
-    assert refreshed == {"list_topics": 2, "describe_topics": 2 * batches, "list_offsets": 1, "Query": 1}
+    assert refreshed == {"list_topics": 2, "describe_topics": 2 * batches, "list_offsets": 1, "Query": 2}
     assert synced.figures["topics-compared"] == TOPICS
     assert asked == {"list_topics": 2, "describe_configs": 2 * batches}
 

@@ -53,8 +53,9 @@ def problems_with_overrides(flows: Sequence[Flow], paths: FlowPaths) -> Iterator
             placed = None if problem is None else Problem(path=path, what=problem[0], hint=problem[1])
             found.setdefault(path, []).append(placed)
     for same in found.values():
-        if same[0] is not None and None not in same:
-            yield same[0]
+        problems = [problem for problem in same if problem is not None]
+        if len(problems) == len(same):
+            yield problems[0]
 
 
 def _overrides(flow: Flow) -> dict[str, tuple[str, str] | None]:

@@ -39,7 +39,7 @@ def cluster(fields: str, *, flow: str = "topics: [orders]", target: str = "boots
 def test_an_entry_of_the_defaults_must_decide_something_in_one_flow() -> None:
     flows = ("a->b: {topics: [orders]}", "a->c: {topics: [bills]}")
 
-    load(document(*flows, rest="defaults: {trigger.overrides: {orders: schedule}}"), now=NOW)
+    load(document(*flows, rest="defaults: {trigger.overrides: {orders: schedule, bills: schedule}}"), now=NOW)
     (problem,) = problems(document(*flows, rest="defaults: {trigger.overrides: {pay: schedule}}"))
 
     assert problem.where == "defaults.trigger.overrides.pay"

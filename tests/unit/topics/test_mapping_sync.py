@@ -346,7 +346,7 @@ def test_a_reset_lane_returns_at_the_resets_offset(stage: Stage) -> None:
 
 def test_a_returning_lane_that_has_not_begun_begins_where_the_flow_does(stage: Stage) -> None:
     stage.chains.prepare([run(5, 9, (5, 0, 4), lane=Lane(FLOW, "ta", 0))])
-    stage.groups.offsets[GROUP] = {("ta", 0): OffsetAndMetadata(5), ("ta", 1): OffsetAndMetadata(8)}
+    stage.groups.offsets[GROUP] = {("ta", 1): OffsetAndMetadata(8)}
 
     stage.round(topic("ta", 5, 7, 3), returning={"ta"})
 
