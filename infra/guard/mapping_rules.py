@@ -1,11 +1,14 @@
 """Rules on mappings and positions: topics that change hands, flows with other clusters, partial batch responses.
 
-Who maps a topic is decided by how the flow names it: the template if literally, `refresh_topics` if by a pattern. Both
-give its mapping the same consumer group, and Lambda takes a group once for each source. So
+Who maps a topic is decided by how the flow names it: the template if literally, `refresh_topics` if by a pattern, or if
+an entry of `trigger.overrides` is about it. Both give its mapping the same consumer group, and Lambda takes a group
+once for each source. So
 
     literal -> pattern   works: the template's mapping is gone before the schedule learns of the change, and the next
                          round makes another, which goes on by the group's offsets
     pattern -> literal   fails: the template's mapping is made while the found one is there (409, and a rollback)
+    literal -> schedule  works: the template's mapping is gone before `pull` reads the topic
+    schedule -> literal  reads weeks again: the template's mapping goes on by the group's offsets, which nothing has set
 
 A forwarder that names the records that failed (`MIRRORLESS_PARTIAL_RESPONSES`) needs `ReportBatchItemFailures` in every
 mapping that calls it: without it, any answer means that all was delivered. A deployment changes the function first,
@@ -18,7 +21,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from infra.guard.templates import MAPPING, SIDES, Resource, Templates, controls, forwarders, value_at, watched
+from infra.guard.templates import (
+    MAPPING,
+    SIDES,
+    Resource,
+    Templates,
+    controls,
+    forwarders,
+    pulls,
+    value_at,
+    watched,
+)
 from infra.guard.verdict import ChangeFinding, noted, refused
 from mirrorless.lane import FlowName
 from mirrorless.naming import PARTIAL_RESPONSES_VARIABLE, flow_prefix
@@ -48,6 +61,7 @@ def mapping_findings(old: Templates, new: Templates, before: Resources, after: R
     for key, mapping in after.items():
         if mapping.type == MAPPING and key not in before and mapping.identity not in known:
             yield from _mapped(mapping, controls_before)
+    yield from _without_pull(old, new)
     yield from _redirected(old, new)
     yield from _named_failures(old, new)
 
@@ -56,8 +70,14 @@ def _unmapped(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> It
     """A mapping leaves the template."""
     for topic in mapping.topics:
         control = _control_of(mapping, controls_)
-        if control is not None and _finds_topic(control, topic):
-            yield noted(mapping, f"{topic} is found by a pattern from now on", "its lanes stand still for some minutes")
+        if control is not None and _schedules_topic(control, topic):
+            yield noted(
+                mapping, f"{topic} is scheduled from now on", "its lanes stand still until the next run reads it"
+            )
+        elif control is not None and _finds_topic(control, topic):
+            literal = topic in control.topic_filter.literals
+            what = f"{topic} is {'mapped by refresh_topics' if literal else 'found by a pattern'} from now on"
+            yield noted(mapping, what, "its lanes stand still for some minutes")
         else:
             why = f"its lanes stop; put back within {GROUP_DAYS} days, by Kafka's default, they go on where they were"
             yield noted(mapping, f"{topic} is not mapped any more", why)
@@ -67,6 +87,16 @@ def _mapped(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> Iter
     """A mapping comes into the template."""
     control = _control_of(mapping, controls_)
     for topic in mapping.topics:
+        if control is not None and _changed_back(control, topic):
+            yield refused(
+                mapping,
+                f"{topic} was scheduled, or has changed back from that, and no entry is about it now",
+                "the template's mapping would go on by old offsets of its group, and read again what came since; or "
+                "refresh_topics has a mapping with the same group: 409, the deployment rolls back",
+                f"write `trigger.overrides: {{{topic}: mapping}}` and keep it: refresh_topics maps the topic where its "
+                "chains stand",
+            )
+            continue
         if control is None or not _finds_topic(control, topic):
             begin = mapping.properties.get("StartingPosition")
             yield noted(mapping, f"{topic} is replicated from now on", f"from its group's offsets, otherwise {begin}")
@@ -89,9 +119,34 @@ def _finds_topic(control: ControlSettings, topic: str) -> bool:
     return control.refresh_topics_seconds is not None and topic in discover({topic: 1}, control).mapped
 
 
+def _schedules_topic(control: ControlSettings, topic: str) -> bool:
+    """Whether a schedule reads this topic."""
+    return topic in discover({topic: 1}, control).scheduled
+
+
+def _changed_back(control: ControlSettings, topic: str) -> bool:
+    """Whether this topic is scheduled, or named literally and mapped by `refresh_topics` for what it once was."""
+    literal = topic in control.topic_filter.literals
+    return _schedules_topic(control, topic) or (literal and topic not in control.template_topics)
+
+
 def _control_of(mapping: Resource, controls_: Mapping[str, ControlSettings]) -> ControlSettings | None:
     """The settings of the flow that a mapping belongs to, by its group."""
     return next((each for each in controls_.values() if mapping.group.startswith(each.consumer_group(""))), None)
+
+
+def _without_pull(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
+    """Flows that stay, and whose scheduled topics lose their reader."""
+    kept = pulls(new)
+    for flow, schedule in pulls(old).items():
+        if flow not in kept and flow in controls(new):
+            yield noted(
+                schedule,
+                "scheduled topics are not read any more",
+                "those that change back to mappings stand still until refresh_topics has mapped them, some minutes",
+                "to read them until then, keep a section `schedule`, until `mirrorless topics` shows no topic changing",
+                subject=f"flow {flow} ({schedule.stack} {schedule.id})",
+            )
 
 
 def _redirected(old: Templates, new: Templates) -> Iterator[ChangeFinding]:

@@ -70,10 +70,12 @@ _KNOWN: Final = (
     "topics",
     "topics_exclude",
     "heartbeats_replication",
+    "trigger",
+    "trigger_overrides",
     "refresh_topics_seconds",
     "mapping",
 )
-"""What decides whether a topic is found, and what its mapping is like."""
+"""What decides whether a topic is found, who maps it, and what its mapping is like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,14 +225,25 @@ def forwarders(templates: Templates) -> dict[str, tuple[Resource, Mapping[str, A
 def controls(templates: Templates) -> dict[str, ControlSettings]:
     """The scheduled functions' settings in schedules, by flow; older templates may have other keys than ours."""
     found = {}
-    for template in templates.values():
-        for body in template.get("Resources", {}).values():
+    for _, given in _schedules(templates):
+        if "flow" in given:
+            flow = {name: given["flow"][name] for name in ("flow", "policy", "separator") if name in given["flow"]}
+            flow |= {side: {name: given["flow"][side][name] for name in ("alias", "bootstrap")} for side in SIDES}
+            known = {name: given[name] for name in _KNOWN if name in given}
+            settings = msgspec.convert(known | {"flow": flow}, type=ControlSettings)
+            found[str(FlowName.parse(settings.flow.flow))] = settings
+    return found
+
+
+def pulls(templates: Templates) -> dict[str, Resource]:
+    """One schedule of the function `pull` of each flow that has them."""
+    return {given["control"]["flow"]["flow"]: each for each, given in _schedules(templates) if "control" in given}
+
+
+def _schedules(templates: Templates) -> Iterator[tuple[Resource, Mapping[str, Any]]]:
+    """Every schedule with its input."""
+    for stack, template in templates.items():
+        for id_, body in template.get("Resources", {}).items():
             text = body.get("Properties", {}).get("Target", {}).get("Input")
             if body.get("Type") == "AWS::Scheduler::Schedule" and isinstance(text, str):
-                given = json.loads(text)
-                flow = {name: given["flow"][name] for name in ("flow", "policy", "separator") if name in given["flow"]}
-                flow |= {side: {name: given["flow"][side][name] for name in ("alias", "bootstrap")} for side in SIDES}
-                known = {name: given[name] for name in _KNOWN if name in given}
-                settings = msgspec.convert(known | {"flow": flow}, type=ControlSettings)
-                found[str(FlowName.parse(settings.flow.flow))] = settings
-    return found
+                yield Resource(stack, id_, body), json.loads(text)

@@ -350,6 +350,70 @@ def test_a_topic_that_was_named_and_is_found_now_is_handed_over(old: Template, n
     assert finding.what == "orders is found by a pattern from now on"
 
 
+# Triggers
+
+
+def pull(*, flow: str = "a->b") -> Template:
+    given = {"control": {"flow": {"flow": flow}}, "shard": 0, "shards": 1}
+    return {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Input": json.dumps(given)}}}
+
+
+@pytest.mark.parametrize(
+    ("trigger", "what"), [("schedule", "scheduled"), ("mapping", "mapped by refresh_topics")], ids=["to", "back"]
+)
+def test_a_literal_topic_that_gets_an_entry_is_handed_over(
+    trigger: str, what: str, old: Template, new: Template
+) -> None:
+    del new[REPLICATION]["Resources"]["Orders"]
+    new[CONTROL]["Resources"]["Schedule"] = schedule(
+        "orders", "payments", "events-.*", trigger_overrides=[["orders", trigger]]
+    )
+
+    finding = the_only(findings(old, new))
+
+    assert not finding.refused
+    assert finding.what == f"orders is {what} from now on"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"trigger_overrides": [["orders", "schedule"]]},
+        {"trigger_overrides": [["ord.*", "mapping"]]},  # what is left of a time in which it was scheduled
+        {"trigger": "schedule", "trigger_overrides": [["payments", "mapping"]]},
+    ],
+)
+def test_a_literal_topic_that_loses_its_entry_is_refused(before: dict[str, Any], old: Template, new: Template) -> None:
+    del old[REPLICATION]["Resources"]["Orders"]
+    old[CONTROL]["Resources"]["Schedule"] = schedule("orders", "payments", "events-.*", **before)
+
+    refusal = the_only(refusals(old, new))
+
+    assert refusal.id == "Orders"
+    assert "`trigger.overrides: {orders: mapping}`" in refusal.instead
+
+
+def test_a_scheduled_topic_that_was_found_and_is_named_without_an_entry_is_refused(
+    old: Template, new: Template
+) -> None:
+    old[CONTROL]["Resources"]["Schedule"] = schedule(
+        "orders", "payments", "events-.*", trigger_overrides=[["events-eu", "schedule"]]
+    )
+    new[REPLICATION]["Resources"]["Events"] = mapping("events-eu")
+
+    assert "`trigger.overrides: {events-eu: mapping}`" in the_only(refusals(old, new)).instead
+
+
+def test_the_end_of_the_reader_of_scheduled_topics_is_noted_where_the_flow_stays(old: Template, new: Template) -> None:
+    old["mirrorless-pull-eu"] = {"Resources": {"Shard0": pull(), "Shard1": pull(), "Other": pull(flow="b->a")}}
+
+    finding = the_only(findings(old, new))
+
+    assert not finding.refused
+    assert finding.subject.startswith("flow a->b")
+    assert "keep a section `schedule`" in finding.instead
+
+
 # Flows
 
 
