@@ -16,6 +16,7 @@ from cdk_nag import AwsSolutionsChecks
 
 from infra.deployment import plan
 from infra.stacks.home import ControlStack, MonitoringStack, ReplicationStack
+from infra.stacks.pull import PullStack
 from infra.stacks.spark import SparkStack
 from infra.stacks.state import StateStack
 from mirrorless.config import load
@@ -34,10 +35,16 @@ def build(app: App, deployment: Deployment) -> App:
     if deployment.settings.spark.enabled:
         for place in deployment.states:
             SparkStack(app, deployment=deployment, place=place).add_stack_dependency(states[place])
+    pulls = {place: PullStack(app, deployment=deployment, place=place) for place in deployment.pulls}
+    for place, pull in pulls.items():
+        for state in sorted({flow.state for flow in deployment.pulling_at(place)}):
+            pull.add_stack_dependency(states[state])
     for home in deployment.homes:
         replication = ReplicationStack(app, deployment=deployment, place=home)
         for place in sorted({flow.state for flow in deployment.living_at(home)}):
             replication.add_stack_dependency(states[place])
+        for place in sorted({flow.pull for flow in deployment.living_at(home) if flow.pull is not None}):
+            replication.add_stack_dependency(pulls[place])  # before the mappings of scheduled topics go
         control = ControlStack(app, deployment=deployment, place=home)
         control.add_stack_dependency(replication)  # its first run maps found topics to the forwarder
         MonitoringStack(app, deployment=deployment, place=home).add_stack_dependency(control)

@@ -2,6 +2,7 @@
 
 state        with the target: the flow's tables; a bucket for each place
 replication  at the flow's home: the forwarder and the mappings of literal topics
+pull         with the target, or where the flow says: the function that reads scheduled topics
 control      at the flow's home: the scheduled functions, and the removal of found topics' mappings
 spark        with the target: the application that the flow's jobs run on
 monitoring   at the flow's home: dashboard and alarms
@@ -15,13 +16,13 @@ from typing import TYPE_CHECKING
 from infra.problems import deployment_problems
 from mirrorless.config.cluster import partition_of
 from mirrorless.config.messages import InvalidConfiguration, Problem
-from mirrorless.naming import flow_id
+from mirrorless.naming import PULL, flow_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mirrorless.config import Configuration
-    from mirrorless.config.cluster import Cluster
+    from mirrorless.config.cluster import Cluster, Vpc
     from mirrorless.config.flow import Flow
     from mirrorless.config.schema import DeploymentSection
 
@@ -63,7 +64,8 @@ class FlowDeployment:
     """One enabled flow, and where its parts go.
 
     Attributes:
-        home: where its functions and mappings live.
+        home: where its functions and mappings live, but for `pull`.
+        pull: where its function `pull` lives; None where it has none.
         state: where its tables live, and its jobs run: with the target.
         replica_region: where a copy of its tables is kept to read from; None where none is.
         tables_key: ARN of the customer's key that encrypts the tables at home; None where it is AWS's own.
@@ -72,6 +74,7 @@ class FlowDeployment:
 
     flow: Flow
     home: Location
+    pull: Location | None
     state: Location
     replica_region: str | None
     tables_key: str | None = None
@@ -91,9 +94,35 @@ class FlowDeployment:
         """The ARN of each table, by what it holds."""
         return {table: self.state.arn("dynamodb", f"table/{name}") for table, name in self.flow.tables.items()}
 
+    def has(self, part: str) -> bool:
+        """Whether the flow has this part."""
+        return part != PULL or self.pull is not None
+
+    def place_of(self, part: str) -> Location:
+        """Where a part runs.
+
+        Raises:
+            ValueError: the flow does not have it.
+        """
+        if part != PULL:
+            return self.state if part == "jobs" else self.home
+        if self.pull is None:
+            raise ValueError(f"{self.name} has no scheduled topics")
+        return self.pull
+
+    def network_of(self, part: str) -> Vpc | None:
+        """The network that brokers are reached from where a function runs; None where none is written."""
+        return self.flow.pull_home.vpc if part == PULL else self.flow.home.vpc
+
+    def tables_role_of(self, part: str) -> str | None:
+        """The role by which a part reaches tables in another account; None where they are in its own."""
+        if part == "jobs":
+            return None
+        return self.flow.pull_tables_role if part == PULL else self.flow.tables_role
+
     def function_arn(self, part: str) -> str:
         """The ARN of one of its functions, without a version."""
-        return self.home.arn("lambda", f"function:{self.flow.resource_name(part)}")
+        return self.place_of(part).arn("lambda", f"function:{self.flow.resource_name(part)}")
 
     def role_path(self, part: str) -> str:
         """The IAM path of the role that a part runs as: `/mirrorless/us-east_eu-west/forward/`.
@@ -121,17 +150,31 @@ class Deployment:
 
     @property
     def homes(self) -> tuple[Location, ...]:
-        """Where functions live."""
+        """Where functions live, but for those that read scheduled topics."""
         return tuple(sorted({flow.home for flow in self.flows}))
+
+    @property
+    def pulls(self) -> tuple[Location, ...]:
+        """Where functions live that read scheduled topics."""
+        return tuple(sorted({flow.pull for flow in self.flows if flow.pull is not None}))
 
     @property
     def states(self) -> tuple[Location, ...]:
         """Where tables live."""
         return tuple(sorted({flow.state for flow in self.flows}))
 
+    @property
+    def places(self) -> tuple[Location, ...]:
+        """Where anything lives."""
+        return tuple(sorted({*self.homes, *self.pulls, *self.states}))
+
     def living_at(self, home: Location) -> tuple[FlowDeployment, ...]:
         """The flows whose functions live there."""
         return tuple(flow for flow in self.flows if flow.home == home)
+
+    def pulling_at(self, place: Location) -> tuple[FlowDeployment, ...]:
+        """The flows whose scheduled topics are read there."""
+        return tuple(flow for flow in self.flows if flow.pull == place)
 
     def kept_at(self, state: Location) -> tuple[FlowDeployment, ...]:
         """The flows whose tables live there."""
@@ -143,7 +186,7 @@ class Deployment:
 
     def stack_name(self, kind: str, place: Location) -> str:
         """The name of a stack: `mirrorless-state-eu-west-1`; with several accounts in one region, theirs are added."""
-        accounts = {each.account for each in (*self.homes, *self.states) if each.region == place.region}
+        accounts = {each.account for each in self.places if each.region == place.region}
         suffix = f"-{place.account}" if len(accounts) > 1 else ""
         return f"mirrorless-{kind}-{place.region}{suffix}"
 
@@ -166,6 +209,7 @@ def plan(configuration: Configuration) -> Deployment:
             FlowDeployment(
                 flow=flow,
                 home=_place(flow.home),
+                pull=_place(flow.pull_home) if flow.has_pull else None,
                 state=state,
                 replica_region=elsewhere,
                 tables_key=_key(settings, state.account, state.region),

@@ -27,7 +27,7 @@ def deployment_problems(configuration: Configuration) -> Iterator[Problem]:
     if not configuration.enabled_flows:
         yield Problem(path=("flows",), what="no flow is enabled", hint="write `enabled: true` in one of them")
     for flow in configuration.enabled_flows:
-        for end in (flow.home, flow.target):
+        for end in (flow.home, flow.target, *([flow.pull_home] if flow.has_pull else [])):
             path = ("clusters", end.alias)
             if end.region is None:
                 what = f"{flow.name} is deployed in its region, and none is written"
@@ -40,9 +40,10 @@ def deployment_problems(configuration: Configuration) -> Iterator[Problem]:
             yield Problem(path=("flows", str(flow.name)), what=what, hint="shorten the cluster aliases")
         if flow.settings.start == "backfill":
             yield from _jobs_problems(flow, spark_enabled=configuration.deployment.spark.enabled)
-        if (network := flow.home.vpc) and network.endpoints and network.id is None:
-            what = "endpoints are made in a VPC, and its id is not written"
-            yield Problem(path=("clusters", flow.home.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")
+        for end in (flow.home, *([flow.pull_home] if flow.has_pull else [])):
+            if (network := end.vpc) and network.endpoints and network.id is None:
+                what = "endpoints are made in a VPC, and its id is not written"
+                yield Problem(path=("clusters", end.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")
     yield from _paging_problems(configuration)
 
 
@@ -61,6 +62,7 @@ def _paging_problems(configuration: Configuration) -> Iterator[Problem]:
     """What is wrong with the topics that are named, before anything is created."""
     alarms = configuration.deployment.alarms
     homes = {flow.home.region: flow for flow in configuration.enabled_flows}
+    homes |= {flow.pull_home.region: flow for flow in configuration.enabled_flows if flow.has_pull} | homes
     reached = set()
     for position, arn in enumerate(alarms.topic_arns):
         sections = arn.split(":")

@@ -93,7 +93,7 @@ def violations(out: Path) -> Iterator[str]:
 def inventory(out: Path, deployment: Deployment) -> list[tuple[str, Location, str]]:
     """Each stack, where it goes and what is in it, in the order in which they are deployed."""
     manifest: Mapping[str, Any] = json.loads((out / "manifest.json").read_text())["artifacts"]
-    places = {str(place): place for place in (*deployment.homes, *deployment.states)}
+    places = {str(place): place for place in deployment.places}
     found = []
     for name, artifact in manifest.items():
         if artifact["type"] == "aws:cloudformation:stack":

@@ -21,11 +21,13 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from mirrorless.config.cluster import Mtls, Scram
+from mirrorless.naming import PULL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from infra.deployment import FlowDeployment
+    from infra.deployment import Deployment, FlowDeployment, Location
+    from mirrorless.config.cluster import Vpc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class VpcEndpoints:
         route_tables: that get the route to DynamoDB; empty: the VPC has one.
         accounts: whose principals may use them.
         elsewhere: regions with tables that no endpoint reaches.
+        polled: whether pollers of mappings are in it.
     """
 
     vpc: str
@@ -49,29 +52,63 @@ class VpcEndpoints:
     route_tables: tuple[str, ...]
     accounts: tuple[str, ...]
     elsewhere: tuple[str, ...]
+    polled: bool = True
 
 
-def vpc_endpoints(flows: Iterable[FlowDeployment]) -> list[VpcEndpoints]:
-    """The endpoints that these flows of one place need, by VPC."""
-    of: dict[str, list[FlowDeployment]] = {}
-    for flow in sorted(flows, key=lambda each: (each.flow.home.alias, each.id)):
-        network = flow.flow.home.vpc
-        if network and network.endpoints and network.id:
-            of.setdefault(network.id, []).append(flow)
+@dataclass(frozen=True, slots=True)
+class _User:
+    """The functions of a flow in one VPC, and for a flow at home its pollers."""
+
+    flow: FlowDeployment
+    alias: str
+    network: Vpc
+    place: Location
+    services: frozenset[str]
+    polled: bool
+
+
+def vpc_endpoints(flows: Iterable[FlowDeployment], pulling: Iterable[FlowDeployment] = ()) -> list[VpcEndpoints]:
+    """The endpoints that are needed in one place, by VPC.
+
+    Args:
+        flows: those at home there.
+        pulling: those whose scheduled topics are read there.
+    """
+    users = [
+        _User(flow, end.alias, end.vpc, flow.home, frozenset(_services(flow)), polled=True)
+        for flow in flows
+        if (end := flow.flow.home).vpc
+    ]
+    users += [
+        _User(flow, end.alias, end.vpc, flow.place_of(PULL), frozenset(_services_of_pull(flow)), polled=False)
+        for flow in pulling
+        if (end := flow.flow.pull_home).vpc
+    ]
+    of: dict[str, list[_User]] = {}
+    for user in sorted(users, key=lambda each: (each.alias, each.flow.id)):
+        if user.network.endpoints and user.network.id:
+            of.setdefault(user.network.id, []).append(user)
     return [_of_vpc(vpc, those) for vpc, those in sorted(of.items())]
 
 
-def _of_vpc(vpc: str, flows: list[FlowDeployment]) -> VpcEndpoints:
-    networks = [flow.flow.home.vpc for flow in flows if flow.flow.home.vpc]
+def _of_vpc(vpc: str, users: list[_User]) -> VpcEndpoints:
+    networks = [user.network for user in users]
     return VpcEndpoints(
         vpc=vpc,
         subnets=networks[0].subnets,
         security_groups=_each(group for network in networks for group in network.security_groups),
-        services=tuple(sorted({service for flow in flows for service in _services(flow)})),
+        services=tuple(sorted({service for user in users for service in user.services})),
         route_tables=_each(table for network in networks for table in network.route_tables),
-        accounts=tuple(sorted({place.account for flow in flows for place in (flow.home, flow.state)})),
-        elsewhere=tuple(sorted({flow.state.region for flow in flows} - {flow.home.region for flow in flows})),
+        accounts=tuple(sorted({place.account for user in users for place in (user.place, user.flow.state)})),
+        elsewhere=tuple(sorted({user.flow.state.region for user in users} - {user.place.region for user in users})),
+        polled=any(user.polled for user in users),
     )
+
+
+def add_endpoints(scope: Construct, deployment: Deployment, place: Location, *, polled: bool) -> list[Endpoints]:
+    """Make the endpoints of a place: of the VPCs that pollers are in, or of those that only `pull` is in."""
+    found = vpc_endpoints(deployment.living_at(place), deployment.pulling_at(place))
+    return [Endpoints(scope, each, region=place.region) for each in found if each.polled == polled]
 
 
 def _services(flow: FlowDeployment) -> Iterator[str]:
@@ -81,8 +118,19 @@ def _services(flow: FlowDeployment) -> Iterator[str]:
         yield "lambda"
     if on_demand or flow.flow.tables_role:
         yield "sts"
-    if any(isinstance(end.authentication, Scram | Mtls) for end in (flow.flow.source, flow.flow.target)):
+    if _has_secrets(flow):
         yield "secretsmanager"
+
+
+def _services_of_pull(flow: FlowDeployment) -> Iterator[str]:
+    if flow.flow.pull_tables_role:
+        yield "sts"
+    if _has_secrets(flow):
+        yield "secretsmanager"
+
+
+def _has_secrets(flow: FlowDeployment) -> bool:
+    return any(isinstance(end.authentication, Scram | Mtls) for end in (flow.flow.source, flow.flow.target))
 
 
 def _each(found: Iterable[str]) -> tuple[str, ...]:

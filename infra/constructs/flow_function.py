@@ -73,9 +73,9 @@ class FlowFunction(Construct):
             reserved_concurrency: executions kept and at most; None: the account's pool.
         """
         super().__init__(scope, id_)
-        name = flow.flow.resource_name(part)
+        name, place = flow.flow.resource_name(part), flow.place_of(part)
         architecture = flow.flow.settings.function.architecture
-        key_arn = deployment.kms_key(flow.home)
+        key_arn = deployment.kms_key(place)
         key = kms.Key.from_key_arn(self, "Key", key_arn) if key_arn else None
         log = add_log_group(self, f"/aws/lambda/{name}", deployment=deployment, key=key)
         self.role = iam.Role(
@@ -130,7 +130,7 @@ def _own_rights(flow: FlowDeployment, part: Part, key: str | None) -> Iterator[R
     """
     yield Right(
         actions=("logs:CreateLogStream", "logs:PutLogEvents"),
-        resources=(flow.home.arn("logs", f"log-group:/aws/lambda/{flow.flow.resource_name(part)}:*"),),
+        resources=(flow.place_of(part).arn("logs", f"log-group:/aws/lambda/{flow.flow.resource_name(part)}:*"),),
         reason="each environment writes a stream of its own, whose name Lambda makes up",
     )
     if key:

@@ -1,4 +1,4 @@
-"""The replication of one flow: the forwarder behind its alias, and a mapping for each topic that is named."""
+"""The replication of one flow: the forwarder behind its alias, and the mappings of topics that are named."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Forwarder(Construct):
             reserved_concurrency=chosen.reserved_concurrency,
         )
         show_in_diff(self.function.function, settings(flow))
-        for topic in flow.flow.literal_topics:
+        for topic in flow.flow.template_topics:
             mapping = map_topic(self, flow, topic, alias=self.function.alias, after=self.function.policy)
             for needed in after:
                 mapping.node.add_dependency(needed)

@@ -1,12 +1,13 @@
-"""The schedules of a flow's functions: a start every minute, whose input is the flow's whole configuration.
+"""The schedules of a flow's functions: starts by the minute, whose input is the flow's whole configuration.
 
 A failed start is not repeated: neither Scheduler nor Lambda's own queue tries again, and there is no dead-letter queue.
-The next minute starts the same function with the same input, so late starts would be of no use.
+The next start has the same function and the same input, so late starts would be of no use.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aws_cdk import aws_iam as iam
@@ -18,20 +19,24 @@ from infra.constructs.annotations import show_in_diff
 from infra.constructs.forwarder import settings
 from infra.deployment import ALIAS
 from mirrorless.errors import ConfigurationError
-from mirrorless.naming import FORWARD
+from mirrorless.naming import FORWARD, PULL, pull_schedule
 from mirrorless.scheduled.functions import LONGEST_INPUT, SCHEDULED
 from mirrorless.scheduled.runner import MINUTE
 from mirrorless.scheduled.settings import control_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from infra.constructs.flow_function import FlowFunction
-    from infra.deployment import Deployment, FlowDeployment
-    from mirrorless.scheduled.functions import ScheduledFunction, ScheduledName
+    from infra.deployment import Deployment, FlowDeployment, Location
+    from infra.iam import Part
+    from mirrorless.scheduled.functions import ScheduledFunction
 
 GROUP = "mirrorless"
-"""The schedules' group in each region."""
+"""The group of the control stack's schedules in each region."""
+
+PULL_GROUP = "mirrorless-pull"
+"""The group of the pull stack's schedules in each region."""
 
 OLDEST_SECONDS = int(MINUTE)
 """A start that is late by more is dropped: the next one is due. The least that Scheduler and Lambda's queue take."""
@@ -49,7 +54,11 @@ def schedule_input_text(flow: FlowDeployment) -> str:
     Raises:
         ConfigurationError: it is longer than a schedule's input may be.
     """
-    text = json.dumps(schedule_input(flow), separators=(",", ":"), ensure_ascii=False)
+    return _input_text(flow, schedule_input(flow))
+
+
+def _input_text(flow: FlowDeployment, given: Mapping[str, Any]) -> str:
+    text = json.dumps(given, separators=(",", ":"), ensure_ascii=False)
     if (length := len(text.encode())) > LONGEST_INPUT:
         raise ConfigurationError(
             f"its scheduled functions' settings have {length:,} bytes, and a schedule's input has {LONGEST_INPUT:,}",
@@ -65,16 +74,41 @@ def scheduled_functions(flow: FlowDeployment) -> tuple[ScheduledFunction, ...]:
     return tuple(each for each in SCHEDULED if each.has_work(settings_))
 
 
-def group_arn(flow: FlowDeployment) -> str:
-    """Return the ARN of the schedules' group."""
-    return flow.home.arn("scheduler", f"schedule-group/{GROUP}")
+def pull_schedule_text(flow: FlowDeployment, shard: int) -> str:
+    """Return the input of a shard's schedule as JSON.
+
+    Raises:
+        ConfigurationError: it is longer than a schedule's input may be.
+    """
+    return _input_text(flow, flow.flow.pull_settings(shard))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleStart:
+    """One schedule.
+
+    Attributes:
+        id: part of its logical id.
+        name: its name.
+        part: the function that it starts.
+        minutes: between two starts.
+        input: JSON.
+        description: for the console.
+    """
+
+    id: str
+    name: str
+    part: Part
+    minutes: int
+    input: str
+    description: str
 
 
 class FlowSchedules(Construct):
-    """The schedules of one flow, and the role by which they start its functions.
+    """Schedules of one flow, and the role by which they start its functions.
 
     Attributes:
-        schedules: by the function's name.
+        schedules: by their ids.
     """
 
     def __init__(
@@ -84,14 +118,15 @@ class FlowSchedules(Construct):
         *,
         deployment: Deployment,
         flow: FlowDeployment,
+        place: Location,
         group: scheduler.CfnScheduleGroup,
-        functions: Mapping[ScheduledName, FlowFunction],
+        functions: Mapping[Part, FlowFunction],
+        starts: Sequence[ScheduleStart],
     ) -> None:
-        """Args: functions: by name, at least those that have work."""
+        """Make them. Args: place: where. functions: those that are started, by part."""
         super().__init__(scope, id_)
-        due = {each.name: functions[each.name] for each in scheduled_functions(flow)}
-        names = {name: flow.flow.resource_name(name) for name in due}
-        key_arn = deployment.kms_key(flow.home)
+        parts = dict.fromkeys(start.part for start in starts)
+        group_name, key_arn = str(group.name), deployment.kms_key(place)
         role = iam.Role(
             self,
             "Role",
@@ -99,18 +134,23 @@ class FlowSchedules(Construct):
             # The service acts for whoever names this role in a schedule: only for this group's.
             # https://docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html
             assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com").with_conditions(
-                {"StringEquals": {"aws:SourceAccount": flow.home.account, "aws:SourceArn": group_arn(flow)}}
+                {
+                    "StringEquals": {
+                        "aws:SourceAccount": place.account,
+                        "aws:SourceArn": place.arn("scheduler", f"schedule-group/{group_name}"),
+                    }
+                }
             ),
         )
         policy = iam.Policy(self, "Policy", roles=[role])
         policy.add_statements(
             iam.PolicyStatement(
-                actions=["lambda:InvokeFunction"], resources=[f"{flow.function_arn(name)}:{ALIAS}" for name in due]
+                actions=["lambda:InvokeFunction"], resources=[f"{flow.function_arn(part)}:{ALIAS}" for part in parts]
             )
         )
         if key_arn:
             # https://docs.aws.amazon.com/scheduler/latest/UserGuide/encryption-rest.html
-            schedules = [flow.home.arn("scheduler", f"schedule/{GROUP}/{name}") for name in names.values()]
+            schedules = [place.arn("scheduler", f"schedule/{group_name}/{start.name}") for start in starts]
             policy.add_statements(
                 iam.PolicyStatement(
                     actions=["kms:Decrypt"],
@@ -118,35 +158,72 @@ class FlowSchedules(Construct):
                     conditions={"ArnEquals": {"kms:EncryptionContext:aws:scheduler:schedule:arn": schedules}},
                 )
             )
-        text = schedule_input_text(flow)
-        self.schedules: dict[str, scheduler.CfnSchedule] = {}
-        for name, function in due.items():
+        for part in parts:
             lambda_.CfnEventInvokeConfig(
                 self,
-                f"Queue-{name}",
-                function_name=function.function.function_name,
+                f"Queue-{part}",
+                function_name=functions[part].function.function_name,
                 qualifier=ALIAS,
                 maximum_retry_attempts=0,
                 maximum_event_age_in_seconds=OLDEST_SECONDS,
-            ).node.add_dependency(function.alias)
+            ).node.add_dependency(functions[part].alias)
+        self.schedules: dict[str, scheduler.CfnSchedule] = {}
+        for start in starts:
+            often = "1 minute" if start.minutes == 1 else f"{start.minutes} minutes"
             schedule = scheduler.CfnSchedule(
                 self,
-                name,
-                name=names[name],
+                start.id,
+                name=start.name,
                 group_name=group.ref,
-                description=f"Starts {name} of {flow.id} every minute",
-                schedule_expression="rate(1 minute)",
+                description=start.description,
+                schedule_expression=f"rate({often})",
                 flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
                 kms_key_arn=key_arn,
                 target=scheduler.CfnSchedule.TargetProperty(
-                    arn=f"{flow.function_arn(name)}:{ALIAS}",
+                    arn=f"{flow.function_arn(start.part)}:{ALIAS}",
                     role_arn=role.role_arn,
-                    input=text,
+                    input=start.input,
                     retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
                         maximum_retry_attempts=0, maximum_event_age_in_seconds=OLDEST_SECONDS
                     ),
                 ),
             )
             show_in_diff(schedule, settings(flow))
-            schedule.node.add_dependency(policy, function.alias)
-            self.schedules[name] = schedule
+            schedule.node.add_dependency(policy, functions[start.part].alias)
+            self.schedules[start.id] = schedule
+
+
+def control_starts(flow: FlowDeployment) -> list[ScheduleStart]:
+    """The schedules of the scheduled functions that have work to do."""
+    text = schedule_input_text(flow)
+    return [
+        ScheduleStart(
+            id=each.name,
+            name=flow.flow.resource_name(each.name),
+            part=each.name,
+            minutes=1,
+            input=text,
+            description=f"Starts {each.name} of {flow.id} every minute",
+        )
+        for each in scheduled_functions(flow)
+    ]
+
+
+def pull_starts(flow: FlowDeployment) -> list[ScheduleStart]:
+    """The schedules of the function `pull`, one for each shard.
+
+    A continuous run takes over from the one before it, so a start every minute leaves no hole where one fails.
+    """
+    schedule = flow.flow.settings.schedule
+    minutes = 1 if schedule.continuous else schedule.interval_seconds // OLDEST_SECONDS
+    return [
+        ScheduleStart(
+            id=f"Shard-{shard}",
+            name=pull_schedule(flow.flow.name, shard),
+            part=PULL,
+            minutes=minutes,
+            input=pull_schedule_text(flow, shard),
+            description=f"Starts shard {shard} of {schedule.shards} of {flow.id}",
+        )
+        for shard in range(schedule.shards)
+    ]

@@ -79,8 +79,8 @@ def _key(name: str, kind: str = "S") -> dynamodb.Attribute:
 
 def trusted(flow: FlowDeployment) -> list[str]:
     """Who may assume the role: the functions that have the right to, by the path of their roles."""
-    users = [part for part in get_args(Part) if any("sts:AssumeRole" in each.actions for each in rights(part, flow))]
-    return [flow.home.iam_arn(f"role{flow.role_path(part)}*") for part in users]
+    users = [part for part in get_args(Part) if flow.has(part) and flow.tables_role_of(part) and rights(part, flow)]
+    return [flow.place_of(part).iam_arn(f"role{flow.role_path(part)}*") for part in users]
 
 
 class TablesRole(Construct):
@@ -93,12 +93,13 @@ class TablesRole(Construct):
     def __init__(self, scope: Construct, id_: str, *, flow: FlowDeployment) -> None:
         super().__init__(scope, id_)
         granted = tables_role_rights(flow)
+        account = flow.flow.source.account  # who needs the role is not where the target is
         self.role = iam.Role(
             self,
             "Role",
             role_name=flow.flow.resource_name("tables"),
-            description=f"The functions of {flow.id} reach its tables by it, from account {flow.home.account}",
-            assumed_by=iam.ArnPrincipal(flow.home.iam_arn("root")).with_conditions(
+            description=f"The functions of {flow.id} reach its tables by it, from account {account}",
+            assumed_by=iam.ArnPrincipal(f"arn:{flow.home.partition}:iam::{account}:root").with_conditions(
                 {"ArnLike": {"aws:PrincipalArn": trusted(flow)}}
             ),
             inline_policies={"tables": iam.PolicyDocument(statements=[each.statement() for each in granted])},

@@ -16,7 +16,7 @@ from aws_cdk import aws_iam as iam
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Part = Literal["forward", "control", "refresh_topics", "remove_mappings", "jobs"]
+Part = Literal["forward", "pull", "control", "refresh_topics", "remove_mappings", "jobs"]
 """Who acts: a function by its file, or the Spark jobs."""
 
 

@@ -4,6 +4,7 @@ A part is described by the calls that it makes and the names that they concern; 
 needs, `kafka_names` the flow's names. All other clusters need a secret, and have ACLs of their own.
 
     forward               reads the flow's topics as its mappings' pollers do, writes the remote topics
+    pull                  reads the topics that may be scheduled, writes their remote topics
     control               follows groups, writes internal topics, looks at gaps, settles what is in doubt
     refresh_topics        looks at topics, creates and configures the remote ones, copies ACLs
     jobs                  read and write both sides
@@ -21,7 +22,15 @@ from typing import TYPE_CHECKING, Final
 
 from infra.deployment import Location
 from infra.iam import Part, Right
-from infra.iam.kafka_names import abridged, data_topics, followed_groups, orphans, remote, source_topics
+from infra.iam.kafka_names import (
+    abridged,
+    data_topics,
+    followed_groups,
+    orphans,
+    remote,
+    scheduled_topics,
+    source_topics,
+)
 from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, ResourceKind
 from mirrorless.config.cluster import Iam
 from mirrorless.lane import FlowName
@@ -162,6 +171,21 @@ def _forward(flow: Flow) -> _Uses:
     ]
 
 
+def _pull(flow: Flow) -> _Uses:
+    """Positions are committed for the groups of mappings, as these would commit them."""
+    topics = scheduled_topics(flow)
+    there = remote(flow, topics)
+    groups = tuple(map(flow.group_name, topics))
+    return [
+        Use(calls=("AdminClient", "list_topics", "list_offsets", "describe_configs"), topics=topics),
+        Use(calls=("Consumer", "poll", *_GROUP_OFFSETS), topics=topics, groups=groups),
+    ], [
+        _writer(flow, there),
+        _look(there),
+        Use(calls=("create_topics", "create_partitions"), topics=there),
+    ]
+
+
 def _control(flow: Flow) -> _Uses:
     settings, policy = flow.settings, flow.policy
     topics = source_topics(flow)
@@ -198,8 +222,9 @@ def _refresh_topics(flow: Flow) -> _Uses:
         look = ("AdminClient", "list_topics", "describe_topics", "list_offsets", "describe_configs")
         on_source.append(Use(calls=look, topics=topics))
         on_target.append(Use(calls=("AdminClient", "list_topics", "create_topics", "create_partitions"), topics=there))
-        if settings.start != "earliest":
-            # The offsets of mappings' groups are set where found topics begin elsewhere than at their first record.
+        if settings.start != "earliest" or flow.has_pull:
+            # The offsets of mappings' groups are set where found topics begin elsewhere than at their first record, and
+            # where topics change back from schedules.
             on_source.append(Use(calls=_GROUP_OFFSETS, topics=topics, groups=_mapping_groups(flow)))
     if settings.sync_topic_configs_enabled:
         compare = ("AdminClient", "list_topics", "describe_configs")
@@ -244,6 +269,7 @@ def _jobs(flow: Flow) -> _Uses:
 
 _USES: Final[Mapping[Part, Callable[[Flow], _Uses]]] = {
     "forward": _forward,
+    "pull": _pull,
     "control": _control,
     "refresh_topics": _refresh_topics,
     "jobs": _jobs,

@@ -11,7 +11,9 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from mirrorless.filters import NameFilter, is_literal
 from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,6 +39,31 @@ def source_topics(flow: Flow) -> tuple[str, ...]:
 def data_topics(flow: Flow) -> tuple[str, ...]:
     """The source's topics that the flow names."""
     return distinct([*flow.literal_topics, *prefixes(flow.topic_patterns)])
+
+
+def scheduled_topics(flow: Flow) -> tuple[str, ...]:
+    """The source's topics that may be scheduled, or on their way back to mappings, heartbeats among them."""
+    overrides = flow.settings.trigger_overrides
+    if flow.settings.trigger == SCHEDULE or not overrides:
+        return source_topics(flow)
+    literal, patterns = filter(is_literal, overrides), [entry for entry in overrides if not is_literal(entry)]
+    found = [_both(name, topic) for name in (*literal, *prefixes(patterns)) for topic in data_topics(flow)]
+    if flow.settings.heartbeats_replication_enabled:
+        here, above = _heartbeats(flow)
+        aliases = [above.replace("*", alias) for alias in sorted(flow.aliases)]
+        for entry in overrides:
+            matches = NameFilter(include=(entry,)).accepts
+            found += [name for name in (here, *aliases) if is_literal(entry) and matches(name)]
+            found += [name for name in (here, above) if not is_literal(entry) and any(map(matches, (here, *aliases)))]
+    return distinct(filter(None, found))
+
+
+def _both(one: str, other: str) -> str:
+    """The names that two names cover, each of which may end with `*`; empty where they have none in common."""
+    for name, cover in ((one, other), (other, one)):
+        if name == cover or (cover.endswith("*") and name.startswith(cover[:-1])):
+            return name
+    return ""
 
 
 def remote(flow: Flow, topics: Iterable[str]) -> tuple[str, ...]:

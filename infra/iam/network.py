@@ -25,7 +25,7 @@ WITHOUT_BROKERS: frozenset[Part] = frozenset({"remove_mappings"})
 
 def network_of(part: Part, flow: FlowDeployment) -> Vpc | None:
     """The network that a function is attached to; None where it needs none, or none is written."""
-    return None if part in WITHOUT_BROKERS else flow.flow.home.vpc
+    return None if part in WITHOUT_BROKERS else flow.network_of(part)
 
 
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
@@ -33,28 +33,29 @@ def rights(part: Part, flow: FlowDeployment) -> list[Right]:
     if part == "jobs":
         return []
     if part != "forward":
-        return _interfaces(flow) if network_of(part, flow) else []
+        return _interfaces(part, flow) if network_of(part, flow) else []
     if flow.flow.mapped_by_arn:
-        return [*_interfaces(flow, where_msk_is=True), *_description(flow)]
-    return _interfaces(flow, polled=True) if network_of(part, flow) else []
+        return [*_interfaces(part, flow, where_msk_is=True), *_description(flow)]
+    return _interfaces(part, flow, polled=True) if network_of(part, flow) else []
 
 
-def _interfaces(flow: FlowDeployment, *, where_msk_is: bool = False, polled: bool = False) -> list[Right]:
+def _interfaces(part: Part, flow: FlowDeployment, *, where_msk_is: bool = False, polled: bool = False) -> list[Right]:
     """To make, find and delete interfaces.
 
     Args:
-        flow: whose.
+        part: whose.
+        flow: its flow.
         where_msk_is: for an MSK mapping's pollers too, who use the cluster's own subnets and security groups.
         polled: for a self-managed mapping's pollers too, who use the flow's.
     """
-    network = flow.flow.home.vpc
+    network, here = flow.network_of(part), flow.place_of(part)
     subnets, groups = (network.subnets, network.security_groups) if network else ((), ())
     if where_msk_is:
         subnets, groups = ("*",), ("*",)
     why = " and the pollers use subnets and groups of MSK's own" if where_msk_is else ""
     places = [
-        *(flow.home.arn("ec2", f"subnet/{subnet}") for subnet in subnets),
-        *(flow.home.arn("ec2", f"security-group/{group}") for group in groups),
+        *(here.arn("ec2", f"subnet/{subnet}") for subnet in subnets),
+        *(here.arn("ec2", f"security-group/{group}") for group in groups),
     ]
     looking = ["ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"]
     if where_msk_is or polled:
@@ -63,13 +64,13 @@ def _interfaces(flow: FlowDeployment, *, where_msk_is: bool = False, polled: boo
     return [
         Right(
             actions=("ec2:CreateNetworkInterface",),
-            resources=(*places, flow.home.arn("ec2", "network-interface/*")),
+            resources=(*places, here.arn("ec2", "network-interface/*")),
             reason=f"an interface has no name before it is made{why}",
         ),
         Right(
             # Only network interfaces are resources of these; Lambda refuses a role with a narrower ARN than this.
             actions=("ec2:DeleteNetworkInterface", *addresses),
-            resources=(flow.home.arn("ec2", "*/*"),),
+            resources=(here.arn("ec2", "*/*"),),
             reason="Lambda makes the interfaces, gives them their names, and needs all of them",
         ),
         Right(actions=tuple(looking), resources=("*",), reason="EC2 describes everything or nothing"),

@@ -21,10 +21,10 @@ _MULTI_REGION = ":key/mrk-"
 
 
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
-    """What a part may read: functions at home, jobs with the target, where secrets of the same names must be."""
+    """What a part may read where it runs: secrets of the same names must be there."""
     if part == "remove_mappings":  # it calls Lambda, and no cluster
         return []
-    return readable(flow, flow.state if part == "jobs" else flow.home)
+    return readable(flow, flow.place_of(part))
 
 
 def readable(flow: FlowDeployment, place: Location) -> list[Right]:

@@ -30,6 +30,12 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
         "lanes": ("BatchGetItem", "UpdateItem"),
         "loss_ledger": ("PutItem",),
     },
+    "pull": {
+        "offset_map": _JOURNALS,
+        "lanes": ("BatchGetItem", "UpdateItem"),
+        "loss_ledger": ("PutItem",),
+        "control": _DOCUMENTS,
+    },
     "control": {
         "offset_map": ("Query", "BatchGetItem", "UpdateItem"),
         "lanes": ("BatchGetItem", "UpdateItem"),
@@ -56,10 +62,10 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
     """What a part may do: in its tables, or be the role that may, where the tables are in another account."""
     wanted = ACTIONS[part]
-    role = flow.flow.tables_role
+    role = flow.tables_role_of(part)
     if not wanted:
         return []
-    if role and part != "jobs":  # jobs run where the tables are
+    if role:
         return [Right(actions=("sts:AssumeRole",), resources=(role,))]
     return in_tables(flow, wanted)
 
@@ -68,7 +74,7 @@ def tables_role_rights(flow: FlowDeployment) -> list[Right]:
     """What the role does by which functions of another account reach the tables: what any of them does."""
     union: dict[str, tuple[str, ...]] = {}
     for part, tables in ACTIONS.items():
-        if part != "jobs":
+        if flow.has(part) and flow.tables_role_of(part):
             for table, actions in tables.items():
                 union[table] = tuple(dict.fromkeys((*union.get(table, ()), *actions)))
     return in_tables(flow, union)

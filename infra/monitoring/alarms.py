@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from infra.monitoring import metrics
 from infra.monitoring.metrics import MINUTE
+from mirrorless.naming import FORWARD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,17 +110,22 @@ def mapping_alarm(flow: FlowDeployment, topic: str, uuid: str) -> Alarm | None:
     )
 
 
+def lane_stopped(flow: FlowDeployment, *, part: str = FORWARD) -> Alarm:
+    """The alarm of stopped lanes. Args: part: what meets them."""
+    return Alarm(
+        id="lane-stopped",
+        means=f"A lane of {flow.name} is stopped, and waits for you while the source's retention runs.",
+        first=f"mirrorless lanes stopped '{flow.name}'.",
+        metric=metrics.of_flow(flow, "stopped-lanes", "Maximum", part=part),
+        above=0,
+        # Redeliveries come at Lambda's pace: the alarm ends a quarter of an hour after the last that met the stop.
+        evaluation_periods=15,
+    )
+
+
 def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
     return [
-        Alarm(
-            id="lane-stopped",
-            means=f"A lane of {flow.name} is stopped, and waits for you while the source's retention runs.",
-            first=f"mirrorless lanes stopped '{flow.name}'.",
-            metric=metrics.of_flow(flow, "stopped-lanes", "Maximum"),
-            above=0,
-            # Redeliveries come at Lambda's pace: the alarm ends a quarter of an hour after the last that met the stop.
-            evaluation_periods=15,
-        ),
+        lane_stopped(flow),
         Alarm(
             id="source-contradicts",
             means=f"A source topic of {flow.name} was re-created, truncated or cut below the position; lanes stopped.",
@@ -158,7 +164,7 @@ def _of_silence(flow: FlowDeployment) -> list[Alarm]:
     settings = flow.flow.settings
     found = []
     if settings.emit_heartbeats_enabled:
-        period = _minutes(settings.emit_heartbeats_interval_seconds)
+        period = minutes(settings.emit_heartbeats_interval_seconds)
         found.append(
             Alarm(
                 id="no-heartbeats",
@@ -185,32 +191,46 @@ def _of_silence(flow: FlowDeployment) -> list[Alarm]:
                 missing="breaching",
             )
         )
-    if (arrived := metrics.round_trip(flow)) is not None:
+    if not metrics.heartbeats_scheduled(flow):
         # A heartbeat may wait for its batch, and a mapping that scales stands still for a minute or three.
-        window = settings.mapping.maximum_batching_window_seconds or 0
-        period = _minutes(settings.emit_heartbeats_interval_seconds + window)
-        evaluation_periods = 15 if period == MINUTE else _periods(period)
-        found.append(
-            Alarm(
-                id="nothing-arrives",
-                means=f"No heartbeat of {flow.flow.source.alias} has come through {flow.name}: the way is blocked.",
-                first=f"mirrorless status '{flow.name}', then its mappings.",
-                metric=arrived,
-                below=1,
-                period=period,
-                evaluation_periods=evaluation_periods,
-                datapoints_to_alarm=evaluation_periods,
-                missing="breaching",
-            )
-        )
+        found += nothing_arrives(flow, settings.mapping.maximum_batching_window_seconds or 0)
     return found
+
+
+def nothing_arrives(flow: FlowDeployment, window_seconds: int) -> list[Alarm]:
+    """The alarm of heartbeats that do not come through; none where there are none.
+
+    Args:
+        flow: the flow.
+        window_seconds: how long one may wait for others, or for the next run.
+    """
+    arrived = metrics.round_trip(flow)
+    if arrived is None:
+        return []
+    period = minutes(flow.flow.settings.emit_heartbeats_interval_seconds + window_seconds)
+    evaluation_periods = 15 if period == MINUTE else _periods(period)
+    return [
+        Alarm(
+            id="nothing-arrives",
+            means=f"No heartbeat of {flow.flow.source.alias} has come through {flow.name}: the way is blocked.",
+            first=f"mirrorless status '{flow.name}', then its mappings.",
+            metric=arrived,
+            below=1,
+            period=period,
+            evaluation_periods=evaluation_periods,
+            datapoints_to_alarm=evaluation_periods,
+            missing="breaching",
+        )
+    ]
 
 
 def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]:
     # A retry follows when the failed call has ended: a period must be long enough to have one.
-    period = _minutes(max(_FIVE_MINUTES, flow.flow.settings.function.timeout_seconds))
+    period = minutes(max(_FIVE_MINUTES, flow.flow.settings.function.timeout_seconds))
     # Where heartbeats come through, an hour: that nothing arrives is another alarm's, after a quarter of an hour.
     periods = 3 if metrics.round_trip(flow) is None else 12
+    if flow.pull == flow.home and not flow.flow.settings.schedule.continuous:
+        record_age_seconds += flow.flow.settings.schedule.interval_seconds
     return [
         Alarm(
             id="records-late",
@@ -238,7 +258,7 @@ def _expression(expression: str, *, period: int) -> dict[str, Any]:
     return {"Id": "watched", "Expression": expression, "Period": period, "ReturnData": True}
 
 
-def _minutes(seconds: int) -> int:
+def minutes(seconds: int) -> int:
     """As much, in whole minutes, and a day at most: CloudWatch's periods."""
     return min(-(-seconds // MINUTE) * MINUTE, _DAY)
 

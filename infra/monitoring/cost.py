@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from infra.monitoring import metrics
 from mirrorless.cost.prices import PRICES
+from mirrorless.naming import PULL
 from mirrorless.scheduled.functions import SCHEDULED
 
 if TYPE_CHECKING:
@@ -20,8 +21,11 @@ _FORWARDER: Final = "forward"
 
 
 def memory_mb(flow: FlowDeployment) -> dict[str, int]:
-    """The memory of each function of a flow that runs all the time, in MB."""
-    return {_FORWARDER: flow.flow.settings.function.memory_mb} | {each.name: each.memory_mb for each in SCHEDULED}
+    """The memory of each function of a flow that runs all the time, in MB, as far as metrics can be read at home."""
+    found = {_FORWARDER: flow.flow.settings.function.memory_mb} | {each.name: each.memory_mb for each in SCHEDULED}
+    if flow.pull is not None and flow.pull.account == flow.home.account:
+        found[PULL] = flow.flow.settings.schedule.memory_mb
+    return found
 
 
 def inputs(flow: FlowDeployment) -> dict[str, Metric]:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from infra.monitoring import cost, metrics
 from infra.monitoring.alarms import RUNBOOK
 from mirrorless.cost.prices import PRICES
+from mirrorless.naming import PULL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from infra.deployment import FlowDeployment
+    from infra.deployment import FlowDeployment, Location
 
 WIDTH: Final = 24
 """Columns of the grid."""
@@ -84,6 +85,8 @@ def dashboard_body(flow: FlowDeployment, *, alarm_arns: Sequence[str], runbook: 
     _is_it_all_right(grid, flow, alarm_arns)
     _does_it_move(grid, flow, per_topic=per_topic)
     _does_it_fail(grid, flow)
+    if flow.pull is not None:
+        _scheduled_topics(grid, flow, flow.pull)
     _who_watches(grid, flow)
     _tables_and_cost(grid, flow)
     return json.dumps({"start": "-PT3H", "periodOverride": "inherit", "widgets": grid.widgets})
@@ -174,6 +177,55 @@ def _does_it_fail(grid: Grid, flow: FlowDeployment) -> None:
         ),
         grid.graph("Forwarder: concurrency", [forwarder("ConcurrentExecutions", "Maximum", "at once")], left="at most"),
     )
+
+
+def _scheduled_topics(grid: Grid, flow: FlowDeployment, place: Location) -> None:
+    """The reader of scheduled topics, where its metrics are in the dashboard's account."""
+    changes = grid.graph(
+        "Scheduled topics",
+        [
+            *_or_zero(flow, "topics-scheduled", "Maximum", "read by schedule"),
+            *_or_zero(flow, "topics-returning", "Maximum", "changing back to mappings"),
+        ],
+    )
+    if place.account != flow.home.account:
+        grid.row(
+            6, changes, _text(f"Scheduled topics are read in {place}: the metrics of their reader are seen there.")
+        )
+        return
+
+    def pull(name: str, stat: str, label: str) -> WidgetRow:
+        return metrics.of_function(flow, PULL, name, stat).row(label=label)
+
+    grid.row(
+        6,
+        changes,
+        grid.graph(
+            "Reader of scheduled topics: runs of all shards",
+            [pull("Invocations", "Sum", "started"), pull("Errors", "Sum", "failed")],
+            left="a minute",
+            region=place.region,
+        ),
+        grid.graph(
+            "Reader of scheduled topics: duration",
+            [pull("Duration", stat, stat) for stat in ("p50", "Maximum")],
+            left="ms",
+            region=place.region,
+        ),
+    )
+    if place.region != flow.home.region:
+        shown = (("record-count", "Sum", "records a minute"), ("record-age-ms-max", "Maximum", "oldest record (ms)"))
+        grid.row(
+            6,
+            *(
+                grid.graph(
+                    f"Scheduled topics: {label}",
+                    [metrics.of_flow(flow, name, stat, part=PULL).row()],
+                    region=place.region,
+                )
+                for name, stat, label in shown
+            ),
+        )
 
 
 def _who_watches(grid: Grid, flow: FlowDeployment) -> None:

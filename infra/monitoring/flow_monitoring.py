@@ -17,6 +17,7 @@ from constructs import Construct
 
 from infra.monitoring.alarms import Alarm, alarms, mapping_alarm
 from infra.monitoring.dashboard import dashboard_body
+from infra.monitoring.pull_alarms import pull_alarms
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment, Location
@@ -27,7 +28,7 @@ TOPIC_NAME = "mirrorless-alarms"
 
 
 class FlowMonitoring(Construct):
-    """The dashboard of one flow, and its alarms but for those that are made beside its mappings."""
+    """The dashboard of one flow, and its alarms but for those that are made beside its mappings and beside `pull`."""
 
     def __init__(self, scope: Construct, id_: str, *, deployment: Deployment, flow: FlowDeployment) -> None:
         super().__init__(scope, id_)
@@ -35,7 +36,9 @@ class FlowMonitoring(Construct):
         wanted = alarms(flow, record_age_seconds=settings.record_age_seconds)
         for alarm in wanted:
             add_alarm(self, alarm, deployment=deployment, flow=flow)
-        beside = [mapping_alarm(flow, topic, uuid="") for topic in flow.flow.literal_topics]
+        beside = [mapping_alarm(flow, topic, uuid="") for topic in flow.flow.template_topics]
+        if flow.pull == flow.home:
+            beside += pull_alarms(flow, record_age_seconds=settings.record_age_seconds)
         names = [alarm.name(flow) for alarm in (*wanted, *beside) if alarm is not None]
         cloudwatch.CfnDashboard(
             self,
@@ -100,9 +103,11 @@ def own_topic(place: Location) -> str:
     return place.arn("sns", TOPIC_NAME)
 
 
-def add_alarm(scope: Construct, alarm: Alarm, *, deployment: Deployment, flow: FlowDeployment) -> cloudwatch.CfnAlarm:
-    """Make one alarm of a flow, which notifies the topics of its place."""
-    topics = list(alarm_topics(deployment, flow.home))
+def add_alarm(
+    scope: Construct, alarm: Alarm, *, deployment: Deployment, flow: FlowDeployment, place: Location | None = None
+) -> cloudwatch.CfnAlarm:
+    """Make one alarm of a flow, which notifies the topics of its place. Args: place: left out, the flow's home."""
+    topics = list(alarm_topics(deployment, place or flow.home))
     above, watched = alarm.above is not None, alarm.metric
     resource = cloudwatch.CfnAlarm(
         scope,

@@ -12,7 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from mirrorless.naming import FORWARD, PULL
 from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
@@ -51,11 +53,10 @@ class Metric:
         return {"Id": id_, "MetricStat": {"Metric": metric, "Period": period, "Stat": self.stat}, "ReturnData": False}
 
 
-def of_flow(flow: FlowDeployment, name: str, stat: str) -> Metric:
-    """The metric of a flow, of its batches or of its tasks."""
-    return Metric(
-        namespace=NAMESPACE, name=name, dimensions=tuple(_tags(flow).items()), stat=stat, region=flow.home.region
-    )
+def of_flow(flow: FlowDeployment, name: str, stat: str, *, part: str = FORWARD) -> Metric:
+    """The metric of a flow, of its batches or of its tasks. Args: part: where what emits it runs."""
+    region = flow.place_of(part).region
+    return Metric(namespace=NAMESPACE, name=name, dimensions=tuple(_tags(flow).items()), stat=stat, region=region)
 
 
 def over_topics(flow: FlowDeployment, name: str, stat: str) -> str:
@@ -68,7 +69,8 @@ def over_topics(flow: FlowDeployment, name: str, stat: str) -> str:
 def of_function(flow: FlowDeployment, part: str, name: str, stat: str) -> Metric:
     """Lambda's metric of a function, whatever version or alias was called."""
     dimensions = (("FunctionName", flow.flow.resource_name(part)),)
-    return Metric(namespace="AWS/Lambda", name=name, dimensions=dimensions, stat=stat, region=flow.home.region)
+    region = flow.place_of(part).region
+    return Metric(namespace="AWS/Lambda", name=name, dimensions=dimensions, stat=stat, region=region)
 
 
 def of_table(flow: FlowDeployment, table: str, name: str, stat: str) -> Metric:
@@ -114,7 +116,13 @@ def round_trip(flow: FlowDeployment) -> Metric | None:
     mapped = (
         settings.heartbeats_replication_enabled and settings.refresh_topics_enabled
     ) or HEARTBEATS_TOPIC in flow.flow.literal_topics
-    return of_flow(flow, "heartbeats-arrived", "Sum") if emitted and mapped else None
+    part = PULL if heartbeats_scheduled(flow) else FORWARD
+    return of_flow(flow, "heartbeats-arrived", "Sum", part=part) if emitted and mapped else None
+
+
+def heartbeats_scheduled(flow: FlowDeployment) -> bool:
+    """Whether `pull` replicates the source's heartbeats."""
+    return flow.flow.triggers.of(HEARTBEATS_TOPIC) == SCHEDULE
 
 
 def _tags(flow: FlowDeployment) -> dict[str, str]:

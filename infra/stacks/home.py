@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from infra.constructs.endpoints import Endpoints, vpc_endpoints
+from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import FlowFunction
 from infra.constructs.forwarder import Forwarder
 from infra.constructs.mappings import FoundMappings
-from infra.constructs.schedules import GROUP, FlowSchedules
+from infra.constructs.schedules import GROUP, FlowSchedules, control_starts
 from infra.iam.statements import rights
 from infra.monitoring.flow_monitoring import FlowMonitoring, OnCallTopic
 from infra.stacks import PlacedStack
@@ -19,6 +19,7 @@ from mirrorless.scheduled.functions import SCHEDULED
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment, Location
+    from infra.iam import Part
 
 
 class ReplicationStack(PlacedStack):
@@ -30,7 +31,7 @@ class ReplicationStack(PlacedStack):
             scope, "replication", deployment=deployment, place=place, description="forwards records of source topics"
         )
         flows = deployment.living_at(place)
-        endpoints = [Endpoints(self, each, region=place.region) for each in vpc_endpoints(flows)]
+        endpoints = add_endpoints(self, deployment, place, polled=True)
         for flow in flows:
             Forwarder(self, deployment=deployment, flow=flow, after=endpoints)
 
@@ -54,7 +55,7 @@ class FlowControl(Construct):
         group: scheduler.CfnScheduleGroup,
     ) -> None:
         super().__init__(scope, id_)
-        self.functions = {
+        self.functions: dict[Part, FlowFunction] = {
             each.name: FlowFunction(
                 self,
                 each.name,
@@ -71,7 +72,14 @@ class FlowControl(Construct):
         }
         self.found = FoundMappings(self, "Found", deployment=deployment, flow=flow)
         self.schedules = FlowSchedules(
-            self, "Schedules", deployment=deployment, flow=flow, group=group, functions=self.functions
+            self,
+            "Schedules",
+            deployment=deployment,
+            flow=flow,
+            place=flow.home,
+            group=group,
+            functions=self.functions,
+            starts=control_starts(flow),
         )
         for schedule in self.schedules.schedules.values():
             # Schedules are deleted first: what is removed must not be found again.

@@ -44,7 +44,7 @@ class StateStack(PlacedStack):
         JobsBucket(self, "Jobs", name=place.bucket_name, key_arn=deployment.kms_key(place))
         for flow in deployment.kept_at(place):
             tables = FlowTables(self, flow.id, flow=flow)
-            if flow.flow.tables_role:
+            if flow.flow.tables_role or (flow.pull and flow.flow.pull_tables_role):
                 TablesRole(tables, "Access", flow=flow)
 
 

@@ -57,6 +57,8 @@ FORWARD: Final = "forward"
 """The forwarder's file in `functions/`, and its part of a function's name."""
 FORWARD_HANDLER: Final = f"{FORWARD}.handler"
 """The handler of every forwarder."""
+PULL: Final = "pull"
+"""The file in `functions/` of the function that reads scheduled topics, and its part of that function's name."""
 TABLES: Final = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
 """The DynamoDB tables of a flow, by what they hold: `mirrorless.tables`."""
 
@@ -74,6 +76,11 @@ def flow_tags(flow: FlowName) -> dict[str, str]:
 def shared_name(part: str) -> str:
     """Return the name of something that all flows share, as in the lab: `mirrorless-offset-map`."""
     return f"mirrorless-{part.replace('_', '-')}"
+
+
+def pull_schedule(flow: FlowName, shard: int) -> str:
+    """Return the name of a shard's schedule: `mirrorless-pull-0-us-east_eu-west`."""
+    return resource_name(flow, f"{PULL}-{shard}")
 
 
 def resource_name(flow: FlowName, part: str) -> str:

@@ -26,7 +26,7 @@ def complaints(request: dict[str, Any]) -> list[str]:
 
 def test_the_examples_mappings_are_what_the_api_takes() -> None:
     for flow in load(EXAMPLE).enabled_flows:
-        for topic in flow.literal_topics:
+        for topic in flow.template_topics:
             assert complaints(flow.mapping_request(topic)) == []
 
 

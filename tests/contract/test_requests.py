@@ -218,7 +218,7 @@ def mapping_requests() -> Iterator[dict[str, Any]]:
     """Those of the topics that a flow names, and of those that it finds, for every flow of every example."""
     for example in [ROOT / "replication.example.yaml", *sorted((ROOT / "docs/examples").glob("*.yaml"))]:
         for flow in plan(load(example)).flows:
-            for topic in flow.flow.literal_topics:
+            for topic in flow.flow.template_topics:
                 yield flow.flow.mapping_request(topic, secret_arn=flow.secret_arn)
             settings = control_settings(flow.flow.control_settings("forward", secret_arn=flow.secret_arn))
             yield mapping_request(settings, "found")

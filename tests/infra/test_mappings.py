@@ -98,7 +98,7 @@ def test_every_mapping_of_a_template_equals_the_request_to_the_api(
     requests = [
         (flow, topic, mapping_request(flow, topic))
         for flow in assembly.deployment.flows
-        for topic in flow.flow.literal_topics
+        for topic in flow.flow.template_topics
     ]
 
     assert {flow.flow.group_name(topic) for flow, topic, _ in requests} == made.keys()

@@ -15,6 +15,7 @@ from infra.monitoring import cost, metrics
 from infra.monitoring.alarms import alarms, mapping_alarm
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS, dashboard_body
 from infra.monitoring.flow_monitoring import alarm_topics
+from infra.monitoring.pull_alarms import pull_alarms
 from mirrorless.adapters.aws.metrics import NAMESPACE, WATCHED, BatchMetrics, emit_report
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
@@ -259,6 +260,86 @@ def test_the_cost_model_counts_the_metrics_that_alarms_read(tmp_path: Path) -> N
     assert read[-1] == Assumptions().alarms_per_mapping
 
 
+# Scheduled topics
+
+OF_PULL = {
+    # id: threshold, period, evaluation periods, datapoints to alarm, missing; of two shards each five minutes
+    "pull-silent": (2, 300, 3, 3, "breaching"),
+    "pull-fails": (0, 300, 3, 3, "notBreaching"),
+    "scheduled-late": (1_200_000, 300, 3, 3, "notBreaching"),
+}
+
+
+def test_the_reader_of_scheduled_topics_has_its_alarms_where_it_runs(assembled: Assembled) -> None:
+    assembly = assembled("long-tail")
+    (flow,) = assembly.deployment.flows
+    assert flow.pull is not None
+
+    made = {
+        str(each.properties["AlarmName"]).removeprefix(f"mirrorless-{flow.id}-"): each.properties
+        for each in _alarms(assembly)
+        if each.stack == assembly.deployment.stack_name("pull", flow.pull)
+    }
+
+    assert made.keys() == {*OF_PULL, "lane-stopped"}, "and one that would else be seen at home only"
+    for name, expected in OF_PULL.items():
+        alarm = made[name]
+        assert expected == (
+            alarm["Threshold"],
+            alarm["Period"],
+            alarm["EvaluationPeriods"],
+            alarm["DatapointsToAlarm"],
+            alarm["TreatMissingData"],
+        )
+
+
+SCHEDULED = {"trigger": "schedule", "heartbeats.replication.enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("schedule", "silent", "late"),
+    [
+        ({"continuous": True, "shards": 3}, (3, 60, 3), 900),
+        ({"interval.seconds": 120}, (1, 120, 3), 1_020),
+        ({"interval.seconds": 86_400}, (1, 86_400, 3), 87_300),
+    ],
+)
+def test_three_intervals_without_a_run_of_each_shard_ring_within_what_cloudwatch_takes(
+    tmp_path: Path, schedule: dict[str, Any], silent: tuple[int, int, int], late: int
+) -> None:
+    flow = _planned(tmp_path, SCHEDULED | {"schedule": schedule})
+
+    found = {each.id: each for each in pull_alarms(flow, record_age_seconds=900)}
+
+    alarm = found["pull-silent"]
+    assert (alarm.below, alarm.period, alarm.evaluation_periods) == silent
+    assert found["scheduled-late"].above == late * 1000
+    for each in found.values():
+        assert each.period * each.evaluation_periods <= (604_800 if each.period >= 3_600 else 86_400)
+
+
+def test_heartbeats_that_are_scheduled_are_missed_where_they_are_read(tmp_path: Path) -> None:
+    flow = _planned(tmp_path, SCHEDULED | {"schedule": {"interval.seconds": 3_600}})
+
+    at_home = {each.id for each in alarms(flow, record_age_seconds=900)}
+    there = {each.id: each for each in pull_alarms(flow, record_age_seconds=900)}
+
+    assert "nothing-arrives" not in at_home
+    assert there["nothing-arrives"].period >= 3_600
+    assert there["nothing-arrives"].metric is not None
+    assert there["nothing-arrives"].metric.region == flow.place_of("pull").region
+
+
+def test_records_of_an_interval_are_not_late_before_it_is_over(tmp_path: Path) -> None:
+    """Where both functions run in one region, one metric has the age of both."""
+    flow = _planned(tmp_path, SCHEDULED | {"schedule": {"interval.seconds": 3_600}})
+    assert flow.pull == flow.home
+
+    (late,) = [each for each in alarms(flow, record_age_seconds=900) if each.id == "records-late"]
+
+    assert late.above == 4_500_000
+
+
 # Runbook
 
 
@@ -288,7 +369,7 @@ def test_every_alarm_has_a_section_of_the_runbook_that_says_what_to_do(assembled
 def test_every_section_about_an_alarm_is_about_one_that_there_is() -> None:
     written = {anchor for anchor in _sections() if anchor.startswith("alarm-")}
 
-    assert written == {f"alarm-{each}" for each in EXPECTED} | {"alarm-mapping-fails"}
+    assert written == {f"alarm-{each}" for each in (*EXPECTED, *OF_PULL)} | {"alarm-mapping-fails"}
 
 
 def test_every_link_within_the_runbook_leads_somewhere() -> None:
@@ -399,6 +480,7 @@ def test_a_dashboard_begins_with_the_flow_s_alarms_and_fits_its_grid(example: st
             flow.home.arn("cloudwatch", f"alarm:{each.properties['AlarmName']}")
             for each in _alarms(assembly)
             if str(each.properties["AlarmName"]).startswith(f"mirrorless-{flow.id}-")
+            and each.stack.endswith(flow.home.region)
         }
         assert heading["type"] == "text"
         assert set(first["properties"]["alarms"]) == made
@@ -424,7 +506,7 @@ def test_a_dashboard_shows_lines_by_topic_only_where_topics_have_metrics(tmp_pat
 
 def test_what_is_emitted_only_where_it_is_not_zero_is_shown_as_zero_otherwise(assembled: Assembled) -> None:
     """The newest value would be the trouble of an hour ago."""
-    body = dict(_dashboards(assembled("active-passive")))["mirrorless-us-east_us-west"]
+    body = dict(_dashboards(assembled("long-tail")))["mirrorless-shop_archive"]
     rows = [row for each in body["widgets"] for row in each["properties"].get("metrics", []) if row[0] == NAMESPACE]
 
     troubles = (WATCHED | {"stopped-lanes", "waiting-lanes"}) - {"heartbeats-emitted"}

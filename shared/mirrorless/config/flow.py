@@ -143,7 +143,15 @@ class Flow:
     @property
     def tables_role(self) -> str | None:
         """The role for tables in another account than the functions'; None where there is no other."""
-        if self.shared_tables or self.home.account is None or self.home.account == self.target.account:
+        return self._tables_role_of(self.home)
+
+    @property
+    def pull_tables_role(self) -> str | None:
+        """The same for the function `pull`, which may run elsewhere."""
+        return self._tables_role_of(self.pull_home)
+
+    def _tables_role_of(self, home: Cluster) -> str | None:
+        if self.shared_tables or home.account is None or home.account == self.target.account:
             return None
         partition = partition_of(self.target.region or "")
         return f"arn:{partition}:iam::{self.target.account}:role/{self.resource_name('tables')}"
@@ -260,6 +268,24 @@ class Flow:
             "function_name": function_name,
             "function_region": self.function_region,
             "mapping": self.mapping_template(secret_arn=secret_arn),
+        }
+
+    def pull_settings(self, shard: int) -> dict[str, Any]:
+        """Return the input of the schedule of one shard: `mirrorless.scheduled.settings`."""
+        schedule = self.settings.schedule
+        flow = {name: value for name, value in self.function_settings().items() if name != "tables_role"}
+        if self.pull_tables_role:
+            flow["tables_role"] = self.pull_tables_role
+        # It makes no mappings.
+        others = ("function_name", "function_region", "mapping")
+        control = {name: value for name, value in self.control_settings("").items() if name not in others}
+        return {
+            "control": control | {"flow": flow},
+            "shard": shard,
+            "shards": schedule.shards,
+            "continuous": schedule.continuous,
+            "interval_seconds": schedule.interval_seconds,
+            "maximum_bytes_per_second": schedule.maximum_bytes_per_second,
         }
 
     def mapping_template(self, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:

@@ -67,6 +67,9 @@ REFRESH_TOPICS: Final = ScheduledFunction(
 
 SCHEDULED: Final = (CONTROL, REFRESH_TOPICS)
 
+PULL_TIMEOUT_SECONDS: Final = 840
+"""Of a run that reads scheduled topics. It ends on its own before: a continuous one hands over to the next run."""
+
 
 def task_intervals(settings: ControlSettings) -> dict[str, float]:
     """The interval in seconds of each task that the settings switch on.
