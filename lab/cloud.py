@@ -81,8 +81,10 @@ class Lab:
     """Whether the scheduled functions run. A test of the data path alone has more peace without them."""
     control_overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of the scheduled functions' settings, by the names of ControlSettings: shorter intervals, for instance."""
+    pull_overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Of the settings of scheduled topics' schedules, by the names of PullSettings."""
     schedule_seconds: float = MINUTE
-    """Between two starts of a scheduled function."""
+    """Between two starts of a scheduled function, and of a shard that reads continuously."""
     inject_faults: bool = False
     """Whether functions carry the layer that obeys `faults`."""
     linked: bool = False
@@ -107,6 +109,12 @@ class Lab:
                     where=f"flows.{flow.name}.topics",
                     hint="name the topics one by one, or let the functions run",
                 )
+            if flow.triggers.schedules and not self.control:
+                raise ConfigurationError(
+                    "without its scheduled functions a lab cannot read scheduled topics",
+                    where=f"flows.{flow.name}.trigger",
+                    hint="write `trigger: mapping` without overrides, or let the functions run",
+                )
         aliases = {alias for flow in self.configuration.enabled_flows for alias in (flow.name.source, flow.name.target)}
         for alias in sorted(aliases):
             self.clusters[alias] = KafkaCluster(
@@ -125,7 +133,10 @@ class Lab:
         )
         self.lambda_api = LambdaApi(self.mappings, behaviour=self.behaviour)
         self.scheduled = ControlPlane(
-            folder=self.folder, overrides=self.control_overrides, schedule_seconds=self.schedule_seconds
+            folder=self.folder,
+            overrides=self.control_overrides,
+            pull_overrides=self.pull_overrides,
+            schedule_seconds=self.schedule_seconds,
         )
 
     @property
@@ -194,7 +205,8 @@ class Lab:
     def start_flows(self) -> None:
         """Deploy each flow's functions, map its literal topics, start the schedules; returns when every mapping polls.
 
-        Topics that a pattern or a heartbeat brings are mapped by the first run of `refresh_topics`, some time later.
+        Topics that a pattern or a heartbeat brings are mapped by the first run of `refresh_topics`, some time later, as
+        are those that an entry of `trigger.overrides` is about; scheduled ones are listed by it.
         """
         folder = bundle.build("forward")
         flows = self.flows
@@ -211,7 +223,7 @@ class Lab:
         finally:
             # Not before: the supervisor would start those that have no environment yet.
             self.functions |= functions
-        for mapping in [self.map_topic(flow, topic) for flow in flows for topic in flow.literal_topics]:
+        for mapping in [self.map_topic(flow, topic) for flow in flows for topic in flow.template_topics]:
             self.mappings.wait_enabled(mapping.uuid)
         self.scheduled.start()
 

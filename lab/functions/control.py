@@ -1,12 +1,15 @@
-"""A flow's scheduled functions in the lab: two real functions, their input, and their timers.
+"""A flow's scheduled functions in the lab: real functions, their inputs, and their timers.
 
 A timer stands in for EventBridge Scheduler. An invocation is asynchronous: the schedule keeps its time however long the
 function runs, so two runs may overlap, as they may at AWS. Unlike there, a run that fails is not repeated (Lambda
 would, twice, unless configured otherwise) and the function is started at once, not after the first interval, so that a
 lab is ready without a minute's wait.
 
-A test that cannot wait for minutes gives other intervals by the names of ControlSettings, such as
-`{"refresh_topics_seconds": 1}`.
+The function `pull` has a timer for each shard, by the interval of the flow's `schedule`, or every minute where that is
+continuous.
+
+A test that cannot wait for minutes gives other intervals by the names of ControlSettings and PullSettings, such as
+`{"refresh_topics_seconds": 1}` and `{"interval_seconds": 1}`.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ from infra.packaging import bundle
 from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Invoker
 from mirrorless.config.flow import Flow
-from mirrorless.scheduled.functions import SCHEDULED, ScheduledFunction
+from mirrorless.errors import ConfigurationError
+from mirrorless.naming import PULL, pull_schedule
+from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS, SCHEDULED, ScheduledFunction
 from mirrorless.scheduled.runner import MINUTE
-from mirrorless.scheduled.settings import control_settings
+from mirrorless.scheduled.settings import control_settings, pull_settings
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,9 +39,13 @@ class ControlPlane:
 
     folder: Path
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Of ControlSettings."""
+    pull_overrides: Mapping[str, Any] = field(default_factory=dict)
+    """Of PullSettings."""
     schedule_seconds: float = MINUTE
     functions: dict[str, LambdaFunction] = field(default_factory=dict)
     timers: dict[str, Timer] = field(default_factory=dict)
+    """By the names of functions, and of shards' schedules."""
 
     def deploy(
         self, flows: Sequence[Flow], *, variables: Mapping[str, str], forwarder: Callable[[Flow], str]
@@ -52,23 +61,59 @@ class ControlPlane:
             ConfigurationError: an override is none of the settings.
         """
         for flow in flows:
-            # As the schedule keeps it: text, read anew by each run.
-            event = json.loads(json.dumps(flow.control_settings(forwarder(flow)) | dict(self.overrides)))
-            control_settings(event)  # what the functions would refuse is refused here
+            event = self._control_event(flow, forwarder)
             for scheduled in SCHEDULED:
                 name = control_name(flow, scheduled.name)
                 self.functions[name] = scheduled_function(flow, scheduled, variables, self.folder)
-                self.timers[name] = Timer(
-                    name=name,
-                    function=self.functions[name],
-                    event=event,
-                    interval_s=self.schedule_seconds,
-                    log=self.folder / "schedule" / f"{name}.jsonl",
-                )
+                self._schedule(name, self.functions[name], event, self.schedule_seconds)
+            if flow.has_pull:
+                reader = self.functions[control_name(flow, PULL)] = pull_function(flow, variables, self.folder)
+                for name, each in self._pull_events(flow).items():
+                    seconds = self.schedule_seconds if each["continuous"] else each["interval_seconds"]
+                    self._schedule(name, reader, each, seconds)
         return self.functions
 
+    def change(self, flow: Flow, *, forwarder: Callable[[Flow], str]) -> None:
+        """Give the schedules of a flow its other settings, as a deployment does; runs under way keep the old ones.
+
+        Raises:
+            ConfigurationError: the flow has scheduled topics now and had none before.
+        """
+        event = self._control_event(flow, forwarder)
+        events = {control_name(flow, scheduled.name): event for scheduled in SCHEDULED}
+        if flow.has_pull:
+            events |= self._pull_events(flow)
+        if unknown := sorted(events.keys() - self.timers.keys()):
+            raise ConfigurationError(
+                f"the lab was started without {', '.join(unknown)}",
+                where=str(flow.name),
+                hint="start it with a section `schedule` of the flow",
+            )
+        for name, each in events.items():
+            self.timers[name].change(each)
+
+    def _control_event(self, flow: Flow, forwarder: Callable[[Flow], str]) -> dict[str, Any]:
+        """The input of the scheduled functions as the schedule keeps it: text, read anew by each run."""
+        event: dict[str, Any] = json.loads(json.dumps(flow.control_settings(forwarder(flow)) | dict(self.overrides)))
+        control_settings(event)  # what the functions would refuse is refused here
+        return event
+
+    def _pull_events(self, flow: Flow) -> dict[str, dict[str, Any]]:
+        """The input of each shard, by the name of its schedule."""
+        found = {}
+        for shard in range(flow.settings.schedule.shards):
+            event = json.loads(json.dumps(flow.pull_settings(shard) | dict(self.pull_overrides)))
+            event["control"] |= self.overrides
+            pull_settings(event)
+            found[pull_schedule(flow.name, shard)] = event
+        return found
+
+    def _schedule(self, name: str, function: Invoker, event: Mapping[str, Any], seconds: float) -> None:
+        log = self.folder / "schedule" / f"{name}.jsonl"
+        self.timers[name] = Timer(name=name, function=function, event=event, interval_s=seconds, log=log)
+
     def start(self) -> None:
-        """Start every schedule: each function runs now, and every minute."""
+        """Start every schedule: each function runs now, and by its interval."""
         for timer in self.timers.values():
             timer.start()
 
@@ -93,6 +138,22 @@ def scheduled_function(
         variables=variables,
         timeout_seconds=scheduled.timeout_seconds,
         memory_mb=scheduled.memory_mb,
+        folder=folder / "functions",
+    )
+
+
+def pull_function(flow: Flow, variables: Mapping[str, str], folder: Path) -> LambdaFunction:
+    """The reader of a flow's scheduled topics, with its bundle; nothing runs yet."""
+    schedule = flow.settings.schedule
+    return LambdaFunction(
+        name=control_name(flow, PULL),
+        bundle=bundle.build(PULL),
+        handler=f"{PULL}.handler",
+        variables=variables,
+        timeout_seconds=PULL_TIMEOUT_SECONDS,
+        memory_mb=schedule.memory_mb,
+        # A shard's runs overlap while one takes over from the other.
+        concurrency=3 * schedule.shards,
         folder=folder / "functions",
     )
 
@@ -123,12 +184,16 @@ class Timer:
         self.name = name
         self.log = log
         self._function = function
-        self._event = json.dumps(event, ensure_ascii=False).encode()
+        self.change(event)
         self._interval_s = interval_s
         self._stopping = threading.Event()
         self._writing = threading.Lock()
         self._runs: list[threading.Thread] = []
         self._ticker = threading.Thread(target=self._tick, name=f"timer {name}", daemon=True)
+
+    def change(self, event: Mapping[str, Any]) -> None:
+        """Give the runs from now on another input."""
+        self.event = json.dumps(event, ensure_ascii=False).encode()
 
     def start(self) -> None:
         """Invoke it for the first time, and go on."""
@@ -158,7 +223,7 @@ class Timer:
 
     def _invoke(self) -> None:
         try:
-            outcome = self._function.invoke(self._event)
+            outcome = self._function.invoke(self.event)
         except Exception as exc:  # noqa: BLE001 -- an invoker that breaks its contract must not stop the schedule
             outcome = Invocation(status="function_error", payload=repr(exc).encode(), request_id="", duration_ms=0.0)
         line = {

@@ -21,8 +21,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.cloud import create_topics
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName, Lane
+from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from tests.support.flow_stage import eventually
 from tests.support.lab_process import REPOSITORY, LabProcess, kill
 from tests.support.readback import Seen, assert_mirrored, await_settled, read_topic
@@ -34,13 +36,13 @@ clusters:
   us-east: {bootstrap.servers: us-east.example.com:9092, region: us-east-1}
   eu-west: {bootstrap.servers: eu-west.example.com:9092, region: eu-west-1}
 defaults:
-  topics: [orders, 'found-.*']
+  topics: [orders, 'found-.*', 'tail-.*']
   refresh.topics.interval.seconds: 4
   transaction.timeout.ms: 2000
   mapping: {maximum.batching.window.seconds: 0}
   function: {timeout.seconds: 6}
 flows:
-  us-east->eu-west: {}
+  us-east->eu-west: {trigger.overrides: {'tail-.*': schedule}}
   eu-west->us-east: {}
 """
 ONE_WAY = CONFIGURATION.replace("  eu-west->us-east: {}\n", "")
@@ -72,8 +74,8 @@ def test_the_state_file_holds_everything_that_an_outsider_needs(lab: LabProcess)
     assert set(_dynamodb(lab).list_tables()["TableNames"]) >= set(state["tables"].values())
     assert sorted(state["functions"]) == [
         f"mirrorless-{file}-{flow.source}_{flow.target}"
-        for file in ("control", "forward", "refresh-topics")
-        for flow in (BACK, FORTH)
+        for file in ("control", "forward", "pull", "refresh-topics")
+        for flow in ((BACK, FORTH) if file != "pull" else (FORTH,))
     ]
     assert all(function["environments"] for function in state["functions"].values())
     for pid in _pids(state):
@@ -171,6 +173,16 @@ def test_a_topic_that_a_pattern_finds_is_mapped_and_its_records_flow(lab: LabPro
     eventually(lambda: mappings().get("found-late") == "Enabled", f"it is mapped; see {lab.log}")
     source, _ = _assert_replicated_once(lab, FORTH, "found-late")
     assert sum(map(len, source.values())) == 50
+
+
+def test_a_topic_that_is_scheduled_is_listed_for_its_reader_and_not_mapped(lab: LabProcess) -> None:
+    create_topics(_bootstrap(lab, FORTH.source), [NewTopic("tail-late", PARTITIONS, 1)])
+    documents = DynamoDbDocuments(_dynamodb(lab), lab.state["tables"]["control"])
+
+    eventually(lambda: read_scheduled_topics(documents, FORTH) == {"tail-late": PARTITIONS}, f"see {lab.log}")
+
+    assert "tail-late" not in {mapping["topic"] for mapping in lab.state["mappings"]}
+    assert lab.state["functions"]["mirrorless-pull-us-east_eu-west"]["environments"], "its first run began at once"
 
 
 def test_the_command_line_translates_every_offset_to_where_that_record_really_stands(lab: LabProcess) -> None:

@@ -18,6 +18,7 @@ from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Status
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
+from mirrorless.scheduled.settings import control_settings, pull_settings
 from tests.support.flow_stage import eventually
 
 CONFIGURATION = """
@@ -43,6 +44,56 @@ def test_each_flow_has_two_scheduled_functions_with_a_timer_each(tmp_path: Path)
     assert plane.timers.keys() == functions.keys()
     assert all(isinstance(function, LambdaFunction) for function in functions.values())
     plane.stop()
+
+
+def scheduled(trigger: str) -> Any:
+    """A flow of a literal topic with an entry, and two shards."""
+    entries = f"trigger.overrides: {{orders: {trigger}}}, schedule: {{interval.seconds: 120, shards: 2}}"
+    return load(CONFIGURATION.replace("[TOPIC]", f"[orders, bills], {entries}"))
+
+
+def test_scheduled_topics_have_a_reader_with_a_timer_for_each_shard(tmp_path: Path) -> None:
+    (flow,) = scheduled("schedule").enabled_flows
+    plane = ControlPlane(folder=tmp_path, overrides={"start": "latest"}, pull_overrides={"interval_seconds": 1})
+
+    functions = plane.deploy([flow], variables={}, forwarder=lambda _: "forwarder")
+
+    shards = {"mirrorless-pull-0-a_b", "mirrorless-pull-1-a_b"}
+    assert "mirrorless-pull-a_b" in functions
+    assert plane.timers.keys() - functions.keys() == shards
+    for number, name in enumerate(sorted(shards)):
+        settings = pull_settings(json.loads(plane.timers[name].event))
+        assert (settings.shard, settings.shards, settings.interval_seconds) == (number, 2, 1)
+        assert (settings.control.start, settings.control.trigger_of("orders")) == ("latest", "schedule")
+    plane.stop()
+
+
+def test_schedules_get_other_settings_while_they_run(tmp_path: Path) -> None:
+    (flow,) = scheduled("schedule").enabled_flows
+    plane = ControlPlane(folder=tmp_path)
+    plane.deploy([flow], variables={}, forwarder=lambda _: "forwarder")
+
+    plane.change(scheduled("mapping").enabled_flows[0], forwarder=lambda _: "forwarder")
+
+    refresh = control_settings(json.loads(plane.timers["mirrorless-refresh-topics-a_b"].event))
+    shard = pull_settings(json.loads(plane.timers["mirrorless-pull-1-a_b"].event))
+    assert refresh.trigger_of("orders") == shard.control.trigger_of("orders") == "mapping"
+    plane.stop()
+
+
+def test_a_reader_that_the_lab_was_started_without_is_refused(tmp_path: Path) -> None:
+    (flow,) = configuration().enabled_flows
+    plane = ControlPlane(folder=tmp_path)
+    plane.deploy([flow], variables={}, forwarder=lambda _: "forwarder")
+
+    with pytest.raises(ConfigurationError, match="mirrorless-pull-0-a_b"):
+        plane.change(scheduled("schedule").enabled_flows[0], forwarder=lambda _: "forwarder")
+    plane.stop()
+
+
+def test_a_lab_without_scheduled_functions_reads_no_scheduled_topics(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="scheduled topics"):
+        Lab(configuration=scheduled("schedule"), folder=tmp_path, control=False)
 
 
 def test_an_override_that_is_no_setting_is_refused(tmp_path: Path) -> None:
