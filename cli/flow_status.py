@@ -15,7 +15,8 @@ from cli.deployment import DeployedFlows, Stores
 from cli.groups import groups_of, need_operator
 from cli.lab_state import LabMapping
 from cli.lanes import lanes_with_a_chain
-from cli.tasks import TaskStatus, tasks_of
+from cli.tasks import TaskStatus, shards_of, tasks_of
+from cli.triggers import FlowTriggers, TopicTrigger
 from mirrorless.clock import now_ms
 from mirrorless.filters import should_replicate
 from mirrorless.groups.checkpoints import GroupCheckpoints
@@ -24,6 +25,7 @@ from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Sto
 from mirrorless.ports.stores import Chains
 from mirrorless.run import Run
 from mirrorless.scheduled.rate_limit import in_parallel
+from mirrorless.triggers import MAPPING
 
 if TYPE_CHECKING:
     from mirrorless.adapters.kafka.offsets import Extent
@@ -104,14 +106,16 @@ class TopicStatus:
 
     topic: str
     remote_topic: str
+    trigger: TopicTrigger
     mapping: LabMapping | None
     """The lab's event source mapping; None on AWS."""
     lanes: Sequence[LaneStatus]
 
     @property
     def mapping_is_off(self) -> bool:
-        """Whether the mapping exists and does not poll."""
-        return self.mapping is not None and self.mapping.state in {"Disabled", "Disabling", "Deleted"}
+        """Whether the mapping exists and does not poll, and no schedule reads the topic."""
+        off = self.mapping is not None and self.mapping.state in {"Disabled", "Disabling", "Deleted"}
+        return off and self.trigger.now == MAPPING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +133,8 @@ class FlowStatus:
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     groups: Sequence[GroupCheckpoints] = ()
     tasks: Sequence[TaskStatus] = ()
+    shards: Sequence[TaskStatus] = ()
+    """The last runs that read scheduled topics."""
 
     @property
     def needs_operator(self) -> bool:
@@ -140,7 +146,7 @@ class FlowStatus:
                 for topic in self.topics
                 for lane in topic.lanes
             )
-            or any(task.overdue(self.at) or task.stuck_partitions for task in self.tasks)
+            or any(task.overdue(self.at) or task.stuck_partitions for task in (*self.tasks, *self.shards))
             or bool(need_operator(self.groups))
         )
 
@@ -152,7 +158,8 @@ def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
     with ThreadPoolExecutor(1) as target:
         heartbeats = target.submit(heartbeats_of, settings)
         stores, source = deployment.stores(flow), SourceView.of(deployment, flow)
-        topics, unlisted = _topics(deployment, flow, stores, source)
+        triggers = FlowTriggers.read(settings, stores.documents)
+        topics, unlisted = _topics(deployment, flow, stores, source, triggers)
         return FlowStatus(
             flow=flow,
             at=now_ms(),
@@ -162,11 +169,12 @@ def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
             heartbeats=heartbeats.result(),
             groups=groups_of(stores.checkpoints, flow, "forward"),
             tasks=tasks_of(stores.documents, settings),
+            shards=shards_of(stores.documents, deployment.flow(flow)),
         )
 
 
 def _topics(
-    deployment: DeployedFlows, flow: FlowName, stores: Stores, source: SourceView
+    deployment: DeployedFlows, flow: FlowName, stores: Stores, source: SourceView, triggers: FlowTriggers
 ) -> tuple[list[TopicStatus], tuple[str, ...]]:
     """Every topic with its lanes, and the patterns whose topics could not be listed."""
     configured = deployment.flow(flow)
@@ -197,6 +205,7 @@ def _topics(
         TopicStatus(
             topic=topic,
             remote_topic=configured.remote_topic(topic),
+            trigger=triggers.of(topic),
             mapping=deployment.mapping(flow, topic),
             lanes=[by_lane[lane] for lane in each],
         )

@@ -79,6 +79,7 @@ def as_json(status: FlowStatus) -> dict[str, Any]:
             for group in status.groups
         ],
         "tasks": tasks_as_json(status.tasks, status.at),
+        "shards": tasks_as_json(status.shards, status.at),
     }
 
 
@@ -86,6 +87,8 @@ def _topic_as_json(status: TopicStatus, now: int) -> dict[str, Any]:
     return {
         "topic": status.topic,
         "remote_topic": status.remote_topic,
+        "trigger": status.trigger.configured,
+        "trigger_changing": status.trigger.changing,
         "mapping": None if status.mapping is None else msgspec.to_builtins(status.mapping),
         "partitions": [_lane_as_json(lane, now) for lane in status.lanes],
     }
@@ -127,12 +130,14 @@ def show(flows: Sequence[FlowStatus], *, by_lane: bool) -> None:
 
 
 def summary(flow: FlowStatus) -> Iterator[str]:
-    """One line each for heartbeats, groups and tasks."""
+    """One line each for heartbeats, groups, tasks, and the shards of scheduled topics."""
     yield f"heartbeats  {_heartbeats(flow)}"
     counts = Counter(group.readiness for group in flow.groups)
     groups = ", ".join(f"{count} {_WORDS.get(readiness, readiness)}" for readiness, count in sorted(counts.items()))
     yield f"groups      {groups or 'none'}"
     yield f"tasks       {', '.join(_last_done(task, flow.at) for task in flow.tasks)}"
+    if flow.shards:
+        yield f"schedule    {', '.join(_last_done(shard, flow.at) for shard in flow.shards)}"
 
 
 _WORDS = {
@@ -152,7 +157,7 @@ def notes(flow: FlowStatus) -> Iterator[str]:
         yield from _job_notes(topic, flow.at)
         if topic.mapping_is_off and topic.mapping is not None:
             yield f"! {topic.topic}: its mapping is {topic.mapping.state}, nothing is polled. Enable it."
-    for task in flow.tasks:
+    for task in (*flow.tasks, *flow.shards):
         yield from _task_notes(task, flow.at)
     yield from _group_notes(flow)
     if flow.trouble:
@@ -280,6 +285,7 @@ def _by_topic(flow: FlowStatus) -> Table:
     made = _table(flow)
     for heading in ("lanes", "lag at most", "lag", "last run", "latency", "doubt", "stopped", "lost", _GAPS):
         made.add_column(heading, justify="right")
+    made.add_column("trigger")
     made.add_column("mapping")
     for topic in flow.topics:
         lanes = topic.lanes
@@ -290,6 +296,7 @@ def _by_topic(flow: FlowStatus) -> Table:
             str(sum(lane.head.in_doubt for lane in lanes)),
             str(sum(lane.stop is not None for lane in lanes)),
             *_missing(lanes),
+            str(topic.trigger),
             _poll(topic),
         )
     return made

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.functions import IDLE_SECONDS, task_intervals
-from mirrorless.scheduled.runner import TaskReport
+from mirrorless.scheduled.functions import IDLE_SECONDS, shard_task, task_intervals
+from mirrorless.scheduled.runner import MINUTE, TaskReport
 from mirrorless.scheduled.settings import ControlSettings
+
+if TYPE_CHECKING:
+    from mirrorless.config import Flow
 
 MISSED_ROUNDS, GRACE_MS = 3, 120_000
 """A task is overdue when so many of its intervals and this time have passed since it was done. A schedule starts once a
@@ -49,12 +53,31 @@ def tasks_of(documents: StateStore, settings: ControlSettings) -> list[TaskStatu
     Raises:
         Retriable: the store does not answer.
     """
-    stored = documents.read(settings.name, "task/").values()
-    last = {report.task: report for report in (msgspec.json.decode(text, type=TaskReport) for text in stored)}
+    last = _last_reports(documents, settings.name)
     return [
         TaskStatus(task=task, every_seconds=seconds, last=last.get(task))
         for task, seconds in task_intervals(settings).items()
     ]
+
+
+def shards_of(documents: StateStore, flow: Flow) -> list[TaskStatus]:
+    """The shards of a flow's scheduled topics, each with the report of its last run; none without such topics.
+
+    Raises:
+        Retriable: the store does not answer.
+    """
+    if not flow.has_pull:
+        return []
+    schedule = flow.settings.schedule
+    every = MINUTE if schedule.continuous else schedule.interval_seconds
+    last = _last_reports(documents, flow.name)
+    names = map(shard_task, range(schedule.shards))
+    return [TaskStatus(task=name, every_seconds=every, last=last.get(name)) for name in names]
+
+
+def _last_reports(documents: StateStore, flow: FlowName) -> dict[str, TaskReport]:
+    stored = documents.read(flow, "task/").values()
+    return {report.task: report for report in (msgspec.json.decode(text, type=TaskReport) for text in stored)}
 
 
 def tasks_as_json(tasks: Sequence[TaskStatus], now: int) -> list[dict[str, Any]]:

@@ -15,10 +15,12 @@ from cli.clusters import ClusterReads, deadline
 from cli.deployment import DeployedFlows
 from cli.output import UNKNOWN, console, numbered, print_json, table
 from cli.tasks import tasks_of
+from cli.triggers import FlowTriggers, TopicTrigger
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.configs import drift
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.topic_state import StoredTopics, TopicState
+from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,8 +66,9 @@ class TopicRow:
     """0 where the source has no such topic."""
     target_partitions: int | None
     """0 where it has not been created yet."""
-    owner: Literal["deployment", "schedule"]
-    """What creates its mapping: the deployment, for a topic named literally; the schedule, when it finds the topic."""
+    trigger: TopicTrigger
+    owner: Literal["deployment", "refresh_topics"] | None
+    """What creates its mapping: the deployment, or `refresh_topics`; None where it is to have none."""
     mapping: str | None
     """The mapping's state, in a lab; None on AWS, and where there is none."""
     drift: tuple[str, ...] | None
@@ -119,7 +122,7 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
     topics = sorted({*found.taken, *found.missing, *gone})
     remote = {topic: settings.policy.remote_topic(flow.source, topic) for topic in topics}
     both = {topic: remote[topic] for topic in found.taken if remote[topic] in (on_target or ())}
-    drifted = _drift(both, source, target, settings)
+    drifted, triggers = _drift(both, source, target, settings), FlowTriggers.read(settings, stores.documents)
 
     def row(topic: str) -> TopicRow:
         mapping, seen = deployment.mapping(flow, topic), memory.topics.get(topic)
@@ -130,7 +133,8 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
             remote_topic=remote[topic],
             source_partitions=here,
             target_partitions=there,
-            owner="deployment" if topic in found.literals else "schedule",
+            trigger=triggers.of(topic),
+            owner=_owner(topic, settings),
             mapping=mapping.state if mapping is not None else None,
             drift=drifted.get(topic),
             topic_id=seen.topic_id if seen is not None else "",
@@ -145,6 +149,12 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
         refused=_refused(found) if on_source is not None else {},
         troubles=[*troubles, *(side.trouble for side in (source, target) if side.trouble)],
     )
+
+
+def _owner(topic: str, settings: ControlSettings) -> Literal["deployment", "refresh_topics"] | None:
+    if settings.trigger_of(topic) == SCHEDULE:
+        return None
+    return "deployment" if topic in settings.template_topics else "refresh_topics"
 
 
 def trouble_of(seen: TopicState | None, *, here: int | None, there: int | None) -> str:
@@ -237,6 +247,8 @@ def as_json(view: TopicsView) -> dict[str, Any]:
                 "remote_topic": row.remote_topic,
                 "source_partitions": row.source_partitions,
                 "target_partitions": row.target_partitions,
+                "trigger": row.trigger.configured,
+                "trigger_changing": row.trigger.changing,
                 "mapping_made_by": row.owner,
                 "mapping_state": row.mapping,
                 "config_drift": None if row.drift is None else list(row.drift),
@@ -269,6 +281,7 @@ def _table(view: TopicsView) -> Table:
     for heading in ("topic", "remote topic"):
         made.add_column(heading, no_wrap=True)
     made.add_column("partitions", justify="right")
+    made.add_column("trigger")
     made.add_column("mapping by")
     made.add_column("drift", justify="right")
     made.add_column("topic id", no_wrap=True)
@@ -279,7 +292,8 @@ def _table(view: TopicsView) -> Table:
             row.topic,
             row.remote_topic,
             _partitions(row),
-            row.owner if row.mapping is None else f"{row.owner}: {row.mapping}",
+            str(row.trigger),
+            ": ".join(filter(None, (row.owner, row.mapping))) or "-",
             UNKNOWN if row.drift is None else str(len(row.drift)),
             row.topic_id or "-",
             "late" if row.late else "",

@@ -8,8 +8,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import msgspec
+
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.clock import now_ms
+from mirrorless.scheduled.functions import shard_task
+from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import PullSettings, pull_settings
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 
@@ -33,4 +38,9 @@ def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ARG001 -- Lamb
         the topics that the flow's shards read, with the numbers of their partitions.
     """
     settings = pull_settings(event)
-    return {"topics": read_scheduled_topics(documents(settings), settings.control.name)}
+    began, flow, store = now_ms(), settings.control.name, documents(settings)
+    topics = read_scheduled_topics(store, flow)
+    ended = now_ms()
+    report = TaskReport(task=shard_task(settings.shard), at=ended, ms=ended - began, ok_at=ended)
+    store.write(flow, {f"task/{report.task}": msgspec.json.encode(report)})
+    return {"topics": topics}

@@ -46,7 +46,10 @@ clusters:
   silent: {bootstrap.servers: [127.0.0.1:1], region: us-east-1, account: "123456789012"}
 flows:
   silent->eu-west: {topics: [orders, "paid-.*"]}
-  us-east->eu-west: {topics: [orders, payments, "paid-.*", "eu-west[.]orders"], groups.exclude: [console]}
+  us-east->eu-west:
+    topics: [orders, payments, "paid-.*", "eu-west[.]orders"]
+    trigger.overrides: {payments: schedule}
+    groups.exclude: [console]
 """
 
 DRIVER = """

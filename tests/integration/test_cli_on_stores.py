@@ -712,6 +712,8 @@ def test_topics_are_shown_from_both_sides(bench: Bench, capsys: pytest.CaptureFi
         "remote_topic": remote,
         "source_partitions": 2,
         "target_partitions": 1,
+        "trigger": "mapping",
+        "trigger_changing": False,
         "mapping_made_by": "deployment",
         "mapping_state": "Enabled",
         "config_drift": ["retention.ms"],
@@ -719,7 +721,11 @@ def test_topics_are_shown_from_both_sides(bench: Bench, capsys: pytest.CaptureFi
         "found_late": False,
         "trouble": "the remote topic has fewer partitions",
     }
-    assert (late["mapping_made_by"], late["found_late"], late["trouble"]) == ("schedule", True, "no remote topic yet")
+    assert (late["mapping_made_by"], late["found_late"], late["trouble"]) == (
+        "refresh_topics",
+        True,
+        "no remote topic yet",
+    )
     assert (missing["source_partitions"], missing["trouble"]) == (0, "not on the source")
     assert said["refused"] == {"cycle": [f"eu-west.{bench.topic}"]}
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mirrorless.naming import PULL
 from mirrorless.scheduled.runner import MINUTE
 from mirrorless.scheduled.settings import ControlSettings
 
@@ -69,6 +70,11 @@ SCHEDULED: Final = (CONTROL, REFRESH_TOPICS)
 
 PULL_TIMEOUT_SECONDS: Final = 840
 """Of a run that reads scheduled topics. It ends on its own before: a continuous one hands over to the next run."""
+
+
+def shard_task(shard: int) -> str:
+    """The name under which a run of a shard stores its report, as the tasks of the other functions do: `pull-0`."""
+    return f"{PULL}-{shard}"
 
 
 def task_intervals(settings: ControlSettings) -> dict[str, float]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace as replace_struct
 
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, gaps_in_newest_runs
+from cli.lab_state import LabMapping
 from cli.lanes import lanes_with_a_chain
 from cli.status import as_json, notes, summary
-from cli.tasks import TaskStatus
+from cli.tasks import TaskStatus, shards_of
+from cli.triggers import TopicTrigger
 from mirrorless.adapters.kafka.offsets import Extent
+from mirrorless.config import load
 from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, Lease, Stop, head_of
@@ -21,6 +25,7 @@ from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from tests.support.chains import MemoryChains
+from tests.support.documents import MemoryDocuments
 
 FLOW = FlowName("us-east", "eu-west")
 LANE = Lane(FLOW, "orders", 0)
@@ -120,6 +125,8 @@ def test_latency_is_of_the_newest_run_and_never_negative() -> None:
 
 # the flow
 
+MAPPED = TopicTrigger("mapping", "mapping")
+
 
 def lane_status(newest: Run) -> LaneStatus:
     return LaneStatus(lane=LANE, head=head_of(newest), source=None, stop=None, lost=0, gaps=0)
@@ -171,6 +178,47 @@ def test_what_waiting_does_not_cure_needs_the_operator() -> None:
     assert flow(groups=[group("shop", "before_map")]).needs_operator
 
 
+SHARDS = """
+clusters: {us-east: {bootstrap.servers: s:1}, eu-west: {bootstrap.servers: t:1}}
+flows: {us-east->eu-west: {topics: [orders], SCHEDULE}}
+"""
+
+
+def test_each_shard_of_scheduled_topics_has_its_last_run() -> None:
+    documents = MemoryDocuments()
+    report = TaskReport(task="pull-1", at=NOW, ms=1, ok_at=NOW - 3_000)
+    documents.write(FLOW, {"task/pull-1": msgspec.json.encode(report)})
+
+    def shards(schedule: str) -> list[TaskStatus]:
+        return shards_of(documents, load(SHARDS.replace("SCHEDULE", schedule)).flow(FLOW))
+
+    found = shards("trigger: schedule, schedule: {shards: 2, interval.seconds: 600}")
+
+    assert [(each.task, each.every_seconds, each.last) for each in found] == [
+        ("pull-0", 600, None),
+        ("pull-1", 600, report),
+    ]
+    assert shards("schedule: {continuous: true}")[0].every_seconds == 60
+    assert shards("delivery: at_least_once") == []
+    assert "schedule    pull-0 never, pull-1 3 s ago" in list(summary(flow(shards=found)))
+    assert as_json(flow(shards=found))["shards"][1]["ok_at"] == NOW - 3_000
+
+
+def test_a_shard_that_has_not_run_needs_the_operator() -> None:
+    late = flow(shards=[task(name="pull-0", every=60, ok_at=NOW - 301_000)])
+
+    assert late.needs_operator
+    assert "! task pull-0 has not been done since" in next(iter(notes(late)))
+
+
+def test_a_disabled_mapping_is_no_trouble_while_a_schedule_reads_the_topic() -> None:
+    mapping = LabMapping(uuid="u", flow=str(FLOW), topic="orders", state="Disabled")
+    mapped = TopicStatus(topic="orders", remote_topic="r", trigger=MAPPED, mapping=mapping, lanes=[])
+
+    assert mapped.mapping_is_off
+    assert not replace(mapped, trigger=TopicTrigger("mapping", "schedule")).mapping_is_off
+
+
 def test_groups_are_counted_and_those_that_are_not_ready_are_named() -> None:
     several = flow(
         groups=[
@@ -214,7 +262,7 @@ def test_many_groups_and_troubles_do_not_fill_the_screen() -> None:
 
 
 def with_lanes(*lanes: LaneStatus) -> FlowStatus:
-    topic = TopicStatus(topic="orders", remote_topic="us-east.orders", mapping=None, lanes=lanes)
+    topic = TopicStatus(topic="orders", remote_topic="us-east.orders", trigger=MAPPED, mapping=None, lanes=lanes)
     return replace(flow(), topics=[topic])
 
 

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from cli.topics import TopicRow, TopicsView, as_json, show, trouble_of
+from cli.triggers import FlowTriggers, TopicTrigger
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.topic_state import Recreated, TopicState
 
 SEEN = TopicState(topic="orders", topic_id="id-1", partitions=3, first_seen=1)
@@ -18,6 +21,7 @@ def row(**more: Any) -> TopicRow:
         "remote_topic": "us-east.orders",
         "source_partitions": 3,
         "target_partitions": 3,
+        "trigger": TopicTrigger("mapping", "mapping"),
         "owner": "deployment",
         "mapping": "Enabled",
         "drift": (),
@@ -64,7 +68,9 @@ def test_the_trouble_of_a_recreated_topic_has_the_number_of_its_waiting_lanes() 
 def test_topics_are_shown_with_both_clusters(capsys: pytest.CaptureFixture[str]) -> None:
     topics = [
         row(),
-        row(topic="audit", owner="schedule", mapping=None, target_partitions=None, drift=None, late=True),
+        row(topic="audit", owner="refresh_topics", mapping=None, target_partitions=None, drift=None, late=True),
+        row(topic="logs", trigger=TopicTrigger("schedule", "schedule"), owner=None, mapping=None),
+        row(topic="back", trigger=TopicTrigger("mapping", "schedule"), owner="refresh_topics", mapping="Creating"),
         row(topic="paid", drift=("retention.ms",), trouble="re-created", needs_operator=True),
     ]
 
@@ -74,12 +80,32 @@ def test_topics_are_shown_with_both_clusters(capsys: pytest.CaptureFixture[str])
 
     shown = capsys.readouterr().out
     lines = {line.split()[0]: line.split() for line in shown.splitlines() if line.strip()}
-    assert lines["orders"] == ["orders", "us-east.orders", "3", "deployment:", "Enabled", "0", "id-1"]
-    assert lines["audit"] == ["audit", "us-east.orders", "3", "->", "?", "schedule", "?", "id-1", "late"]
+    assert lines["orders"][2:] == ["3", "mapping", "deployment:", "Enabled", "0", "id-1"]
+    assert lines["audit"][2:] == ["3", "->", "?", "mapping", "refresh_topics", "?", "id-1", "late"]
+    assert lines["logs"][2:] == ["3", "schedule", "-", "0", "id-1"]
+    assert lines["back"][2:] == ["3", "schedule", "->", "mapping", "refresh_topics:", "Creating", "0", "id-1"]
     assert "! re-created" in shown
     assert "paid: retention.ms differ" in shown
     assert "refused (cycle): eu-west.orders" in shown
     assert "[silent]" in shown
+
+
+def test_a_trigger_changes_until_the_schedule_reads_the_topic_or_has_left_it() -> None:
+    flow = FlowSettings(
+        flow="us-east->eu-west",
+        source=ClusterSettings(alias="us-east", bootstrap="s:1"),
+        target=ClusterSettings(alias="eu-west", bootstrap="t:1"),
+    )
+    settings = ControlSettings(flow=flow, trigger_overrides=(("logs.*", "schedule"),))
+
+    triggers = FlowTriggers(settings=settings, scheduled={"logs", "orders"})
+
+    assert {topic: str(triggers.of(topic)) for topic in ("logs", "logs-2", "orders", "bills")} == {
+        "logs": "schedule",
+        "logs-2": "mapping -> schedule",
+        "orders": "schedule -> mapping",
+        "bills": "mapping",
+    }
 
 
 def test_json_has_everything() -> None:
@@ -94,6 +120,8 @@ def test_json_has_everything() -> None:
                 "remote_topic": "us-east.orders",
                 "source_partitions": 3,
                 "target_partitions": 3,
+                "trigger": "mapping",
+                "trigger_changing": False,
                 "mapping_made_by": "deployment",
                 "mapping_state": "Enabled",
                 "config_drift": None,
