@@ -1,46 +1,188 @@
-"""The scheduled function that reads the topics whose trigger is `schedule`.
+"""The scheduled function that reads many topics without event source mappings: one schedule for each shard of a flow.
 
-A schedule of each shard starts it. The schedule's input is the whole configuration, see mirrorless.scheduled.settings.
+A run takes the lease of its shard, reads what is behind, replicates it by the steps of the forwarder, and ends when it
+is drained. With `continuous` it reads on until its successor waits, so that each minute's schedule finds either a run
+that goes on, or one to take over from. The schedule's input is the whole configuration: mirrorless.scheduled.settings.
 """
 
 from __future__ import annotations
 
-from functools import cache
+import gc
+import time
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
+from mirrorless.adapters.aws.metrics import BatchMetrics, emit_report
+from mirrorless.adapters.aws.runtime import keep_memory
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.pulled_log import KafkaPulledLog
+from mirrorless.adapters.kafka.source import KafkaSource
+from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.clock import now_ms
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from mirrorless.pull.readings import Readings
+from mirrorless.pull.run import PullReport, PullRun
+from mirrorless.pull.shard_lease import ShardLease
 from mirrorless.scheduled.functions import shard_task
-from mirrorless.scheduled.runner import TaskReport
+from mirrorless.scheduled.runner import TROUBLES, TaskReport
 from mirrorless.scheduled.settings import PullSettings, pull_settings
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 
-dynamodb = cache(dynamodb_client)
+CONTINUOUS_SECONDS = 13 * 60.0
+"""After which a continuous run gives way: Lambda ends it after 15 minutes, and its successor is started in between."""
+
+CLAIM_SECONDS = 0.2
+"""Between two tries of a successor to take the shard."""
 
 
-def documents(settings: PullSettings) -> DynamoDbDocuments:
-    """The documents of the flow."""
-    flow = settings.control.flow
-    return DynamoDbDocuments(dynamodb(flow.target.region, flow.tables_role), flow.tables.control)
+LEFT_OVER_OBJECTS = 10_000
+"""Container objects left over from transactions before the garbage collector runs."""
 
 
-def handler(event: Any, context: Any) -> dict[str, Any]:  # noqa: ARG001 -- Lambda's
-    """Do one run of a shard.
+@dataclass(slots=True)
+class PullWiring:
+    """The warm clients of one shard, and what is remembered of its lanes from run to run."""
+
+    settings: PullSettings
+    environment: str = field(default_factory=lambda: uuid4().hex[:12])
+    readings: Readings = field(default_factory=Readings)
+    documents: DynamoDbDocuments = field(init=False)
+    replicator: Replicator = field(init=False)
+    log: KafkaPulledLog = field(init=False)
+    groups: KafkaGroups = field(init=False)
+    metrics: BatchMetrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make the clients; none of them connects here."""
+        flow = self.settings.control.flow
+        dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
+        self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
+        self.log = KafkaPulledLog(flow.source, flow=flow.flow)
+        self.groups = KafkaGroups(flow.source, flow=flow.flow)
+        self.metrics = BatchMetrics(flow.name)
+        # The same id in every environment: a run that begins fences whatever the one before has left open.
+        target = KafkaTarget(flow, environment=f"pull.{self.settings.shard}")
+        chains = DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days)
+        states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
+        self.replicator = Replicator(
+            flow=flow.name,
+            delivery=flow.delivery,
+            remote_topic=flow.remote_topic,
+            chains=chains,
+            positions=Positions(chains=chains, states=states, target=target, clock=now_ms),
+            ledger=DynamoDbLossLedger(dynamodb, flow.tables.loss_ledger),
+            target=target,
+            source=KafkaSource(flow),
+            clock=now_ms,
+            new_id=lambda: uuid4().hex,
+            history_first=flow.begins_with_history,
+        )
+
+    def run(self, lease: ShardLease, request: str) -> PullRun:
+        """A run under this lease."""
+        settings, flow = self.settings, self.settings.control.flow
+        limit = settings.maximum_bytes_per_second
+        return PullRun(
+            replicator=self.replicator,
+            log=self.log,
+            groups=self.groups,
+            lease=lease,
+            topics=lambda: read_scheduled_topics(self.documents, flow.name),
+            consumer_group=flow.consumer_group,
+            shard=settings.shard,
+            shards=settings.shards,
+            continuous=settings.continuous,
+            max_bytes_per_second=limit / settings.shards if limit else None,
+            request=request,
+            on_batch=self._measured,
+            readings=self.readings,
+        )
+
+    def _measured(self, batch: Batch, outcome: BatchOutcome, received_at: int) -> None:
+        self.metrics.add(batch, outcome, received_at=received_at, now=now_ms())
+        if gc.get_count()[0] > LEFT_OVER_OBJECTS:
+            gc.collect()
+
+
+keep_memory()
+# See `forward`: the collector runs between transactions, once enough is left over, and not many times in each.
+gc.freeze()
+gc.disable()
+warm: dict[bytes, PullWiring] = {}
+"""The wiring of the last input; another input has another one."""
+
+
+def handler(event: Any, context: Any) -> dict[str, Any]:
+    """Do one run.
 
     Args:
         event: the schedule's input.
-        context: Lambda's context.
+        context: Lambda's context: the request id and the time that is left.
 
     Returns:
-        the topics that the flow's shards read, with the numbers of their partitions.
+        what was done; `ended` is `held` where another run has the shard and goes on.
     """
     settings = pull_settings(event)
-    began, flow, store = now_ms(), settings.control.name, documents(settings)
-    topics = read_scheduled_topics(store, flow)
-    ended = now_ms()
-    report = TaskReport(task=shard_task(settings.shard), at=ended, ms=ended - began, ok_at=ended)
-    store.write(flow, {f"task/{report.task}": msgspec.json.encode(report)})
-    return {"topics": topics}
+    key = msgspec.json.encode(settings, order="deterministic")
+    if key not in warm:
+        warm.clear()
+        warm[key] = PullWiring(settings)
+    wiring, flow = warm[key], settings.control.name
+    began = now_ms()
+    left = context.get_remaining_time_in_millis() / 1000
+    lasts = min(left, CONTINUOUS_SECONDS) if settings.continuous else left
+    lease = ShardLease(
+        flow=flow,
+        shard=settings.shard,
+        holder=f"{wiring.environment}/{context.aws_request_id}",
+        ends_at=began + int(lasts * 1000),
+        documents=wiring.documents,
+        clock=now_ms,
+    )
+    run = wiring.run(lease, context.aws_request_id)
+    ends = time.monotonic() + lasts
+    if not _take(lease, run, ends):
+        return {"ended": "held"}
+    report = run.run(lambda: ends - time.monotonic())
+    _report(wiring, report, began)
+    return msgspec.to_builtins(report)  # type: ignore[no-any-return]  # a dataclass becomes a dict
+
+
+def _take(lease: ShardLease, run: PullRun, ends: float) -> bool:
+    """Take the shard now, or once its holder gives way; False where the holder goes on."""
+    if lease.take():
+        return True
+    if not lease.succeeds():
+        return False
+    run.warm_up(lambda: ends - time.monotonic())
+    while time.monotonic() < ends:
+        if lease.take():
+            return True
+        time.sleep(CLAIM_SECONDS)  # between two looks at a condition with a deadline
+    return False
+
+
+def _report(wiring: PullWiring, report: PullReport, began: int) -> None:
+    settings = wiring.settings
+    figures = {
+        "pull-records": report.records,
+        "pull-transactions": report.transactions,
+        "pull-failures": report.failures,
+        "pull-lanes": report.lanes,
+    }
+    now = now_ms()
+    troubles = tuple(report.troubles[:TROUBLES])
+    task = shard_task(settings.shard)
+    done = TaskReport(task=task, at=now, ms=now - began, ok_at=now, troubles=troubles, figures=figures)
+    wiring.documents.write(settings.control.name, {f"task/{task}": msgspec.json.encode(done)})
+    emit_report(settings.control.name, done)

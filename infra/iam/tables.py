@@ -34,7 +34,7 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
         "offset_map": _JOURNALS,
         "lanes": ("BatchGetItem", "UpdateItem"),
         "loss_ledger": ("PutItem",),
-        "control": _DOCUMENTS,
+        "control": ("Query", "BatchWriteItem", "UpdateItem"),
     },
     "control": {
         "offset_map": ("Query", "BatchGetItem", "UpdateItem"),

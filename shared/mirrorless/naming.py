@@ -33,6 +33,7 @@ OWN_GROUPS: Final = f"{OWN_NAMES}."
 LOOK_GROUP: Final = "mirrorless-look"
 GAPS_GROUP: Final = "mirrorless-gaps"
 JOB_GROUP: Final = "mirrorless-job"
+PULL_GROUP: Final = "mirrorless-pull"
 """Group ids of the replication's own consumers. Clients require one; nothing joins these and nothing is committed."""
 
 

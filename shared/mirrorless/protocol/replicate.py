@@ -203,8 +203,10 @@ class Replicator:
         if leased and state.lease is not None:
             return waits_for_lease(state.lease, records, now=self.clock())
         head = self.positions.head(lane)
-        if self.holder or (head.run is not None and not head.run.examined):
-            return None  # a job is what others wait for; and where we have written, nothing is awaited any more
+        if self.holder or (head.run is not None and (self.examined or not head.run.examined)):
+            # A job is what others wait for; where a function has written, nothing is awaited any more; and what was
+            # read of the log itself from the position on leaves out nothing.
+            return None
         return waits_for_history(head, state, records, history_first=self.history_first(lane.topic))
 
     def _plan(self, lane: Lane, records: Sequence[Record], covered: int) -> LanePlan:

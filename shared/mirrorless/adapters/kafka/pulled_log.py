@@ -1,0 +1,180 @@
+"""The source's logs, read by one consumer that is assigned partitions and offsets. See `mirrorless.pull.log`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import OffsetSpec
+
+from mirrorless.adapters.kafka.admin import LASTING, WarmAdmin, first_cause
+from mirrorless.adapters.kafka.client import client_config, translated
+from mirrorless.errors import Retriable
+from mirrorless.naming import PULL_GROUP
+from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.pull.log import Arrivals
+from mirrorless.record import Headers, Record
+from mirrorless.settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from confluent_kafka.admin import AdminClient
+
+PLACES: Final = 2_000
+"""Partitions of one call."""
+
+QUEUE_KB: Final = 32 * 1024
+"""Of what the client fetches ahead, for all partitions together."""
+
+AT_ONCE: Final = 500
+"""Messages taken from the client in one call, at most: they are read column by column, and should stay in cache."""
+
+FETCH_BYTES: Final = 1024 * 1024
+"""Of one partition in one answer: a backlog of one lane leaves room for the others."""
+
+_FETCH: Final[Mapping[str, Any]] = {
+    "group.id": PULL_GROUP,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",  # below the log's start nothing is to be read in its place
+    "fetch.wait.max.ms": 100,
+    "fetch.queue.backoff.ms": 5,
+    "max.partition.fetch.bytes": FETCH_BYTES,
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": QUEUE_KB,
+}
+
+_NO_HEADERS: Final[Headers] = []
+"""Of all records without any: nobody writes to a record's headers, and as many lists would cost a fifth of the CPU."""
+
+_FIRST, _SECOND = itemgetter(0), itemgetter(1)
+
+_OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 -- the constants' names
+
+
+class KafkaPulledLog:
+    """Implements `mirrorless.pull.log.PulledLog`."""
+
+    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
+        """Args: flow: part of what the clients call themselves in the brokers' logs."""
+        self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
+        self._config = client_config(cluster, f"{flow}|pull") | dict(_FETCH)
+        self._admin = WarmAdmin(cluster, f"{flow}|pull-admin")
+        self._consumer: Consumer | None = None
+
+    def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """See `PulledLog.stable_ends`."""
+        return self._offsets(places, OffsetSpec.latest(), deadline)  # type: ignore[no-untyped-call]  # theirs
+
+    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """See `PulledLog.starts`."""
+        return self._offsets(places, OffsetSpec.earliest(), deadline)  # type: ignore[no-untyped-call]  # theirs
+
+    def _offsets(
+        self, places: Iterable[TopicPartition], spec: OffsetSpec, deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        def call(
+            client: AdminClient, some: list[TopicPartition], seconds: float
+        ) -> Mapping[TopicPartition, Future[Any]]:
+            wanted = {ClientPartition(*place): spec for place in some}
+            futures = client.list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=seconds
+            )
+            return {(at.topic, at.partition): future for at, future in futures.items()}
+
+        answers, failures = self._admin.call_each(places, call, deadline, chunk=PLACES)
+        passing = [error for error in failures.values() if error.code() not in LASTING]
+        if passing and not answers:
+            raise Retriable(f"the source did not list its offsets: {first_cause(passing)}", where=self._where)
+        return {place: found.offset for place, found in answers.items()}
+
+    def follow(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """See `PulledLog.follow`."""
+        if not offsets:
+            return
+        with translated("let its partitions be read", self._where):
+            if self._consumer is None:
+                self._consumer = Consumer(self._config)
+            self._consumer.incremental_assign([ClientPartition(*place, offset) for place, offset in offsets.items()])
+
+    def leave(self, places: Iterable[TopicPartition]) -> None:
+        """See `PulledLog.leave`."""
+        if self._consumer is not None:
+            with translated("let partitions go", self._where):
+                self._consumer.incremental_unassign([ClientPartition(*place) for place in places])
+
+    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:
+        """See `PulledLog.arrivals`.
+
+        The first message is waited for alone: a call for many waits all of its time for as many.
+        """
+        found = Arrivals()
+        consumer = self._consumer
+        if consumer is None:
+            time.sleep(seconds)  # nothing is followed, so nothing can come
+            return found
+        with translated("show its records", self._where):
+            first = consumer.poll(seconds)
+            messages = [] if first is None else [first]
+            while messages:
+                taken = _sort(messages, found)
+                records -= len(messages)
+                size -= taken
+                if min(records, size) <= 0:
+                    break
+                fitting = size * len(messages) // max(taken, 1) if taken else AT_ONCE
+                messages = consumer.consume(max(1, min(records, AT_ONCE, fitting)), timeout=0)
+        return found
+
+    def close(self) -> None:
+        """See `PulledLog.close`."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+
+def _sort(messages: list[Message], found: Arrivals) -> int:
+    """Put messages where they belong; the bytes of their records.
+
+    Column by column, because a call from C costs a third of one from Python. Messages of a partition come in runs.
+
+    Raises:
+        KafkaException: an error that does not pass by itself.
+    """
+    if any(map(Message.error, messages)):
+        for message in messages:
+            if (error := message.error()) is not None:
+                _note(message, error, found)
+        messages = [message for message in messages if message.error() is None]
+    size = sum(map(len, messages))
+    found.bytes += size
+    columns: tuple[Iterable[Any], ...] = (  # of a record all are there, and its headers are read back as bytes or None
+        map(Message.offset, messages),
+        map(_SECOND, map(Message.timestamp, messages)),
+        [headers or _NO_HEADERS for headers in map(Message.headers, messages)],
+        map(Message.key, messages),
+        map(Message.value, messages),
+    )
+    records = map(Record, *columns)
+    places: Any = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+    for place, run in groupby(zip(places, records, strict=True), _FIRST):
+        found.records.setdefault(place, []).extend(map(_SECOND, run))
+    return size
+
+
+def _note(message: Message, error: KafkaError, found: Arrivals) -> None:
+    place = (message.topic() or "", message.partition() or 0)
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
+        found.ended[place] = message.offset() or 0
+    elif error.code() in _OUT_OF_RANGE:
+        found.out_of_range.add(place)
+    elif error.fatal() or not error.retriable():
+        raise KafkaException(error)

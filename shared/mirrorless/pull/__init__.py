@@ -1,0 +1,1 @@
+"""Pull: topics read by a scheduled function, without event source mappings."""

@@ -1,0 +1,136 @@
+"""How far each lane of a shard has been read, which lanes are behind, and which are left alone for a while. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.pull.shards import LANES_OF_TRANSACTION, transactions
+
+FOLLOWED: Final = 512
+"""Lanes that are read at the same time, at most: each of them is named in every request of the consumer."""
+
+ASIDE_SECONDS: Final = 60.0
+"""For which a lane that is stopped, or waits for a job, is left alone; as long as states of lanes are remembered."""
+
+PAUSE_SECONDS: Final = 1.0
+"""For which a lane is left alone after its first failure; it doubles with each, up to `ASIDE_SECONDS`."""
+
+FEWER: Final = 8
+"""By which the lanes of a transaction are divided after a failure: one lane must not hold up many."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """One lane."""
+
+    next: int | None = None
+    """The upstream offset to read next; None where it is to be found out."""
+    ended: int = 0
+    """Below which the log was read to its end: what lies between are transaction markers and aborted records."""
+    examined: bool = True
+    """Whether all offsets from the lane's position on are read, and none was passed over."""
+    moved_at: float = 0.0
+    """When records last came, monotonic seconds."""
+    free_at: float = 0.0
+    """Until when it is left alone, monotonic seconds."""
+    failures: int = 0
+    """In a row."""
+    together: int = LANES_OF_TRANSACTION
+    """Lanes of its next transaction, at most."""
+
+
+@dataclass(slots=True)
+class Readings:
+    """The lanes of one shard."""
+
+    lanes: dict[TopicPartition, Reading] = field(default_factory=dict)
+    followed: set[TopicPartition] = field(default_factory=set)
+    """Those that the consumer reads."""
+    found_at: float | None = None
+    """When the positions of silent lanes were last found out, monotonic seconds."""
+
+    def only(self, places: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Have these lanes and no others. Returns those that are dropped."""
+        wanted = dict.fromkeys(places)
+        dropped = self.lanes.keys() - wanted.keys()
+        self.lanes = {place: self.lanes.get(place) or Reading() for place in wanted}
+        return dropped
+
+    def idle(self, now: float) -> list[TopicPartition]:
+        """The lanes that are not followed, and not left alone."""
+        return [place for place, each in self.lanes.items() if place not in self.followed and each.free_at <= now]
+
+    def begin(self, place: TopicPartition, offset: int, *, examined: bool = True) -> None:
+        """Read a lane from this upstream offset on."""
+        self.lanes[place].next, self.lanes[place].examined = offset, examined
+
+    def forget(self, places: Iterable[TopicPartition]) -> None:
+        """Find out anew where lanes are to be read."""
+        for place in places:
+            self.lanes[place].next = None
+
+    def to_follow(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offsets from which to follow lanes that are behind; those first that have not moved for the longest.
+
+        Args:
+            ends: the last stable offsets of lanes that are not followed.
+        """
+        behind = {
+            place: begins
+            for place, end in ends.items()
+            if (begins := self.lanes[place].next) is not None and max(begins, self.lanes[place].ended) < end
+        }
+        first = sorted(behind, key=lambda place: self.lanes[place].moved_at)[: FOLLOWED - len(self.followed)]
+        return {place: behind[place] for place in first}
+
+    def follow(self, places: Iterable[TopicPartition]) -> None:
+        """The consumer reads these lanes too; their ends are to be seen anew."""
+        for place in places:
+            self.lanes[place].ended = 0
+            self.followed.add(place)
+
+    def silent(self, since: float) -> list[TopicPartition]:
+        """The followed lanes that were read to their end and have had no record since."""
+        return [
+            place
+            for place in self.followed
+            if self.lanes[place].ended >= (self.lanes[place].next or 0) and self.lanes[place].moved_at <= since
+        ]
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether there are followed lanes, and each was read to its end."""
+        return bool(self.followed) and len(self.silent(float("inf"))) == len(self.followed)
+
+    def batches(self, places: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
+        """The lanes of one transaction after another: alike in what was examined, and fewer after a failure."""
+        kinds: dict[tuple[bool, int], list[TopicPartition]] = {}
+        for place in places:
+            reading = self.lanes[place]
+            kinds.setdefault((reading.examined, reading.together), []).append(place)
+        for (_, together), alike in kinds.items():
+            yield from transactions(alike, together)
+
+    def went_well(self, place: TopicPartition, following: int, now: float) -> None:
+        """Its records up to this upstream offset are on the target."""
+        reading = self.lanes[place]
+        reading.next, reading.moved_at, reading.examined = following, now, True
+        reading.failures, reading.together = 0, LANES_OF_TRANSACTION
+
+    def put_aside(self, place: TopicPartition, now: float) -> None:
+        """Leave alone a lane that is stopped, or waits for a job."""
+        self.lanes[place].free_at = now + ASIDE_SECONDS
+
+    def failed(self, places: Iterable[TopicPartition], blamed: Iterable[TopicPartition], now: float) -> None:
+        """A transaction of these lanes failed; those blamed for it are left alone for a while, and all found anew."""
+        tried = list(places)
+        for place in tried:
+            self.lanes[place].next = None
+            self.lanes[place].together = max(1, min(self.lanes[place].together, len(tried)) // FEWER)
+        for place in blamed:
+            reading = self.lanes[place]
+            reading.free_at = now + min(PAUSE_SECONDS * 2**reading.failures, ASIDE_SECONDS)
+            reading.failures += 1

@@ -1,0 +1,361 @@
+"""The function that reads scheduled topics, on real Kafka and DynamoDB Local: a run as its schedule starts it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from threading import Timer
+from types import ModuleType
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from msgspec.structs import replace
+
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.lane import Lane
+from mirrorless.lane_state import RUNNING, Lease
+from mirrorless.lanes.operator_actions import plan_reset
+from mirrorless.ports.kafka import Deadline, OffsetAndMetadata
+from mirrorless.protocol.hooks import STEPS, Step
+from mirrorless.pull.run import PullRun
+from mirrorless.pull.shard_lease import ShardLease
+from mirrorless.scheduled.settings import ControlSettings, PullSettings
+from mirrorless.settings import FlowSettings
+from mirrorless.topics.scheduled_topics import write_scheduled_topics
+from tests.support.lane_stage import ORDERED, Crash, at_step, crash
+from tests.support.readback import assert_mirrored, await_settled, committed, read_topic
+
+pytestmark = pytest.mark.integration
+
+
+@dataclass(slots=True)
+class Context:
+    """As much of Lambda's context as the function asks for."""
+
+    seconds: float = 120.0
+    aws_request_id: str = field(default_factory=lambda: uuid4().hex)
+
+    def get_remaining_time_in_millis(self) -> int:
+        """What is left."""
+        return int(self.seconds * 1000)
+
+
+@dataclass(slots=True, kw_only=True)
+class PullStage:
+    """A flow of scheduled topics with one prefix, and runs of its pull."""
+
+    prefix: str
+    settings: PullSettings
+    source: KafkaCluster
+    target: KafkaCluster
+    chains: DynamoDbChains
+    orders: DynamoDbLaneOrders
+    documents: DynamoDbDocuments
+    function: ModuleType
+    partitions: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def flow(self) -> FlowSettings:
+        """The flow's settings."""
+        return self.settings.control.flow
+
+    def create(self, name: str, partitions: int = 2, **configs: str) -> str:
+        """Create a scheduled topic; underscores in config names are dots."""
+        topic = f"{self.prefix}-{name}"
+        config = {key.replace("_", "."): value for key, value in configs.items()}
+        admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
+        admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(20)
+        self.schedule(self.partitions | {topic: partitions})
+        return topic
+
+    def schedule(self, partitions: Mapping[str, int]) -> None:
+        """What `refresh_topics` writes."""
+        write_scheduled_topics(self.documents, self.flow.name, partitions, stored=self.partitions)
+        self.partitions = dict(partitions)
+
+    def write(self, topic: str, *values: bytes | None, partition: int = 0, **options: Any) -> None:
+        """Write records to the source."""
+        producer = Producer({"bootstrap.servers": self.source.bootstrap, "message.max.bytes": 30_000_000, **ORDERED})
+        for value in values:
+            producer.produce(topic, value, partition=partition, **{"key": b"k"} | options)
+        assert producer.flush(30) == 0
+
+    def run(self, seconds: float = 120.0, **changes: Any) -> dict[str, Any]:
+        """One run, in the environment of the one before; `changes` are of the schedule's input."""
+        event = msgspec.to_builtins(replace(self.settings, **changes))
+        found: dict[str, Any] = self.function.handler(event, Context(seconds))
+        return found
+
+    def cold(self) -> None:
+        """Let the next run begin in an environment of its own."""
+        self.function.warm.clear()
+
+    def lane(self, topic: str, partition: int = 0) -> Lane:
+        """One lane."""
+        return Lane(self.flow.name, topic, partition)
+
+    def assert_mirrored(self, *topics: str) -> None:
+        """Every lane is on the target byte for byte, once, in order, and the map has its place."""
+        for topic in topics:
+            remote = self.flow.remote_topic(topic)
+            await_settled(self.target.bootstrap, remote)
+            source, target = read_topic(self.source.bootstrap, topic), read_topic(self.target.bootstrap, remote)
+            assert source.keys() == target.keys()
+            for partition, expected in source.items():
+                assert_mirrored(self.lane(topic, partition), self.chains, expected, target[partition])
+
+    def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """What readers of the remote topic see."""
+        remote = self.flow.remote_topic(topic)
+        await_settled(self.target.bootstrap, remote)
+        return [each.content.value for each in read_topic(self.target.bootstrap, remote)[partition]]
+
+
+@pytest.fixture
+def pull(
+    clusters: tuple[KafkaCluster, KafkaCluster],
+    dynamodb: DynamoDbLocal,
+    flow_settings: FlowSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[PullStage]:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "lab")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "lab")
+    client, tables = dynamodb.client(), flow_settings.tables
+    prefix = f"pulled-{uuid4().hex[:8]}"
+    documents = DynamoDbDocuments(client, tables.control)
+    function = importlib.import_module("pull")
+    function.warm.clear()
+    documents.delete(flow_settings.name, "pull/topics")
+    for part in ("lease", "holder", "successor"):
+        documents.delete(flow_settings.name, f"pull/0/{part}")
+    yield PullStage(
+        prefix=prefix,
+        settings=PullSettings(control=ControlSettings(flow=flow_settings), shard=0, shards=1),
+        source=clusters[0],
+        target=clusters[1],
+        chains=DynamoDbChains(client, tables.offset_map),
+        orders=DynamoDbLaneOrders(client, tables.lanes),
+        documents=documents,
+        function=function,
+    )
+    function.warm.clear()
+    for server in (*clusters, dynamodb):
+        server.start()  # whatever a failed test has left dead
+
+
+def test_a_run_brings_what_many_topics_have_and_the_next_one_only_what_is_new(pull: PullStage) -> None:
+    topics = [pull.create(f"{number}", 3) for number in range(5)]
+    for topic in topics:
+        for partition in range(3):
+            pull.write(topic, b"", None, b"\x00\xff", *(b"%d" % i for i in range(50)), partition=partition)
+
+    first = pull.run()
+    pull.assert_mirrored(*topics)
+    pull.write(topics[3], b"later", headers=[("n", b"1"), ("n", None)], partition=1)
+    second = pull.run()
+
+    assert (first["ended"], first["records"]) == ("drained", 15 * 53)
+    assert first["transactions"] < 15
+    assert (second["ended"], second["records"], second["transactions"]) == ("drained", 1, 1)
+    pull.assert_mirrored(*topics)
+
+
+def test_a_run_in_a_new_environment_goes_on_where_the_chains_stand(pull: PullStage) -> None:
+    topic = pull.create("orders")
+    pull.write(topic, b"1", b"2")
+    pull.run()
+    pull.write(topic, b"3")
+    pull.cold()
+
+    assert pull.run()["records"] == 1
+    pull.assert_mirrored(topic)
+
+
+def test_transactions_of_the_source_with_aborts_leave_no_work_behind(pull: PullStage) -> None:
+    topic = pull.create("orders", 1)
+    producer = Producer({"bootstrap.servers": pull.source.bootstrap, "transactional.id": uuid4().hex})
+    producer.init_transactions(20)
+    for number in range(4):
+        producer.begin_transaction()
+        producer.produce(topic, b"%d" % number, partition=0)
+        producer.commit_transaction(20) if number % 2 == 0 else producer.abort_transaction(20)
+
+    first, second = pull.run(), pull.run()
+
+    assert (first["records"], second["records"], second["transactions"]) == (2, 0, 0)
+    pull.assert_mirrored(topic)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next_one(pull: PullStage, step: Step) -> None:
+    topics = [pull.create("orders"), pull.create("payments")]
+    for topic in topics:
+        pull.write(topic, *(b"%d" % i for i in range(20)))
+    with at_step(step, crash), pytest.raises(Crash):
+        pull.run()
+    pull.cold()
+    pull.write(topics[0], b"since")
+
+    assert pull.run()["ended"] == "drained"
+    pull.assert_mirrored(*topics)
+
+
+def test_another_run_ends_at_once_while_one_has_the_shard(pull: PullStage) -> None:
+    lease = holder(pull, ends_in=600)
+    assert lease.take()
+
+    assert pull.run() == {"ended": "held"}
+
+
+def test_a_successor_takes_over_once_the_holder_gives_way(pull: PullStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = pull.create("orders")
+    pull.write(topic, b"1")
+    before = holder(pull, ends_in=60)
+    assert before.take()
+    assert not before.has_successor()
+    warm_up, gave_way = PullRun.warm_up, list[bool]()
+
+    def then_give_way(run: PullRun, deadline: Deadline) -> None:
+        warm_up(run, deadline)
+        gave_way.append(before.has_successor())
+        before.release()
+
+    monkeypatch.setattr(PullRun, "warm_up", then_give_way)
+
+    assert pull.run()["records"] == 1
+    assert gave_way == [True]
+    pull.assert_mirrored(topic)
+
+
+def holder(pull: PullStage, *, ends_in: int) -> ShardLease:
+    """Another run of the shard."""
+    now = time.time_ns() // 1_000_000
+    return ShardLease(
+        flow=pull.flow.name,
+        shard=0,
+        holder="another/run",
+        ends_at=now + ends_in * 1000,
+        documents=pull.documents,
+        clock=lambda: time.time_ns() // 1_000_000,
+    )
+
+
+def test_a_refused_record_stops_its_lane_and_the_rest_of_the_shard_goes_on(pull: PullStage) -> None:
+    orders, payments = pull.create("orders", 1, max_message_bytes="2000000"), pull.create("payments", 1)
+    admin = AdminClient({"bootstrap.servers": pull.target.bootstrap})
+    remote = pull.flow.remote_topic(orders)
+    admin.create_topics([NewTopic(remote, 1, 1, config={"max.message.bytes": "20000"})])[remote].result(20)
+    pull.write(orders, b"before", os.urandom(1_000_000), b"behind")
+    pull.write(payments, b"1")
+
+    report = pull.run()
+
+    state = pull.orders.read([pull.lane(orders)])[pull.lane(orders)]
+    assert state.stop is not None
+    assert (state.stop.reason, state.stop.upstream_offset) == ("refused", 1)
+    assert any(f"{pull.lane(orders)} @ 1" in trouble for trouble in report["troubles"])
+    assert pull.values(orders) == [b"before"]
+    pull.assert_mirrored(payments)
+
+
+def test_a_lane_that_a_job_has_is_left_to_it(pull: PullStage) -> None:
+    orders, payments = pull.create("orders", 1), pull.create("payments", 1)
+    pull.write(orders, b"1")
+    pull.write(payments, b"1")
+    now = time.time_ns() // 1_000_000
+    pull.orders.take(pull.lane(orders), Lease(holder="backfill-1", until=now + 60_000), now=now)
+
+    assert pull.run()["records"] == 1
+    pull.assert_mirrored(payments)
+
+
+def test_a_lane_that_an_operator_has_reset_is_read_again_from_there(pull: PullStage) -> None:
+    topic = pull.create("orders", 1)
+    pull.write(topic, b"0", b"1", b"2")
+    pull.run()
+    lane = pull.lane(topic)
+    now = time.time_ns() // 1_000_000
+    plan = plan_reset(lane, pull.chains.heads([lane])[lane], RUNNING, 1, reason="test", now=now)
+    pull.chains.reset(plan.link)
+    pull.cold()
+
+    assert pull.run()["records"] == 2
+    assert pull.values(topic) == [b"0", b"1", b"2", b"1", b"2"]
+
+
+def test_records_that_retention_has_deleted_before_they_were_read_are_left_to_the_gap_check(pull: PullStage) -> None:
+    topic = pull.create("orders", 1)
+    pull.write(topic, b"0", b"1")
+    pull.run()
+    pull.write(topic, b"2", b"3", b"4")
+    admin = AdminClient({"bootstrap.servers": pull.source.bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
+        future.result(20)
+
+    pull.run()
+
+    assert pull.values(topic) == [b"0", b"1", b"4"]
+    head = pull.chains.heads([pull.lane(topic)])[pull.lane(topic)]
+    assert head.run is not None
+    assert list(head.run.gaps()) == [(2, 4)]
+    assert not head.run.examined
+
+
+def test_positions_are_committed_for_the_group_that_the_topics_mapping_would_have(pull: PullStage) -> None:
+    topic = pull.create("orders", 2)
+    pull.write(topic, b"0", b"1")
+
+    pull.run()
+
+    assert committed(pull.source.bootstrap, pull.flow.consumer_group(topic), topic) == {0: 2}
+
+
+def test_a_lane_without_a_chain_begins_where_its_group_stands(pull: PullStage) -> None:
+    topic = pull.create("orders", 1)
+    pull.write(topic, b"0", b"1", b"2")
+    groups = KafkaGroups(pull.flow.source, flow=pull.flow.flow)
+    groups.commit(pull.flow.consumer_group(topic), {(topic, 0): OffsetAndMetadata(2)}, lambda: 20.0)
+
+    assert pull.run()["records"] == 1
+    assert pull.values(topic) == [b"2"]
+
+
+def test_a_record_of_twenty_megabytes_is_copied(pull: PullStage) -> None:
+    topic = pull.create("orders", 1, max_message_bytes="25000000")
+    value = bytes(range(256)) * 78_125
+    pull.write(topic, b"small", value, b"behind")
+
+    pull.run(
+        control=replace(pull.settings.control, flow=replace(pull.flow, producer={"message.max.bytes": 25_000_000}))
+    )
+
+    pull.assert_mirrored(topic)
+
+
+def test_a_continuous_run_reads_what_comes_while_it_runs_and_ends_in_time(pull: PullStage) -> None:
+    """It ends 35 s before its function would."""
+    topic = pull.create("orders", 1)
+    pull.write(topic, b"0")
+    producer = Producer({"bootstrap.servers": pull.source.bootstrap, **ORDERED})
+    timer = Timer(2.0, producer.produce, (topic, b"1"))
+    timer.start()
+
+    report = pull.run(seconds=40.0, continuous=True)
+
+    timer.join()
+    assert producer.flush(10) == 0
+    assert (report["ended"], report["records"]) == ("time", 2)
+    pull.assert_mirrored(topic)

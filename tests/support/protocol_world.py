@@ -1,0 +1,168 @@
+"""The stores and clusters of a flow in memory, and the seven invariants of exactly-once replication over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count, pairwise
+
+from mirrorless.journal.entry import Slice
+from mirrorless.lane import Lane
+from mirrorless.lane_state import Lease
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.replicate import Replicator
+from mirrorless.protocol.translate import OffsetMap, Translation
+from mirrorless.record import Record
+from mirrorless.run import Run
+from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, MemoryLossLedger
+from tests.support.clusters import MemoryCluster, MemorySource, MemoryTarget
+from tests.support.schedule import watched
+
+TOPIC, REMOTE = "orders", "us-east.orders"
+T = 1_763_686_800_000
+
+
+def lane(partition: int = 0) -> Lane:
+    """One lane of the topic."""
+    return Lane(FLOW, TOPIC, partition)
+
+
+def records(*offsets: int) -> list[Record]:
+    """Records that show their upstream offsets."""
+    return [Record(offset=o, timestamp=T + o, headers=[("n", b"%d" % o)], key=b"k", value=b"%d" % o) for o in offsets]
+
+
+@dataclass
+class World:
+    """The stores that outlive every environment, and what must hold of them at any moment."""
+
+    source: dict[int, list[Record]]
+    chains: MemoryChains = field(default_factory=MemoryChains)
+    states: MemoryLaneStates = field(default_factory=MemoryLaneStates)
+    ledger: MemoryLossLedger = field(default_factory=MemoryLossLedger)
+    cluster: MemoryCluster = field(default_factory=MemoryCluster)
+    now: int = T
+    history_first: bool = False
+    topics: int = 1
+    """In which the partitions are: those of the second are in another journal, and in the same batches."""
+    _positions: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _environments: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def __post_init__(self) -> None:
+        self.cluster.on_commit = self._assert_e
+
+    def environment(self, *, at_least_once: bool = False, job: str = "", writer: str = "") -> Replicator:
+        """One more execution environment, or one more try of a job's task.
+
+        Args:
+            at_least_once: whether it writes without transactions.
+            job: the job run; empty for a function.
+            writer: its transactional id; empty for one of its own.
+        """
+        name = writer or f"environment-{next(self._environments)}"
+        target = MemoryTarget(self.cluster, "" if at_least_once else name)
+        own = self.chains.beside(watched(self.chains.memory, "journals"))
+        chains, kafka = watched(own, "chains", self._assert_b), watched(target, "target")
+        return Replicator(
+            flow=FLOW,
+            delivery="at_least_once" if at_least_once else "exactly_once",
+            remote_topic=lambda topic: f"us-east.{topic}",
+            chains=chains,
+            positions=Positions(
+                chains=chains, states=watched(self.states, "states"), target=kafka, clock=lambda: self.now
+            ),
+            ledger=watched(self.ledger, "ledger"),
+            target=kafka,
+            source=MemorySource(partitions=len(self.source)),
+            clock=lambda: self.now,
+            new_id=lambda: f"attempt-{next(self._environments)}",
+            holder=job,
+            examined=bool(job),
+            history_first=lambda _: self.history_first,
+        )
+
+    def lane(self, partition: int) -> Lane:
+        """The lane of a partition."""
+        return Lane(FLOW, TOPIC if partition % self.topics == 0 else "payments", partition)
+
+    def lease(self, partition: int = 0, *, job: str = "backfill-1", seconds: int = 60) -> None:
+        """Let a job take a lane, or keep it for longer."""
+        self.states.take(lane(partition), Lease(holder=job, until=self.now + seconds * 1000), now=self.now)
+
+    def chunk(self, first: int, following: int, partition: int = 0) -> Batch:
+        """What a job reads of upstream offsets [first, following): whatever is not in it does not exist."""
+        found = [record for record in self.source[partition] if first <= record.offset < following]
+        return Batch.of_topic(TOPIC, {partition: found}, {partition: following})
+
+    def batch(self, **offsets: list[int]) -> Batch:
+        """Records by partition, as `p0=[1, 2]`; offsets that the source does not have are left out."""
+        wanted = {int(name[1:]): set(found) for name, found in offsets.items()}
+        return self._of({p: [record for record in self.source[p] if record.offset in o] for p, o in wanted.items()})
+
+    def whole(self) -> Batch:
+        """Everything that the source has."""
+        return self._of({p: list(found) for p, found in self.source.items()})
+
+    def _of(self, partitions: dict[int, list[Record]]) -> Batch:
+        return Batch(records={(self.lane(p).topic, p): found for p, found in partitions.items()})
+
+    def visible(self, partition: int = 0) -> list[int]:
+        """The upstream offsets of what readers see, by the value of each record."""
+        return [int(record.value or b"") for _, record in self._visible(partition)]
+
+    def _visible(self, partition: int) -> list[tuple[int, Record]]:
+        return self.cluster.visible(f"us-east.{self.lane(partition).topic}", partition)
+
+    def assert_invariants(self) -> None:
+        """A, C, D, F and G, and that the map is right, once nothing is open or in doubt."""
+        self.assert_journals()
+        for partition, stored in self.source.items():
+            runs = [link for link in self.chains.of(self.lane(partition)) if isinstance(link, Run)]
+            pairs = [(s.upstream + i, s.downstream + i) for run in runs for s in run.spans for i in range(s.length)]
+            visible = self._visible(partition)
+            position = runs[-1].next if runs else 0
+
+            assert {run.state for run in runs} <= {"committed"}
+            # A: both ways, byte for byte.
+            assert [offset for offset, _ in visible] == [downstream for _, downstream in pairs]
+            by_offset = {record.offset: record for record in stored}
+            assert [record for _, record in visible] == [by_offset[upstream] for upstream, _ in pairs]
+            # C: the runs lie end to end, and their spans hold what the source holds.
+            assert [run.position for run in runs[:1]] in ([], [0])
+            assert all(first.next == second.position for first, second in pairwise(runs))
+            assert [upstream for upstream, _ in pairs] == [r.offset for r in stored if r.offset < position]
+            # D follows from A and C if both sides grow.
+            assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
+            for upstream, downstream in pairs:
+                found = OffsetMap(self.chains).downstream(self.lane(partition), upstream)
+                assert found == Translation(offset=downstream, state="exact")
+
+    def assert_journals(self) -> None:
+        """F and G, at any moment. An entry that stood would be overwritten if a number were taken twice."""
+        newest: dict[Slice, dict[int, int]] = {}
+        for (slice_, number), entry in sorted(self.chains.memory.entries.items()):
+            places = newest.setdefault(slice_, {})
+            assert number == len([key for key in self.chains.memory.entries if key[0] == slice_ and key[1] < number])
+            others = {partition: at for partition, at in places.items() if partition not in entry.links}
+            assert {partition: place.number for partition, place in entry.heads.items()} == others
+            for partition, place in entry.heads.items():
+                named = self.chains.memory.entries[slice_, place.number].links[partition]
+                assert (place.generation, place.position) == (named.generation, named.position)
+            places |= dict.fromkeys(entry.links, number)
+
+    def _assert_b(self) -> None:
+        heads = self.chains.heads(self.lane(partition) for partition in self.source)
+        for each, head in heads.items():
+            stands = (head.generation, head.position)
+            assert stands >= self._positions.get(each.partition, (0, 0)), f"{each} moved back"
+            self._positions[each.partition] = stands
+
+    def _assert_e(self, writer: str, places: list[tuple[int, int]]) -> None:
+        for partition, downstream in places:
+            assert any(
+                isinstance(link, Run)
+                and link.writer == writer
+                and any(s.downstream <= downstream < s.downstream + s.length for s in link.spans)
+                for link in self.chains.of(self.lane(partition))
+            ), f"{writer} commits {partition} @ {downstream}, which stands in no run of its own"
