@@ -30,7 +30,7 @@ from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import Deadline, OffsetAndMetadata
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.pull.run import PullRun
-from mirrorless.pull.shard_lease import ShardLease
+from mirrorless.pull.shard_lease import ShardHolder, ShardLease
 from mirrorless.scheduled.settings import ControlSettings, PullSettings
 from mirrorless.settings import FlowSettings
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
@@ -101,6 +101,12 @@ class PullStage:
     def cold(self) -> None:
         """Let the next run begin in an environment of its own."""
         self.function.warm.clear()
+
+    def lease_ends(self) -> None:
+        """What a minute does after a run was killed."""
+        key = "pull/0/holder"
+        dead = msgspec.json.decode(self.documents.read(self.flow.name, key)[key], type=ShardHolder)
+        self.documents.release(self.flow.name, "pull/0/lease", holder=dead.holder)
 
     def lane(self, topic: str, partition: int = 0) -> Lane:
         """One lane."""
@@ -208,6 +214,8 @@ def test_a_run_that_is_killed_at_any_step_is_finished_by_the_next_one(pull: Pull
         pull.run()
     pull.cold()
     pull.write(topics[0], b"since")
+    assert pull.run() == {"ended": "held"}
+    pull.lease_ends()
 
     assert pull.run()["ended"] == "drained"
     pull.assert_mirrored(*topics)

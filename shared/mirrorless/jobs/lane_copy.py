@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, RecordsGone, Retriable
-from mirrorless.jobs.copy_task import Chunk, CopyResult, CopyTask, LaneLog, LaneRateLimit, OffsetRange
+from mirrorless.jobs.copy_task import Chunk, CopyResult, CopyTask, LaneLog, OffsetRange
 from mirrorless.jobs.lane_start import beginning
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName, write_progress
 from mirrorless.lane import Lane
@@ -22,6 +22,7 @@ from mirrorless.ports.stores import JobFiles, Leases
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.run import Run
+from mirrorless.scheduled.rate_limit import ByteRateLimit
 
 CHUNK_SECONDS = 60.0
 """For everything that one chunk needs."""
@@ -77,7 +78,7 @@ class LaneCopy:
     written_bytes: int = 0
     runs: int = 0
     races: int = 0
-    _rate_limit: LaneRateLimit | None = None
+    _rate_limit: ByteRateLimit | None = None
     _began: float = field(default_factory=time.monotonic)
     _began_cpu: float = field(default_factory=time.process_time)
     _renew_at: float | None = None
@@ -97,7 +98,7 @@ class LaneCopy:
             ChainBroken: the offset map contradicts the target.
         """
         if self.task.max_bytes_per_second:
-            self._rate_limit = LaneRateLimit(self.task.max_bytes_per_second, sleep=self.sleep)
+            self._rate_limit = ByteRateLimit(self.task.max_bytes_per_second, sleep=self.sleep)
         try:
             self.hold()
             self.note("running", force=True)

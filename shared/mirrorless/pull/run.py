@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from mirrorless.errors import MirrorlessError, NotAcknowledged, Retriable
-from mirrorless.jobs.copy_task import LaneRateLimit
 from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE
 from mirrorless.ports.kafka import Deadline, GroupIsActive, Groups, OffsetAndMetadata, TopicPartition
@@ -27,6 +26,7 @@ from mirrorless.pull.log import Arrivals, PulledLog
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.shard_lease import LEAST_MS, ShardLease
 from mirrorless.pull.shards import places_of_shard, transactions
+from mirrorless.scheduled.rate_limit import ByteRateLimit
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks at the ends of lanes that are not followed."""
@@ -113,7 +113,7 @@ class PullRun:
     _committed_at: float | None = None
     _moved: set[TopicPartition] = field(default_factory=set)
     _failures: int = 0
-    _limit: LaneRateLimit | None = None
+    _limit: ByteRateLimit | None = None
 
     def run(self, deadline: Deadline) -> PullReport:
         """Read and replicate until the run ends. The lease is taken, and is let go of.
@@ -123,7 +123,7 @@ class PullRun:
             ChainBroken: the offset map contradicts the target.
         """
         if self.max_bytes_per_second:
-            self._limit = LaneRateLimit(self.max_bytes_per_second, sleep=self.sleep)
+            self._limit = ByteRateLimit(self.max_bytes_per_second, sleep=self.sleep)
         ended: Ending | None = None
         if not self.lease.continues:
             self.readings.found_at = None

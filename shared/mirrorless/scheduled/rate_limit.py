@@ -1,7 +1,8 @@
-"""Calls in number: independent reads in parallel, and a rate limit as a token bucket."""
+"""Calls in number: independent reads in parallel, and rate limits of calls and of bytes."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -35,6 +36,35 @@ class RateLimit:
             self._tokens += (now - self._filled_at) * self.per_second
             self._filled_at = now
         self._tokens -= 1
+
+
+BIT_SECONDS = 5.0
+"""The longest pause in one piece: between two pieces the lease is renewed."""
+
+CREDIT_SECONDS = 1.0
+"""The most that a writer slower than its cap may catch up."""
+
+
+class ByteRateLimit:
+    """A cap on the bytes that are written in a second, on average."""
+
+    def __init__(
+        self,
+        bytes_per_second: float,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rate = bytes_per_second
+        self._sleep, self._clock = sleep, clock
+        self._free_at = clock()
+
+    def spend(self, size: int, meanwhile: Callable[[], None]) -> None:
+        """Count written bytes, and wait until more may be written; `meanwhile` is called between pauses."""
+        self._free_at = max(self._free_at, self._clock() - CREDIT_SECONDS) + size / self._rate
+        while (left := self._free_at - self._clock()) > 0:
+            self._sleep(min(left, BIT_SECONDS))
+            meanwhile()
 
 
 READERS: Final = 8
