@@ -134,7 +134,7 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
             source_partitions=here,
             target_partitions=there,
             trigger=triggers.of(topic),
-            owner=_owner(topic, settings),
+            owner=_owner(topic, found, settings),
             mapping=mapping.state if mapping is not None else None,
             drift=drifted.get(topic),
             topic_id=seen.topic_id if seen is not None else "",
@@ -151,10 +151,10 @@ def read_topics(deployment: DeployedFlows, flow_text: str) -> TopicsView:
     )
 
 
-def _owner(topic: str, settings: ControlSettings) -> Literal["deployment", "refresh_topics"] | None:
+def _owner(topic: str, found: Discovery, settings: ControlSettings) -> Literal["deployment", "refresh_topics"] | None:
     if settings.trigger_of(topic) == SCHEDULE:
         return None
-    return "deployment" if topic in settings.template_topics else "refresh_topics"
+    return "deployment" if topic in found.template else "refresh_topics"
 
 
 def trouble_of(seen: TopicState | None, *, here: int | None, there: int | None) -> str:

@@ -171,12 +171,12 @@ REQUIRED = {
 """https://docs.aws.amazon.com/msk/latest/developerguide/kafka-actions.html, column "Required actions"."""
 
 
-@pytest.mark.parametrize("part", ["forward", "control", "refresh_topics", "jobs"])
+@pytest.mark.parametrize("part", ["forward", "pull", "control", "refresh_topics", "jobs"])
 @pytest.mark.parametrize("cluster", [f"/{SOURCE_PATH}", f"/{TARGET_PATH}"])
 def test_what_an_action_requires_is_granted_on_the_same_cluster(part: Part, cluster: str, flowing: Flowing) -> None:
     granted = {
         action.removeprefix("kafka-cluster:")
-        for right in rights(part, flowing(start="latest"))
+        for right in rights(part, flowing(start="latest", trigger="schedule"))
         if any(cluster in arn for arn in right.resources)
         for action in right.actions
     }
@@ -337,7 +337,7 @@ def test_a_serverless_cluster_gets_only_the_actions_that_it_has(flowing: Flowing
     assert any("-s1" in arn for arn in resources(granted, "CreateTopic"))
 
 
-@pytest.mark.parametrize("part", ["forward", "control", "refresh_topics", "jobs"])
+@pytest.mark.parametrize("part", ["forward", "pull", "control", "refresh_topics", "jobs"])
 def test_a_right_with_a_wildcard_says_why(part: Part, flowing: Flowing) -> None:
     nameless = {"msk.cluster.arn": None, "region": "us-west-2", "account": "111122223333"}
 
@@ -346,7 +346,7 @@ def test_a_right_with_a_wildcard_says_why(part: Part, flowing: Flowing) -> None:
             assert right.reason or not any("*" in arn for arn in right.resources)
 
 
-@pytest.mark.parametrize("part", ["forward", "control", "refresh_topics", "jobs"])
+@pytest.mark.parametrize("part", ["forward", "pull", "control", "refresh_topics", "jobs"])
 def test_a_thousand_topics_fit_into_a_role_and_each_is_granted(part: Part, flowing: Flowing) -> None:
     topics = [f"team-{number % 7}.service-{number % 31}.event-{number}" for number in range(1000)]
 
