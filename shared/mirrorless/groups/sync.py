@@ -46,7 +46,7 @@ COMMIT_SECONDS: Final = 5.0
 still under way, has as long again to arrive before another run commits."""
 
 LEAST_SECONDS: Final = 3.0
-"""Of the time that is left: with less, no commit is begun."""
+"""With less time left of the lease, no commit is begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,8 @@ class GroupSync:
         for direction in filter(self.commits, DIRECTIONS):
             cluster = self.sides.there(direction)
             try:
-                synced, count = self.sides.call(cluster, partial(self._sync_one, direction, synced, report), deadline)
+                sync_one = partial(self._sync_one, direction, synced, report, deadline)
+                synced, count = self.sides.call(cluster, sync_one, deadline)
             except Retriable as exc:
                 report.troubles.append(f"group offsets wait on {cluster.alias}: {exc}")
             else:
@@ -191,9 +192,9 @@ class GroupSync:
         return self.every_ms is not None if direction == "forward" else self.reverse
 
     def _sync_one(
-        self, direction: Direction, groups: SyncedGroups, report: RoundReport, deadline: Deadline
+        self, direction: Direction, groups: SyncedGroups, report: RoundReport, lease: Deadline, deadline: Deadline
     ) -> tuple[SyncedGroups, int]:
-        """One direction of `sync`."""
+        """One direction of `sync`. Args: lease: what is left of the round; deadline: for this cluster."""
         cluster = self.sides.there(direction)
         candidates = {
             name: group
@@ -204,7 +205,7 @@ class GroupSync:
             return groups, 0
 
         # 1. Read again. 2. Mark. 3. Commit, while what was read is fresh: a group may have come and gone since.
-        stop = max(LEAST_SECONDS, deadline() - FRESH_SECONDS)
+        stop = max(0.0, deadline() - FRESH_SECONDS)
         fresh = self._read_again(direction, cluster, candidates, deadline)
         writes = {name: due for name, group in fresh.items() if not group.active_there and (due := group.due())}
         results, count = {**groups, **{(direction, name): group for name, group in fresh.items()}}, 0
@@ -213,8 +214,8 @@ class GroupSync:
         order = sorted(writes, key=lambda name: ((direction, name) not in self.left, name))
         late: list[str] = []
         for number, name in enumerate(order):
-            left = deadline()
-            if left <= stop:
+            left = lease()
+            if left <= LEAST_SECONDS or deadline() <= stop:
                 late = order[number:]
                 report.troubles.append(f"{cluster.alias}: {len(late)} groups wait for the next round, which has time")
                 break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,7 +15,7 @@ from mirrorless.groups.move_back import claim_of, plan_move_back
 from mirrorless.groups.round import SLICES_PER_SECOND
 from mirrorless.mm2.internal_topics import COMPACTED
 from mirrorless.policy import DefaultPolicy
-from mirrorless.ports.kafka import Deadline, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.kafka import Deadline, GroupState, OffsetAndMetadata, TopicPartition
 from mirrorless.scheduled.runner import RoundReport
 from tests.support.chains import FLOW, reset, run
 from tests.support.documents import MemoryDocuments
@@ -898,3 +898,26 @@ def test_a_commit_ends_when_half_of_the_lease_is_left_at_the_latest(left: float,
 
     assert limits == pytest.approx([] if limit is None else [limit])
     assert bool(report.troubles) == (limit is None)
+
+
+def test_a_source_that_reads_slowly_gets_the_commits_of_the_way_back_all_the_same() -> None:
+    """It has five seconds in all, so that it holds up nothing else; its reads take three of them."""
+    world = mirrored(5, sync=1, reverse=True)
+    world.source.put("shop", ORDERS, 2)
+    world.act()
+    world.target.put("shop", REMOTE, 5)
+    states, left, limits = world.source.states, [40.0], list[float]()
+
+    def slow(groups: Iterable[str], deadline: Deadline) -> dict[str, GroupState]:
+        left[0] -= 3
+        return states(groups, deadline)
+
+    def commit(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
+        limits.append(deadline())
+        MemoryGroups.commit(world.source, group, offsets, deadline)
+
+    world.source.states, world.source.commit = slow, commit  # type: ignore[method-assign]
+    world.now += 3_000
+    world.round.act(RoundReport(), lambda: left[0])
+
+    assert limits == [2.0]
