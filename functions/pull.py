@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 
 from mirrorless.adapters.aws.metrics import BatchMetrics, emit_report
 from mirrorless.adapters.aws.runtime import keep_memory
@@ -41,6 +42,9 @@ from mirrorless.topics.scheduled_topics import read_scheduled_topics
 CONTINUOUS_SECONDS = 13 * 60.0
 """After which a continuous run gives way: Lambda ends it after 15 minutes, and its successor is started in between."""
 
+LARGEST_RECORD = 100_000_000
+"""Bytes that the Kafka client takes: the target's topic judges what is too large."""
+
 CLAIM_SECONDS = 0.2
 """Between two tries of a successor to take the shard."""
 
@@ -65,6 +69,7 @@ class PullWiring:
     def __post_init__(self) -> None:
         """Make the clients; none of them connects here."""
         flow = self.settings.control.flow
+        flow = replace(flow, producer={"message.max.bytes": LARGEST_RECORD} | flow.producer)
         dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
         self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
         self.log = KafkaPulledLog(flow.source, flow=flow.flow)
@@ -88,8 +93,8 @@ class PullWiring:
             history_first=flow.begins_with_history,
         )
 
-    def run(self, lease: ShardLease, request: str) -> PullRun:
-        """A run under this lease."""
+    def run(self, lease: ShardLease, request: str, began: int) -> PullRun:
+        """A run under this lease, which began at that time, ms since the epoch."""
         settings, flow = self.settings, self.settings.control.flow
         limit = settings.maximum_bytes_per_second
         return PullRun(
@@ -105,8 +110,23 @@ class PullWiring:
             max_bytes_per_second=limit / settings.shards if limit else None,
             request=request,
             on_batch=self._measured,
+            on_minute=lambda report: self.note(report, began),
             readings=self.readings,
         )
+
+    def note(self, report: PullReport, began: int) -> None:
+        """Write the shard's report, for `mirrorless status` and as metrics."""
+        flow, task, now = self.settings.control.name, shard_task(self.settings.shard), now_ms()
+        figures = {
+            "pull-records": report.records,
+            "pull-transactions": report.transactions,
+            "pull-failures": report.failures,
+            "pull-lanes": report.lanes,
+        }
+        troubles = tuple(report.troubles[:TROUBLES])
+        done = TaskReport(task=task, at=now, ms=now - began, ok_at=now, troubles=troubles, figures=figures)
+        self.documents.write(flow, {f"task/{task}": msgspec.json.encode(done)})
+        emit_report(flow, done)
 
     def _measured(self, batch: Batch, outcome: BatchOutcome, received_at: int) -> None:
         self.metrics.add(batch, outcome, received_at=received_at, now=now_ms())
@@ -149,12 +169,12 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         documents=wiring.documents,
         clock=now_ms,
     )
-    run = wiring.run(lease, context.aws_request_id)
+    run = wiring.run(lease, context.aws_request_id, began)
     ends = time.monotonic() + lasts
     if not _take(lease, run, ends):
         return {"ended": "held"}
     report = run.run(lambda: ends - time.monotonic())
-    _report(wiring, report, began)
+    wiring.note(report, began)
     return msgspec.to_builtins(report)  # type: ignore[no-any-return]  # a dataclass becomes a dict
 
 
@@ -170,19 +190,3 @@ def _take(lease: ShardLease, run: PullRun, ends: float) -> bool:
             return True
         time.sleep(CLAIM_SECONDS)  # between two looks at a condition with a deadline
     return False
-
-
-def _report(wiring: PullWiring, report: PullReport, began: int) -> None:
-    settings = wiring.settings
-    figures = {
-        "pull-records": report.records,
-        "pull-transactions": report.transactions,
-        "pull-failures": report.failures,
-        "pull-lanes": report.lanes,
-    }
-    now = now_ms()
-    troubles = tuple(report.troubles[:TROUBLES])
-    task = shard_task(settings.shard)
-    done = TaskReport(task=task, at=now, ms=now - began, ok_at=now, troubles=troubles, figures=figures)
-    wiring.documents.write(settings.control.name, {f"task/{task}": msgspec.json.encode(done)})
-    emit_report(settings.control.name, done)

@@ -18,6 +18,9 @@ ASIDE_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 1.0
 """For which a lane is left alone after its first failure; it doubles with each, up to `ASIDE_SECONDS`."""
 
+UNSEEN: Final = -1
+"""In place of an upstream offset, where the log's end was not met."""
+
 FEWER: Final = 8
 """By which the lanes of a transaction are divided after a failure: one lane must not hold up many."""
 
@@ -28,7 +31,7 @@ class Reading:
 
     next: int | None = None
     """The upstream offset to read next; None where it is to be found out."""
-    ended: int = 0
+    ended: int = UNSEEN
     """Below which the log was read to its end: what lies between are transaction markers and aborted records."""
     examined: bool = True
     """Whether all offsets from the lane's position on are read, and none was passed over."""
@@ -65,7 +68,8 @@ class Readings:
 
     def begin(self, place: TopicPartition, offset: int, *, examined: bool = True) -> None:
         """Read a lane from this upstream offset on."""
-        self.lanes[place].next, self.lanes[place].examined = offset, examined
+        reading = self.lanes[place]
+        reading.next, reading.examined, reading.ended = offset, examined, UNSEEN
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
         """Find out anew where lanes are to be read."""
@@ -89,7 +93,7 @@ class Readings:
     def follow(self, places: Iterable[TopicPartition]) -> None:
         """The consumer reads these lanes too; their ends are to be seen anew."""
         for place in places:
-            self.lanes[place].ended = 0
+            self.lanes[place].ended = UNSEEN
             self.followed.add(place)
 
     def silent(self, since: float) -> list[TopicPartition]:
@@ -114,9 +118,10 @@ class Readings:
         for (_, together), alike in kinds.items():
             yield from transactions(alike, together)
 
-    def went_well(self, place: TopicPartition, following: int, now: float) -> None:
-        """Its records up to this upstream offset are on the target."""
+    def went_well(self, place: TopicPartition, following: int, now: float, *, ended: int | None = None) -> None:
+        """Its records up to this upstream offset are on the target, and the log ended there where that was seen."""
         reading = self.lanes[place]
+        reading.ended = UNSEEN if ended is None else ended
         reading.next, reading.moved_at, reading.examined = following, now, True
         reading.failures, reading.together = 0, LANES_OF_TRANSACTION
 

@@ -103,6 +103,8 @@ class PullRun:
     """Id of the Lambda request."""
     on_batch: Callable[[Batch, BatchOutcome, int], None] = lambda _batch, _outcome, _received_at: None
     """Called with each batch, what became of it, and when it was received: writes metrics."""
+    on_minute: Callable[[PullReport], None] = lambda _report: None
+    """Called each minute of a run that lasts longer."""
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
     report: PullReport = field(default_factory=PullReport)
@@ -142,7 +144,6 @@ class PullRun:
         finally:
             self.log.close()
         self.lease.release()
-        self.report.lanes = len(self.readings.lanes)
         return self.report
 
     def warm_up(self, deadline: Deadline) -> None:
@@ -185,11 +186,14 @@ class PullRun:
         now = self.monotonic()
         self._look_at = now + LOOK_SECONDS
         if self._topics_at is None or now - self._topics_at >= TOPICS_SECONDS:
+            if self._topics_at is not None:
+                self.on_minute(self.report)
             self._topics_at = now
             self._leave(self.readings.only(places_of_shard(self.topics(), self.shard, self.shards)))
         if self.readings.found_at is None or now - self.readings.found_at >= POSITIONS_SECONDS:
             self.readings.found_at = now
             self.readings.forget(self.readings.idle(now))
+        self.report.lanes = len(self.readings.lanes)
         self._leave(self.readings.silent(now - IDLE_SECONDS if self.continuous else now))
         idle = self.readings.idle(now)
         self._locate([place for place in idle if self.readings.lanes[place].next is None], deadline)
@@ -261,7 +265,7 @@ class PullRun:
     def _take(self, arrivals: Arrivals, deadline: Deadline) -> None:
         received_at, lanes = self.lease.clock(), self.readings.lanes
         for place, offset in arrivals.ended.items():
-            if place in lanes:
+            if place in lanes and place not in arrivals.records:
                 lanes[place].ended = offset
         for some in self.readings.batches(place for place in arrivals.records if place in self.readings.followed):
             self._begun_at = self.monotonic()
@@ -303,7 +307,7 @@ class PullRun:
                 self._note(f"{Lane(self.replicator.flow, *place).at(held.upstream_offset)}: {held.detail}")
             else:
                 following = max(records[-1].offset + 1, batch.covered.get(place, 0))
-                self.readings.went_well(place, following, now)
+                self.readings.went_well(place, following, now, ended=batch.covered.get(place))
                 self._moved.add(place)
 
     def _blame(self, places: list[TopicPartition], exc: Retriable) -> None:

@@ -1,0 +1,146 @@
+"""The function that pulls, over the stores and clusters of a flow in memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from mirrorless.ports.kafka import Deadline, OffsetAndMetadata, TopicPartition
+from mirrorless.protocol.replicate import Replicator
+from mirrorless.pull.log import Arrivals
+from mirrorless.pull.run import PullReport, PullRun
+from mirrorless.pull.shard_lease import ShardLease
+from tests.support.chains import FLOW
+from tests.support.documents import MemoryDocuments
+from tests.support.protocol_world import World
+from tests.support.schedule import watched
+
+RUN_SECONDS = 300
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(slots=True)
+class MemoryLog:
+    """Implements `PulledLog` over the source of a world, of which a growing part has been written."""
+
+    there: World
+    chance: random.Random
+    followed: dict[TopicPartition, int] = field(default_factory=dict)
+    reported: dict[TopicPartition, int] = field(default_factory=dict)
+    """Ends, each of which is returned once."""
+
+    def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:  # noqa: ARG002  the port's
+        """See `PulledLog.stable_ends`."""
+        return {place: self._end(place) for place in places}
+
+    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:  # noqa: ARG002  the port's
+        """See `PulledLog.starts`."""
+        return dict.fromkeys(places, 0)
+
+    def follow(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """See `PulledLog.follow`."""
+        self.followed |= offsets
+        self.reported = {place: end for place, end in self.reported.items() if place not in offsets}
+
+    def leave(self, places: Iterable[TopicPartition]) -> None:
+        """See `PulledLog.leave`."""
+        for place in places:
+            del self.followed[place]
+
+    def arrivals(self, seconds: float, *, records: int, size: int) -> Arrivals:  # noqa: ARG002  the port's
+        """See `PulledLog.arrivals`."""
+        found = Arrivals()
+        self.there.now += int(seconds * 1000) + 1
+        for place in self.chance.sample(sorted(self.followed), self.chance.randint(0, len(self.followed))):
+            at, end = self.followed[place], self._end(place)
+            some = [each for each in self.there.source[place[1]] if at <= each.offset < end]
+            taken = some[: min(records, self.chance.randint(1, 8))]
+            if taken:
+                found.records[place] = taken
+                self.followed[place] = taken[-1].offset + 1
+            if len(taken) == len(some) and self.reported.get(place) != end:
+                found.ended[place] = self.followed[place] = self.reported[place] = end
+        return found
+
+    def close(self) -> None:
+        """See `PulledLog.close`."""
+        self.followed.clear()
+
+    def _end(self, place: TopicPartition) -> int:
+        stored = self.there.source[place[1]] if self.there.lane(place[1]).topic == place[0] else []
+        return stored[-1].offset + 2 if stored else 0  # behind a record, at an odd offset, there may be a marker
+
+
+class NoGroups:
+    """Groups without an offset, which take every commit."""
+
+    def committed(self, groups: Iterable[str], deadline: Deadline) -> dict[str, Offsets]:  # noqa: ARG002  the port's
+        """See `Groups.committed`."""
+        return {}
+
+    def commit(self, group: str, offsets: Offsets, deadline: Deadline) -> None:
+        """See `Groups.commit`."""
+
+
+@dataclass(slots=True)
+class PullFunction:
+    """One execution environment of the function."""
+
+    there: World
+    chance: random.Random
+    documents: MemoryDocuments
+    name: str
+    continuous: bool
+    on_minute: Callable[[PullReport], None] = lambda _report: None
+    replicator: Replicator = field(init=False)
+    runs: int = 0
+
+    def __post_init__(self) -> None:
+        self.replicator = self.there.environment(writer="pull.0")
+
+    def invoke(self) -> PullReport | None:
+        """What its handler does; None where another run has the shard."""
+        there, begins = self.there, self.there.now
+        self.runs += 1
+        lease = ShardLease(
+            flow=FLOW,
+            shard=0,
+            holder=f"{self.name}/{self.runs}",
+            ends_at=begins + RUN_SECONDS * 1000,
+            documents=watched(self.documents, "documents"),
+            clock=lambda: there.now,
+        )
+        run = PullRun(
+            replicator=self.replicator,
+            log=MemoryLog(there, self.chance),
+            groups=NoGroups(),  # type: ignore[arg-type]  # what a run asks for
+            lease=lease,
+            topics=self._topics,
+            consumer_group=lambda topic: f"group-of-{topic}",
+            shard=0,
+            shards=1,
+            continuous=self.continuous,
+            on_minute=self.on_minute,
+            sleep=self._sleep,
+            monotonic=lambda: there.now / 1000,
+        )
+        if not lease.take():
+            if not lease.succeeds():
+                return None
+            run.warm_up(lambda: 60.0)
+            for _ in range(200):
+                if lease.take():
+                    break
+                self._sleep(0.5)
+            else:
+                return None
+        return run.run(lambda: (begins - there.now) / 1000 + RUN_SECONDS)
+
+    def _topics(self) -> dict[str, int]:
+        lanes = [self.there.lane(partition) for partition in self.there.source]
+        return {each.topic: max(other.partition for other in lanes if other.topic == each.topic) + 1 for each in lanes}
+
+    def _sleep(self, seconds: float) -> None:
+        self.there.now += int(seconds * 1000) + 1

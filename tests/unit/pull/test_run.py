@@ -1,0 +1,112 @@
+"""A run of a shard: which lanes it leaves alone after a failure, and what it reports."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from mirrorless.errors import NotAcknowledged, Retriable
+from mirrorless.ports.kafka import Deadline, Delivery, TopicPartition
+from mirrorless.pull.readings import Readings
+from mirrorless.pull.run import FAILURES
+from mirrorless.record import Record
+from tests.support.clusters import MemoryTarget, MemoryWriter
+from tests.support.documents import MemoryDocuments
+from tests.support.protocol_world import World, records
+from tests.support.pulled import PullFunction
+
+
+def function(there: World, *, continuous: bool = False) -> PullFunction:
+    return PullFunction(there, random.Random(1), MemoryDocuments(), "environment", continuous)  # noqa: S311 -- no secret
+
+
+def world(*partitions: list[int]) -> World:
+    return World({partition: records(*offsets) for partition, offsets in enumerate(partitions)}, topics=2)
+
+
+def fail_for(monkeypatch: pytest.MonkeyPatch, *partitions: int, named: bool) -> None:
+    """Let no transaction with records of these partitions come through."""
+    write = MemoryWriter.write
+
+    def failing(
+        writer: MemoryWriter, lanes: Mapping[TopicPartition, Sequence[Record]], deadline: Deadline, meanwhile: object
+    ) -> dict[TopicPartition, Delivery]:
+        missing = [place for place in lanes if place[1] in partitions]
+        if missing:
+            error = NotAcknowledged("no leader", partitions=missing) if named else Retriable("no answer")
+            raise error
+        return write(writer, lanes, deadline, meanwhile)  # type: ignore[arg-type]  # as it came
+
+    monkeypatch.setattr(MemoryWriter, "write", failing)
+
+
+def test_a_lane_that_the_target_does_not_acknowledge_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = world([0, 2, 4], [0, 2], [0])
+    fail_for(monkeypatch, 1, named=True)
+
+    report = function(there).invoke()
+
+    assert report is not None
+    assert report.ended == "drained"
+    assert (there.visible(0), there.visible(2)) == ([0, 2, 4], [0])
+    assert report.troubles == ["no leader (a retry may help)."]
+
+
+def test_a_lane_that_fails_without_a_name_is_found_by_smaller_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = world([0, 2], [0], [0, 2], [0])
+    fail_for(monkeypatch, 2, named=False)
+
+    report = function(there).invoke()
+
+    assert report is not None
+    assert [there.visible(partition) for partition in (0, 1, 3)] == [[0, 2], [0], [0]]
+
+
+def test_a_target_that_takes_nothing_ends_the_run_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = world([0], [0])
+    monkeypatch.setattr(MemoryTarget, "writer", lambda *_: (_ for _ in ()).throw(Retriable("the target is gone")))
+    pulling = function(there, continuous=True)
+
+    with pytest.raises(Retriable, match="the target is gone"):
+        pulling.invoke()
+
+    assert pulling.documents.leases == {}
+
+
+def test_after_failures_in_a_row_a_lane_is_left_alone_for_longer_each_time() -> None:
+    readings, place = Readings(), ("orders", 0)
+    readings.only([place])
+
+    waits = []
+    for _ in range(FAILURES):
+        readings.failed([place], [place], 0.0)
+        waits.append(readings.lanes[place].free_at)
+
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert readings.idle(59.9) == []
+    assert readings.idle(60.0) == [place]
+
+
+def test_a_transaction_that_failed_is_tried_in_eighths() -> None:
+    readings = Readings()
+    places = [("orders", partition) for partition in range(16)]
+    readings.only(places)
+
+    readings.failed(places, [], 0.0)
+
+    assert [len(batch) for batch in readings.batches(places)] == [2] * 8
+
+
+def test_a_run_that_lasts_reports_each_minute() -> None:
+    there = world([0])
+    pulling = function(there, continuous=True)
+    minutes: list[int] = []
+    pulling.on_minute = lambda report: minutes.append(report.records)
+
+    report = pulling.invoke()
+
+    assert report is not None
+    assert report.ended == "time"
+    assert minutes == [1] * 4
