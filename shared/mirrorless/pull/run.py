@@ -64,14 +64,14 @@ FAILURES: Final = 8
 ENDS_SECONDS: Final = 35.0
 """Before its function's end a run begins nothing more."""
 
-Ending = Literal["drained", "time", "successor", "lease lost"]
+PullEnding = Literal["drained", "time", "successor", "lease lost"]
 
 
 @dataclass(slots=True)
 class PullReport:
     """What a run has done."""
 
-    ended: Ending = "drained"
+    ended: PullEnding = "drained"
     lanes: int = 0
     records: int = 0
     bytes: int = 0
@@ -126,7 +126,7 @@ class PullRun:
         """
         if self.max_bytes_per_second:
             self._limit = ByteRateLimit(self.max_bytes_per_second, sleep=self.sleep)
-        ended: Ending | None = None
+        ended: PullEnding | None = None
         if not self.lease.continues:
             self.readings.found_at = None
             self.replicator.positions.forget()
@@ -155,7 +155,7 @@ class PullRun:
         self.log.stable_ends(places, deadline)
         self.replicator.chains.heads(Lane(self.replicator.flow, *place) for place in places)
 
-    def _step(self, deadline: Deadline) -> Ending | None:
+    def _step(self, deadline: Deadline) -> PullEnding | None:
         if not self.lease.keep():
             return "lease lost"
         if deadline() < ENDS_SECONDS:
