@@ -20,12 +20,15 @@ from mirrorless.policy import ReplicationPolicy, replication_policy
 class Authentication(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a client authenticates."""
 
-    type: Literal["plaintext", "scram", "mtls", "iam"] = "plaintext"
+    type: Literal["plaintext", "tls", "plain", "scram", "oauthbearer", "mtls", "iam"] = "plaintext"
     secret: str = ""
-    """Secrets Manager ARN or name: `username`/`password`, or `certificate`/`privateKey`."""
+    """Secrets Manager ARN or name: `username`/`password`, `certificate`/`privateKey`, or `oauth…`."""
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     ca: str = ""
     """Secrets Manager ARN or name of a private certificate authority (`certificate`); empty for public ones."""
+    scope: str = ""
+    logical_cluster: str = msgspec.field(default="", name="logical.cluster")
+    identity_pool: str = msgspec.field(default="", name="identity.pool")
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

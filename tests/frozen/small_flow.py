@@ -171,7 +171,7 @@ def _answer(patch: pytest.MonkeyPatch) -> None:
         return counts
 
     def acls(side: KafkaAcls, _: object) -> frozenset[Acl]:
-        return ON_SOURCE if side._cluster.alias == FLOW.source else ON_TARGET
+        return ON_SOURCE if side._admin._cluster.alias == FLOW.source else ON_TARGET
 
     patch.setattr(KafkaOffsets, "partitions", partitions)
     patch.setattr(KafkaOffsets, "extents", lambda _, places: dict.fromkeys(places, Extent(0, 20)))

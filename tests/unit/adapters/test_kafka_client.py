@@ -17,10 +17,10 @@ import pytest
 from aws_lambda_powertools.utilities import parameters
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from botocore.credentials import Credentials
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from moto import mock_aws
 
-from mirrorless.adapters.kafka.client import TOKEN_SECONDS, client_config, msk_iam_token
+from mirrorless.adapters.kafka.client import TOKEN_SECONDS, TurnedAway, client_config, msk_iam_token
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.settings import Authentication, ClusterSettings
 
@@ -91,6 +91,102 @@ def test_a_key_without_password_is_not_given_one(secrets: Any) -> None:
     store(secrets, "tls", certificate=PEM, privateKey=PEM)
 
     assert "ssl.key.password" not in config("mtls", "tls")
+
+
+def test_tls_alone_needs_no_secret_but_takes_a_private_authority(secrets: Any) -> None:
+    store(secrets, "ca", certificate=PEM)
+
+    assert (config("tls")["security.protocol"], "ssl.ca.pem" in config("tls")) == ("SSL", False)
+    assert config("tls", ca="ca")["ssl.ca.pem"] == PEM
+
+
+def test_plain_takes_user_and_password_over_tls(secrets: Any) -> None:
+    store(secrets, "user", username="mirror", password="s3cret")  # noqa: S106  not one
+
+    found = config("plain", "user")
+
+    assert (found["security.protocol"], found["sasl.mechanisms"]) == ("SASL_SSL", "PLAIN")
+    assert (found["sasl.username"], found["sasl.password"]) == ("mirror", "s3cret")
+
+
+TOKENS = {
+    "oauthTokenEndpointUrl": "https://idp.example.com/token",
+    "oauthClientId": "mirror",
+    "oauthClientSecret": "s3cret",
+}
+
+
+def test_tokens_come_from_the_server_in_the_secret(secrets: Any) -> None:
+    store(secrets, "client", **TOKENS, oauthIdpCaCertificate=PEM.replace("\n", "\\n"))
+
+    found = config("oauthbearer", "client", scope="kafka all", logical_cluster="lkc-1", identity_pool="pool-2")
+
+    assert (found["security.protocol"], found["sasl.mechanisms"]) == ("SASL_SSL", "OAUTHBEARER")
+    oauth = {name.removeprefix("sasl.oauthbearer."): found[name] for name in found if "oauthbearer" in name}
+    assert oauth == {
+        "method": "oidc",
+        "token.endpoint.url": TOKENS["oauthTokenEndpointUrl"],
+        "client.id": "mirror",
+        "client.secret": "s3cret",
+        "scope": "kafka all",
+        "extensions": "logicalCluster=lkc-1,identityPoolId=pool-2",
+    }
+    assert found["https.ca.pem"] == PEM
+
+
+def test_the_client_takes_what_oauthbearer_gives_it(secrets: Any) -> None:
+    """Its own list of public authorities is where Amazon Linux has them, so it looks for others."""
+    store(secrets, "client", **TOKENS)
+
+    found = config("oauthbearer", "client")
+
+    assert found["https.ca.location"] == "probe"
+    assert not {"https.ca.pem", "sasl.oauthbearer.scope", "sasl.oauthbearer.extensions"} & found.keys()
+    Producer({**found, "bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+
+
+def test_a_secret_does_not_go_to_a_token_server_without_tls(secrets: Any) -> None:
+    store(secrets, "client", **TOKENS | {"oauthTokenEndpointUrl": "http://idp.example.com/token"})
+
+    with pytest.raises(ConfigurationError, match="no HTTPS address"):
+        config("oauthbearer", "client")
+
+
+def test_a_private_key_in_place_of_a_clients_secret_is_refused(secrets: Any) -> None:
+    """A mapping takes the grant of signed assertions as well; our clients do not."""
+    rest = {name: value for name, value in TOKENS.items() if name != "oauthClientSecret"}
+    store(secrets, "client", **rest, oauthPrivateKey=PEM)
+
+    with pytest.raises(ConfigurationError, match="'oauthClientSecret'"):
+        config("oauthbearer", "client")
+
+
+def test_a_refused_client_says_where_and_why_and_secrets_are_read_anew(secrets: Any) -> None:
+    store(secrets, "client", **TOKENS)
+    refused = config("oauthbearer", "client")["error_cb"]
+    secrets.put_secret_value(SecretId="client", SecretString=json.dumps(TOKENS | {"oauthClientSecret": "mended"}))
+    assert config("oauthbearer", "client")["sasl.oauthbearer.client.secret"] == "s3cret"
+
+    refused(KafkaError(KafkaError._TRANSPORT, "down"))
+    refused.check()
+    refused(KafkaError(KafkaError._AUTHENTICATION, "Failed to acquire a token"))
+    with pytest.raises(Retriable, match=r"us-east->eu-west eu-west at b-1:9096: .* Failed to acquire a token") as told:
+        refused.check()
+
+    assert "token server" in told.value.hint
+    assert config("oauthbearer", "client")["sasl.oauthbearer.client.secret"] == "mended"
+
+
+def test_the_first_reason_counts_and_a_session_that_ended_is_none() -> None:
+    """A broker says so after a freeze, to a client that then connects anew."""
+    turned_away = TurnedAway("us-east->eu-west")
+    turned_away(KafkaError(KafkaError._AUTHENTICATION, "Broker: Request not valid in current SASL state"))
+    turned_away.check()
+
+    turned_away(KafkaError(KafkaError._AUTHENTICATION, "the token server is down"))
+    turned_away(KafkaError(KafkaError._AUTHENTICATION, "there is no token"))
+    with pytest.raises(Retriable, match="the token server is down"):
+        turned_away.check()
 
 
 @pytest.mark.parametrize(

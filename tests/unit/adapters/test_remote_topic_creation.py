@@ -127,7 +127,7 @@ class Describing:
 def test_the_forwarder_takes_defaults_from_where_the_flow_says(
     defaults_from: Any, configs: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("confluent_kafka.admin.AdminClient", Describing)
+    monkeypatch.setattr("mirrorless.adapters.kafka.admin.AdminClient", Describing)
 
     described = KafkaSource(replace(SETTINGS, use_defaults_from=defaults_from)).describe("orders", seconds)
 

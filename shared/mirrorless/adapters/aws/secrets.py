@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from mirrorless.errors import Retriable
 
 MAX_AGE_SECONDS = 300
@@ -26,3 +28,9 @@ def read_secret(name: str) -> str:
             where=name,
             hint="check the secret's name and region, and that the function may read and decrypt it",
         ) from exc
+
+
+def forget_secrets() -> None:
+    """Read every secret anew the next time: one was refused, and may have been mended since it was read."""
+    if parameters := sys.modules.get("aws_lambda_powertools.utilities.parameters"):
+        parameters.clear_caches()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from concurrent.futures import Future
-from functools import cached_property
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -13,13 +12,13 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ConfigResource,
     ResourcePatternType,
     ResourceType,
 )
 
-from mirrorless.adapters.kafka.client import answer, client_config, seconds_left, translated
+from mirrorless.adapters.kafka.admin import WarmAdmin
+from mirrorless.adapters.kafka.client import answer, seconds_left, translated
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
@@ -45,11 +44,11 @@ _CLUSTER: Final = "CLUSTER"
 
 
 class KafkaAcls:
-    """Implements `mirrorless.topics.acls.Acls` on one cluster, with one client for its life."""
+    """Implements `mirrorless.topics.acls.Acls` on one cluster, by a client that is opened when a round is due."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
-        self._cluster = cluster
-        self._flow = flow
+        # The calls show whether the cluster answers; log_level 0 keeps librdkafka's own lines from the terminal.
+        self._admin = WarmAdmin(cluster, f"{flow}|acls", {"log_level": 0})
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
 
     def read(self, deadline: Deadline) -> frozenset[Acl] | None:
@@ -65,6 +64,7 @@ class KafkaAcls:
             error = exc.args[0]
             if error.code() == KafkaError.SECURITY_DISABLED:
                 return None
+            self._admin.discard()
             hint = _MAY_LOOK if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED else ""
             what = f"the cluster did not list its ACLs: {error.str()} ({error.name()})"
             raise Retriable(what, where=self._where, hint=hint) from exc
@@ -80,7 +80,7 @@ class KafkaAcls:
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        future = self._admin.describe_acls(everything, request_timeout=seconds_left(deadline))
+        future = self._admin.client().describe_acls(everything, request_timeout=seconds_left(deadline))
         return frozenset(map(_acl, answer(future, deadline)))
 
     def _has_authorizer(self, deadline: Deadline) -> bool:
@@ -89,7 +89,7 @@ class KafkaAcls:
         Raises:
             Retriable: when it has one that does not let us look.
         """
-        future = self._admin.describe_cluster(
+        future = self._admin.client().describe_cluster(
             include_authorized_operations=True, request_timeout=seconds_left(deadline)
         )
         cluster = answer(future, deadline)
@@ -97,7 +97,7 @@ class KafkaAcls:
             raise Retriable("the cluster does not let us look at its ACLs", where=self._where, hint=_MAY_LOOK)
         resource = ConfigResource(ResourceType.BROKER, str(cluster.nodes[0].id))
         try:
-            futures = self._admin.describe_configs([resource], request_timeout=seconds_left(deadline))
+            futures = self._admin.client().describe_configs([resource], request_timeout=seconds_left(deadline))
             authorizer = answer(futures[resource], deadline).get("authorizer.class.name")
         except KafkaException as exc:
             if exc.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
@@ -112,7 +112,7 @@ class KafkaAcls:
         for batch in _batches(acls):
             bindings = [AclBinding(*_words(acl)) for acl in batch]
             with translated("create ACLs", self._where):
-                futures = self._admin.create_acls(bindings, request_timeout=seconds_left(deadline))
+                futures = self._admin.client().create_acls(bindings, request_timeout=seconds_left(deadline))
             failed |= self._refusals(batch, futures.values(), deadline)
         return failed
 
@@ -122,15 +122,9 @@ class KafkaAcls:
         for batch in _batches(acls):
             filters = [AclBindingFilter(*_words(acl)) for acl in batch]
             with translated("delete ACLs", self._where):
-                futures = self._admin.delete_acls(filters, request_timeout=seconds_left(deadline))
+                futures = self._admin.client().delete_acls(filters, request_timeout=seconds_left(deadline))
             failed |= self._refusals(batch, futures.values(), deadline)
         return failed
-
-    @cached_property
-    def _admin(self) -> AdminClient:
-        """Opened when the round is due, one minute in ten."""
-        # The calls show whether the cluster answers; log_level 0 keeps librdkafka's own lines from the terminal.
-        return AdminClient(client_config(self._cluster, f"{self._flow}|acls") | {"log_level": 0})
 
     def _refusals(self, batch: list[Acl], futures: Iterable[Future[Any]], deadline: Deadline) -> dict[Acl, str]:
         failed = {}
@@ -140,6 +134,7 @@ class KafkaAcls:
             except KafkaException as exc:
                 error = exc.args[0]
                 if error.code() in _DOWN:
+                    self._admin.discard()
                     raise Retriable(
                         f"the cluster did not say what became of {acl}: {error}", where=self._where
                     ) from exc

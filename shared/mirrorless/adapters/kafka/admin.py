@@ -11,13 +11,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left
+from mirrorless.adapters.kafka.client import (
+    MARGIN_SECONDS,
+    TurnedAway,
+    answer,
+    client_config,
+    seconds_left,
+    translated,
+)
+from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import ClusterSettings
 
@@ -56,12 +65,15 @@ MOVING: Final = frozenset(
 SETTLE_SECONDS: Final = 2.0
 """The longest wait for a coordinator or a leader that moves; after that the next round or delivery tries again."""
 
+LOOK_SECONDS: Final = 1.0
+"""Between two looks whether a new client was turned away: it would wait on."""
+
 _K = TypeVar("_K", bound=Hashable)
 Call = Callable[[AdminClient, list[_K], float], Mapping[_K, Future[Any]]]
 """A call about some keys, which may take that many seconds: one future for each key."""
 
 
-def connected(client: AdminClient, deadline: Deadline) -> AdminClient:
+def connected(client: AdminClient, deadline: Deadline, turned_away: TurnedAway | None = None) -> AdminClient:
     """The client, once it has its brokers' metadata: a new client's first `list_offsets` may otherwise wait for ever.
 
     Measured with librdkafka 2.16 on a busy machine: 28 of 280 new clients timed out in their first `list_offsets`, with
@@ -70,19 +82,28 @@ def connected(client: AdminClient, deadline: Deadline) -> AdminClient:
 
     Raises:
         KafkaException: the cluster does not answer.
+        Retriable: it turned the client away.
     """
-    answer(client.describe_cluster(request_timeout=seconds_left(deadline)), deadline)
+    described = client.describe_cluster(request_timeout=seconds_left(deadline))
+    while turned_away is not None and not wait([described], min(LOOK_SECONDS, seconds_left(deadline))).done:
+        client.poll(0)
+        turned_away.check()
+        if deadline() <= MARGIN_SECONDS:
+            break
+    answer(described, deadline)
     return client
 
 
 class WarmAdmin:
     """One cluster's admin client."""
 
-    def __init__(self, cluster: ClusterSettings, client_id: str) -> None:
-        """Args: client_id: `flow|role`, for the brokers' logs."""
+    def __init__(self, cluster: ClusterSettings, client_id: str, options: Mapping[str, Any] | None = None) -> None:
+        """Args: client_id: `flow|role`, for the brokers' logs. options: of librdkafka, beside the cluster's."""
         self._cluster = cluster
         self._client_id = client_id
+        self._options = dict(options or {})
         self._client: AdminClient | None = None
+        self._turned_away = TurnedAway(client_id)
 
     def client(self) -> AdminClient:
         """The warm client, opened if need be. Keep it in a variable for as long as its futures are awaited.
@@ -91,12 +112,36 @@ class WarmAdmin:
             ConfigurationError, Retriable: see `client_config`.
         """
         if self._client is None:
-            self._client = AdminClient(client_config(self._cluster, self._client_id))
+            config = client_config(self._cluster, self._client_id)
+            self._client = AdminClient(config | self._options)
+            self._turned_away = config["error_cb"]
+        self._turned_away.why = ""
         return self._client
 
     def discard(self) -> None:
-        """Forget the client: the next call opens another."""
-        self._client = None
+        """Forget the client after a failure: the next call opens another.
+
+        Raises:
+            Retriable: the failure's reason, where the cluster turned the client away.
+        """
+        client, self._client = self._client, None
+        if client is not None:
+            client.poll(0)  # an admin client calls its error callback only now
+            self._turned_away.check()
+
+    @contextmanager
+    def asked(self, what: str, where: str) -> Iterator[AdminClient]:
+        """The client, for calls that end in here; after a failure it is discarded.
+
+        Raises:
+            Retriable: the cluster did not do `what`.
+        """
+        with translated(what, where):
+            try:
+                yield self.client()
+            except KafkaException:
+                self.discard()
+                raise
 
     def call_each(
         self, keys: Iterable[_K], call: Call[_K], deadline: Deadline, *, chunk: int
@@ -141,10 +186,13 @@ class WarmAdmin:
         client = self.client()
         if new:
             try:
-                connected(client, deadline)
+                connected(client, deadline, self._turned_away)
             except KafkaException as exc:
                 self.discard()
                 return {}, dict.fromkeys(keys, exc.args[0])
+            except Retriable:
+                self._client = None
+                raise
         answers: dict[_K, Any] = {}
         failures: dict[_K, KafkaError] = {}
         for some in _chunks(keys, chunk):
@@ -159,7 +207,9 @@ class WarmAdmin:
                 except KafkaException as exc:
                     failures[key] = exc.args[0]
         if any(error.code() not in LASTING for error in failures.values()):
-            self.discard()
+            if new:
+                self.discard()
+            self._client = None  # of a warm client nothing is believed; a fresh one says why
         return answers, failures
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from mirrorless.adapters.kafka.client import client_config, translated, wait_left
+from mirrorless.adapters.kafka.client import TurnedAway, client_config, translated, wait_left
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
@@ -53,6 +53,7 @@ class KafkaLaneLog:
         """Args: flow: part of what the clients call themselves in the brokers' logs."""
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         self._config = client_config(cluster, f"{flow}|job") | _FETCH
+        self._turned_away: TurnedAway = self._config["error_cb"]
         self._ends = KafkaRecords(cluster, flow=flow, client_role="job-admin")
         self._consumer: Consumer | None = None
 
@@ -82,7 +83,8 @@ class KafkaLaneLog:
         consumer = self._consumer or self._open()
         # Until the range has been read, another reading must not find this consumer warm.
         self._consumer = None
-        with translated(f"show {topic}-{partition}", self._where):
+        self._turned_away.why = ""
+        with translated(f"show {topic}-{partition}", self._where, self._turned_away):
             consumer.assign([TopicPartition(topic, partition, wanted.first)])
             at = wanted.first
             while at < wanted.next:
@@ -113,6 +115,7 @@ class KafkaLaneLog:
             if not messages:
                 silent += WAIT_SECONDS
                 if silent >= min(SILENCE_SECONDS, wait_left(deadline)):
+                    self._turned_away.check()
                     raise Retriable(f"{place[0]}-{place[1]} @ {at} showed nothing in time", where=self._where)
                 if silent >= 10 * WAIT_SECONDS and records:
                     return records, at

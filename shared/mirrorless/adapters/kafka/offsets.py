@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
-from mirrorless.adapters.kafka.admin import connected
+from mirrorless.adapters.kafka.admin import WarmAdmin, connected
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, translated
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.errors import Retriable
@@ -52,13 +52,13 @@ class KafkaOffsets:
         self._flow = flow
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         quiet = {"log_level": 0, "socket.timeout.ms": int(ANSWER_SECONDS * 1000)}
-        self._admin = AdminClient(client_config(cluster, f"{flow}|operator") | quiet)
+        self._admin = WarmAdmin(cluster, f"{flow}|operator", quiet)
         self._groups = KafkaGroups(cluster, flow=flow)
 
     def partitions(self) -> dict[str, int]:
         """Every topic with its number of partitions."""
-        with translated("list its topics", self._where):
-            topics = self._admin.list_topics(timeout=ANSWER_SECONDS).topics
+        with self._admin.asked("list its topics", self._where) as client:
+            topics = client.list_topics(timeout=ANSWER_SECONDS).topics
         return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def extents(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], Extent]:
@@ -107,9 +107,10 @@ class KafkaOffsets:
         return None
 
     def _list(self, wanted: list[ClientPartition], spec: OffsetSpec) -> Mapping[tuple[str, int], int]:
-        with translated("list its offsets", self._where):
-            admin = connected(self._admin, _deadline)
-            futures = admin.list_offsets(dict.fromkeys(wanted, spec), request_timeout=ANSWER_SECONDS)
+        with self._admin.asked("list its offsets", self._where) as client:
+            futures = connected(client, _deadline).list_offsets(
+                dict.fromkeys(wanted, spec), request_timeout=ANSWER_SECONDS
+            )
         offsets = {}
         for place, future in futures.items():
             try:
@@ -121,6 +122,7 @@ class KafkaOffsets:
                 # If no requested partition has a leader, the client does not say whether they exist.
                 if error.code() == KafkaError._NOENT and place.topic not in self.partitions():  # noqa: SLF001 -- same
                     continue
+                self._admin.discard()
                 raise Retriable(f"the cluster did not list its offsets: {error.str()}", where=self._where) from exc
         return offsets
 

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from mirrorless.adapters.kafka.admin import DENIED, WarmAdmin, first_cause
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left, translated
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, seconds_left
 from mirrorless.adapters.kafka.writer import KafkaWriter
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
@@ -109,13 +109,8 @@ class KafkaRecords:
 
     def _exists(self, topic: str, deadline: Deadline) -> bool:
         # The client does not let a broker create what is only described (allow.auto.create.topics=false).
-        client = self._admin.client()
-        try:
-            with translated(f"describe {topic}", self._where):
-                found = client.list_topics(topic, timeout=seconds_left(deadline)).topics.get(topic)
-        except Retriable:
-            self._admin.discard()
-            raise
+        with self._admin.asked(f"describe {topic}", self._where) as client:
+            found = client.list_topics(topic, timeout=seconds_left(deadline)).topics.get(topic)
         if found is None or (found.error is not None and found.error.code() in _ABSENT):
             return False
         if found.error is not None and found.error.code() in DENIED:
@@ -206,8 +201,7 @@ class KafkaRecords:
         return found, [error for place, error in errors.items() if place not in found]
 
     def _topics(self, deadline: Deadline) -> frozenset[str]:
-        client = self._admin.client()
-        with translated("list its topics", self._where):
+        with self._admin.asked("list its topics", self._where) as client:
             return frozenset(client.list_topics(timeout=seconds_left(deadline)).topics)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaException
 
-from mirrorless.adapters.kafka.client import answer, client_config, seconds_left
+from mirrorless.adapters.kafka.client import answer, seconds_left
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, SourceTopic
 from mirrorless.settings import FlowSettings
@@ -19,21 +19,20 @@ class KafkaSource:
 
     def describe(self, topic: str, deadline: Deadline) -> SourceTopic:
         """See `Source.describe`."""
-        from confluent_kafka.admin import (  # noqa: PLC0415 -- kept out of cold starts
-            AdminClient,
-            ConfigResource,
-            ResourceType,
-        )
+        from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415 -- kept out of cold starts
 
+        from mirrorless.adapters.kafka.admin import WarmAdmin  # noqa: PLC0415 -- same
         from mirrorless.adapters.kafka.topics import config_entry  # noqa: PLC0415 -- same
 
-        admin = AdminClient(client_config(self._settings.source, f"{self._settings.flow}|source-admin"))
+        opened = WarmAdmin(self._settings.source, f"{self._settings.flow}|source-admin")
+        admin = opened.client()
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             timeout = seconds_left(deadline)
             metadata = admin.list_topics(topic, timeout=timeout).topics[topic]
             described = answer(admin.describe_configs([resource], request_timeout=timeout)[resource], deadline)
         except KafkaException as exc:
+            opened.discard()
             raise Retriable(
                 f"the source does not describe {topic}: {exc.args[0].str()}",
                 where=f"{self._settings.flow} {self._settings.source.bootstrap}",

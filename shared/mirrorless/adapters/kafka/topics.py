@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.admin import ConfigEntry as DescribedEntry
 
 from mirrorless.adapters.kafka.admin import Call, WarmAdmin, first_cause
-from mirrorless.adapters.kafka.client import answer, seconds_left, translated
+from mirrorless.adapters.kafka.client import answer, seconds_left
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.ports.topics import ConfigChange, ConfigEntry, Failures, NewRemoteTopic
@@ -71,11 +71,8 @@ class KafkaTopics:
 
     def partitions(self, deadline: Deadline) -> dict[str, int]:
         """See `SourceTopics.partitions`."""
-        try:
-            topics = self._admin.client().list_topics(timeout=seconds_left(deadline)).topics
-        except KafkaException as exc:
-            self._admin.discard()
-            raise Retriable(f"the cluster did not list its topics: {_message(exc.args[0])}", where=self._where) from exc
+        with self._admin.asked("list its topics", self._where) as client:
+            topics = client.list_topics(timeout=seconds_left(deadline)).topics
         return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def topics(self, deadline: Deadline) -> dict[str, TopicDescription]:
@@ -205,8 +202,7 @@ class KafkaTopics:
         """
         wanted, outcomes = sorted(names), dict[str, str | None]()
         for start in range(0, len(wanted), BATCH):
-            client = self._admin.client()
-            with translated(what, self._where):
+            with self._admin.asked(what, self._where) as client:
                 futures = call(client, wanted[start : start + BATCH], seconds_left(deadline))
             for name, future in futures.items():
                 try:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from mirrorless.adapters.kafka.client import MARGIN_SECONDS, seconds_left, translated, wait_left
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS, TurnedAway, seconds_left, translated, wait_left
 from mirrorless.adapters.kafka.delivery_reports import REFUSALS, Reports, Watch
 from mirrorless.errors import NotAcknowledged, Retriable
 from mirrorless.ports.kafka import Deadline, Delivery, TopicPartition
@@ -32,6 +32,8 @@ NO_PROGRESS_S = 0.2
 """Without an acknowledgement, before `flush` takes over."""
 FRAMING = 64
 """Bytes of a record's lengths and of its share of the batch's own fields, about."""
+PATIENCE_S = 1.0
+"""Of a new producer, before it looks whether it was turned away."""
 FLUSH_S = 0.25
 """Between two looks at the reports."""
 SLOW = (
@@ -69,7 +71,6 @@ class KafkaWriter:
         self.transactional_id = transactional_id
         self._watch = watch if transactional_id else None
         self._portion = portion
-        self._health = _Health()
         self._besides = Besides()
         self.used_at = time.monotonic()
         self._bootstrap = str(config["bootstrap.servers"])
@@ -77,11 +78,12 @@ class KafkaWriter:
             int(config.get("batch.size", BATCH_BYTES)),
             int(config.get("batch.num.messages", BATCH_RECORDS)),
         )
+        self._health = _Health(config.get("error_cb"))
         # Not a method of ours: the client would hold us and we hold the client, and neither would go when discarded.
         own: dict[str, Any] = {"error_cb": self._health.on_error}
         if transactional_id:
             own["transactional.id"] = transactional_id
-        with translated("open a producer", self._bootstrap):
+        with self._translated("open a producer"):
             self._producer = Producer(dict(config) | own)
             # With all metadata read first, the first transaction is 500 ms faster than with a cold coordinator.
             self._await_metadata(deadline)
@@ -94,18 +96,21 @@ class KafkaWriter:
         return self._health.suspect
 
     def _await_metadata(self, deadline: Deadline) -> None:
-        """Connect. A refused client raises only a time-out; the reason goes to its error callback."""
-        try:
-            self._producer.list_topics(timeout=seconds_left(deadline))
-        except KafkaException as exc:
-            self._producer.poll(0)
-            if not self._health.turned_away:
-                raise
-            raise Retriable(
-                f"the cluster turned us away: {self._health.turned_away}",
-                where=self._bootstrap,
-                hint="compare the flow's authentication, its secret and its `ca` with what this listener requires",
-            ) from exc
+        """Connect. A refused client waits for ever, and gives the reason to its error callback: it is asked for it."""
+        seconds = PATIENCE_S
+        while True:
+            left = seconds_left(deadline)
+            until = time.monotonic() + min(seconds, left)
+            try:
+                self._producer.list_topics(timeout=min(seconds, left))
+            except KafkaException:
+                self._producer.poll(0)
+                self._health.turned_away.check()
+                if seconds >= left or time.monotonic() < until:
+                    raise
+                seconds *= 2  # a slow cluster has to answer within one call
+            else:
+                return
 
     def answers(self, deadline: Deadline) -> bool:
         """Whether the cluster still answers through this producer: a cheap probe after a long freeze."""
@@ -117,7 +122,7 @@ class KafkaWriter:
 
     def partition_count(self, topic: str, deadline: Deadline) -> int:
         """How many partitions a topic has; 0 when it does not exist."""
-        with translated("read metadata", self._bootstrap):
+        with self._translated("read metadata"):
             found = self._producer.list_topics(topic, timeout=seconds_left(deadline)).topics.get(topic)
         if found is None or (found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
             return 0
@@ -133,6 +138,7 @@ class KafkaWriter:
     ) -> dict[TopicPartition, Delivery]:
         """See `Writer.write`."""
         self.used_at = time.monotonic()
+        self._health.turned_away.why = ""
         if self._portion is not None:
             lanes = {p: first_batches(records, self._portion, *self._batch) for p, records in lanes.items()}
         by_record = self._watch is None and self._batch[1] == ONE_BY_ONE
@@ -140,7 +146,7 @@ class KafkaWriter:
             place: Reports(len(records), by_ends=self._by_ends(place), by_record=by_record)
             for place, records in lanes.items()
         }
-        with translated("write", f"{self._bootstrap} {_topics(lanes)}"):
+        with self._translated("write", _topics(lanes)):
             seconds_left(deadline)  # records that are handed over are sent, whatever time is left
             if self.transactional_id:
                 self._producer.begin_transaction()
@@ -163,14 +169,17 @@ class KafkaWriter:
     def commit(self, deadline: Deadline) -> None:
         """See `Writer.commit`."""
         if self.transactional_id:
-            with translated("commit", self._bootstrap):
+            with self._translated("commit"):
                 self._producer.commit_transaction(seconds_left(deadline))
 
     def abort(self, deadline: Deadline) -> None:
         """See `Writer.abort`."""
         if self.transactional_id:
-            with translated("abort", self._bootstrap):
+            with self._translated("abort"):
                 self._producer.abort_transaction(wait_left(deadline))
+
+    def _translated(self, what: str, topics: str = "") -> AbstractContextManager[None]:
+        return translated(what, f"{self._bootstrap} {topics}".rstrip(), self._health.turned_away)
 
     def _by_ends(self, place: TopicPartition) -> bool:
         return self._watch is not None and place not in self._watch
@@ -183,6 +192,7 @@ class KafkaWriter:
             if each.failed is not None:
                 self._health.suspect = True
         if late:
+            self._health.turned_away.check()
             # Records behind a refused one are never sent; the next attempt sees the refusal itself.
             what = f"{late} records were not acknowledged in time"
             unclear = [place for place, each in reports.items() if each.unclear]
@@ -249,6 +259,7 @@ class KafkaWriter:
         """See that every record was acknowledged, or refused."""
         lacking = {place: each for place, each in reports.items() if each.refusal is None and each.missing}
         if lacking:
+            self._health.turned_away.check()
             (topic, partition), first = next(iter(lacking.items()))
             reason = first.failed.str() if first.failed else "no answer in time"
             more = f", and {len(lacking) - 1} partitions more" if len(lacking) > 1 else ""
@@ -340,12 +351,11 @@ def first_batches(records: Sequence[Record], count: int, batch_bytes: int, batch
 class _Health:
     """Connection errors that the client reported, and its state."""
 
-    def __init__(self) -> None:
+    def __init__(self, turned_away: TurnedAway | None = None) -> None:
         self.suspect = False
-        self.turned_away = ""
+        self.turned_away = turned_away or TurnedAway("")
 
     def on_error(self, error: KafkaError) -> None:
-        if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):  # noqa: SLF001 -- the constants' names
-            self.turned_away = error.str()
+        self.turned_away(error)
         if error.fatal() or error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 -- the constant's name
             self.suspect = True
