@@ -20,7 +20,7 @@ from aws_cdk import Annotations
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from mirrorless.config.cluster import Mtls, Scram
+from mirrorless.config.cluster import secrets_of
 from mirrorless.naming import PULL
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _services_of_pull(flow: FlowDeployment) -> Iterator[str]:
 
 
 def _has_secrets(flow: FlowDeployment) -> bool:
-    return any(isinstance(end.authentication, Scram | Mtls) for end in (flow.flow.source, flow.flow.target))
+    return any(secrets_of(end.authentication) for end in (flow.flow.source, flow.flow.target))
 
 
 def _each(found: Iterable[str]) -> tuple[str, ...]:

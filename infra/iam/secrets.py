@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from infra.iam import Right
-from mirrorless.config.cluster import Mtls, Scram
+from mirrorless.config.cluster import WithSecret, secrets_of
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment, Location
@@ -33,11 +33,9 @@ def readable(flow: FlowDeployment, place: Location) -> list[Right]:
     keys: dict[tuple[str, str], None] = {}
     for cluster in (flow.flow.source, flow.flow.target):
         proof = cluster.authentication
-        if not isinstance(proof, Scram | Mtls):
+        secrets |= dict.fromkeys(_resource(flow, secret, place) for secret in secrets_of(proof))
+        if not isinstance(proof, WithSecret):
             continue
-        secrets[_resource(flow, proof.secret, place)] = None
-        if proof.ca:
-            secrets[_resource(flow, proof.ca, place)] = None
         region = flow.secret_arn(proof.secret, at=place).split(":")[3]
         if key := _key_there(proof.secret_kms_key_arn, region):
             keys[key, region] = None

@@ -14,6 +14,9 @@ EXAMPLE = Path(__file__).parents[2] / "replication.example.yaml"
 
 AUTHENTICATIONS = {
     "plaintext": "{type: plaintext}",
+    "tls": "{type: tls, ca: root}",
+    "plain": "{type: plain, secret: kafka}",
+    "oauthbearer": "{type: oauthbearer, secret: kafka, scope: api://kafka all, logical.cluster: lkc, identity.pool: p}",
     "scram": "{type: scram, secret: kafka, ca: root}",
     "mtls": "{type: mtls, secret: kafka}",
     "iam": "{type: iam}",
@@ -40,7 +43,7 @@ clusters:
     region: us-east-1
     authentication: {authentication}
     vpc: {{subnets: [subnet-1], security.groups: [sg-1]}}
-  b: {{bootstrap.servers: b1:9092}}
+  b: {{bootstrap.servers: b1:9092, vpc: {{subnets: [subnet-2], security.groups: [sg-2]}}}}
 flows:
   a->b:
     topics: [orders]

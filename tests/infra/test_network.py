@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from infra.constructs.endpoints import VpcEndpoints, endpoint_policy, vpc_endpoints
 from infra.deployment import plan
 from infra.iam import Right, network
@@ -83,6 +85,26 @@ def test_flows_of_one_vpc_share_its_endpoints() -> None:
     assert [(each.vpc, each.services, each.route_tables) for each in found] == [
         ("vpc-0f100000000000000", ("lambda", "secretsmanager", "sts"), ("rtb-0f100000000000000",))
     ]
+
+
+@pytest.mark.parametrize(
+    ("authentication", "reads"),
+    [("{type: tls, ca: root}", True), ("{type: oauthbearer, secret: client}", True), ("{type: iam}", False)],
+)
+def test_secrets_are_read_by_an_endpoint_where_there_are_any(
+    tmp_path: Path, authentication: str, *, reads: bool
+) -> None:
+    source = "{type: mtls, secret: mirrorless/client-certificate, ca: mirrorless/authority}"
+    config = written(
+        tmp_path,
+        "self-managed-to-msk",
+        (source, f"{authentication}\n    region: eu-west-1"),
+        ("vpc: {subnets", "vpc: {id: vpc-0a700000000000000, endpoints: true, subnets"),
+    )
+
+    (wanted,) = vpc_endpoints(plan(load(config)).flows)
+
+    assert ("secretsmanager" in wanted.services) is reads
 
 
 def test_a_network_without_the_setting_gets_no_endpoints() -> None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -24,6 +25,7 @@ from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mapping_plan import mapping_request
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 from tests.support.aws_recorder import recorded
+from tests.support.changed_examples import written
 from tests.support.iam import Context, Statement, allowed, many, role_statements, statements_of
 
 Assembled = Callable[[str], Assembly]
@@ -86,7 +88,7 @@ def secrets_of(flow: FlowDeployment, place: Location) -> Iterator[Need]:
     """The secrets of a flow as they are in a place, each with the six letters that Secrets Manager chose."""
     for cluster in (flow.flow.source, flow.flow.target):
         proof = cluster.authentication
-        if isinstance(proof, Scram | Mtls):
+        if isinstance(proof, Scram | Mtls):  # all that the examples have
             for secret in filter(None, (proof.secret, proof.ca)):
                 suffix = "" if secret.startswith("arn:") else "-aB3xYz"
                 yield "secretsmanager:GetSecretValue", flow.secret_arn(secret, at=place) + suffix, {}
@@ -350,6 +352,27 @@ def test_a_job_in_another_region_reads_the_copy_of_the_secret_there(key: str, ex
 
     copy = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:proof-??????"
     assert granted == {"secretsmanager:GetSecretValue": [copy], **expected}
+
+
+@pytest.mark.parametrize(
+    ("authentication", "read"),
+    [
+        ("{type: tls, ca: root}", ["root"]),
+        ("{type: plain, secret: user}", ["user"]),
+        ("{type: oauthbearer, secret: client, ca: root}", ["client", "root"]),
+        ("{type: mtls, secret: client, ca: root}", ["client", "root"]),
+        ("{type: plaintext}", []),
+    ],
+)
+def test_what_proves_a_client_may_be_read_and_so_may_the_authority(
+    tmp_path: Path, authentication: str, read: list[str]
+) -> None:
+    written_there = "{type: mtls, secret: mirrorless/client-certificate, ca: mirrorless/authority}"
+    (flow,) = plan(load(written(tmp_path, "self-managed-to-msk", (written_there, authentication)))).flows
+
+    for part in ("forward", "control", "jobs"):
+        granted = [arn for right in secrets.rights(part, flow) for arn in right.resources]
+        assert granted == [f"arn:aws:secretsmanager:eu-west-1:111122223333:secret:{name}-??????" for name in read]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -14,6 +14,8 @@ from mirrorless.config.types import Addresses, Identifiers, KeyArn, Section
 
 _ENCRYPTED_WITH = "Key that the secret is encrypted with, where it is not Secrets Manager's own"
 
+_LITERAL = r"^[a-zA-Z0-9/*:_+=.@-]+( [a-zA-Z0-9/*:_+=.@-]+)*$"
+"""What a mapping takes in place of a secret's ARN, by the Lambda API; with single spaces."""
 
 PrivateCa = Annotated[
     str | None,
@@ -31,6 +33,26 @@ class Plaintext(Section):
     type: Literal["plaintext"] = Field(description="No authentication, no TLS.")
 
 
+class Tls(Section):
+    """Encryption without authentication."""
+
+    type: Literal["tls"] = Field(
+        description="TLS, no authentication. The mappings of an MSK cluster use IAM instead where it has that."
+    )
+    ca: PrivateCa = None
+
+
+class Plain(Section):
+    """A user name and a password, as they are, over TLS. MSK does not have it."""
+
+    type: Literal["plain"] = Field(description="SASL/PLAIN over TLS.")
+    secret: str = Field(
+        min_length=1, max_length=200, description="Secrets Manager name or ARN of `username` and `password`."
+    )
+    secret_kms_key_arn: KeyArn | None = Field(default=None, description=f"{_ENCRYPTED_WITH}.")
+    ca: PrivateCa = None
+
+
 class Scram(Section):
     """A user name and a password, over TLS."""
 
@@ -45,6 +67,35 @@ class Scram(Section):
     )
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         default="SCRAM-SHA-512", description="The hash; MSK has SCRAM-SHA-512 only."
+    )
+    ca: PrivateCa = None
+
+
+class OauthBearer(Section):
+    """Tokens of an OAuth 2.0 identity provider, for client credentials, over TLS. MSK does not have it."""
+
+    type: Literal["oauthbearer"] = Field(description="SASL/OAUTHBEARER over TLS.")
+    secret: str = Field(
+        min_length=1,
+        max_length=200,
+        description="Secrets Manager name or ARN of `oauthTokenEndpointUrl` (HTTPS), `oauthClientId` and "
+        "`oauthClientSecret`, maybe `oauthIdpCaCertificate` (PEM).",
+    )
+    secret_kms_key_arn: KeyArn | None = Field(default=None, description=f"{_ENCRYPTED_WITH}.")
+    scope: str | None = Field(
+        default=None, max_length=200, pattern=_LITERAL, description="Scope of the tokens, where the provider wants one."
+    )
+    logical_cluster: str | None = Field(
+        default=None,
+        max_length=200,
+        pattern=r"^[a-zA-Z0-9-]+$",
+        description="Confluent Cloud's id of the cluster, `lkc-…`, which its brokers want beside the token.",
+    )
+    identity_pool: str | None = Field(
+        default=None,
+        max_length=200,
+        pattern=r"^[a-zA-Z0-9-]+$",
+        description="Confluent Cloud's id of the identity pool, `pool-…`.",
     )
     ca: PrivateCa = None
 
@@ -68,7 +119,19 @@ class Iam(Section):
     type: Literal["iam"] = Field(description="MSK IAM access control; needs the cluster's region.")
 
 
-AuthenticationSection = Annotated[Plaintext | Scram | Mtls | Iam, Field(discriminator="type")]
+AuthenticationSection = Annotated[
+    Plaintext | Tls | Plain | Scram | OauthBearer | Mtls | Iam, Field(discriminator="type")
+]
+
+WithSecret = Plain | Scram | OauthBearer | Mtls
+"""Authentications whose credentials are in a secret."""
+
+
+def secrets_of(authentication: AuthenticationSection) -> tuple[str, ...]:
+    """Return the secrets that clients of a cluster read: its credentials, and its private certificate authority."""
+    found = [authentication.secret] if isinstance(authentication, WithSecret) else []
+    authority = authentication.ca if isinstance(authentication, WithSecret | Tls) else None
+    return (*found, *([authority] if authority else []))
 
 
 class Vpc(Section):

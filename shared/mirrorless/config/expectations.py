@@ -5,7 +5,17 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.config.cluster import ClusterSection, Iam, Mtls, Plaintext, Scram, Vpc
+from mirrorless.config.cluster import (
+    ClusterSection,
+    Iam,
+    Mtls,
+    OauthBearer,
+    Plain,
+    Plaintext,
+    Scram,
+    Tls,
+    Vpc,
+)
 from mirrorless.config.flow_section import FlowSection, FunctionSection, MappingSection, ScheduleSection
 from mirrorless.config.schema import AlarmSection, DeploymentSection, Document, SparkSection
 from mirrorless.config.types import Section
@@ -15,7 +25,15 @@ if TYPE_CHECKING:
 
     from mirrorless.config.messages import Path
 
-AUTHENTICATIONS: dict[str, type[Section]] = {"plaintext": Plaintext, "scram": Scram, "mtls": Mtls, "iam": Iam}
+AUTHENTICATIONS: dict[str, type[Section]] = {
+    "plaintext": Plaintext,
+    "tls": Tls,
+    "plain": Plain,
+    "scram": Scram,
+    "oauthbearer": OauthBearer,
+    "mtls": Mtls,
+    "iam": Iam,
+}
 
 PATTERNS = {
     "region": "an AWS region like `us-east-1`",
@@ -24,6 +42,9 @@ PATTERNS = {
     "id": "an id like `vpc-0abc`",
     "replication.policy.separator": "1 to 16 letters, digits, `.`, `_` or `-`",
     "poller.group.name": "up to 128 letters, digits, `_` or `-`",
+    "scope": "letters, digits, spaces or one of `/*:_+=.@-`",
+    "logical.cluster": "letters, digits or `-`",
+    "identity.pool": "letters, digits or `-`",
 }
 """Formats of values, in words: an operator should not have to read a regular expression."""
 

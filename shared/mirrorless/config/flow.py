@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.config.cluster import Iam, Mtls, Plaintext, Scram, partition_of
+from mirrorless.config.cluster import Iam, Mtls, OauthBearer, Plain, Plaintext, Scram, Tls, WithSecret, partition_of
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.naming import TABLES, mapping_group, resource_name
@@ -332,17 +332,27 @@ class Flow:
     def _source_access(self, secret_arn: Callable[[str], str]) -> list[dict[str, str]]:
         access: list[dict[str, str]] = []
         match self.source.authentication:
+            case Plain(secret=secret):
+                access.append({"Type": "BASIC_AUTH", "URI": secret_arn(secret)})
+            case OauthBearer() as oauth:
+                told = {
+                    "OAUTHBEARER_AUTH": secret_arn(oauth.secret),
+                    "OAUTHBEARER_SCOPE": oauth.scope,
+                    "OAUTHBEARER_LOGICAL_CLUSTER": oauth.logical_cluster,
+                    "OAUTHBEARER_IDENTITY_POOL": oauth.identity_pool,
+                }
+                access += [{"Type": kind, "URI": value} for kind, value in told.items() if value]
             case Scram(secret=secret, mechanism=mechanism):
                 access.append({"Type": f"SASL_SCRAM_{mechanism[-3:]}_AUTH", "URI": secret_arn(secret)})
             case Mtls(secret=secret):
                 access.append({"Type": "CLIENT_CERTIFICATE_TLS_AUTH", "URI": secret_arn(secret)})
             case Iam() if not self.mapped_by_arn:
                 access.append({"Type": "IAM_AUTH"})
-            case Iam() | Plaintext():
-                pass  # an MSK mapping without a secret uses IAM where the cluster has it, and plaintext otherwise
+            case Iam() | Plaintext() | Tls():
+                pass  # an MSK mapping without a secret uses IAM where the cluster has it, else TLS, else plaintext
         if self.mapped_by_arn:
             return access  # the pollers use the cluster's own network, and its certificates are Amazon's
-        if isinstance(self.source.authentication, Scram | Mtls) and self.source.authentication.ca:
+        if isinstance(self.source.authentication, WithSecret | Tls) and self.source.authentication.ca:
             access.append({"Type": "SERVER_ROOT_CA_CERTIFICATE", "URI": secret_arn(self.source.authentication.ca)})
         if vpc := self.home.vpc:
             access += [{"Type": "VPC_SUBNET", "URI": f"subnet:{subnet}"} for subnet in vpc.subnets]

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.config.cluster import Iam, Mtls, Scram
+from mirrorless.config.authentication_rules import problems_with_access, problems_with_authentication
 from mirrorless.config.flow import LONGEST_GROUP
 from mirrorless.config.messages import Path, Problem
 from mirrorless.config.types import START_WORDS
@@ -204,14 +204,7 @@ LARGEST_SETTINGS = 3_072
 def problems_with_cluster(cluster: Cluster, section: ClusterSection) -> Iterator[Problem]:
     """Find problems of one cluster, whatever flows it is in."""
     path: Path = ("clusters", cluster.alias)
-    authentication = cluster.authentication
-    if isinstance(authentication, Iam) and cluster.region is None:
-        what = "`authentication: {type: iam}` needs a region, and none is written"
-        yield Problem(path=(*path, "region"), what=what, hint="add `region: us-east-1`, or whichever it is")
-    if isinstance(authentication, Scram) and _for_msk(authentication) and authentication.secret_kms_key_arn is None:
-        what = "MSK takes only secrets under a key of one's own, and no role may decrypt with a key that is not named"
-        hint = "add `secret.kms.key.arn: arn:aws:kms:…`; of a secret with replicas, a multi-region key"
-        yield Problem(path=(*path, "authentication", "secret.kms.key.arn"), what=what, hint=hint)
+    yield from problems_with_authentication(cluster)
     if cluster.msk_arn is None:
         return
     region, account = cluster.msk_arn.split(":")[3:5]
@@ -221,15 +214,6 @@ def problems_with_cluster(cluster: Cluster, section: ClusterSection) -> Iterator
         if written not in {None, said} and not (connects and key == "account"):
             hint = f"write {said!r}, or remove `{key}`"
             yield Problem(path=(*path, key), what=f"{written!r} is not what `msk.cluster.arn` says", hint=hint)
-    if isinstance(authentication, Scram) and authentication.mechanism != "SCRAM-SHA-512":
-        hint = "write `mechanism: SCRAM-SHA-512`, or remove it"
-        yield Problem(path=(*path, "authentication", "mechanism"), what="MSK has SCRAM-SHA-512 only", hint=hint)
-    if isinstance(authentication, Scram) and not _for_msk(authentication):
-        what = f"MSK takes only secrets whose name begins with `AmazonMSK_`, and {authentication.secret!r} does not"
-        yield Problem(path=(*path, "authentication", "secret"), what=what, hint="name a secret that does")
-    if isinstance(authentication, Scram | Mtls) and authentication.ca:
-        what = "MSK has Amazon's certificates, and its mappings take no other authority"
-        yield Problem(path=(*path, "authentication", "ca"), what=what, hint="remove it, or remove `msk.cluster.arn`")
 
 
 def problems_with_limits(flow: Flow, paths: FlowPaths, now: datetime) -> Iterator[Problem]:
@@ -256,7 +240,7 @@ def problems_with_limits(flow: Flow, paths: FlowPaths, now: datetime) -> Iterato
         what = f"the function's settings would take {size:,} bytes, and there is room for {LARGEST_SETTINGS:,}"
         hint = "name fewer `bootstrap.servers`; two or three are enough to find the rest"
         yield Problem(path=("clusters", flow.name.source, "bootstrap.servers"), what=what, hint=hint)
-    yield from _secret_out_of_reach(flow)
+    yield from problems_with_access(flow)
 
 
 def problems_with_pollers(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[Problem]:
@@ -283,24 +267,3 @@ def problems_with_pollers(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[P
             what = f"group {name!r} on {source} would have {mappings} mappings, and may have {MAPPINGS_OF_A_GROUP}"
             hint = "leave it out, or use another `poller.group.name` in some of the flows"
             yield Problem(path=paths.of(members[-1], "mapping", "poller.group.name"), what=what, hint=hint)
-
-
-def _secret_out_of_reach(flow: Flow) -> Iterator[Problem]:
-    """Find a secret in another region than the function's, where pollers read it."""
-    authentication = flow.source.authentication
-    if (
-        not isinstance(authentication, Scram | Mtls)
-        or not authentication.secret.startswith("arn:")
-        or flow.function_region is None
-    ):
-        return
-    region = authentication.secret.split(":")[3]
-    if region != flow.function_region:
-        what = f"the secret is in {region}, and the mappings of {flow.name} read it in {flow.function_region}"
-        hint = f"write its name alone and replicate it to {flow.function_region}, or change `function: {{run.in: …}}`"
-        yield Problem(path=("clusters", flow.name.source, "authentication", "secret"), what=what, hint=hint)
-
-
-def _for_msk(authentication: Scram) -> bool:
-    """Return whether MSK may be associated with the secret, by its name."""
-    return authentication.secret.rpartition(":secret:")[2].startswith("AmazonMSK_")

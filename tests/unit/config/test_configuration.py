@@ -218,6 +218,55 @@ def test_a_self_managed_cluster_brings_its_authority_and_its_network() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("authentication", "access"),
+    [
+        ("{type: plain, secret: user}", {"BASIC_AUTH": "arn:user"}),
+        ("{type: plain, secret: user, ca: root}", {"BASIC_AUTH": "arn:user", "SERVER_ROOT_CA_CERTIFICATE": "arn:root"}),
+        ("{type: tls, ca: root}", {"SERVER_ROOT_CA_CERTIFICATE": "arn:root"}),
+        ("{type: oauthbearer, secret: client}", {"OAUTHBEARER_AUTH": "arn:client"}),
+        (
+            "{type: oauthbearer, secret: client, scope: api://kafka all, logical.cluster: lkc-1, identity.pool: pl-2}",
+            {
+                "OAUTHBEARER_AUTH": "arn:client",
+                "OAUTHBEARER_SCOPE": "api://kafka all",
+                "OAUTHBEARER_LOGICAL_CLUSTER": "lkc-1",
+                "OAUTHBEARER_IDENTITY_POOL": "pl-2",
+            },
+        ),
+    ],
+)
+def test_pollers_authenticate_as_clients_do(authentication: str, access: dict[str, str]) -> None:
+    source = f"bootstrap.servers: a1:9093, authentication: {authentication}, "
+    source += "vpc: {subnets: [subnet-1], security.groups: [sg-1]}"
+    flow = configuration("topics: [orders], function: {run.in: source}", source=source).flow("a->b")
+
+    answer = flow.mapping_request("orders", secret_arn=lambda name: f"arn:{name}")["SourceAccessConfigurations"]
+
+    network = {"VPC_SUBNET": "subnet:subnet-1", "VPC_SECURITY_GROUP": "security_group:sg-1"}
+    assert {each["Type"]: each["URI"] for each in answer} == access | network
+    assert len(answer) == len(access | network)
+
+
+def test_an_msk_cluster_with_tls_alone_is_mapped_without_a_secret() -> None:
+    arn = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
+    source = f"bootstrap.servers: a1:9094, msk.cluster.arn: '{arn}', authentication: {{type: tls}}"
+
+    answer = request("topics: [orders]", source=source)
+
+    assert answer["EventSourceArn"] == arn
+    assert "SourceAccessConfigurations" not in answer
+
+
+def test_functions_learn_what_their_clients_need_of_a_token_and_no_more() -> None:
+    source = "bootstrap.servers: a1:9093, authentication: {type: oauthbearer, secret: client, logical.cluster: lkc-1}"
+
+    text = configuration("topics: [orders]", source=source).flow("a->b").function_settings_json()
+
+    assert '"authentication":{"type":"oauthbearer","secret":"client","logical.cluster":"lkc-1"}' in text
+    assert decode_settings(text).source.authentication.logical_cluster == "lkc-1"
+
+
 def test_pollers_that_read_from_afar_use_the_network_where_they_are() -> None:
     source = "bootstrap.servers: a1:9092, vpc: {subnets: [subnet-a], security.groups: [sg-a]}"
     target = "bootstrap.servers: b1:9092, vpc: {subnets: [subnet-b], security.groups: [sg-b]}"

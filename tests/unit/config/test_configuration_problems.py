@@ -56,6 +56,8 @@ MSK = f"bootstrap.servers: a1:9096, msk.cluster.arn: '{ARN}'"
 KEY = "secret.kms.key.arn: 'arn:aws:kms:us-east-1:111122223333:key/1'"
 AT_MSK = "arn:aws:secretsmanager:us-east-1:111122223333:secret:AmazonMSK_x-AbCdEf"
 AT_HOME = "arn:aws:secretsmanager:us-east-1:111122223333:secret:kafka-AbCdEf"
+NETWORK = "vpc: {subnets: [subnet-1], security.groups: [sg-1]}"
+AT_SOURCE = "topics: [orders], function: {run.in: source}"
 KEPT_IN_EUROPE = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:kafka-AbCdEf"
 
 CASES = {
@@ -256,12 +258,12 @@ CASES = {
     "authentication without a type": (
         cluster("bootstrap.servers: a1:9092, authentication: {secret: x}"),
         "clusters.a.authentication",
-        "add `type: …`, which is `plaintext`, `scram`, `mtls` or `iam`",
+        "add `type: …`, which is `plaintext`, `tls`, `plain`, `scram`, `oauthbearer`, `mtls` or `iam`",
     ),
     "an unknown authentication": (
         cluster("bootstrap.servers: a1:9092, authentication: {type: sasl}"),
         "clusters.a.authentication",
-        "write `plaintext`, `scram`, `mtls` or `iam`",
+        "write `plaintext`, `tls`, `plain`, `scram`, `oauthbearer`, `mtls` or `iam`",
     ),
     "scram without a secret": (
         cluster("bootstrap.servers: a1:9092, authentication: {type: scram}"),
@@ -272,6 +274,76 @@ CASES = {
         cluster("bootstrap.servers: a1:9092, authentication: {type: mtls}"),
         "clusters.a.authentication.secret",
         "`certificate` and `privateKey`",
+    ),
+    "plain without a secret": (
+        cluster("bootstrap.servers: a1:9092, authentication: {type: plain}"),
+        "clusters.a.authentication.secret",
+        "`username` and `password`",
+    ),
+    "oauthbearer without a secret": (
+        cluster("bootstrap.servers: a1:9092, authentication: {type: oauthbearer}"),
+        "clusters.a.authentication.secret",
+        "`oauthTokenEndpointUrl` (HTTPS), `oauthClientId` and `oauthClientSecret`",
+    ),
+    "a scope that no mapping takes": (
+        cluster('bootstrap.servers: a1:9092, authentication: {type: oauthbearer, secret: x, scope: "a,b"}'),
+        "clusters.a.authentication.scope",
+        "letters, digits, spaces",
+    ),
+    "a password on msk": (
+        cluster(f"{MSK}, authentication: {{type: plain, secret: x}}"),
+        "clusters.a.authentication.type",
+        "write `scram`, `mtls` or `iam`",
+    ),
+    "tokens on msk": (
+        cluster(f"{MSK}, authentication: {{type: oauthbearer, secret: x}}"),
+        "clusters.a.authentication.type",
+        "remove `msk.cluster.arn`",
+    ),
+    "tokens in china": (
+        cluster(
+            "bootstrap.servers: a1:9092, region: cn-north-1, authentication: {type: oauthbearer, secret: x}",
+            flow=AT_SOURCE,
+        ),
+        "clusters.a.authentication.type",
+        "write `plain`, `scram` or `mtls`",
+    ),
+    "an authority of one's own for msk's tls": (
+        cluster(f"{MSK}, authentication: {{type: tls, ca: x}}"),
+        "clusters.a.authentication.ca",
+        "remove it",
+    ),
+    "tls that no mapping would use": (
+        cluster(
+            f"bootstrap.servers: a1:9092, region: us-east-1, {NETWORK}, authentication: {{type: tls}}", flow=AT_SOURCE
+        ),
+        "clusters.a.authentication.ca",
+        "add `ca: …`",
+    ),
+    "tls of an msk cluster that is read from afar": (
+        document(
+            "a->b: {topics: [orders], function: {run.in: target}}",
+            clusters=f"""clusters:
+  a: {{{MSK}, authentication: {{type: tls}}}}
+  b: {{bootstrap.servers: b1:9092, region: eu-west-1, {NETWORK}}}
+""",
+        ),
+        "clusters.a.authentication.ca",
+        "write `function: {run.in: source}`",
+    ),
+    "tls without credentials, and without a vpc": (
+        cluster("bootstrap.servers: a1:9092, region: us-east-1, authentication: {type: tls, ca: x}", flow=AT_SOURCE),
+        "clusters.a.authentication.type",
+        "add `vpc` to `a`",
+    ),
+    "an authority in another region than its reader": (
+        cluster(
+            f"bootstrap.servers: a1:1, region: us-east-1, {NETWORK}, "
+            f"authentication: {{type: tls, ca: '{KEPT_IN_EUROPE}'}}",
+            flow=AT_SOURCE,
+        ),
+        "clusters.a.authentication.ca",
+        "replicate it to us-east-1",
     ),
     "a secret for iam": (
         cluster("bootstrap.servers: a1:9092, region: us-east-1, authentication: {type: iam, secret: x}"),

@@ -1,0 +1,99 @@
+"""Rules on authentication: of a cluster by itself, and of the mappings of a flow that read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mirrorless.config.cluster import Iam, OauthBearer, Plain, Scram, Tls, WithSecret, partition_of
+from mirrorless.config.messages import Path, Problem
+
+if TYPE_CHECKING:
+    from mirrorless.config.cluster import Cluster
+    from mirrorless.config.flow import Flow
+
+
+def problems_with_authentication(cluster: Cluster) -> Iterator[Problem]:
+    """Find problems of one cluster's authentication, whatever flows it is in."""
+    path: Path = ("clusters", cluster.alias)
+    authentication = cluster.authentication
+    if isinstance(authentication, Iam) and cluster.region is None:
+        what = "`authentication: {type: iam}` needs a region, and none is written"
+        yield Problem(path=(*path, "region"), what=what, hint="add `region: us-east-1`, or whichever it is")
+    if isinstance(authentication, Scram) and _for_msk(authentication) and authentication.secret_kms_key_arn is None:
+        what = "MSK takes only secrets under a key of one's own, and no role may decrypt with a key that is not named"
+        hint = "add `secret.kms.key.arn: arn:aws:kms:…`; of a secret with replicas, a multi-region key"
+        yield Problem(path=(*path, "authentication", "secret.kms.key.arn"), what=what, hint=hint)
+    if cluster.msk_arn is None:
+        return
+    if isinstance(authentication, Scram) and authentication.mechanism != "SCRAM-SHA-512":
+        hint = "write `mechanism: SCRAM-SHA-512`, or remove it"
+        yield Problem(path=(*path, "authentication", "mechanism"), what="MSK has SCRAM-SHA-512 only", hint=hint)
+    if isinstance(authentication, Scram) and not _for_msk(authentication):
+        what = f"MSK takes only secrets whose name begins with `AmazonMSK_`, and {authentication.secret!r} does not"
+        yield Problem(path=(*path, "authentication", "secret"), what=what, hint="name a secret that does")
+    if isinstance(authentication, Plain | OauthBearer):
+        what = f"MSK has no `type: {authentication.type}`, and neither have its mappings"
+        hint = "write `scram`, `mtls` or `iam`, whichever the cluster has; or remove `msk.cluster.arn`, if it is no MSK"
+        yield Problem(path=(*path, "authentication", "type"), what=what, hint=hint)
+    elif isinstance(authentication, WithSecret | Tls) and authentication.ca:
+        what = "MSK has Amazon's certificates, and its mappings take no other authority"
+        yield Problem(path=(*path, "authentication", "ca"), what=what, hint="remove it, or remove `msk.cluster.arn`")
+
+
+def problems_with_access(flow: Flow) -> Iterator[Problem]:
+    """Find what keeps the mappings of a flow from authenticating as its source demands."""
+    yield from _secret_out_of_reach(flow)
+    yield from _tls_that_pollers_do_not_learn_of(flow)
+    yield from _tokens_that_pollers_do_not_take(flow)
+
+
+def _secret_out_of_reach(flow: Flow) -> Iterator[Problem]:
+    """Find a secret in another region than the function's, where pollers read it."""
+    here = flow.function_region
+    for key in ("secret", "ca"):
+        secret = getattr(flow.source.authentication, key, None) or ""
+        if here and secret.startswith("arn:") and (region := secret.split(":")[3]) != here:
+            what = f"the secret is in {region}, and the mappings of {flow.name} read it in {here}"
+            hint = f"write its name alone and replicate it to {here}, or change `function: {{run.in: …}}`"
+            yield Problem(path=("clusters", flow.name.source, "authentication", key), what=what, hint=hint)
+
+
+def _tls_that_pollers_do_not_learn_of(flow: Flow) -> Iterator[Problem]:
+    """Find a source with encryption alone whose mappings could not be told so.
+
+    There is no access type for it: the request is plaintext's, but for the authority. And over the internet, Lambda
+    requires a secret of credentials.
+    (https://docs.aws.amazon.com/lambda/latest/dg/with-kafka-permissions.html)
+    """
+    if not isinstance(flow.source.authentication, Tls) or flow.mapped_by_arn:
+        return
+    path: Path = ("clusters", flow.name.source, "authentication")
+    if flow.source.authentication.ca is None:
+        what = f"only the secret of an authority tells the mappings of {flow.name} to use TLS, and none is named"
+        hint = "add `ca: …`; of a public authority, a secret with its root certificate"
+        if flow.source.msk_arn:
+            hint = "write `function: {run.in: source}`: there, mappings name the MSK cluster, and learn it from MSK"
+        yield Problem(path=(*path, "ca"), what=what, hint=hint)
+    if flow.home.vpc is None:
+        what = f"mappings reach brokers without credentials only in a VPC, and {flow.home.alias}, where those of "
+        what += f"{flow.name} live, has none"
+        hint = f"add `vpc` to `{flow.home.alias}`, or let clients authenticate, for example by `type: plain`"
+        yield Problem(path=(*path, "type"), what=what, hint=hint)
+
+
+def _tokens_that_pollers_do_not_take(flow: Flow) -> Iterator[Problem]:
+    """Find mappings with tokens where Lambda has none.
+
+    (https://aws.amazon.com/about-aws/whats-new/2026/10/aws-Lambda-supports-oauth-kafka-esm/)
+    """
+    if isinstance(flow.source.authentication, OauthBearer) and partition_of(flow.function_region or "") != "aws":
+        what = f"Lambda's mappings take tokens in commercial regions only, and those of {flow.name} are in "
+        what += str(flow.function_region)
+        hint = "write `plain`, `scram` or `mtls`, or let the flow run in another region by `function: {run.in: …}`"
+        yield Problem(path=("clusters", flow.name.source, "authentication", "type"), what=what, hint=hint)
+
+
+def _for_msk(authentication: Scram) -> bool:
+    """Return whether MSK may be associated with the secret, by its name."""
+    return authentication.secret.rpartition(":secret:")[2].startswith("AmazonMSK_")
