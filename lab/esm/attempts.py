@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lab.esm.batches import Verdict, judge
 from lab.esm.destinations import DeliveryFailedError, GivenUp
@@ -17,6 +17,8 @@ from lab.esm.event import encode_event
 from lab.functions.invocation import Invocation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lab.esm.batches import BatchPart
     from lab.esm.behaviour import LabBehaviour
     from lab.esm.destinations import Destinations
@@ -32,6 +34,8 @@ class MappingParts:
 
     uuid: str
     bootstrap: str
+    access: Callable[[], dict[str, Any]]
+    """The client's authentication; its secrets are read anew for each session, so that a rotation is noticed."""
     options: PollingOptions
     source: EventSource
     function: Invoker

@@ -36,6 +36,7 @@ class Mapping:
     Attributes:
         uuid: its id.
         settings: its validated settings.
+        access: makes the client's settings of authentication, of secrets as they are now.
         function: the function's name, as the mapping names it, and invoker.
         state: Creating, Enabled, Updating, Disabled or Deleting.
     """
@@ -46,6 +47,7 @@ class Mapping:
         uuid: str,
         settings: Settings,
         bootstrap: str,
+        access: Callable[[], dict[str, Any]],
         group_id: str,
         function: tuple[FunctionName, Invoker],
         folder: Path,
@@ -55,6 +57,7 @@ class Mapping:
         self.uuid = uuid
         self.settings = settings
         self.bootstrap = bootstrap
+        self.access = access
         self.group_id = group_id
         self.function = function
         self.state = "Creating"
@@ -69,7 +72,7 @@ class Mapping:
         # For whoever watches; it never joins the group.
         observing = {"bootstrap.servers": bootstrap, "group.id": group_id, "client.id": f"{uuid}-observer"}
         isolation = {"isolation.level": behaviour.isolation_level, "enable.metrics.push": False}
-        self._observer = Consumer({**observing, **isolation}, logger=self.journal.client_log)
+        self._observer = Consumer({**access(), **observing, **isolation}, logger=self.journal.client_log)
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -190,6 +193,7 @@ class Mapping:
         return MappingParts(
             uuid=self.uuid,
             bootstrap=self.bootstrap,
+            access=self.access,
             options=options,
             source=EventSource(
                 topic=options.topic, bootstrap_servers=self.bootstrap, arn=self.settings.get("EventSourceArn")

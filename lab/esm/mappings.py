@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer
 
+from lab.esm.access import check_access, client_access
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.destinations import Destinations
 from lab.esm.mapping import Mapping
@@ -31,8 +32,10 @@ from lab.esm.mapping_api import (
 
 if TYPE_CHECKING:
     import collections.abc
+    from collections.abc import Callable
     from pathlib import Path
 
+    from lab.esm.access import ReadSecret
     from lab.esm.journal import Fault
     from lab.esm.mapping_api import Settings
     from lab.functions.invocation import Invoker
@@ -51,6 +54,7 @@ class EventSourceMappings:
         clusters_by_arn: bootstrap servers of each MSK cluster's ARN.
         behaviour: what AWS does not document.
         destinations: the clients for on-failure destinations.
+        read_secret: the text of a secret by its ARN or name; left out, all clusters are the lab's own, in plaintext.
     """
 
     def __init__(
@@ -61,12 +65,14 @@ class EventSourceMappings:
         clusters_by_arn: collections.abc.Mapping[str, str] | None = None,
         behaviour: LabBehaviour | None = None,
         destinations: Destinations | None = None,
+        read_secret: ReadSecret | None = None,
     ) -> None:
         self._functions = functions
         self._folder = folder
         self._clusters = clusters_by_arn or {}
         self._behaviour = behaviour or LabBehaviour()
         self._destinations = destinations or Destinations()
+        self._read_secret = read_secret
         self._mappings: dict[str, Mapping] = {}
         self._lock = threading.Lock()
 
@@ -85,6 +91,7 @@ class EventSourceMappings:
         group_id = consumer_group(settings) or uuid
         bootstrap = self._bootstrap(settings)
         self._check_destination(settings)
+        access = self._access(settings)
         function = self._function(settings)
         with self._lock:
             for other in self._mappings.values():
@@ -98,6 +105,7 @@ class EventSourceMappings:
                 uuid=uuid,
                 settings=settings,
                 bootstrap=bootstrap,
+                access=access,
                 group_id=group_id,
                 function=function,
                 folder=self._folder,
@@ -122,6 +130,7 @@ class EventSourceMappings:
             settings = settings_of_update(mapping.settings, {"UUID": uuid, **request})
             self._check_destination(settings)
             check_poller_group(settings, (other.settings for other in self._mappings.values() if other is not mapping))
+            mapping.access = self._access(settings)
             mapping.function = self._function(settings)
             mapping.settings = settings
             return mapping.begin("Updating", delay_s=self._behaviour.update_delay_s)
@@ -250,6 +259,7 @@ class EventSourceMappings:
         joined = threading.Event()
         stranger = Consumer(
             {
+                **mapping.access(),
                 "bootstrap.servers": mapping.bootstrap,
                 "group.id": mapping.group_id,
                 "client.id": "stranger",
@@ -312,6 +322,12 @@ class EventSourceMappings:
         if named.name not in self._functions:
             raise ResourceNotFoundError(f"Function not found: {settings['FunctionName']}")
         return named, self._functions[named.name]
+
+    def _access(self, settings: Settings) -> Callable[[], dict[str, Any]]:
+        """The authentication of a mapping's clients; it is checked now, with its secrets."""
+        check_access(settings)
+        client_access(settings, self._read_secret)
+        return lambda: client_access(settings, self._read_secret)
 
     def _check_destination(self, settings: Settings) -> None:
         destination = settings.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")

@@ -56,6 +56,7 @@ def client_config(
     """The consumer's configuration."""
     behaviour, options = wiring.behaviour, wiring.options
     return {
+        **wiring.access(),
         "bootstrap.servers": wiring.bootstrap,
         "client.id": f"{wiring.uuid}-{number}",
         "group.id": options.group_id,

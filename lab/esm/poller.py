@@ -26,6 +26,7 @@ from lab.esm.attempts import attempt
 from lab.esm.batches import too_old
 from lab.esm.buffers import Buffers
 from lab.esm.event import encode_record
+from lab.esm.mapping_api import InvalidParameterValueError
 from lab.esm.membership import client_config, starting_positions
 
 if TYPE_CHECKING:
@@ -81,7 +82,12 @@ class Poller(threading.Thread):
     def run(self) -> None:
         """Poll until stopped."""
         while not self._stopping.is_set():
-            session = Session(self._wiring, number=self._number)
+            try:
+                session = Session(self._wiring, number=self._number)
+            except InvalidParameterValueError as exc:  # a secret lost its form
+                self._wiring.journal.problem(f"PROBLEM: {exc}", poller=self.name)
+                self._stopping.wait(_PAUSE_AFTER_ERROR_S)
+                continue
             self._session = session
             try:
                 session.run(self._stopping)
@@ -127,6 +133,7 @@ class Session:
         self._committed: dict[int, int] = {}
         self._read_to: dict[int, int] = {}
         self._commit_not_before = 0.0
+        self._turned_away: KafkaError | None = None
         self._progress: dict[int, Progress] = {}
         self._consumer = Consumer(
             client_config(wiring, number=number, on_commit=self._on_commit, error_cb=self._on_error),
@@ -145,6 +152,8 @@ class Session:
         )
         while not stopping.is_set():
             self._turn(self._patience())
+            if self._turned_away is not None and not self._buffers.lanes:
+                raise KafkaException(self._turned_away)  # the next session reads the secrets anew
         self._drain(time.monotonic() + self._wiring.behaviour.stop_grace_s)
 
     def close(self) -> None:
@@ -365,5 +374,7 @@ class Session:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  the client's public name for it
             self._journal.problem("PROBLEM: Connection error. Please check your event source connection configuration.")
-        else:
-            self._journal.note("WARN", "KAFKA_CLIENT", text=error.str())
+            return
+        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001  same
+            self._turned_away = error
+        self._journal.note("WARN", "KAFKA_CLIENT", text=error.str())
