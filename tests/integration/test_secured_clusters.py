@@ -1,16 +1,14 @@
-"""A cluster behind TLS takes our records when we prove who we are, and only then: certificates, and SCRAM passwords.
+"""A cluster behind TLS takes our records when we prove who we are, and only then.
 
-A real broker, certificates made here, and the secrets in Secrets Manager's own form (moto: AWS has no local one).
+A real broker, certificates made here, a token server in a thread, and the secrets in Secrets Manager's own form (moto:
+AWS has no local one).
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import ipaddress
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,100 +16,25 @@ from uuid import uuid4
 import boto3
 import msgspec
 import pytest
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from moto.server import ThreadedMotoServer
 
-from lab.servers.kafka import KafkaCluster
-from lab.servers.kafka_broker import KafkaBroker
-from lab.servers.process import free_port
-from mirrorless.errors import MirrorlessError
+from lab.esm.mappings import EventSourceMappings
+from lab.functions.invocation import Invocation
+from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.errors import MirrorlessError, Retriable
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.settings import Authentication, ClusterSettings
+from tests.support.certificates import Authority
 from tests.support.lane_stage import LaneStage
+from tests.support.secured_cluster import PASSWORD, USER, SecuredCluster
+from tests.support.token_server import CLIENT, TokenServer
 
 pytestmark = pytest.mark.integration
 
-Key = ec.EllipticCurvePrivateKey
-PASSWORD = "open sesame, she said"  # noqa: S105 -- of a broker that lives for a minute
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """A certificate with its key, both PEM."""
-
-    certificate: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Authority:
-    """Who signs them."""
-
-    name: x509.Name
-    key: Key
-    certificate: str
-
-    @classmethod
-    def new(cls) -> Authority:
-        """An authority that trusts itself."""
-        key, name = ec.generate_private_key(ec.SECP256R1()), _name("test authority")
-        return cls(name, key, _pem(_certificate(name, key, issuer=name, signer=key, authority=True)))
-
-    def issue(self, common_name: str) -> Proof:
-        """A certificate for 127.0.0.1, of a server or of a client."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = _certificate(_name(common_name), key, issuer=self.name, signer=self.key, authority=False)
-        plain = serialization.NoEncryption()
-        pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain).decode()
-        return Proof(_pem(certificate), pem)
-
-
-class SecuredBroker(KafkaBroker):
-    """A broker that also listens with TLS: once for certificates, once for passwords."""
-
-    def __init__(self, *, authority: Authority, **rest: Any) -> None:
-        """Write its certificate; the rest is as ever."""
-        super().__init__(**rest)
-        self.by_certificate, self.by_password = (f"127.0.0.1:{free_port()}" for _ in range(2))
-        self._authority = authority
-
-    def _write_settings(self) -> str:
-        path = Path(super()._write_settings())
-        server, folder = self._authority.issue("broker"), path.parent
-        (folder / "broker.pem").write_text(server.key + server.certificate)
-        (folder / "authority.pem").write_text(self._authority.certificate)
-        ours = f"SSL://{self.by_certificate},SASL_SSL://{self.by_password},PLAINTEXT://{self.place.address}"
-        settings = {
-            "listeners": f"{ours},CONTROLLER://{self.place.controller}",
-            "advertised.listeners": ours,
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
-            "listener.name.ssl.ssl.client.auth": "required",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": folder / "broker.pem",
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": folder / "authority.pem",
-            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": (
-                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-            ),
-        }
-        with path.open("a") as file:
-            file.writelines(f"{key}={value}\n" for key, value in settings.items())  # the last one of a name counts
-        return str(path)
-
-
-class SecuredCluster(KafkaCluster):
-    """A cluster of one such broker."""
-
-    def __init__(self, *, folder: Path, authority: Authority) -> None:
-        """Choose its addresses."""
-        super().__init__(alias="eu-west", folder=folder, kind=partial(SecuredBroker, authority=authority))
-        (secured,) = self.brokers
-        assert isinstance(secured, SecuredBroker)
-        self.by_certificate, self.by_password = secured.by_certificate, secured.by_password
+SCOPE = "api://kafka/.default all"
+SHORT_S = 3.0
+"""The life of a token that ends while a test waits."""
 
 
 @pytest.fixture(scope="module")
@@ -120,14 +43,28 @@ def authority() -> Authority:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[SecuredCluster]:
-    cluster = SecuredCluster(folder=tmp_path_factory.mktemp("secured"), authority=authority)
+def provider(authority: Authority) -> Iterator[TokenServer]:
+    server = TokenServer(authority)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def tokens(provider: TokenServer) -> Iterator[TokenServer]:
+    """The token server, up and generous again after the test."""
+    yield provider
+    provider.lifetime_s = 3600.0
+    provider.bring_up()
+
+
+@pytest.fixture(scope="module")
+def secured(
+    tmp_path_factory: pytest.TempPathFactory, authority: Authority, provider: TokenServer
+) -> Iterator[SecuredCluster]:
+    cluster = SecuredCluster(folder=tmp_path_factory.mktemp("secured"), authority=authority, tokens=provider)
     try:
         cluster.start()
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
-        user = UserScramCredentialUpsertion("mirrorless", credential, PASSWORD.encode())
-        admin.alter_user_scram_credentials([user])["mirrorless"].result(20)
+        cluster.add_scram_user()
         yield cluster
     finally:
         cluster.stop()
@@ -148,6 +85,30 @@ def secrets() -> Iterator[Any]:
     server.stop()
 
 
+@pytest.fixture
+def root(secrets: Any, authority: Authority) -> str:
+    """The secret of the brokers' authority."""
+    return keep(secrets, certificate=authority.certificate)
+
+
+@pytest.fixture
+def by_tokens(secrets: Any, authority: Authority, tokens: TokenServer, root: str) -> Authentication:
+    """The authentication of a client that the token server knows."""
+    secret = keep(secrets, **credentials(authority, tokens))
+    return Authentication(type="oauthbearer", secret=secret, ca=root, scope=SCOPE, logical_cluster="lkc-1")
+
+
+def credentials(authority: Authority, tokens: TokenServer, **changes: str) -> dict[str, str]:
+    """The members of an OAuth secret, by AWS's names."""
+    return {
+        "oauthTokenEndpointUrl": tokens.token_url,
+        "oauthClientId": CLIENT,
+        "oauthClientSecret": tokens.client_secret,
+        "oauthIdpCaCertificate": authority.certificate,
+        **changes,
+    }
+
+
 def keep(secrets: Any, **members: str) -> str:
     """Put a secret where the function looks for it; its name."""
     name = f"AmazonMSK_{uuid4().hex[:8]}"
@@ -155,71 +116,244 @@ def keep(secrets: Any, **members: str) -> str:
     return name
 
 
-def replicate(
-    stage: LaneStage, secured: SecuredCluster, bootstrap: str, authentication: Authentication, *, seconds: float = 15
-) -> None:
-    """Two records through a flow whose target is reached this way."""
+def prepare(stage: LaneStage, secured: SecuredCluster, bootstrap: str, authentication: Authentication) -> None:
+    """Two records on the source of a flow whose target is reached this way."""
     target = ClusterSettings(alias="eu-west", bootstrap=bootstrap, region="us-east-1", authentication=authentication)
     stage.target = secured
     stage.settings = msgspec.structs.replace(stage.settings, target=target)
     stage.create(stage.source, stage.topic)
     stage.write(b"one", b"two")
+
+
+def replicate(
+    stage: LaneStage, secured: SecuredCluster, bootstrap: str, authentication: Authentication, *, seconds: float = 15
+) -> None:
+    """Two records through a flow whose target is reached this way."""
+    prepare(stage, secured, bootstrap, authentication)
     stage.replicate(stage.environment(), stage.event(), seconds=seconds)
     stage.assert_mirrored()
 
 
+def eventually(claim: Callable[[], bool], *, within_s: float = 30.0) -> None:
+    """Wait until the claim holds."""
+    deadline = time.monotonic() + within_s
+    while not claim():
+        assert time.monotonic() < deadline, f"not within {within_s} s"
+        time.sleep(0.05)  # between two looks at a condition with a deadline
+
+
+# Certificates and passwords
+
+
 def test_a_flow_writes_to_a_cluster_that_requires_certificates(
-    stage: LaneStage, secured: SecuredCluster, secrets: Any, authority: Authority
+    stage: LaneStage, secured: SecuredCluster, secrets: Any, authority: Authority, root: str
 ) -> None:
     client = authority.issue("mirrorless")
     secret = keep(secrets, certificate=client.certificate, privateKey=client.key)
-    root = keep(secrets, certificate=authority.certificate)
     replicate(stage, secured, secured.by_certificate, Authentication(type="mtls", secret=secret, ca=root))
 
 
 def test_a_flow_writes_to_a_cluster_that_requires_passwords(
-    stage: LaneStage, secured: SecuredCluster, secrets: Any, authority: Authority
+    stage: LaneStage, secured: SecuredCluster, secrets: Any, root: str
 ) -> None:
-    secret = keep(secrets, username="mirrorless", password=PASSWORD)
-    root = keep(secrets, certificate=authority.certificate)
-    replicate(stage, secured, secured.by_password, Authentication(type="scram", secret=secret, ca=root))
+    secret = keep(secrets, username=USER, password=PASSWORD)
+    replicate(stage, secured, secured.by_sasl, Authentication(type="scram", secret=secret, ca=root))
 
 
+def test_a_flow_writes_to_a_cluster_that_requires_plain_passwords(
+    stage: LaneStage, secured: SecuredCluster, secrets: Any, root: str
+) -> None:
+    secret = keep(secrets, username=USER, password=PASSWORD)
+    replicate(stage, secured, secured.by_sasl, Authentication(type="plain", secret=secret, ca=root))
+
+
+def test_a_flow_writes_to_a_cluster_that_only_encrypts(stage: LaneStage, secured: SecuredCluster, root: str) -> None:
+    replicate(stage, secured, secured.by_tls, Authentication(type="tls", ca=root))
+
+
+@pytest.mark.parametrize("kind", ["scram", "plain"])
 def test_a_wrong_password_is_an_error_and_nothing_arrives(
-    stage: LaneStage, secured: SecuredCluster, secrets: Any, authority: Authority
+    stage: LaneStage, secured: SecuredCluster, secrets: Any, root: str, kind: Any
 ) -> None:
-    secret = keep(secrets, username="mirrorless", password="guessed")  # noqa: S106 -- wrong on purpose
-    root = keep(secrets, certificate=authority.certificate)
-    with pytest.raises(MirrorlessError, match=r"turned us away: .*[Aa]uthentication failed"):
-        replicate(stage, secured, secured.by_password, Authentication(type="scram", secret=secret, ca=root), seconds=5)
+    secret = keep(secrets, username=USER, password="guessed")  # noqa: S106 -- wrong on purpose
+    with pytest.raises(MirrorlessError, match=r"eu-west at .* turned us away: .*[Aa]uthentication failed"):
+        replicate(stage, secured, secured.by_sasl, Authentication(type=kind, secret=secret, ca=root))
 
 
 def test_a_broker_of_another_authority_is_not_trusted(stage: LaneStage, secured: SecuredCluster, secrets: Any) -> None:
-    secret = keep(secrets, username="mirrorless", password=PASSWORD)
     root = keep(secrets, certificate=Authority.new().certificate)
     with pytest.raises(MirrorlessError, match=r"turned us away: .*certificate"):
-        replicate(stage, secured, secured.by_password, Authentication(type="scram", secret=secret, ca=root), seconds=5)
+        replicate(stage, secured, secured.by_tls, Authentication(type="tls", ca=root))
 
 
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+# Tokens
 
 
-def _certificate(name: x509.Name, key: Key, *, issuer: x509.Name, signer: Key, authority: bool) -> x509.Certificate:
-    now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(signer, hashes.SHA256())
-    )
+def test_a_flow_writes_to_a_cluster_that_requires_tokens(
+    stage: LaneStage, secured: SecuredCluster, tokens: TokenServer, by_tokens: Authentication
+) -> None:
+    replicate(stage, secured, secured.by_sasl, by_tokens)
+
+    assert tokens.requests[-1] == {"grant_type": "client_credentials", "scope": SCOPE}
 
 
-def _pem(certificate: x509.Certificate) -> str:
-    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [("secret", "unknown client, or wrong secret"), ("server", "Could not connect"), ("life", "unexpired token")],
+)
+def test_a_flow_without_a_token_says_why_and_goes_on_once_that_is_mended(  # noqa: PLR0917 -- fixtures
+    stage: LaneStage,
+    secured: SecuredCluster,
+    secrets: Any,
+    authority: Authority,
+    tokens: TokenServer,
+    by_tokens: Authentication,
+    wrong: str,
+    why: str,
+) -> None:
+    """In one environment: what it has read of secrets does not outlive a refusal."""
+    if wrong == "secret":
+        changed = credentials(authority, tokens, oauthClientSecret="guessed")
+        secrets.put_secret_value(SecretId=by_tokens.secret, SecretString=json.dumps(changed))
+    elif wrong == "server":
+        tokens.take_down()
+    else:
+        tokens.lifetime_s = -5.0
+    prepare(stage, secured, secured.by_sasl, by_tokens)
+    environment, event = stage.environment(), stage.event()
+
+    with pytest.raises(Retriable) as refused:
+        stage.replicate(environment, event)
+
+    assert refused.value.where == f"us-east->eu-west eu-west at {secured.by_sasl}"
+    assert "turned us away" in refused.value.what
+    assert why in refused.value.what
+    assert "the token server is up" in refused.value.hint
+    secrets.put_secret_value(SecretId=by_tokens.secret, SecretString=json.dumps(credentials(authority, tokens)))
+    tokens.lifetime_s = 3600.0
+    tokens.bring_up()
+    stage.replicate(environment, event)
+    stage.assert_mirrored()
+
+
+def test_a_warm_writer_renews_its_token_and_outlives_the_token_server(
+    stage: LaneStage, secured: SecuredCluster, tokens: TokenServer, by_tokens: Authentication
+) -> None:
+    tokens.lifetime_s = SHORT_S
+    prepare(stage, secured, secured.by_sasl, by_tokens)
+    environment = stage.environment()
+    stage.replicate(environment, stage.event(p0=[0]))
+    given = len(tokens.requests)
+    eventually(lambda: len(tokens.requests) > given)  # the writer's: there is no other client of tokens
+    stage.replicate(environment, stage.event(p0=[1]))
+
+    tokens.take_down()
+    until = time.monotonic() + SHORT_S + 1
+    eventually(lambda: time.monotonic() > until)
+    stage.write(b"three")
+    with pytest.raises(Retriable, match=r"turned us away: .*Could not connect"):
+        stage.replicate(environment, stage.event(p0=[2]), seconds=3)
+
+    tokens.lifetime_s = 3600.0
+    tokens.bring_up()
+    stage.replicate(environment, stage.event(p0=[2]))
+    stage.assert_mirrored()
+
+
+def test_scheduled_functions_and_jobs_reach_a_cluster_by_tokens(
+    stage: LaneStage, secured: SecuredCluster, tokens: TokenServer, by_tokens: Authentication
+) -> None:
+    stage.create(secured, stage.topic)
+    stage.write_to(secured, stage.topic, b"one", b"two")
+    cluster = ClusterSettings(alias="eu-west", bootstrap=secured.by_sasl, authentication=by_tokens)
+    end = time.monotonic() + 20
+
+    log = KafkaLaneLog(cluster, flow="us-east->eu-west")
+    (chunk,) = log.read(stage.topic, 0, OffsetRange(0, 2), lambda: end - time.monotonic())
+    assert [record.value for record in chunk.records] == [b"one", b"two"]
+
+    tokens.take_down()
+    topics = KafkaTopics(cluster, flow="us-east->eu-west", role="topics")
+    with pytest.raises(Retriable, match=r"us-east->eu-west eu-west at .* turned us away: .*Could not connect"):
+        topics.topic_ids([stage.topic], lambda: end - time.monotonic())
+    tokens.bring_up()
+    assert list(topics.topic_ids([stage.topic], lambda: end - time.monotonic())) == [stage.topic]
+
+
+# The lab's mappings
+
+
+class Collector:
+    """A function that remembers the offsets it was given."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def invoke(self, event: bytes) -> Invocation:
+        """Take every record."""
+        records = [record for lane in json.loads(event)["records"].values() for record in lane]
+        self.offsets += [record["offset"] for record in records]
+        return Invocation(status="success", payload=b"null", request_id=str(uuid4()), duration_ms=1.0)
+
+
+class Mapped:
+    """A topic of the secured cluster with two records, and the lab's mappings of it."""
+
+    def __init__(self, stage: LaneStage, secured: SecuredCluster, secrets: Any, folder: Path) -> None:
+        """Write the records."""
+        stage.create(secured, stage.topic)
+        stage.write_to(secured, stage.topic, b"one", b"two")
+        self.secrets = secrets
+        self.function = Collector()
+        self.mappings = EventSourceMappings(
+            functions={"forward": self.function},
+            folder=folder,
+            read_secret=lambda name: str(secrets.get_secret_value(SecretId=name)["SecretString"]),
+        )
+        self._topic = stage.topic
+
+    def create(self, bootstrap: str, access: dict[str, str], **options: Any) -> str:
+        """Map the topic; the mapping's UUID."""
+        created = self.mappings.create(
+            FunctionName="forward",
+            Topics=[self._topic],
+            SelfManagedEventSource={"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": [bootstrap]}},
+            SourceAccessConfigurations=[{"Type": name, "URI": uri} for name, uri in access.items()],
+            StartingPosition="TRIM_HORIZON",
+            **options,
+        )
+        return str(created["UUID"])
+
+
+@pytest.fixture
+def mapped(stage: LaneStage, secured: SecuredCluster, secrets: Any, tmp_path: Path) -> Iterator[Mapped]:
+    found = Mapped(stage, secured, secrets, tmp_path)
+    yield found
+    found.mappings.stop()
+
+
+def test_a_labs_mapping_reads_with_encryption_alone(mapped: Mapped, secured: SecuredCluster, root: str) -> None:
+    mapped.create(secured.by_tls, {"SERVER_ROOT_CA_CERTIFICATE": root})
+
+    eventually(lambda: mapped.function.offsets == [0, 1])
+
+
+@pytest.mark.parametrize("kind", ["BASIC_AUTH", "OAUTHBEARER_AUTH"])
+def test_a_labs_mapping_reads_by_a_secret_and_again_once_that_is_mended(
+    mapped: Mapped, secured: SecuredCluster, by_tokens: Authentication, root: str, kind: str
+) -> None:
+    secrets, secret = mapped.secrets, by_tokens.secret
+    if kind == "BASIC_AUTH":
+        secret = keep(secrets, username=USER, password=PASSWORD)
+    right = secrets.get_secret_value(SecretId=secret)["SecretString"]
+    wrong = json.loads(right) | dict.fromkeys(("password", "oauthClientSecret"), "guessed")
+    uuid = mapped.create(secured.by_sasl, {kind: secret, "SERVER_ROOT_CA_CERTIFICATE": root}, Enabled=False)
+    eventually(lambda: mapped.mappings.get(uuid)["State"] == "Disabled")
+
+    secrets.put_secret_value(SecretId=secret, SecretString=json.dumps(wrong))
+    mapped.mappings.update(uuid, Enabled=True)
+    eventually(lambda: mapped.mappings.metrics(uuid).get("PollingError", 0) > 0)
+    assert mapped.function.offsets == []
+
+    secrets.put_secret_value(SecretId=secret, SecretString=right)
+    eventually(lambda: mapped.function.offsets == [0, 1])
