@@ -34,7 +34,7 @@ from infra.iam.kafka_names import (
 from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS, ResourceKind
 from mirrorless.config.cluster import Iam
 from mirrorless.lane import FlowName
-from mirrorless.naming import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, flow_prefix
+from mirrorless.naming import GAPS_GROUP, JOB_GROUP, LOOK_GROUP, PULL_GROUP, flow_prefix
 from mirrorless.policy import HEARTBEATS_TOPIC
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ def _pull(flow: Flow) -> _Uses:
     groups = tuple(map(flow.group_name, topics))
     return [
         Use(calls=("AdminClient", "list_topics", "list_offsets", "describe_configs"), topics=topics),
-        Use(calls=("Consumer", "poll", *_GROUP_OFFSETS), topics=topics, groups=groups),
+        Use(calls=("Consumer", "poll"), topics=topics, groups=(PULL_GROUP,)),
+        Use(calls=_GROUP_OFFSETS, topics=topics, groups=groups),
     ], [
         _writer(flow, there),
         _look(there),

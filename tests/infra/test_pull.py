@@ -295,7 +295,7 @@ def test_positions_are_committed_only_for_the_groups_of_these_topics() -> None:
         if ":us-east-1:" in arn
     }
 
-    assert groups == {"mirrorless.a.b.logs"}
+    assert groups == {"mirrorless.a.b.logs", "mirrorless-pull"}
 
 
 @pytest.mark.parametrize("flow", [SCHEDULED, {"trigger.overrides": {"orders": "mapping"}}])

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec
 
 from mirrorless.adapters.kafka.admin import LASTING, WarmAdmin, first_cause
-from mirrorless.adapters.kafka.client import client_config, translated
+from mirrorless.adapters.kafka.client import TurnedAway, client_config, translated
 from mirrorless.errors import Retriable
 from mirrorless.naming import PULL_GROUP
 from mirrorless.ports.kafka import Deadline, TopicPartition
@@ -67,6 +67,7 @@ class KafkaPulledLog:
         """Args: flow: part of what the clients call themselves in the brokers' logs."""
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         self._config = client_config(cluster, f"{flow}|pull") | dict(_FETCH)
+        self._turned_away: TurnedAway = self._config["error_cb"]
         self._admin = WarmAdmin(cluster, f"{flow}|pull-admin")
         self._consumer: Consumer | None = None
 
@@ -102,6 +103,7 @@ class KafkaPulledLog:
             return
         with translated("let its partitions be read", self._where):
             if self._consumer is None:
+                self._turned_away.why = ""
                 self._consumer = Consumer(self._config)
             self._consumer.incremental_assign([ClientPartition(*place, offset) for place, offset in offsets.items()])
 
@@ -121,8 +123,10 @@ class KafkaPulledLog:
         if consumer is None:
             time.sleep(seconds)  # nothing is followed, so nothing can come
             return found
-        with translated("show its records", self._where):
+        with translated("show its records", self._where, self._turned_away):
             first = consumer.poll(seconds)
+            if first is None:
+                self._turned_away.check()
             messages = [] if first is None else [first]
             while messages:
                 taken = _sort(messages, found)
