@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import structs
 
+from infra.cost_triggers import dearer, trigger_tables
 from mirrorless.cost.assumptions import (
     HOURS,
     MEASURED_EVENTS,
@@ -20,10 +21,10 @@ from mirrorless.cost.assumptions import (
     ReplicationLoad,
     rows,
 )
+from mirrorless.cost.break_even import break_even
 from mirrorless.cost.prices import PRICES
 from mirrorless.cost.replication import (
     backfill,
-    break_even,
     events_per_second,
     mirrorless,
     msk_connect,
@@ -50,6 +51,7 @@ def cost_section() -> ReportSection:
     return ReportSection(
         heading="Cost",
         text=(
+            " ".join(dearer()),
             (
                 f"List prices of {PRICES.region} as of {PRICES.as_of}, one direction, {_USUAL.topics} topics of"
                 f" {_USUAL.partitions} partitions, records of {_USUAL.record_bytes:,} bytes, all day. Neither Kafka nor"
@@ -57,6 +59,7 @@ def cost_section() -> ReportSection:
             ),
         ),
         tables=(
+            *trigger_tables(),
             _months(),
             _break_evens(),
             _per_gb(),

@@ -7,7 +7,10 @@ are the measured figures.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from math import ceil
 from typing import Final, NamedTuple
+
+from mirrorless.lane import SLICE_LANES
 
 HOURS: Final = 730.0
 """Of a month."""
@@ -27,13 +30,25 @@ class ReplicationLoad:
         topics: that carry this evenly, each with a mapping of its own.
         partitions: of one topic.
         compression: uncompressed bytes to one byte in the source's log.
+        peak: the highest rate over the average one; more is to be carried then, and no more is paid for.
     """
 
     mb_per_second: float
-    record_bytes: int = 1_000
+    record_bytes: float = 1_000
     topics: int = 10
     partitions: int = 6
     compression: float = 1.0
+    peak: float = 1.0
+
+    @property
+    def records_per_topic(self) -> float:
+        """Records a second of one topic."""
+        return self.mb_per_second * 1e6 / self.record_bytes / self.topics
+
+    @property
+    def slices_per_topic(self) -> int:
+        """Slices of the offset map of one topic."""
+        return ceil(self.partitions / SLICE_LANES)
 
     def gb_month(self) -> float:
         """Uncompressed GB a month."""
@@ -86,8 +101,45 @@ class Assumptions:
     rounds: float = 30
     slices_per_second: float = 80
     document_reads: float = 20
+    head_bytes: float = 16
+    state_reads: float = 1
+    poll_ms: float = 100
+    tail: float = 2
+    pull_lanes: float = 64
+    pull_gather_mb: float = 8
+    pull_gather_records: float = 20_000
+    pull_fetch_mb: float = 1
+    pull_gather_seconds: float = 0.4
+    pull_round_waits: float = 1
+    pull_wait_ms: float = 60
+    pull_transaction_ms: float = 2.1
+    pull_lane_ms: float = 0.15
+    pull_entry_ms: float = 1.7
+    pull_listed_lane_ms: float = 0.03
+    pull_look_seconds: float = 1
+    pull_idle_seconds: float = 60
+    pull_followed_lanes: float = 512
+    pull_positions_seconds: float = 300
+    pull_record_ms: float = 0.00285
+    pull_mb_ms: float = 5.84
+    pull_mb_per_second: float = 40
+    pull_utilisation: float = 0.6
+    pull_warm_seconds: float = 1
+    pull_cold_seconds: float = 5
+    pull_warm_for_seconds: float = 300
+    pull_run_seconds: float = 690
+    pull_lease_seconds: float = 15
+    pull_run_writes: float = 5
+    pull_base_mb: float = 200
+    pull_lane_kb: float = 20
+    pull_buffer_mb: float = 80
+    pull_cold_reads: float = 2
+    pull_run_log_bytes: float = 900
+    pull_metrics: float = 1
+    pull_alarms: float = 3
     mm2_utilisation: float = 0.5
     mm2_other_connectors: float = 2
+    replicator_topics: float = 750
     backfill_mb_per_vcpu_second: float = 40.0
     backfill_gb_per_vcpu: float = 4.0
 
@@ -143,8 +195,54 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "rounds": ("a minute", "of checkpoints while groups move"),
     "slices_per_second": ("slices", "that rounds read at most, on average; a slice's heads are a read unit"),
     "document_reads": ("read units a minute", "of both, their documents: assumed"),
+    "head_bytes": ("bytes", "in an entry, of each other lane of its slice"),
+    "state_reads": ("read units a minute", "of each lane that carries records: its stop and the operator's orders"),
+    "poll_ms": ("ms", "from a window's end to the function: assumed"),
+    "tail": ("times", "the mean that the 99th percentile of an event or a transaction takes: assumed"),
+    "pull_lanes": ("lanes", "of a transaction of scheduled topics at most"),
+    "pull_gather_mb": ("MB", "of all lanes that are gathered for transactions, at most"),
+    "pull_gather_records": ("records", "the same"),
+    "pull_fetch_mb": ("MB", "of a lane that come together, at most"),
+    "pull_gather_seconds": ("s", "for which a continuous run gathers records, where the flow sets no window"),
+    "pull_round_waits": (
+        "of a round",
+        "that a record waits for beside its window: 1, since all is gathered before the first of its transactions",
+    ),
+    "pull_wait_ms": ("ms a transaction", "as of an event: assumed until measured"),
+    "pull_transaction_ms": (
+        "ms of CPU a transaction",
+        "an event's own share without its two calls to DynamoDB: assumed until measured",
+    ),
+    "pull_lane_ms": ("ms of CPU", "of a lane in a transaction, as in an event: assumed until measured"),
+    "pull_entry_ms": ("ms of CPU", "of an entry, its two calls to DynamoDB: assumed until measured"),
+    "pull_listed_lane_ms": ("ms of CPU", "of a lane in a list of log ends: assumed until measured"),
+    "pull_look_seconds": ("s", "between two such lists of a continuous run, of the lanes that it does not follow"),
+    "pull_idle_seconds": ("s", "without a record, after which a continuous run follows a lane no more"),
+    "pull_followed_lanes": ("lanes", "that a shard follows at a time, at most"),
+    "pull_positions_seconds": ("s", "after which positions and states of silent lanes are read again"),
+    "pull_record_ms": (
+        "ms of CPU a record",
+        "with the next, the CPU of tuned MM2, lanes and entries apart: assumed until measured",
+    ),
+    "pull_mb_ms": ("ms of CPU a MB", "see above: assumed until measured"),
+    "pull_mb_per_second": ("MB/s", "that one function reads and writes: AWS states none; assumed"),
+    "pull_utilisation": ("of its time", "that a shard may be busy, so that it can catch up: assumed"),
+    "pull_warm_seconds": ("s", "of a run in a warm environment beside its work: assumed until measured"),
+    "pull_cold_seconds": ("s", "of a run in a new environment beside its work: assumed until measured"),
+    "pull_warm_for_seconds": ("s", "between two runs for which Lambda keeps an environment: assumed"),
+    "pull_run_seconds": ("s", "of a continuous run at least; its successor warms up beside it"),
+    "pull_lease_seconds": ("s", "between two renewals of a shard's lease, a write unit each"),
+    "pull_run_writes": ("write units", "of a run: its lease, who holds and follows, its report"),
+    "pull_base_mb": ("MB", "of a run without lanes: assumed until measured"),
+    "pull_lane_kb": ("KB", "of a lane: assumed until measured"),
+    "pull_buffer_mb": ("MB", "fetched ahead, and of a transaction in memory: assumed until measured"),
+    "pull_cold_reads": ("read units", "of each slice in a new environment: assumed"),
+    "pull_run_log_bytes": ("bytes", "that Lambda logs of a run, and its report: assumed"),
+    "pull_metrics": ("metrics", "of a flow with scheduled topics: assumed"),
+    "pull_alarms": ("metrics", "that the alarms of its runs read"),
     "mm2_utilisation": ("of a vCPU", "that a worker may be busy, so that it can catch up"),
     "mm2_other_connectors": ("MCU", "for checkpoints and heartbeats: a connector each, one unit at least"),
+    "replicator_topics": ("topics", "of one MSK Replicator at most: its documentation"),
     "backfill_mb_per_vcpu_second": ("MB/s per vCPU", "of a backfill job, checks included: assumed"),
     "backfill_gb_per_vcpu": ("GB per vCPU", "of a job's workers"),
 }

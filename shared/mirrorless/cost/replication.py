@@ -6,7 +6,7 @@ clusters and bytes between regions (`transfer`). No free tier, no savings plans,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Final, Literal
 
@@ -25,10 +25,23 @@ Mode = Literal["on-demand", "provisioned"]
 """Of the mappings. Provisioned: in as few poller groups as hold them."""
 
 ARCHITECTURE: Final[Architecture] = "arm64"
-_SECONDS = HOURS * 3600
+PARTS: Final = (
+    "functions: time",
+    "functions: calls",
+    "pollers",
+    "offset map: writes",
+    "offset map: reads",
+    "offset map: storage",
+    "scheduled functions",
+    "heartbeats",
+    "metrics, alarms, logs",
+    "dashboard",
+)
+"""Of a flow's costs."""
+
+SECONDS: Final = HOURS * 3600
 _MINUTES = HOURS * 60
 _DEFAULTS = Assumptions()
-_GRID: Final = (0.0, *(10 ** (step / 50 - 3) for step in range(266)))
 
 
 def event_cpu_ms(records: float, value_bytes: float) -> float:
@@ -39,9 +52,19 @@ def event_cpu_ms(records: float, value_bytes: float) -> float:
     return fixed + per_record * records + per_byte * value_bytes
 
 
+def event_seconds(load: ReplicationLoad, assumptions: Assumptions = _DEFAULTS) -> float:
+    """Of the function for an event, on average: its CPU at the share that its memory gives, and what it waits for."""
+    events = events_per_second(load, assumptions)
+    if not events:
+        return 0.0
+    records = load.topics * load.records_per_topic
+    cpu = event_cpu_ms(records / events, load.mb_per_second * 1e6 / events)
+    return (cpu / cpu_share(assumptions.memory_gb, assumptions) + assumptions.wait_ms) / 1000
+
+
 def events_per_second(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS) -> float:
     """How often the function is invoked: when an event is full, or a poller's window ends with something in it."""
-    per_topic = workload.mb_per_second * 1e6 / workload.record_bytes / workload.topics
+    per_topic = workload.records_per_topic
     full = per_topic / records_per_event(workload, assumptions)
     ended = min(per_topic, _pollers(workload, assumptions) / assumptions.window_seconds)
     return workload.topics * max(full, ended)
@@ -54,43 +77,94 @@ def records_per_event(workload: ReplicationLoad, assumptions: Assumptions = _DEF
 
 
 def mirrorless(workload: ReplicationLoad, mode: Mode, assumptions: Assumptions = _DEFAULTS) -> dict[str, float]:
-    """Dollars a month by part."""
-    events = events_per_second(workload, assumptions)
-    records = workload.mb_per_second * 1e6 / workload.record_bytes
-    busy = 0.0
-    if events:
-        cpu = event_cpu_ms(records / events, workload.mb_per_second * 1e6 / events)
-        share = min(1.0, assumptions.memory_gb / assumptions.vcpu_gb)
-        busy = events * (cpu / share + assumptions.wait_ms) / 1000
-    lanes = min(workload.partitions / _pollers(workload, assumptions), records / events) if events else 0.0
-    entries = events * min(lanes, ceil(workload.partitions / SLICE_LANES)) if events else 0.0
-    size = entry_bytes(events * lanes / entries, assumptions) if entries else 0.0
-    units = entries * _SECONDS * assumptions.writes_per_entry * ceil(size / 1024)
+    """Dollars a month by part, of a flow whose topics all have mappings."""
+    return together(mapped([workload], mode, assumptions), shared([workload], assumptions))
+
+
+def together(*costs: Mapping[str, float]) -> dict[str, float]:
+    """The sums of several costs by part, in the order of `PARTS`."""
+    return {part: sum(each.get(part, 0.0) for each in costs) for part in PARTS}
+
+
+def mapped(loads: Sequence[ReplicationLoad], mode: Mode, assumptions: Assumptions = _DEFAULTS) -> dict[str, float]:
+    """Dollars a month by part of topics with mappings, beside what their flow costs by itself."""
+    pollers = _units(loads, assumptions) * HOURS * PRICES.event_poller_unit_hour if mode == "provisioned" else 0.0
+    return together({"pollers": pollers}, *(_mapped(load, mode, assumptions) for load in loads))
+
+
+def _mapped(load: ReplicationLoad, mode: Mode, assumptions: Assumptions) -> dict[str, float]:
+    """Of like topics, without their pollers."""
+    events = events_per_second(load, assumptions)
+    records = load.topics * load.records_per_topic
+    busy = events * event_seconds(load, assumptions)
+    lanes = min(load.partitions / _pollers(load, assumptions), records / events) if events else 0.0
+    entries = events * min(lanes, load.slices_per_topic) if events else 0.0
+    metrics = load.topics * assumptions.metrics_per_topic if events else 0.0
+    alarms = load.topics * assumptions.alarms_per_mapping if mode == "provisioned" else 0.0
+    lines = min(events, load.topics * _pollers(load, assumptions) / assumptions.log_line_seconds)
+    return together(
+        {
+            "functions: time": busy * assumptions.memory_gb * SECONDS * PRICES.lambda_gb_second[ARCHITECTURE],
+            "functions: calls": events * SECONDS * PRICES.lambda_request,
+            "offset map: reads": state_reads([load], assumptions),
+            "metrics, alarms, logs": observation(
+                metrics=metrics, alarms=alarms, log_bytes=lines * SECONDS * assumptions.log_line_bytes
+            ),
+        },
+        written(entries, events * lanes / entries if entries else 0.0, load, assumptions),
+    )
+
+
+def written(
+    entries: float, lanes: float, load: ReplicationLoad, assumptions: Assumptions = _DEFAULTS
+) -> dict[str, float]:
+    """Dollars a month of entries in the offset map: to write them, and to keep them.
+
+    Args:
+        entries: a second.
+        lanes: of an entry that have a run in it.
+        load: of like topics.
+        assumptions: sizes, retention, copies.
+    """
+    size = entry_bytes(lanes, assumptions, others=max(0.0, min(load.partitions, SLICE_LANES) - lanes))
+    units = entries * SECONDS * assumptions.writes_per_entry * ceil(size / 1024)
     stored_gb = entries * assumptions.retention_days * 86_400 * (size + assumptions.item_bytes) / 1e9
-    gb_second = PRICES.lambda_gb_second[ARCHITECTURE]
-    metrics = assumptions.metrics_per_flow
-    if events:
-        metrics += assumptions.metrics_of_records + workload.topics * assumptions.metrics_per_topic
-    alarms = assumptions.alarms + (workload.topics * assumptions.alarms_per_mapping if mode == "provisioned" else 0)
-    lines = min(events, workload.topics * _pollers(workload, assumptions) / assumptions.log_line_seconds)
-    log_bytes = lines * _SECONDS * assumptions.log_line_bytes
-    log_bytes += _MINUTES * (assumptions.moving_log_bytes if events else assumptions.idle_log_bytes)
     tables = 1 + assumptions.copies
+    gb_month = PRICES.dynamodb_storage_gb_month + PRICES.dynamodb_recovery_gb_month
     return {
-        "functions: time": busy * assumptions.memory_gb * _SECONDS * gb_second,
-        "functions: calls": events * _SECONDS * PRICES.lambda_request,
-        "pollers": _units(workload, assumptions) * HOURS * PRICES.event_poller_unit_hour
-        if mode == "provisioned"
-        else 0.0,
         "offset map: writes": tables * units * PRICES.dynamodb_write_unit,
-        "offset map: storage": tables
-        * stored_gb
-        * (PRICES.dynamodb_storage_gb_month + PRICES.dynamodb_recovery_gb_month),
-        "scheduled functions": scheduled(workload, assumptions, moving=events > 0),
-        "heartbeats": heartbeats(assumptions),
-        "metrics, alarms, logs": metrics * PRICES.cloudwatch_metric_month
+        "offset map: storage": tables * stored_gb * gb_month,
+    }
+
+
+def state_reads(loads: Sequence[ReplicationLoad], assumptions: Assumptions = _DEFAULTS) -> float:
+    """Dollars a month of reading the states of lanes that carry records, again and again."""
+    lanes = sum(load.topics * min(load.partitions, 60 * load.records_per_topic) for load in loads)
+    return _MINUTES * lanes * assumptions.state_reads * PRICES.dynamodb_read_unit
+
+
+def observation(*, metrics: float = 0.0, alarms: float = 0.0, log_bytes: float = 0.0) -> float:
+    """Dollars a month of custom metrics, of metrics that alarms read, and of bytes logged in the month."""
+    return (
+        metrics * PRICES.cloudwatch_metric_month
         + alarms * PRICES.cloudwatch_alarm_month
-        + log_bytes / 1e9 * PRICES.cloudwatch_logs_gb,
+        + log_bytes / 1e9 * PRICES.cloudwatch_logs_gb
+    )
+
+
+def shared(loads: Sequence[ReplicationLoad], assumptions: Assumptions = _DEFAULTS) -> dict[str, float]:
+    """Dollars a month by part of what a flow has once: scheduled functions, heartbeats, metrics, a dashboard."""
+    moving = any(load.mb_per_second for load in loads)
+    minute = assumptions.moving_log_bytes if moving else assumptions.idle_log_bytes
+    slices = sum(load.topics * load.slices_per_topic for load in loads)
+    return {
+        "scheduled functions": _scheduled(slices, assumptions, moving=moving),
+        "heartbeats": heartbeats(assumptions),
+        "metrics, alarms, logs": observation(
+            metrics=assumptions.metrics_per_flow + (assumptions.metrics_of_records if moving else 0.0),
+            alarms=assumptions.alarms,
+            log_bytes=_MINUTES * minute,
+        ),
         "dashboard": assumptions.dashboards * PRICES.cloudwatch_dashboard_month,
     }
 
@@ -103,9 +177,12 @@ def scheduled(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *
         assumptions: the interval of heartbeats among them.
         moving: whether consumer groups move, all of them.
     """
+    return _scheduled(workload.topics * workload.slices_per_topic, assumptions, moving=moving)
+
+
+def _scheduled(slices: int, assumptions: Assumptions, *, moving: bool) -> float:
     often = moving or assumptions.heartbeat_seconds < 60  # noqa: PLR2004 -- the schedule's interval
     seconds = (assumptions.moving_seconds if often else assumptions.idle_seconds) + assumptions.refresh_seconds
-    slices = workload.topics * ceil(workload.partitions / SLICE_LANES)
     reads = min((assumptions.rounds if moving else 1) * slices, 60 * assumptions.slices_per_second)
     writes = (assumptions.moving_writes if moving else assumptions.idle_writes) * (1 + assumptions.copies)
     return _MINUTES * (
@@ -118,7 +195,7 @@ def scheduled(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *
 
 def heartbeats(assumptions: Assumptions = _DEFAULTS) -> float:
     """Dollars a month of replicating a flow's heartbeats: each is an event of one record."""
-    share = min(1.0, assumptions.memory_gb / assumptions.vcpu_gb)
+    share = cpu_share(assumptions.memory_gb, assumptions)
     seconds = (event_cpu_ms(1, 100) / share + assumptions.wait_ms) / 1000
     writes = assumptions.writes_per_entry * (1 + assumptions.copies)
     event = (
@@ -126,13 +203,19 @@ def heartbeats(assumptions: Assumptions = _DEFAULTS) -> float:
         + PRICES.lambda_request
         + writes * PRICES.dynamodb_write_unit
     )
-    return _SECONDS / assumptions.heartbeat_seconds * event
+    return SECONDS / assumptions.heartbeat_seconds * event
 
 
-def entry_bytes(runs: float, assumptions: Assumptions = _DEFAULTS) -> float:
-    """Bytes of an entry with so many runs, without what DynamoDB adds to an item."""
+def cpu_share(memory_gb: float, assumptions: Assumptions = _DEFAULTS) -> float:
+    """The share of a vCPU that a function of so much memory has; more than one helps no single thread."""
+    return min(1.0, memory_gb / assumptions.vcpu_gb)
+
+
+def entry_bytes(runs: float, assumptions: Assumptions = _DEFAULTS, *, others: float = 0) -> float:
+    """Bytes of an entry with so many runs, without what DynamoDB adds to an item. Others: lanes without a run in it."""
     packed = runs >= assumptions.packed_from_runs
-    return assumptions.entry_bytes + runs * (assumptions.packed_run_bytes if packed else assumptions.run_bytes)
+    each = assumptions.packed_run_bytes if packed else assumptions.run_bytes
+    return assumptions.entry_bytes + runs * each + others * assumptions.head_bytes
 
 
 def total(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *, provisioned: bool = True) -> float:
@@ -140,10 +223,11 @@ def total(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *, pr
     return sum(mirrorless(workload, "provisioned" if provisioned else "on-demand", assumptions).values())
 
 
-def msk_replicator(workload: ReplicationLoad) -> float:
-    """Dollars a month. It charges for bytes as they stand in the log, hence compressed."""
+def msk_replicator(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS) -> float:
+    """Dollars a month. It charges for bytes as they stand in the log, hence compressed; one takes so many topics."""
     gb = workload.gb_month() / workload.compression
-    return HOURS * PRICES.msk_replicator_hour + gb * PRICES.msk_replicator_gb
+    replicators = max(1, ceil(workload.topics / assumptions.replicator_topics))
+    return replicators * HOURS * PRICES.msk_replicator_hour + gb * PRICES.msk_replicator_gb
 
 
 def msk_connect(
@@ -171,37 +255,20 @@ def backfill(gigabytes: float, assumptions: Assumptions = _DEFAULTS) -> float:
     return vcpu_hours * per_hour
 
 
-def break_even(
-    workload: ReplicationLoad,
-    assumptions: Assumptions,
-    *,
-    provisioned: bool,
-    against: Callable[[ReplicationLoad], float],
-) -> list[tuple[float, float | None]]:
-    """The rates, in MB/s from 0 to 200, at which Mirrorless costs less: from, and to; None: the end of the range."""
-    found: list[tuple[float, float | None]] = []
-    cheaper = False
-    for rate in _GRID:
-        at = workload.at(rate)
-        now = total(at, assumptions, provisioned=provisioned) <= against(at)
-        if now and not cheaper:
-            found.append((rate, None))
-        elif cheaper and not now:
-            found[-1] = (found[-1][0], rate)
-        cheaper = now
-    return found
-
-
 def _pollers(workload: ReplicationLoad, assumptions: Assumptions) -> float:
     """Of one topic that are busy."""
     wanted = ceil(workload.mb_per_second / workload.topics / assumptions.poller_mb_per_second)
     return min(max(1, wanted), workload.partitions)
 
 
-def _units(workload: ReplicationLoad, assumptions: Assumptions) -> int:
-    groups = ceil(workload.topics / MAPPINGS_OF_A_GROUP)
-    by_number = workload.topics / groups * _pollers(workload, assumptions) / assumptions.unit_pollers
-    by_rate = workload.mb_per_second / groups / assumptions.unit_mb_per_second
+def _units(loads: Sequence[ReplicationLoad], assumptions: Assumptions) -> int:
+    """Event poller units of the groups that hold these mappings."""
+    groups = ceil(sum(load.topics for load in loads) / MAPPINGS_OF_A_GROUP)
+    if not groups:
+        return 0
+    pollers = sum(load.topics * _pollers(load, assumptions) for load in loads)
+    by_number = pollers / groups / assumptions.unit_pollers
+    by_rate = sum(load.mb_per_second for load in loads) / groups / assumptions.unit_mb_per_second
     return groups * max(1, ceil(by_number), ceil(by_rate))
 
 

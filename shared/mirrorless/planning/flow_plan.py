@@ -1,0 +1,255 @@
+"""The capacity plan of a flow: the trigger of each topic, its alternatives, and what the target must take.
+
+What a mapping costs is its events, and one that carries little has nearly as many as a busy one. A schedule carries
+many topics at once, and its shards grow with their bytes. So topics are scheduled from those with the fewest bytes on,
+as many as make the whole flow cheapest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import log2
+from typing import Final, Literal
+
+from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
+from mirrorless.cost.pull import pull_p99, pull_round
+from mirrorless.cost.replication import events_per_second, mapped, msk_connect, msk_replicator
+from mirrorless.cost.scheduled_topics import pulled, pulled_alone
+from mirrorless.errors import ConfigurationError
+from mirrorless.planning.options import (
+    Goal,
+    MappingSettings,
+    Option,
+    by_mappings,
+    by_schedule,
+    mapping_p99,
+    mapping_settings,
+    option,
+    pull_settings,
+)
+from mirrorless.planning.rates import TopicRate, flow_loads, whole
+
+Trigger = Literal["mapping", "schedule"]
+
+WORTH_A_MIX: Final = 0.05
+"""Of the flow's price, which two triggers must save over the better one alone."""
+
+_DEFAULTS: Final = Assumptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """The trigger of one topic, and its price by either.
+
+    Attributes:
+        rate: what it carries.
+        trigger: what is recommended.
+        mapping_dollars: a month that its own mapping adds; None where no mapping can carry its records.
+        schedule_dollars: a month, its entries and its share of the runs; None where no schedule suffices.
+        mapping_p99: seconds.
+        schedule_p99: seconds.
+    """
+
+    rate: TopicRate
+    trigger: Trigger
+    mapping_dollars: float | None
+    schedule_dollars: float | None
+    mapping_p99: float | None
+    schedule_p99: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetLoad:
+    """What the target must take of a flow: writes, without their replicas and before compression."""
+
+    bytes_per_second: float
+    peak_bytes_per_second: float
+    """All topics at their peaks at once."""
+    records_per_second: float
+    partitions: int
+    transactions_per_second: float
+    partitions_of_transactions_per_second: float
+    """Each gets a marker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowPlan:
+    """The plan of a flow.
+
+    Attributes:
+        latency: seconds, at the 99th percentile, that may be waited for.
+        recommended: the cheapest option that keeps it; of those that do not, the fastest.
+        options: the flow by one trigger alone, by name.
+        topics: in the order of the rates.
+        msk_replicator: dollars a month.
+        msk_connect: dollars a month, of MirrorMaker 2, exactly once and tuned.
+        target: what it must take, by the recommended option.
+    """
+
+    latency: float
+    recommended: Option
+    options: dict[str, Option | None]
+    topics: tuple[TopicPlan, ...]
+    msk_replicator: float
+    msk_connect: float
+    target: TargetLoad
+
+    def of(self, trigger: Trigger) -> tuple[TopicPlan, ...]:
+        """The topics with a trigger."""
+        return tuple(topic for topic in self.topics if topic.trigger == trigger)
+
+    @property
+    def most_pollers(self) -> int:
+        """That a provisioned mapping needs at most, at its topic's peak."""
+        topics = [topic.rate for topic in self.of("mapping")]
+        return max((_pollers(rate) for rate in topics), default=1)
+
+
+def plan_flow(rates: Sequence[TopicRate], goal: Goal) -> FlowPlan:
+    """Plan a flow.
+
+    Args:
+        rates: of its topics.
+        goal: to keep.
+
+    Raises:
+        ConfigurationError: no trigger can carry them.
+    """
+    found = list(_candidates(rates, goal))
+    if not found:
+        what = "its records are too large for mappings, and too many for the shards that a schedule may have"
+        raise ConfigurationError(what, where="the flow", hint="divide its topics among several flows")
+    scheduled, recommended = min(found, key=lambda each: _rank(len(each[0]) not in {0, len(rates)}, each[1]))
+    return FlowPlan(
+        latency=goal.latency,
+        recommended=recommended,
+        options=_pure_options(rates, goal),
+        topics=_topic_plans(rates, scheduled, recommended, goal),
+        msk_replicator=msk_replicator(whole(rates), goal.assumptions),
+        msk_connect=msk_connect(whole(rates), assumptions=goal.assumptions),
+        target=_target_load(rates, scheduled, recommended, goal.assumptions),
+    )
+
+
+def _rank(mixed: bool, found: Option) -> tuple[bool, float]:  # noqa: FBT001 -- a part of the key
+    """The least is recommended. Two triggers in a flow are more to know and to watch than one."""
+    if not found.meets:
+        return True, found.p99
+    return False, found.dollars / (1 - WORTH_A_MIX if mixed else 1)
+
+
+def _pure_options(rates: Sequence[TopicRate], goal: Goal) -> dict[str, Option | None]:
+    """The flow by one trigger alone; None where that cannot carry it."""
+    loads = flow_loads(rates)
+    mappable = not any(rate.needs_schedule for rate in rates)
+    return {
+        "mappings, on demand": by_mappings(loads, "on-demand", goal) if mappable else None,
+        "mappings, provisioned": by_mappings(loads, "provisioned", goal) if mappable else None,
+        "schedule, continuous": by_schedule(loads, goal, continuous=True),
+        "schedule, by interval": by_schedule(loads, goal, continuous=False),
+    }
+
+
+def _candidates(rates: Sequence[TopicRate], goal: Goal) -> Iterator[tuple[frozenset[str], Option]]:
+    """Options with the topics that they schedule. Free pollers are never dearer than those that are paid for."""
+    forced = frozenset(rate.topic for rate in rates if rate.needs_schedule)
+    if not forced:
+        yield frozenset(), by_mappings(flow_loads(rates), "on-demand", goal)
+    for level in sorted({_level(rate) for rate in rates}):
+        scheduled = forced | {rate.topic for rate in rates if _level(rate) <= level}
+        for continuous in (True, False):
+            if found := _split(rates, scheduled, goal, continuous=continuous):
+                yield scheduled, found
+
+
+def _level(rate: TopicRate) -> int:
+    """The bytes of a topic, to a factor of two."""
+    return round(log2(max(1.0, rate.bytes_per_second)))
+
+
+def _split(rates: Sequence[TopicRate], scheduled: frozenset[str], goal: Goal, *, continuous: bool) -> Option | None:
+    """The flow with these topics by schedule and the others by mappings; both have the same window."""
+    by_pull = flow_loads(rate for rate in rates if rate.topic in scheduled)
+    others = flow_loads(rate for rate in rates if rate.topic not in scheduled)
+    mapping = mapping_settings(others, "on-demand", goal) if others else None
+    pull = pull_settings(by_pull, goal, continuous=continuous)
+    if mapping is not None and pull is not None and continuous:
+        gathered = (each for each in goal.windows() if each.gather_seconds(goal.assumptions) == pull.seconds)
+        window = min((mapping.window, *gathered), key=lambda each: each.seconds)
+        mapping = replace(mapping, window=window)
+        pull = pull_settings(by_pull, goal, continuous=True, window=window)
+    return None if pull is None else option(others, mapping, by_pull, pull, goal)
+
+
+def _mapping_dollars(load: ReplicationLoad, mapping: MappingSettings, assumptions: Assumptions) -> float:
+    return sum(mapped([load], mapping.mode, mapping.assumptions(assumptions)).values())
+
+
+def _topic_plans(
+    rates: Sequence[TopicRate],
+    scheduled: frozenset[str],
+    recommended: Option,
+    goal: Goal,
+) -> tuple[TopicPlan, ...]:
+    """The topics with their own prices: by the settings that are recommended, else by those for all topics."""
+    loads, assumptions = flow_loads(rates), goal.assumptions
+    mapping = recommended.mapping or mapping_settings(loads, "on-demand", goal)
+    pull = recommended.pull or pull_settings(loads, goal, continuous=True)
+    runs = loads if recommended.pull is None else flow_loads(rate for rate in rates if rate.topic in scheduled)
+    alone: dict[str, float] = {}
+    work: dict[str, float] = {}
+    if pull is not None:
+        for rate in rates:
+            load = rate.load()
+            alone[rate.topic] = pulled_alone(load, runs, pull, assumptions)
+            work[rate.topic] = pull_round([load], pull, assumptions).cpu_seconds
+    sharing = [rate.topic for rate in rates if recommended.pull is None or rate.topic in scheduled]
+    common = 0.0
+    if pull is not None:
+        common = sum(pulled(runs, pull, assumptions).values()) - sum(alone[topic] for topic in sharing)
+    all_work = sum(work.get(topic, 0.0) for topic in sharing)
+    return tuple(
+        TopicPlan(
+            rate=rate,
+            trigger="schedule" if rate.topic in scheduled else "mapping",
+            mapping_dollars=None if rate.needs_schedule else _mapping_dollars(rate.load(), mapping, assumptions),
+            schedule_dollars=None
+            if pull is None
+            else alone[rate.topic] + common * (work[rate.topic] / all_work if all_work else 1 / len(rates)),
+            mapping_p99=None if rate.needs_schedule else mapping_p99(rate.load(), mapping, assumptions),
+            schedule_p99=None if pull is None else pull_p99(runs, pull, assumptions),
+        )
+        for rate in rates
+    )
+
+
+def _target_load(
+    rates: Sequence[TopicRate], scheduled: frozenset[str], chosen: Option, assumptions: Assumptions
+) -> TargetLoad:
+    transactions = lanes = 0.0
+    if chosen.mapping is not None:
+        assumed = chosen.mapping.assumptions(assumptions)
+        for load in flow_loads(rate for rate in rates if rate.topic not in scheduled):
+            events = events_per_second(load, assumed)
+            transactions += events
+            records = load.topics * load.records_per_topic
+            lanes += min(events * load.partitions, records)
+    if chosen.pull is not None:
+        pull = chosen.pull
+        by_pull = pull_round(flow_loads(rate for rate in rates if rate.topic in scheduled), pull, assumptions)
+        transactions += by_pull.transactions * pull.shards / pull.seconds
+        lanes += by_pull.lanes * pull.shards / pull.seconds
+    return TargetLoad(
+        bytes_per_second=sum(rate.bytes_per_second for rate in rates),
+        peak_bytes_per_second=sum(rate.peak_bytes_per_second for rate in rates),
+        records_per_second=sum(rate.records_per_second for rate in rates),
+        partitions=sum(rate.partitions for rate in rates),
+        transactions_per_second=transactions,
+        partitions_of_transactions_per_second=lanes,
+    )
+
+
+def _pollers(rate: TopicRate) -> int:
+    wanted = -(-rate.peak_bytes_per_second // (_DEFAULTS.poller_mb_per_second * 1e6))
+    return int(min(max(1, wanted), rate.partitions))

@@ -1,0 +1,78 @@
+"""The keys of replication.yaml that a plan sets: `trigger.overrides`, `schedule` and `mapping` of one flow."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mirrorless.planning.flow_plan import FlowPlan, Trigger
+
+ALL_TOPICS: Final = ".*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriggersNow:
+    """The triggers as they are configured.
+
+    Attributes:
+        default: the flow's own.
+        entries: whether there is a `trigger.overrides` of the flow or of `defaults`.
+        touched: topics of the plan that are or may have been scheduled, because an entry is about them.
+    """
+
+    default: Trigger = "mapping"
+    entries: bool = False
+    touched: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedKeys:
+    """What a plan writes into a flow; a section or an entry that is None is left as it is."""
+
+    overrides: Mapping[str, Trigger] | None
+    """All of `trigger.overrides`."""
+    schedule: Mapping[str, Any] | None
+    mapping: Mapping[str, Any] | None
+
+
+def planned_keys(plan: FlowPlan, now: TriggersNow) -> PlannedKeys:
+    """The keys of a plan's recommended option."""
+    chosen = plan.recommended
+    overrides = trigger_overrides(plan, now)
+    schedule: dict[str, Any] | None = None
+    window: int | None = None
+    if chosen.pull is not None:
+        pull = chosen.pull
+        pace = {"continuous": True} if pull.continuous else {"continuous": False, "interval.seconds": int(pull.seconds)}
+        schedule = {**pace, "shards": pull.shards, "memory.mb": pull.memory_mb}
+        # Half a second is what a window is where it is left out.
+        window = int(pull.seconds) if pull.continuous and pull.seconds >= 1 else None
+    mapping: dict[str, Any] = {}
+    if chosen.mapping is not None:
+        mapping["mode"] = chosen.mapping.mode
+        window = chosen.mapping.window.setting
+    if window is not None:
+        mapping["maximum.batching.window.seconds"] = window
+    return PlannedKeys(
+        overrides=overrides if overrides or now.entries else None, schedule=schedule, mapping=mapping or None
+    )
+
+
+def trigger_overrides(plan: FlowPlan, now: TriggersNow) -> dict[str, Trigger]:
+    """The entries that give each topic its trigger: names of the fewer, and a pattern for all others.
+
+    A topic that an entry is about keeps one: only then its group is set before its mapping is made.
+    """
+    counts: dict[Trigger, int] = {"mapping": len(plan.of("mapping")), "schedule": len(plan.of("schedule"))}
+    most: Trigger = "schedule" if counts["schedule"] > counts["mapping"] else "mapping"
+    if counts[now.default] and counts[most] - counts[now.default] <= 0:
+        most = now.default  # without an entry, if both are as many
+    entries: dict[str, Trigger] = {}
+    for topic in plan.topics:
+        name = topic.rate.topic
+        if topic.trigger != most or (most == now.default == "mapping" and name in now.touched):
+            entries[name] = topic.trigger
+    if most != now.default:
+        entries[ALL_TOPICS] = most
+    return entries

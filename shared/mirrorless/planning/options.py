@@ -1,0 +1,217 @@
+"""The options to replicate a set of topics, each at its lowest cost within a latency.
+
+A latency is seconds from a record's arrival on the source to its commit on the target, at the 99th percentile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
+from mirrorless.cost.pull import ShardSettings, fits, pull_p99
+from mirrorless.cost.replication import Mode, event_seconds, mapped, shared, together
+from mirrorless.cost.scheduled_topics import pulled
+
+MEMORIES: Final = (512, 640, 768, 1024, 1280, 1536, 1769, 2560, 3584)
+"""MB of a scheduled function that are tried. Below the first, its memory is not known to suffice."""
+
+SHARDS: Final = (*range(1, 13), 14, 16, 20, 24, 32, 40, 48, 64)
+
+LONGEST_WINDOW: Final = 300
+LONGEST_INTERVAL: Final = 86_400
+MINUTE: Final = 60
+
+NO_WINDOW_SECONDS: Final = 0.02
+"""What a mapping without a window waits all the same."""
+
+_DEFAULTS: Final = Assumptions()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchingWindow:
+    """A batching window, of mappings and of continuous runs, which have the same setting.
+
+    Attributes:
+        setting: `mapping.maximum.batching.window.seconds`; None: left out, half a second.
+    """
+
+    setting: int | None
+
+    @property
+    def seconds(self) -> float:
+        """A mapping gathers records for so long."""
+        return _DEFAULTS.window_seconds if self.setting is None else self.setting or NO_WINDOW_SECONDS
+
+    def gather_seconds(self, assumptions: Assumptions) -> float:
+        """A continuous run gathers for so long."""
+        return assumptions.pull_gather_seconds if self.setting is None else self.seconds
+
+
+SHORTEST: Final = BatchingWindow(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What options are held against.
+
+    Attributes:
+        latency: seconds that may be waited for, at the 99th percentile.
+        half_second: whether windows may be left out: a mapping that once had another never gets half a second again.
+        assumptions: of the cost model, with the flow's own settings.
+    """
+
+    latency: float
+    half_second: bool = True
+    assumptions: Assumptions = _DEFAULTS
+
+    def windows(self) -> Iterator[BatchingWindow]:
+        """From the longest that may do to none."""
+        yield from map(BatchingWindow, _falling(min(LONGEST_WINDOW, int(self.latency))))
+        if self.half_second:
+            yield BatchingWindow(None)
+        yield SHORTEST
+
+    def intervals(self) -> Iterator[float]:
+        """Of scheduled runs, from the longest that may do to the shortest that there is."""
+        minutes = max(1, min(LONGEST_INTERVAL, int(self.latency)) // MINUTE)
+        yield from (float(each * MINUTE) for each in _falling(minutes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappingSettings:
+    """Settings of the mappings of a flow."""
+
+    mode: Mode
+    window: BatchingWindow
+
+    def assumptions(self, assumptions: Assumptions) -> Assumptions:
+        """Those of the cost model with this window."""
+        return replace(assumptions, window_seconds=self.window.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A way to replicate topics.
+
+    Attributes:
+        mapping: of the mapped topics; None where there are none.
+        pull: of the scheduled topics; None where there are none.
+        parts: dollars a month, everything of the flow.
+        p99: seconds.
+        meets: whether the latency is kept.
+    """
+
+    mapping: MappingSettings | None = None
+    pull: ShardSettings | None = None
+    parts: Mapping[str, float]
+    p99: float
+    meets: bool
+
+    @property
+    def dollars(self) -> float:
+        """A month."""
+        return sum(self.parts.values())
+
+
+def mapping_p99(load: ReplicationLoad, mapping: MappingSettings, assumptions: Assumptions = _DEFAULTS) -> float:
+    """Of one kind of topics."""
+    assumed = mapping.assumptions(assumptions)
+    return mapping.window.seconds + assumed.poll_ms / 1000 + assumed.tail * event_seconds(load, assumed)
+
+
+def mapping_settings(loads: Sequence[ReplicationLoad], mode: Mode, goal: Goal) -> MappingSettings:
+    """The longest window that keeps the latency for all topics; none where no window does."""
+    for window in goal.windows():
+        mapping = MappingSettings(mode=mode, window=window)
+        if all(mapping_p99(load, mapping, goal.assumptions) <= goal.latency for load in loads):
+            return mapping
+    return MappingSettings(mode=mode, window=SHORTEST)
+
+
+def pull_settings(
+    loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: bool, window: BatchingWindow | None = None
+) -> ShardSettings | None:
+    """The settings that cost least; None where no number of shards suffices.
+
+    Where none keeps the latency: of intervals the cheapest, of continuous runs those with the least latency.
+
+    Args:
+        loads: the scheduled topics.
+        goal: to keep.
+        continuous: whether runs follow each other without a pause.
+        window: of a continuous run, where it is given.
+    """
+    best: tuple[float, ShardSettings] | None = None
+    slow: tuple[float, ShardSettings] | None = None
+    for memory in MEMORIES:
+        for seconds in _gathering(goal, window) if continuous else goal.intervals():
+            found = _fewest_shards(loads, memory, seconds, continuous=continuous, assumptions=goal.assumptions)
+            if found is None:
+                break  # what does not fit into a window fits into a shorter one still less
+            p99 = pull_p99(loads, found, goal.assumptions)
+            dollars = sum(pulled(loads, found, goal.assumptions).values())
+            if p99 <= goal.latency:
+                best = min(best or (dollars, found), (dollars, found), key=lambda each: each[0])
+                break
+            least = p99 if continuous else dollars
+            slow = min(slow or (least, found), (least, found), key=lambda each: each[0])
+    chosen = best or slow
+    return chosen[1] if chosen else None
+
+
+def option(
+    mapped_loads: Sequence[ReplicationLoad],
+    mapping: MappingSettings | None,
+    pulled_loads: Sequence[ReplicationLoad],
+    pull: ShardSettings | None,
+    goal: Goal,
+) -> Option:
+    """One way to replicate a flow's topics, some of them by mappings and some by schedule."""
+    assumptions = goal.assumptions
+    costs = [shared([*mapped_loads, *pulled_loads], assumptions)]
+    p99 = 0.0
+    if mapping is not None:
+        costs.append(mapped(mapped_loads, mapping.mode, mapping.assumptions(assumptions)))
+        p99 = max((mapping_p99(load, mapping, assumptions) for load in mapped_loads), default=0.0)
+    if pull is not None:
+        costs.append(pulled(pulled_loads, pull, assumptions))
+        p99 = max(p99, pull_p99(pulled_loads, pull, assumptions))
+    parts = together(*costs)
+    return Option(mapping=mapping, pull=pull, parts=parts, p99=p99, meets=p99 <= goal.latency)
+
+
+def by_mappings(loads: Sequence[ReplicationLoad], mode: Mode, goal: Goal) -> Option:
+    """All topics by mappings."""
+    return option(loads, mapping_settings(loads, mode, goal), (), None, goal)
+
+
+def by_schedule(loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: bool) -> Option | None:
+    """All topics by schedule; None where no number of shards suffices."""
+    pull = pull_settings(loads, goal, continuous=continuous)
+    return None if pull is None else option((), None, loads, pull, goal)
+
+
+def _gathering(goal: Goal, window: BatchingWindow | None) -> Iterator[float]:
+    """Seconds of continuous runs. Without any pause they would write an entry for nearly every record."""
+    windows = goal.windows() if window is None else (window,)
+    yield from (each.gather_seconds(goal.assumptions) for each in windows if each != SHORTEST)
+
+
+def _fewest_shards(
+    loads: Sequence[ReplicationLoad], memory: int, seconds: float, *, continuous: bool, assumptions: Assumptions
+) -> ShardSettings | None:
+    for shards in SHARDS:
+        pull = ShardSettings(continuous=continuous, seconds=seconds, shards=shards, memory_mb=memory)
+        if fits(loads, pull, assumptions):
+            return pull
+    return None
+
+
+def _falling(longest: int) -> Iterator[int]:
+    """From the longest down to 1, by steps of one, or of a fortieth where that is more."""
+    value = longest
+    while value > 0:
+        yield value
+        value -= max(1, value // 40)

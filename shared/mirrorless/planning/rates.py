@@ -1,0 +1,199 @@
+"""Rates of topics, measured or from a file.
+
+The file is CSV, one topic in a row, below a row with these names:
+
+    topic,partitions,records_per_second,bytes_per_second,average_record_bytes,peak_bytes_per_second
+    orders,6,1200,1200000,1000,3000000
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from math import inf, log
+from typing import Final
+
+from mirrorless.cost.assumptions import ReplicationLoad
+from mirrorless.errors import ConfigurationError
+from mirrorless.policy import is_legal_topic
+
+MAPPED_RECORD_BYTES: Final = 4_400_000
+"""Of the largest record that fits into an event, about: it is base64 in 6 MB of JSON."""
+
+TYPICAL_RECORD_BYTES: Final = 1_000
+"""Taken where no record of a topic was seen."""
+
+_TOLERANCE: Final = 0.1
+"""By which bytes a second may differ from records times their average, since each is rounded."""
+
+_STEP: Final = 1.25
+"""Two rates that differ by less are taken for the same."""
+
+_MOST: Final = 1e15
+"""Of any rate: more is a slip of the pen, and would overflow."""
+
+_REPORTED: Final = 20
+"""Bad rows that an error names; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRate:
+    """What a topic carries. Bytes are those of keys, values and headers, uncompressed."""
+
+    topic: str
+    partitions: int
+    records_per_second: float
+    bytes_per_second: float
+    average_record_bytes: float
+    peak_bytes_per_second: float
+    """In the part of the window with the most."""
+    largest_record_bytes: int = 0
+    """Of those that were read; 0 where none was."""
+
+    @property
+    def needs_schedule(self) -> bool:
+        """Whether it has records that no event of a mapping can carry."""
+        return max(self.largest_record_bytes, self.average_record_bytes) > MAPPED_RECORD_BYTES
+
+    def load(self) -> ReplicationLoad:
+        """The topic as a workload of the cost model."""
+        return whole([self])
+
+
+COLUMNS: Final = tuple(each.name for each in fields(TopicRate))[:6]
+"""Of the file."""
+
+
+class InvalidRates(ConfigurationError):
+    """A file of rates has bad rows; the message names each with its line."""
+
+
+def read_rates(
+    text: str, *, origin: str, refused: Callable[[str], str | None] = lambda _: None
+) -> tuple[TopicRate, ...]:
+    """Read the rates of a file.
+
+    Args:
+        text: the file's.
+        origin: its name, for errors.
+        refused: says why the flow does not replicate a topic; None where it does.
+
+    Raises:
+        InvalidRates: with every bad row.
+    """
+    problems: list[str] = []
+    rows = _rows(text, problems)
+    if not rows:
+        raise _invalid(problems or ["line 1: the file is empty"], origin)
+    line, header = rows[0]
+    if tuple(header) != COLUMNS:
+        raise _invalid([f"line {line}: the first row must be {','.join(COLUMNS)}"], origin)
+    found: dict[str, tuple[int, TopicRate]] = {}
+    for line, cells in rows[1:]:
+        try:
+            rate = _rate(cells, refused)
+        except ValueError as exc:
+            problems.append(f"line {line}: {exc}")
+            continue
+        if rate.topic in found:
+            problems.append(f"line {line}: topic {rate.topic!r} has a row already, on line {found[rate.topic][0]}")
+        else:
+            found[rate.topic] = line, rate
+    if not found and not problems:
+        problems.append(f"line {rows[-1][0]}: no topic follows the names of the columns")
+    if problems:
+        raise _invalid(problems, origin)
+    return tuple(rate for _, rate in found.values())
+
+
+def flow_loads(rates: Iterable[TopicRate]) -> list[ReplicationLoad]:
+    """The workloads of topics. Those that differ by less than a step are one: a flow may have thousands."""
+    alike: dict[tuple[int, ...], list[TopicRate]] = {}
+    for rate in rates:
+        load = rate.load()
+        kind = (rate.partitions, *(_step(each) for each in (load.records_per_topic, load.record_bytes, load.peak)))
+        alike.setdefault(kind, []).append(rate)
+    return [whole(topics) for topics in alike.values()]
+
+
+def whole(rates: Sequence[TopicRate]) -> ReplicationLoad:
+    """Topics as one workload that they share evenly."""
+    size = sum(rate.bytes_per_second for rate in rates)
+    records = sum(rate.records_per_second for rate in rates)
+    return ReplicationLoad(
+        mb_per_second=size / 1e6,
+        record_bytes=size / records if records else TYPICAL_RECORD_BYTES,
+        topics=len(rates),
+        partitions=max(1, round(sum(rate.partitions for rate in rates) / len(rates))),
+        peak=sum(rate.peak_bytes_per_second for rate in rates) / size if size else 1.0,
+    )
+
+
+def _step(value: float) -> int:
+    return round(log(value) / log(_STEP)) if value > 0 else -1_000_000
+
+
+def _rows(text: str, problems: list[str]) -> list[tuple[int, list[str]]]:
+    """The rows that are not empty, with their lines; where the text is no CSV, a problem more."""
+    reader = csv.reader(text.removeprefix("\ufeff").splitlines(keepends=True), strict=True)
+    found = []
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if any(cells):
+                found.append((reader.line_num, cells))
+    except csv.Error as exc:
+        problems.append(f"line {reader.line_num}: this is not CSV: {exc}")
+    return found
+
+
+def _rate(cells: Sequence[str], refused: Callable[[str], str | None]) -> TopicRate:
+    """One row.
+
+    Raises:
+        ValueError: saying what is wrong with it.
+    """
+    if len(cells) != len(COLUMNS):
+        raise ValueError(f"{len(cells)} values instead of {len(COLUMNS)}")
+    topic, partitions = cells[0], cells[1]
+    if not is_legal_topic(topic):
+        raise ValueError(f"{topic!r} is no name of a topic")
+    if cause := refused(topic):
+        raise ValueError(f"topic {topic!r}: {cause}")
+    if not (partitions.isascii() and partitions.isdigit()) or not 1 <= int(partitions) <= 1_000_000:  # noqa: PLR2004 -- beyond any cluster
+        raise ValueError(f"partitions: {partitions!r} is no whole number from 1 on")
+    records, size, average, peak = (_number(name, cell) for name, cell in zip(COLUMNS[2:], cells[2:], strict=True))
+    if (records > 0) != (size > 0):
+        raise ValueError("records_per_second and bytes_per_second: one of them is 0 and the other is not")
+    if abs(size - records * average) > _TOLERANCE * size + 1:
+        raise ValueError(
+            f"bytes_per_second is {size:g}, and {records:g} records a second of {average:g} bytes are "
+            f"{records * average:g}"
+        )
+    if peak < size:
+        raise ValueError(f"peak_bytes_per_second is {peak:g}, which is less than bytes_per_second, {size:g}")
+    return TopicRate(
+        topic=topic,
+        partitions=int(partitions),
+        records_per_second=records,
+        bytes_per_second=size,
+        average_record_bytes=average,
+        peak_bytes_per_second=peak,
+    )
+
+
+def _number(name: str, cell: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = inf
+    if not 0 <= value <= _MOST or "_" in cell:
+        raise ValueError(f"{name}: {cell!r} is no number from 0 on")
+    return value
+
+
+def _invalid(problems: Sequence[str], origin: str) -> InvalidRates:
+    more = f"; and {len(problems) - _REPORTED} more" if len(problems) > _REPORTED else ""
+    hint = f"correct the rows; the columns are {','.join(COLUMNS)}"
+    return InvalidRates("; ".join(problems[:_REPORTED]) + more, where=origin, hint=hint)

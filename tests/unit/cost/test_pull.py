@@ -1,0 +1,153 @@
+"""Rounds of scheduled topics, against examples that a hand computed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
+from mirrorless.cost.pull import ShardSettings, fits, pull_p99, pull_round
+
+ONE_LANE = ReplicationLoad(mb_per_second=1.0, record_bytes=1_000, topics=1, partitions=1)
+EACH_SECOND = ShardSettings(continuous=True, seconds=1, shards=1, memory_mb=1024)
+
+
+def test_a_round_of_one_lane_takes_what_a_hand_computes() -> None:
+    """A thousand records of 1 KB in one transaction, one entry.
+
+    CPU: 2.1 for the transaction, 0.15 for its lane, 1.7 for the entry, 2.85 for the records, 5.84 for the MB: 12.64 ms,
+    at 1/1.769 of a core 22.36 ms; and 60 ms of waiting.
+    """
+    found = pull_round([ONE_LANE], EACH_SECOND)
+
+    assert (found.transactions, found.entries, found.lanes, found.mb) == (1, 1, 1, 1)
+    assert found.cpu_seconds == pytest.approx(0.01264)
+    assert found.seconds == pytest.approx(0.02236 + 0.060, rel=1e-3)
+    assert pull_p99([ONE_LANE], EACH_SECOND) == pytest.approx(1 + 2 * found.seconds)
+
+
+def test_records_that_are_rare_make_entries_as_often_as_they_come() -> None:
+    """One each 100 s, and a window of 1 s: no entry of an empty window."""
+    found = pull_round([ONE_LANE.at(0.00001)], EACH_SECOND)
+
+    assert found.entries == pytest.approx(0.01)
+    assert found.transactions == pytest.approx(0.01)
+
+
+def test_64_lanes_share_a_transaction_and_16_an_entry() -> None:
+    wide = ReplicationLoad(mb_per_second=1, topics=4, partitions=32)
+
+    found = pull_round([wide], EACH_SECOND)
+
+    assert found.transactions == 2
+    assert found.entries == 8
+
+
+@pytest.mark.parametrize(("mb_per_second", "record_bytes"), [(16.0, 1_000), (4.0, 100)])
+def test_more_than_is_gathered_at_a_time_is_written_in_several_transactions(
+    mb_per_second: float, record_bytes: int
+) -> None:
+    """8 MB, or 20,000 records."""
+    found = pull_round([replace(ONE_LANE.at(mb_per_second), record_bytes=record_bytes)], EACH_SECOND)
+
+    assert found.transactions == 2
+
+
+def test_lanes_of_a_slice_that_are_gathered_apart_have_an_entry_each_time() -> None:
+    """Six lanes fall on two gatherings; only all of them in one, 1 time in 32, need one entry."""
+    hundred = ReplicationLoad(mb_per_second=16, topics=100, partitions=6)
+
+    assert pull_round([hundred], EACH_SECOND).entries == pytest.approx(100 * (2 - 1 / 32))
+
+
+def test_a_busy_lane_comes_in_parts_and_the_silent_ones_beside_it_do_not() -> None:
+    """64 MB by the MB, gathered eight times; 63 lanes with a record or two."""
+    busy, others = ONE_LANE.at(64.0), ReplicationLoad(mb_per_second=0.1, topics=63, partitions=1)
+
+    found = pull_round([busy, others], EACH_SECOND)
+
+    assert found.transactions == pytest.approx(64.1 / 8)
+    assert found.lanes == pytest.approx(63 + 64)
+    assert found.entries == pytest.approx(63 + 64.1 / 8, rel=1e-3)
+
+
+def test_shards_divide_slices_and_write_no_entry_twice() -> None:
+    topics = ReplicationLoad(mb_per_second=1, topics=10, partitions=6)
+
+    assert pull_round([topics], replace(EACH_SECOND, shards=4)).entries * 4 == pytest.approx(10)
+
+
+def test_a_continuous_run_lists_silent_lanes_each_second_and_a_run_by_interval_all_of_them_twice() -> None:
+    """0.03 ms each; a lane with a record a minute is not silent."""
+    silent, rare = (ReplicationLoad(mb_per_second=each, topics=1_000, partitions=1) for each in (0.0, 1_000 / 60 / 1e3))
+    ten = replace(EACH_SECOND, seconds=10)
+
+    assert pull_round([silent], ten).cpu_seconds == pytest.approx(0.3)
+    assert pull_round([silent], replace(ten, continuous=False)).cpu_seconds == pytest.approx(0.06)
+    assert pull_round([silent, rare], ten).cpu_seconds - pull_round([rare], ten).cpu_seconds == pytest.approx(0.3)
+
+
+def test_a_shard_takes_no_more_than_40_mb_a_second() -> None:
+    large = replace(ONE_LANE.at(30.0), record_bytes=100_000)
+
+    assert pull_round([large], replace(EACH_SECOND, seconds=10, memory_mb=1769)).seconds == pytest.approx(300 / 40)
+
+
+def test_a_shard_keeps_time_to_catch_up_and_bears_the_peak() -> None:
+    """A round of one lane takes 69 ms of a window of 150, of which it may have 90; its peak may have all."""
+    short = replace(EACH_SECOND, seconds=0.15)
+    assert fits([ONE_LANE], short)
+    assert not fits([ONE_LANE], replace(EACH_SECOND, seconds=0.1))
+    assert fits([replace(ONE_LANE, peak=20)], short)
+    assert not fits([replace(ONE_LANE, peak=60)], short)
+
+
+def test_a_shard_needs_memory_for_its_lanes() -> None:
+    """200 MB, 80 MB of buffers, and 20 KB a lane: 11,600 lanes fit into 512 MB."""
+    silent = ReplicationLoad(mb_per_second=0, topics=11_600, partitions=1)
+    shard = ShardSettings(continuous=False, seconds=60, memory_mb=512)
+
+    assert fits([silent], shard)
+    assert not fits([replace(silent, topics=11_700)], shard)
+    assert fits([replace(silent, topics=11_700)], replace(shard, shards=2))
+
+
+def test_a_continuous_shard_follows_so_many_lanes() -> None:
+    moving = ReplicationLoad(mb_per_second=0.1, topics=512, partitions=1)
+    window = replace(EACH_SECOND, seconds=10)
+
+    assert fits([moving], window)
+    assert not fits([replace(moving, topics=513)], window)
+    assert fits([replace(moving, topics=513)], replace(window, continuous=False, seconds=60))
+    assert fits([moving, ReplicationLoad(mb_per_second=0, topics=100, partitions=1)], window)
+
+
+def test_few_slices_fall_unevenly_on_shards() -> None:
+    """One slice is on one shard, however many there are; of a thousand each has its part, more or less."""
+    one, many = ONE_LANE.at(60.0), ReplicationLoad(mb_per_second=60, topics=1_000, partitions=1)
+    shards = ShardSettings(continuous=True, seconds=10, shards=8, memory_mb=1769)
+
+    assert fits([many], shards)
+    assert not fits([one], shards)
+
+
+def test_a_record_waits_for_the_window_and_the_transactions_that_are_gathered_with_its_own() -> None:
+    """Of one transaction the tail is twice the mean; of many, theirs hardly coincide."""
+    topics = ReplicationLoad(mb_per_second=1, topics=64, partitions=4)
+    found = pull_round([topics], EACH_SECOND)
+
+    assert found.transactions == 4
+    assert pull_p99([topics], EACH_SECOND) == pytest.approx(1 + 1.5 * found.seconds)
+    own = replace(Assumptions(), pull_round_waits=0.0)
+    assert pull_p99([topics], EACH_SECOND, own) == pytest.approx(1 + 2 * found.seconds / 4)
+
+
+def test_an_interval_is_waited_for_and_then_the_start_and_the_whole_run() -> None:
+    """A start takes a second, or five where Lambda has put the environment away."""
+    for seconds, start in ((60, 1), (600, 5)):
+        each = replace(EACH_SECOND, continuous=False, seconds=seconds)
+        found = pull_round([ONE_LANE], each)
+
+        slower = 1 + 1 / found.transactions**0.5
+        assert pull_p99([ONE_LANE], each) == pytest.approx(seconds + start + slower * found.seconds)

@@ -1,0 +1,163 @@
+"""The capacity plan of a flow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirrorless.cost.replication import msk_connect, msk_replicator
+from mirrorless.errors import ConfigurationError
+from mirrorless.planning.flow_plan import FlowPlan, _split, plan_flow
+from mirrorless.planning.options import Goal
+from mirrorless.planning.rates import TopicRate, whole
+
+
+def rate(
+    topic: str, bytes_per_second: float, *, size: float = 1_000, peak: float = 2, partitions: int = 6
+) -> TopicRate:
+    return TopicRate(
+        topic=topic,
+        partitions=partitions,
+        records_per_second=bytes_per_second / size,
+        bytes_per_second=bytes_per_second,
+        average_record_bytes=size,
+        peak_bytes_per_second=bytes_per_second * peak,
+    )
+
+
+def plan(*rates: TopicRate, latency: float = 5) -> FlowPlan:
+    return plan_flow(rates, Goal(latency=latency))
+
+
+def like(count: int, bytes_per_second: float, name: str = "topic") -> list[TopicRate]:
+    return [rate(f"{name}-{number}", bytes_per_second) for number in range(count)]
+
+
+def test_a_few_topics_have_mappings() -> None:
+    found = plan(*like(3, 100_000))
+
+    assert [topic.trigger for topic in found.topics] == ["mapping"] * 3
+    assert found.recommended == found.options["mappings, on demand"]
+
+
+def test_a_hundred_topics_that_carry_little_are_scheduled() -> None:
+    found = plan(*like(100, 10_000))
+
+    assert {topic.trigger for topic in found.topics} == {"schedule"}
+    assert found.recommended == found.options["schedule, continuous"]
+
+
+def test_the_recommended_option_is_the_cheapest_that_keeps_the_latency() -> None:
+    found = plan(*like(100, 10_000), latency=300)
+
+    kept = [option.dollars for option in found.options.values() if option is not None and option.meets]
+    assert found.recommended.meets
+    assert found.recommended.dollars <= min(kept)
+
+
+@pytest.mark.parametrize(("small", "mixed"), [(30, False), (45, True)])
+def test_a_mix_is_recommended_where_it_saves_a_twentieth(small: int, mixed: bool) -> None:  # noqa: FBT001 -- the expectation
+    """The small ones by schedule save 1 % and 8 %."""
+    found = plan(*like(small, 10_000), rate("busy", 20_000_000))
+
+    assert len(found.of("schedule")) == (small if mixed else 0)
+    assert found.topics[-1].trigger == "mapping"
+    alone = min(option.dollars for option in found.options.values() if option is not None and option.meets)
+    assert (found.recommended.dollars < 0.95 * alone) == mixed
+
+
+def test_both_triggers_of_a_mix_have_the_shorter_window_of_both() -> None:
+    """A schedule of 10 MB/s in 100 topics keeps 5 s at least cost by a window of 2 s, a small mapping by 4 s."""
+    rates = [*like(100, 100_000), rate("small", 1_000)]
+
+    found = _split(rates, frozenset(each.topic for each in rates[:100]), Goal(latency=5), continuous=True)
+
+    assert found is not None
+    assert found.mapping is not None
+    assert found.pull is not None
+    assert (found.mapping.window.setting, found.pull.seconds) == (2, 2)
+
+
+def test_records_that_no_event_carries_are_scheduled_whatever_it_costs() -> None:
+    """It carries more than the small ones beside which it is scheduled."""
+    large = rate("large", 10_000_000, size=5_000_000, partitions=12)
+
+    found = plan(large, *like(45, 10_000), rate("busy", 20_000_000))
+
+    assert found.topics[-1].trigger == "mapping"
+    assert found.topics[0].trigger == "schedule"
+    assert found.topics[0].mapping_dollars is None
+    assert found.topics[0].mapping_p99 is None
+    assert found.options["mappings, on demand"] is None
+
+
+def test_a_record_that_was_seen_counts_and_not_only_the_average() -> None:
+    seen = replace(rate("large", 100_000), largest_record_bytes=5_000_000)
+
+    assert plan(seen).topics[0].trigger == "schedule"
+
+
+def test_a_latency_that_nothing_keeps_is_said_to_be_missed_by_the_fastest() -> None:
+    found = plan(*like(3, 100_000), latency=0.1)
+
+    assert not found.recommended.meets
+    assert found.recommended.p99 == min(option.p99 for option in found.options.values() if option is not None)
+
+
+def test_what_nothing_can_carry_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="divide its topics"):
+        plan(rate("large", 10_000_000_000, size=5_000_000))
+
+
+def test_the_prices_of_a_mappings_topics_and_what_the_flow_has_once_are_the_flows() -> None:
+    found = plan(rate("a", 1_000_000), rate("b", 10_000), rate("c", 0))
+
+    own = sum(topic.mapping_dollars or 0 for topic in found.topics)
+    once = sum(found.recommended.parts[part] for part in ("scheduled functions", "heartbeats", "dashboard"))
+    assert found.recommended.dollars == pytest.approx(own + once + 2.7, abs=0.1)  # 6 metrics, 8 alarms, logs
+
+
+def test_the_prices_of_scheduled_topics_hold_their_share_of_the_runs() -> None:
+    found = plan(*like(100, 10_000), rate("busier", 100_000), rate("silent", 0))
+
+    shares = {topic.rate.topic: topic.schedule_dollars or 0 for topic in found.topics}
+    once = sum(found.recommended.parts[part] for part in ("scheduled functions", "heartbeats", "dashboard"))
+    assert found.recommended.dollars == pytest.approx(sum(shares.values()) + once + 2.7, abs=0.1)
+    assert shares["busier"] > shares["topic-0"] > shares["silent"]
+
+
+def test_the_others_cost_what_they_cost_for_the_whole_flow() -> None:
+    rates = [rate("a", 9_000_000), rate("b", 1_000_000, size=100)]
+
+    found = plan(*rates)
+
+    assert found.msk_replicator == pytest.approx(730 * 0.30 + 26_280 * 0.08)
+    assert found.msk_replicator == pytest.approx(msk_replicator(whole(rates)))
+    assert found.msk_connect == pytest.approx(msk_connect(whole(rates)))
+
+
+def test_the_target_takes_every_byte_and_the_transactions_of_the_recommended_option() -> None:
+    """Three mappings with a window of 4 s, six lanes in each event."""
+    target = plan(*like(3, 1_000_000)).target
+
+    assert target.bytes_per_second == 3_000_000
+    assert target.peak_bytes_per_second == 6_000_000
+    assert target.records_per_second == 3_000
+    assert target.partitions == 18
+    assert target.transactions_per_second == pytest.approx(3 / 4, rel=0.01)
+    assert target.partitions_of_transactions_per_second == pytest.approx(18 / 4, rel=0.01)
+
+
+def test_the_target_takes_the_transactions_of_a_schedule() -> None:
+    """600 lanes in transactions of 64, each 4 s."""
+    target = plan(*like(100, 10_000)).target
+
+    assert target.transactions_per_second == pytest.approx(600 / 64 / 4)
+    assert target.partitions_of_transactions_per_second == pytest.approx(600 / 4)
+
+
+def test_a_provisioned_mapping_needs_pollers_for_its_peak_and_no_more_than_partitions() -> None:
+    assert plan(rate("a", 4_000_000, peak=4)).most_pollers == 4
+    assert plan(rate("a", 4_000_000, peak=4, partitions=2)).most_pollers == 2
+    assert plan(rate("a", 0)).most_pollers == 1
