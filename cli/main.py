@@ -29,6 +29,7 @@ COMMANDS = {
     "losses": "cli.losses",
     "groups": "cli.groups",
     "topics": "cli.topics",
+    "plan": "cli.plan",
     "acl": "cli.acl",
     "backfill": "cli.jobs.backfill",
     "verify": "cli.jobs.verify",
@@ -60,7 +61,7 @@ def build_parser(first_words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser, with the command that `first_words` name or, where they name none, with all commands."""
     parser = argparse.ArgumentParser(
         prog="mirrorless",
-        description="Look at replication flows, translate offsets, bring lanes back, and run jobs.",
+        description="Look at replication flows, plan them, translate offsets, bring lanes back, and run jobs.",
         epilog="Exit codes: 0 fine, 1 something needs you, 2 bad input, 3 a job found something to look at. "
         "The manual is docs/how-to/on-call.md.",
     )

@@ -35,6 +35,7 @@ ANSWERS: dict[str, Sequence[Sequence[str]]] = {
     "losses": [["losses"]],
     "groups": [["groups", str(FLOW)], ["groups", "silent->eu-west"], ["groups", str(FLOW), "--group", "shop"]],
     "topics": [["topics", str(FLOW)], ["topics", "silent->eu-west"]],
+    "plan": [["plan", str(FLOW), "--rates", "rates.csv"], ["plan", str(FLOW), "--rates", "small.csv"]],
     "acl-plan": [["acl", "plan", str(FLOW)]],
     "acl-apply": [["acl", "apply", str(FLOW)], ["acl", "apply", str(FLOW), "--execute"]],
     "acl-apply-failover": [["acl", "apply", str(FLOW), "--failover", "--execute"]],

@@ -52,6 +52,14 @@ flows:
     groups.exclude: [console]
 """
 
+RATES = """
+topic,partitions,records_per_second,bytes_per_second,average_record_bytes,peak_bytes_per_second
+orders,4,1000,1000000,1000,2000000
+"""
+
+LARGE_RATE = "paid-large,1,1,5000000,5000000,5000000"
+"""Of a topic whose records no mapping can carry."""
+
 DRIVER = """
 import sys
 from pathlib import Path
@@ -90,6 +98,8 @@ def small_flow(folder: Path) -> Iterator[None]:
         patch.chdir(folder)
         (folder / "replication.yaml").write_text(CONFIGURATION)
         (folder / "lab.json").write_text(json.dumps(STATE))
+        (folder / "small.csv").write_text(RATES)
+        (folder / "rates.csv").write_text(RATES + LARGE_RATE)
         patch.setattr(DeployedFlows, "stores", lambda *_: stores)
         patch.setattr(DynamoDbChains, "heads", lambda _, lanes: stores.chains.heads(lanes))
         lanes = [Lane(FLOW, "orders", 0)]

@@ -30,6 +30,7 @@ def test_the_commands_are_these() -> None:
         "mirrorless losses",
         "mirrorless groups",
         "mirrorless topics",
+        "mirrorless plan",
         "mirrorless acl plan",
         "mirrorless acl apply",
         "mirrorless acl revoke",

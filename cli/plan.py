@@ -1,0 +1,214 @@
+"""`mirrorless plan FLOW`: the trigger that costs least for each topic, beside its alternatives.
+
+The topics' rates are sampled on the source, or read from a file. Nothing is changed; `--write` makes a new file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.args import BadInput, add_deployment, add_flow
+from cli.clusters import ClusterReads
+from cli.deployment import DeployedFlows
+from cli.output import numbered, print_json
+from cli.plan_tables import KnownRates, PlanView, plan_as_json, show
+from mirrorless.errors import ConfigurationError
+from mirrorless.filters import should_replicate
+from mirrorless.lane import FlowName
+from mirrorless.planning.flow_plan import FlowPlan, plan_flow
+from mirrorless.planning.keys import PlannedKeys, TriggersNow, planned_keys
+from mirrorless.planning.options import Goal
+from mirrorless.planning.rates import read_rates
+from mirrorless.planning.sampling import sample_rates
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.topics.discovery import discover
+
+if TYPE_CHECKING:
+    from mirrorless.config import Configuration, Flow
+    from mirrorless.cost.assumptions import Assumptions
+
+LONGEST_SAMPLE = 86_400
+"""Seconds."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command `plan`."""
+    parser = subparsers.add_parser(
+        "plan",
+        help="sample the flow's topics, and say which triggers carry them at least cost",
+        epilog="Example: mirrorless plan 'us-east->eu-west' --latency 5",
+    )
+    add_flow(parser)
+    parser.add_argument(
+        "--latency",
+        metavar="SECONDS",
+        type=_seconds,
+        default=5.0,
+        help="how long a record may be on its way, at the 99th percentile (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--sample-seconds",
+        metavar="SECONDS",
+        type=_seconds,
+        default=60.0,
+        help="how long to watch the topics (default: %(default)g)",
+    )
+    parser.add_argument("--rates", metavar="FILE", help="read the topics' rates from a CSV file, and sample nothing")
+    parser.add_argument(
+        "--write", metavar="FILE", help="write the configuration with the recommended triggers into a new file"
+    )
+    add_deployment(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the plan. Exit code 1 where no trigger keeps the latency."""
+    if arguments.write is not None and Path(arguments.write).exists():
+        raise BadInput("this file exists already, and is not overwritten", where=arguments.write, hint="name a new one")
+    deployment = DeployedFlows.of(arguments)
+    name = deployment.flow_name(arguments.flow)
+    flow, settings = deployment.flow(name), deployment.control_settings(name)
+    known = _from_file(Path(arguments.rates), settings) if arguments.rates else _sampled(settings, arguments)
+    goal = Goal(
+        latency=arguments.latency,
+        half_second=flow.settings.mapping.maximum_batching_window_seconds is None,
+        assumptions=_assumptions(deployment.configuration, flow),
+    )
+    plan = plan_flow(known.rates, goal)
+    view = PlanView(flow=str(name), plan=plan, known=known, new_partitions=_new_partitions(settings, known))
+    if arguments.write is not None:
+        _write(Path(arguments.write), Path(deployment.configuration.origin), name, planned_keys(plan, _now(flow, plan)))
+        view = replace(view, written=arguments.write)
+    if arguments.json:
+        print_json(plan_as_json(view))
+    else:
+        show(view)
+    return int(not plan.recommended.meets)
+
+
+def _from_file(path: Path, settings: ControlSettings) -> KnownRates:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise BadInput(f"the file of rates cannot be read: {exc}", where=str(path)) from exc
+
+    def refused(topic: str) -> str | None:
+        taken = should_replicate(
+            topic,
+            flow=settings.name,
+            topics=settings.topic_filter,
+            policy=settings.policy,
+            heartbeats=settings.heartbeats_replication,
+        )
+        return None if taken else f"{settings.name} does not replicate it"
+
+    rates = read_rates(text, origin=str(path), refused=refused)
+    missing = sorted(set(settings.topic_filter.literals) - {rate.topic for rate in rates})
+    notes = [f"without a row, and not in the plan: {', '.join(missing)}"] if missing else []
+    return KnownRates(rates=rates, seconds=None, notes=notes)
+
+
+def _sampled(settings: ControlSettings, arguments: argparse.Namespace) -> KnownRates:
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- with a file no Kafka client is needed
+    from mirrorless.adapters.kafka.rates import KafkaRates  # noqa: PLC0415 -- same
+
+    flow, source = str(settings.name), settings.flow.source
+    on_source = KafkaOffsets(source, flow=flow).partitions()
+    found = discover(on_source, settings)
+    # What heartbeats cost is a part of every flow's price.
+    topics = {topic: on_source[topic] for topic in found.taken if not settings.policy.is_heartbeats_topic(topic)}
+    if not topics:
+        what = "the source has no topic that the flow replicates"
+        raise ConfigurationError(what, where=flow, hint="look at `mirrorless topics`, or give rates by --rates FILE")
+    seconds = arguments.sample_seconds
+    waiting = progress(f"{numbered(len(topics), 'topic')} of {source.alias}", seconds)
+    sampled = sample_rates(KafkaRates(source, flow=flow), topics, seconds=seconds, clock=time.monotonic, wait=waiting)
+    notes = []
+    if sampled.unseen:
+        notes.append(f"no record of {numbered(len(sampled.unseen), 'topic')} was read: an average size was taken")
+    if found.missing:
+        notes.append(f"not on the source, and not in the plan: {', '.join(found.missing)}")
+    return KnownRates(rates=sampled.topics, seconds=sampled.seconds, notes=notes)
+
+
+def progress(what: str, seconds: float) -> Callable[[float], None]:
+    """A wait that tells how far the sample is, on standard error: each second on a terminal, otherwise each time."""
+    begun = time.monotonic()
+
+    def wait(duration: float) -> None:
+        until = time.monotonic() + duration
+        terminal = sys.stderr.isatty()
+        while True:
+            passed = min(seconds, time.monotonic() - begun)
+            text = f"sampling {what}: {passed:.0f} of {seconds:.0f} s"
+            print(f"\r{text} " if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            time.sleep(min(1.0, left) if terminal else left)
+            if not terminal:
+                break
+        if terminal and passed >= seconds:
+            print(file=sys.stderr)
+
+    return wait
+
+
+def _assumptions(configuration: Configuration, flow: Flow) -> Assumptions:
+    """Those of the cost model, with what the flow sets."""
+    from mirrorless.cost.assumptions import Assumptions  # noqa: PLC0415 -- used here alone
+
+    settings = flow.settings
+    return Assumptions(
+        memory_gb=settings.function.memory_mb / 1024,
+        event_records=settings.mapping.batch_size,
+        retention_days=settings.offset_map_retention_days,
+        copies=int(configuration.deployment.offset_map_replicas_enabled),
+        heartbeat_seconds=settings.emit_heartbeats_interval_seconds,
+    )
+
+
+def _new_partitions(settings: ControlSettings, known: KnownRates) -> int | None:
+    """Partitions of remote topics that are still to be created; unknown where rates come from a file."""
+    if known.seconds is None:
+        return None
+    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- same
+
+    target = ClusterReads()
+    there = target.read(lambda: KafkaOffsets(settings.flow.target, flow=str(settings.name)).partitions())
+    if there is None:
+        return None
+    remote = {rate.topic: settings.policy.remote_topic(settings.name.source, rate.topic) for rate in known.rates}
+    return sum(max(0, rate.partitions - there.get(remote[rate.topic], 0)) for rate in known.rates)
+
+
+def _now(flow: Flow, plan: FlowPlan) -> TriggersNow:  # noqa: ARG001 -- triggers are not configurable yet
+    return TriggersNow()
+
+
+def _write(path: Path, origin: Path, flow: FlowName, keys: PlannedKeys) -> None:
+    """Write the configuration with these keys into a new file."""
+    from mirrorless.config.planned import with_plan  # noqa: PLC0415 -- YAML costs a tenth of a second
+
+    after = with_plan(origin.read_bytes().decode("utf-8"), flow, keys, origin=str(origin))
+    try:
+        with path.open("x", encoding="utf-8", newline="") as file:
+            file.write(after)
+    except OSError as exc:
+        raise BadInput(f"the file cannot be written: {exc}", where=str(path), hint="name a new file") from exc
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= LONGEST_SAMPLE:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds: write one above 0, a day at most")
+    return value

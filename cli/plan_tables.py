@@ -1,0 +1,239 @@
+"""A capacity plan as tables for people, and as JSON for programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, console, duration, numbered, size, table
+from mirrorless.cost.prices import PRICES
+from mirrorless.planning.flow_plan import FlowPlan, TopicPlan
+from mirrorless.planning.options import MappingSettings, Option
+from mirrorless.planning.rates import TopicRate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.table import Table
+
+    from mirrorless.cost.pull import ShardSettings
+
+SHOWN: Final = 40
+"""Topics in the table, those with the most bytes; `--json` has all."""
+
+NOT_STATED: Final = "not stated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownRates:
+    """The rates that a plan rests on, and where they are from."""
+
+    rates: Sequence[TopicRate]
+    seconds: float | None
+    """Of the sample; None for a file."""
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """A plan, as it is shown."""
+
+    flow: str
+    plan: FlowPlan
+    known: KnownRates
+    new_partitions: int | None
+    """That the target does not have yet; None where that is not known."""
+    written: str | None = None
+
+    def notes(self) -> list[str]:
+        """What a reader must know of the figures, one sentence each."""
+        plan, notes = self.plan, list(self.known.notes)
+        if not plan.recommended.meets:
+            notes.insert(0, f"! no trigger keeps {seconds(plan.latency)}: this is the one that comes nearest")
+        if large := [topic.rate.topic for topic in plan.topics if topic.rate.needs_schedule]:
+            notes.append(f"records of {numbered(len(large), 'topic')} are too large for a mapping: {large[0]}")
+        if plan.recommended.mapping is not None and plan.recommended.mapping.mode == "on-demand":
+            notes.append(
+                "mappings on demand scale within minutes, and deliver a whole batch again where one lane fails"
+            )
+        notes.append("MSK Replicator charges for compressed bytes; the rates here are uncompressed")
+        notes.append(f"list prices of {PRICES.region} as of {PRICES.as_of}, without Kafka and bytes between regions")
+        return notes
+
+
+def show(view: PlanView) -> None:
+    """Print the plan."""
+    plan, target = view.plan, view.plan.target
+    screen = console(WIDE_PIPE_WIDTH, markup=False)
+    basis = "rates from a file" if view.known.seconds is None else f"sampled for {seconds(view.known.seconds)}"
+    screen.print(
+        f"{view.flow}: {numbered(len(plan.topics), 'topic')}, {size(target.bytes_per_second)}/s "
+        f"(peak {size(target.peak_bytes_per_second)}/s), {basis}; p99 {seconds(plan.latency)} at most\n"
+    )
+    screen.print(_options(plan))
+    screen.print()
+    screen.print(_topics(plan))
+    if len(plan.topics) > SHOWN:
+        screen.print(f"  and {numbered(len(plan.topics) - SHOWN, 'topic')} more, see --json")
+    screen.print(f"\n  the target takes  {_target(view)}")
+    for note in view.notes():
+        screen.print(f"  {note}")
+    if view.written is not None:
+        screen.print(f"\nWrote {view.written}: compare it with the configuration, and deploy it in its place.")
+
+
+def _options(plan: FlowPlan) -> Table:
+    made = table("Options")
+    for heading in ("option", "settings"):
+        made.add_column(heading)
+    for heading in ("$ a month", "p99"):
+        made.add_column(heading, justify="right")
+    made.add_column("")
+    options = [("recommended", plan.recommended), *((name, each) for name, each in plan.options.items() if each)]
+    for name, each in options:
+        mark = "" if each.meets else f"slower than {seconds(plan.latency)}"
+        made.add_row(name, _settings(each, plan), money(each.dollars), seconds(each.p99), mark)
+    made.add_row("MSK Replicator", "", money(plan.msk_replicator), NOT_STATED, "")
+    made.add_row("MM2 on MSK Connect", "exactly once, tuned", money(plan.msk_connect), NOT_STATED, "")
+    return made
+
+
+def _settings(option: Option, plan: FlowPlan) -> str:
+    parts = []
+    if option is plan.recommended and option.mapping and option.pull:
+        of_each = {trigger: numbered(len(plan.of(trigger)), "topic") for trigger in ("mapping", "schedule")}
+        return f"{of_each['mapping']}: {_mapping(option.mapping)}; {of_each['schedule']}: {_pull(option.pull)}"
+    if option.mapping is not None:
+        pollers = f", {numbered(plan.most_pollers, 'poller')} at most" if option.mapping.mode == "provisioned" else ""
+        parts.append(f"{_mapping(option.mapping)}{pollers}")
+    if option.pull is not None:
+        parts.append(_pull(option.pull))
+    return "; ".join(parts)
+
+
+def _mapping(mapping: MappingSettings) -> str:
+    return f"mappings {mapping.mode.replace('-', ' ')}, window {seconds(mapping.window.seconds)}"
+
+
+def _pull(pull: ShardSettings) -> str:
+    pace = f"continuous, window {seconds(pull.seconds)}" if pull.continuous else f"every {pull.seconds:.0f} s"
+    return f"schedule {pace}, {numbered(pull.shards, 'shard')}, {pull.memory_mb} MB"
+
+
+def _topics(plan: FlowPlan) -> Table:
+    made = table("Topics")
+    made.add_column("topic", no_wrap=True)
+    for heading in ("partitions", "records/s", "bytes/s", "peak", "record"):
+        made.add_column(heading, justify="right")
+    made.add_column("trigger")
+    for heading in ("mapping, $", "p99", "schedule, $", "p99"):
+        made.add_column(heading, justify="right")
+    most = sorted(plan.topics, key=lambda topic: (-topic.rate.bytes_per_second, topic.rate.topic))
+    for topic in most[:SHOWN]:
+        rate = topic.rate
+        made.add_row(
+            rate.topic,
+            str(rate.partitions),
+            f"{rate.records_per_second:,.1f}",
+            size(rate.bytes_per_second),
+            size(rate.peak_bytes_per_second),
+            size(rate.average_record_bytes),
+            topic.trigger,
+            _or_unknown(topic.mapping_dollars, money),
+            _or_unknown(topic.mapping_p99, seconds),
+            _or_unknown(topic.schedule_dollars, money),
+            _or_unknown(topic.schedule_p99, seconds),
+        )
+    return made
+
+
+def _target(view: PlanView) -> str:
+    target = view.plan.target
+    new = "" if view.new_partitions is None else f", {view.new_partitions:,} of them new"
+    return (
+        f"{size(target.bytes_per_second)}/s and {size(target.peak_bytes_per_second)}/s at the peak before compression "
+        f"and replicas, {target.records_per_second:,.0f} records/s, {numbered(target.partitions, 'partition')}{new}, "
+        f"{target.transactions_per_second:,.1f} transactions/s that carry "
+        f"{target.partitions_of_transactions_per_second:,.0f} partitions/s"
+    )
+
+
+def _or_unknown(value: float | None, text: Callable[[float], str]) -> str:
+    return UNKNOWN if value is None else text(value)
+
+
+def money(dollars: float) -> str:
+    """Dollars: cents below ten."""
+    return f"{dollars:,.0f}" if dollars >= 10 else f"{dollars:.2f}"  # noqa: PLR2004 -- cents matter below
+
+
+def seconds(value: float) -> str:
+    """A latency or a window."""
+    return duration(round(value * 1000))
+
+
+def plan_as_json(view: PlanView) -> dict[str, Any]:
+    """The plan for programs: dollars are a month, null is what cannot be or is not known."""
+    plan = view.plan
+    return {
+        "flow": view.flow,
+        "latency_seconds": plan.latency,
+        "sampled_seconds": view.known.seconds,
+        "meets": plan.recommended.meets,
+        "recommended": _option_as_json(plan.recommended),
+        "options": [{"name": _key(name), **_option_as_json(each)} for name, each in plan.options.items() if each],
+        "others": {"msk_replicator": plan.msk_replicator, "mm2_on_msk_connect": plan.msk_connect},
+        "topics": [_topic_as_json(topic) for topic in plan.topics],
+        "target": {
+            "bytes_per_second": plan.target.bytes_per_second,
+            "peak_bytes_per_second": plan.target.peak_bytes_per_second,
+            "records_per_second": plan.target.records_per_second,
+            "partitions": plan.target.partitions,
+            "new_partitions": view.new_partitions,
+            "transactions_per_second": plan.target.transactions_per_second,
+            "partitions_of_transactions_per_second": plan.target.partitions_of_transactions_per_second,
+        },
+        "prices": {"region": PRICES.region, "as_of": PRICES.as_of},
+        "notes": view.notes(),
+        "written": view.written,
+    }
+
+
+def _key(name: str) -> str:
+    """A name as a key: `functions: time` is `functions_time`."""
+    return name.replace(":", "").replace(",", "").replace(" ", "_")
+
+
+def _option_as_json(option: Option) -> dict[str, Any]:
+    mapping, pull = option.mapping, option.pull
+    return {
+        "dollars": option.dollars,
+        "parts": {_key(part): dollars for part, dollars in option.parts.items()},
+        "p99_seconds": option.p99,
+        "meets": option.meets,
+        "mapping": None if mapping is None else {"mode": mapping.mode, "window_seconds": mapping.window.seconds},
+        "schedule": None
+        if pull is None
+        else {
+            "continuous": pull.continuous,
+            "window_seconds": pull.seconds if pull.continuous else None,
+            "interval_seconds": None if pull.continuous else int(pull.seconds),
+            "shards": pull.shards,
+            "memory_mb": pull.memory_mb,
+        },
+    }
+
+
+def _topic_as_json(topic: TopicPlan) -> dict[str, Any]:
+    rate = topic.rate
+    return {
+        "topic": rate.topic,
+        "partitions": rate.partitions,
+        "records_per_second": rate.records_per_second,
+        "bytes_per_second": rate.bytes_per_second,
+        "average_record_bytes": rate.average_record_bytes,
+        "peak_bytes_per_second": rate.peak_bytes_per_second,
+        "trigger": topic.trigger,
+        "mapping": {"dollars": topic.mapping_dollars, "p99_seconds": topic.mapping_p99},
+        "schedule": {"dollars": topic.schedule_dollars, "p99_seconds": topic.schedule_p99},
+    }

@@ -1,0 +1,224 @@
+"""The command `plan`: rates from a file, progress, tables, JSON, and the file that it writes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.main import main
+from cli.plan import progress
+from mirrorless.config import load
+from mirrorless.planning.rates import COLUMNS
+
+CONFIGURATION = """\
+# Two clusters.
+clusters:
+  us-east: {bootstrap.servers: [east.example.com:9092], region: us-east-1, authentication: {type: plaintext}}
+  eu-west: {bootstrap.servers: [west.example.com:9092], region: eu-west-1, authentication: {type: plaintext}}
+flows:
+  us-east->eu-west:
+    topics: [orders, "log-.*"] # and more to come
+    topics.exclude: [log-secret]
+    mapping: {minimum.pollers: 2}
+"""
+
+ROWS = (",".join(COLUMNS), "orders,6,100,100000,1000,200000", "log-a,1,0,0,0,0")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a configuration and rates."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "replication.yaml").write_text(CONFIGURATION)
+    rates()
+    return tmp_path
+
+
+def rates(*more: str) -> None:
+    Path("rates.csv").write_text("\n".join([*ROWS, *more]))
+
+
+def plan(*words: str) -> int:
+    return main(["plan", "us-east->eu-west", "--rates", "rates.csv", *words])
+
+
+def answer(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.usefixtures("files")
+def test_a_plan_names_the_options_the_topics_and_what_the_target_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan() == 0
+
+    shown = capsys.readouterr().out
+    assert shown.startswith("us-east->eu-west: 2 topics, 100.0 kB/s (peak 200.0 kB/s), rates from a file; p99 5.0 s")
+    for words in (
+        "recommended",
+        "mappings on demand, window 4.0 s",
+        "mappings provisioned, window 4.0 s, 1 poller at most",
+        "schedule continuous, window 4.0 s, 1 shard, 512 MB",
+        "slower than 5.0 s",
+        "MSK Replicator",
+        "MM2 on MSK Connect",
+        "orders",
+        "log-a",
+        "7 partitions",
+        "transactions/s",
+        "list prices of us-east-1",
+    ):
+        assert words in shown
+
+
+@pytest.mark.usefixtures("files")
+def test_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan("--json", "--latency", "60") == 0
+
+    found = answer(capsys)
+    assert found["latency_seconds"] == 60
+    assert found["meets"] is True
+    assert found["recommended"]["mapping"] == {"mode": "on-demand", "window_seconds": 59}
+    assert found["recommended"]["dollars"] == pytest.approx(sum(found["recommended"]["parts"].values()))
+    assert [option["name"] for option in found["options"]] == [
+        "mappings_on_demand",
+        "mappings_provisioned",
+        "schedule_continuous",
+        "schedule_by_interval",
+    ]
+    assert found["recommended"]["parts"]["metrics_alarms_logs"] > 0
+    assert [topic["topic"] for topic in found["topics"]] == ["orders", "log-a"]
+    assert found["target"]["partitions"] == 7
+    assert found["target"]["new_partitions"] is None
+    assert found["written"] is None
+
+
+@pytest.mark.usefixtures("files")
+def test_a_latency_that_nothing_keeps_needs_the_operator(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan("--latency", "0.1") == 1
+
+    assert "! no trigger keeps 0.1 s" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("orders,6", "line 4: 2 values instead of 6"),
+        ("other,1,0,0,0,0", "line 4: topic 'other': us-east->eu-west does not replicate it"),
+        ("log-secret,1,0,0,0,0", "line 4: topic 'log-secret': us-east->eu-west does not replicate it"),
+    ],
+)
+def test_a_bad_row_is_bad_input_with_its_line(row: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rates(row)
+
+    assert plan() == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("files")
+def test_a_file_that_is_not_there_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rates.csv").unlink()
+
+    assert plan() == 2
+    assert "rates.csv: the file of rates cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("files")
+def test_a_topic_that_the_flow_names_and_the_file_does_not_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rates.csv").write_text("\n".join([ROWS[0], ROWS[2]]))
+
+    assert plan() == 0
+    assert "without a row, and not in the plan: orders" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(("option", "value"), [("--latency", "0"), ("--latency", "soon"), ("--sample-seconds", "nan")])
+def test_seconds_are_a_number_above_zero(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        plan(option, value)
+
+    assert ended.value.code == 2
+    assert f"{value!r} is no number of seconds" in capsys.readouterr().err
+
+
+def test_the_file_that_is_written_is_the_configuration_with_the_plans_keys(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan("--write", "new.yaml", "--json") == 0
+
+    assert answer(capsys)["written"] == "new.yaml"
+    written = (files / "new.yaml").read_text()
+    assert (files / "replication.yaml").read_text() == CONFIGURATION
+    assert written == CONFIGURATION.replace(
+        "{minimum.pollers: 2}", "{mode: on-demand, maximum.batching.window.seconds: 4}"
+    )
+    mapping = load(files / "new.yaml").flow("us-east->eu-west").settings.mapping
+    assert (mapping.mode, mapping.maximum_batching_window_seconds) == ("on-demand", 4)
+
+
+def test_a_file_that_exists_is_never_overwritten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (files / "new.yaml").write_text("mine")
+
+    assert plan("--write", "new.yaml") == 2
+
+    assert (files / "new.yaml").read_text() == "mine"
+    assert "is not overwritten" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("files")
+def test_a_file_in_a_folder_that_is_not_there_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan("--write", "nowhere/new.yaml") == 2
+    assert "nowhere/new.yaml: the file cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("files")
+def test_a_window_that_was_set_is_not_left_out_again(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("replication.yaml").write_text(
+        CONFIGURATION.replace("minimum.pollers: 2", "maximum.batching.window.seconds: 5")
+    )
+
+    assert plan("--latency", "1", "--json") == 0
+
+    assert answer(capsys)["recommended"]["mapping"]["window_seconds"] != 0.5
+
+
+@pytest.mark.usefixtures("files")
+def test_what_the_flow_keeps_and_holds_is_in_the_price(capsys: pytest.CaptureFixture[str]) -> None:
+    prices = []
+    for key in ("", "    offset.map.retention.days: 300\n"):
+        Path("replication.yaml").write_text(CONFIGURATION + key)
+        assert plan("--json") == 0
+        prices.append(answer(capsys)["recommended"]["parts"]["offset_map_storage"])
+
+    assert prices[1] == pytest.approx(10 * prices[0])
+
+
+def test_progress_is_a_line_each_time_where_no_one_watches(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    wait = progress("2 topics of us-east", 60)
+
+    wait(0.0)
+    wait(0.01)
+
+    told = capsys.readouterr()
+    assert told.err.splitlines() == ["sampling 2 topics of us-east: 0 of 60 s"] * 2
+    assert told.out == ""
+
+
+def test_progress_is_one_line_that_is_renewed_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    wait = progress("a topic", 0.02)
+
+    wait(0.01)
+    wait(0.01)
+
+    told = capsys.readouterr().err
+    assert told.count("\r") == 4
+    assert told.endswith("0 of 0 s \n")
