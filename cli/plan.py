@@ -18,16 +18,19 @@ from cli.clusters import ClusterReads
 from cli.deployment import DeployedFlows
 from cli.output import numbered, print_json
 from cli.plan_tables import KnownRates, PlanView, plan_as_json, show
+from mirrorless.cost.pull import ShardSettings
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import should_replicate
 from mirrorless.lane import FlowName
-from mirrorless.planning.flow_plan import FlowPlan, plan_flow
+from mirrorless.planning.flow_plan import FlowPlan, configured, plan_flow
 from mirrorless.planning.keys import PlannedKeys, TriggersNow, planned_keys
-from mirrorless.planning.options import Goal
+from mirrorless.planning.options import BatchingWindow, Goal, MappingSettings, Option
 from mirrorless.planning.rates import read_rates
 from mirrorless.planning.sampling import sample_rates
+from mirrorless.policy import HEARTBEATS_TOPIC
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover
+from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:
     from mirrorless.config import Configuration, Flow
@@ -81,9 +84,16 @@ def run(arguments: argparse.Namespace) -> int:
         assumptions=_assumptions(deployment.configuration, flow),
     )
     plan = plan_flow(known.rates, goal)
-    view = PlanView(flow=str(name), plan=plan, known=known, new_partitions=_new_partitions(settings, known))
+    view = PlanView(
+        flow=str(name),
+        plan=plan,
+        known=known,
+        configured=_configured(flow, known, goal),
+        new_partitions=_new_partitions(settings, known),
+    )
     if arguments.write is not None:
-        _write(Path(arguments.write), Path(deployment.configuration.origin), name, planned_keys(plan, _now(flow, plan)))
+        keys = planned_keys(plan, _now(flow, settings, plan))
+        _write(Path(arguments.write), Path(deployment.configuration.origin), name, keys)
         view = replace(view, written=arguments.write)
     if arguments.json:
         print_json(plan_as_json(view))
@@ -99,19 +109,22 @@ def _from_file(path: Path, settings: ControlSettings) -> KnownRates:
         raise BadInput(f"the file of rates cannot be read: {exc}", where=str(path)) from exc
 
     def refused(topic: str) -> str | None:
-        taken = should_replicate(
-            topic,
-            flow=settings.name,
-            topics=settings.topic_filter,
-            policy=settings.policy,
-            heartbeats=settings.heartbeats_replication,
-        )
-        return None if taken else f"{settings.name} does not replicate it"
+        return None if _replicates(settings, topic) else f"{settings.name} does not replicate it"
 
     rates = read_rates(text, origin=str(path), refused=refused)
     missing = sorted(set(settings.topic_filter.literals) - {rate.topic for rate in rates})
     notes = [f"without a row, and not in the plan: {', '.join(missing)}"] if missing else []
     return KnownRates(rates=rates, seconds=None, notes=notes)
+
+
+def _replicates(settings: ControlSettings, topic: str) -> bool:
+    return should_replicate(
+        topic,
+        flow=settings.name,
+        topics=settings.topic_filter,
+        policy=settings.policy,
+        heartbeats=settings.heartbeats_replication,
+    )
 
 
 def _sampled(settings: ControlSettings, arguments: argparse.Namespace) -> KnownRates:
@@ -188,8 +201,28 @@ def _new_partitions(settings: ControlSettings, known: KnownRates) -> int | None:
     return sum(max(0, rate.partitions - there.get(remote[rate.topic], 0)) for rate in known.rates)
 
 
-def _now(flow: Flow, plan: FlowPlan) -> TriggersNow:  # noqa: ARG001 -- triggers are not configurable yet
-    return TriggersNow()
+def _now(flow: Flow, settings: ControlSettings, plan: FlowPlan) -> TriggersNow:
+    """The triggers as they are configured."""
+    return TriggersNow(
+        default=flow.settings.trigger,
+        entries=bool(flow.settings.trigger_overrides),
+        touched={topic.rate.topic for topic in plan.topics if not flow.triggers.maps_in_template(topic.rate.topic)},
+        heartbeats=_replicates(settings, HEARTBEATS_TOPIC),
+    )
+
+
+def _configured(flow: Flow, known: KnownRates, goal: Goal) -> Option:
+    """The flow as it is configured."""
+    mapping, schedule = flow.settings.mapping, flow.settings.schedule
+    window = BatchingWindow(mapping.maximum_batching_window_seconds)
+    pull = ShardSettings(
+        continuous=schedule.continuous,
+        seconds=window.gather_seconds(goal.assumptions) if schedule.continuous else schedule.interval_seconds,
+        shards=schedule.shards,
+        memory_mb=schedule.memory_mb,
+    )
+    scheduled = {rate.topic for rate in known.rates if flow.triggers.of(rate.topic) == SCHEDULE}
+    return configured(known.rates, scheduled, MappingSettings(mode=mapping.mode, window=window), pull, goal)
 
 
 def _write(path: Path, origin: Path, flow: FlowName, keys: PlannedKeys) -> None:

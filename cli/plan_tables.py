@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.output import UNKNOWN, WIDE_PIPE_WIDTH, console, duration, numbered, size, table
@@ -10,6 +11,7 @@ from mirrorless.cost.prices import PRICES
 from mirrorless.planning.flow_plan import FlowPlan, TopicPlan
 from mirrorless.planning.options import MappingSettings, Option
 from mirrorless.planning.rates import TopicRate
+from mirrorless.triggers import MAPPING, SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +43,8 @@ class PlanView:
     flow: str
     plan: FlowPlan
     known: KnownRates
+    configured: Option
+    """The flow as it is now."""
     new_partitions: int | None
     """That the target does not have yet; None where that is not known."""
     written: str | None = None
@@ -70,7 +74,7 @@ def show(view: PlanView) -> None:
         f"{view.flow}: {numbered(len(plan.topics), 'topic')}, {size(target.bytes_per_second)}/s "
         f"(peak {size(target.peak_bytes_per_second)}/s), {basis}; p99 {seconds(plan.latency)} at most\n"
     )
-    screen.print(_options(plan))
+    screen.print(_options(view))
     screen.print()
     screen.print(_topics(plan))
     if len(plan.topics) > SHOWN:
@@ -82,16 +86,17 @@ def show(view: PlanView) -> None:
         screen.print(f"\nWrote {view.written}: compare it with the configuration, and deploy it in its place.")
 
 
-def _options(plan: FlowPlan) -> Table:
+def _options(view: PlanView) -> Table:
+    plan = view.plan
     made = table("Options")
     for heading in ("option", "settings"):
         made.add_column(heading)
     for heading in ("$ a month", "p99"):
         made.add_column(heading, justify="right")
     made.add_column("")
-    options = [("recommended", plan.recommended), *((name, each) for name, each in plan.options.items() if each)]
-    for name, each in options:
-        mark = "" if each.meets else f"slower than {seconds(plan.latency)}"
+    others = [(name, each) for name, each in plan.options.items() if each]
+    for name, each in [("recommended", plan.recommended), ("as configured", view.configured), *others]:
+        mark = "" if each.meets else f"slower than {seconds(plan.latency)}" if isfinite(each.p99) else "falls behind"
         made.add_row(name, _settings(each, plan), money(each.dollars), seconds(each.p99), mark)
     made.add_row("MSK Replicator", "", money(plan.msk_replicator), NOT_STATED, "")
     made.add_row("MM2 on MSK Connect", "exactly once, tuned", money(plan.msk_connect), NOT_STATED, "")
@@ -101,8 +106,8 @@ def _options(plan: FlowPlan) -> Table:
 def _settings(option: Option, plan: FlowPlan) -> str:
     parts = []
     if option is plan.recommended and option.mapping and option.pull:
-        of_each = {trigger: numbered(len(plan.of(trigger)), "topic") for trigger in ("mapping", "schedule")}
-        return f"{of_each['mapping']}: {_mapping(option.mapping)}; {of_each['schedule']}: {_pull(option.pull)}"
+        by_mapping, by_schedule = (numbered(len(plan.of(trigger)), "topic") for trigger in (MAPPING, SCHEDULE))
+        return f"{by_mapping}: {_mapping(option.mapping)}; {by_schedule}: {_pull(option.pull)}"
     if option.mapping is not None:
         pollers = f", {numbered(plan.most_pollers, 'poller')} at most" if option.mapping.mode == "provisioned" else ""
         parts.append(f"{_mapping(option.mapping)}{pollers}")
@@ -169,7 +174,7 @@ def money(dollars: float) -> str:
 
 def seconds(value: float) -> str:
     """A latency or a window."""
-    return duration(round(value * 1000))
+    return duration(round(value * 1000)) if isfinite(value) else "-"
 
 
 def plan_as_json(view: PlanView) -> dict[str, Any]:
@@ -181,6 +186,7 @@ def plan_as_json(view: PlanView) -> dict[str, Any]:
         "sampled_seconds": view.known.seconds,
         "meets": plan.recommended.meets,
         "recommended": _option_as_json(plan.recommended),
+        "configured": _option_as_json(view.configured),
         "options": [{"name": _key(name), **_option_as_json(each)} for name, each in plan.options.items() if each],
         "others": {"msk_replicator": plan.msk_replicator, "mm2_on_msk_connect": plan.msk_connect},
         "topics": [_topic_as_json(topic) for topic in plan.topics],
@@ -209,7 +215,7 @@ def _option_as_json(option: Option) -> dict[str, Any]:
     return {
         "dollars": option.dollars,
         "parts": {_key(part): dollars for part, dollars in option.parts.items()},
-        "p99_seconds": option.p99,
+        "p99_seconds": option.p99 if isfinite(option.p99) else None,
         "meets": option.meets,
         "mapping": None if mapping is None else {"mode": mapping.mode, "window_seconds": mapping.window.seconds},
         "schedule": None

@@ -7,13 +7,13 @@ as many as make the whole flow cheapest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import log2
-from typing import Final, Literal
+from math import inf, log2
+from typing import Final
 
 from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
-from mirrorless.cost.pull import pull_p99, pull_round
+from mirrorless.cost.pull import ShardSettings, fits, pull_p99, pull_round
 from mirrorless.cost.replication import events_per_second, mapped, msk_connect, msk_replicator
 from mirrorless.cost.scheduled_topics import pulled, pulled_alone
 from mirrorless.errors import ConfigurationError
@@ -29,8 +29,7 @@ from mirrorless.planning.options import (
     pull_settings,
 )
 from mirrorless.planning.rates import TopicRate, flow_loads, whole
-
-Trigger = Literal["mapping", "schedule"]
+from mirrorless.triggers import Trigger
 
 WORTH_A_MIX: Final = 0.05
 """Of the flow's price, which two triggers must save over the better one alone."""
@@ -130,6 +129,22 @@ def plan_flow(rates: Sequence[TopicRate], goal: Goal) -> FlowPlan:
         msk_connect=msk_connect(whole(rates), assumptions=goal.assumptions),
         target=_target_load(rates, scheduled, recommended, goal.assumptions),
     )
+
+
+def configured(
+    rates: Sequence[TopicRate],
+    scheduled: Collection[str],
+    mapping: MappingSettings,
+    pull: ShardSettings,
+    goal: Goal,
+) -> Option:
+    """The flow by triggers and settings that are given. What its shards cannot do in time takes for ever."""
+    by_pull = flow_loads(rate for rate in rates if rate.topic in scheduled)
+    others = flow_loads(rate for rate in rates if rate.topic not in scheduled)
+    found = option(others, mapping if others else None, by_pull, pull if by_pull else None, goal)
+    if by_pull and not fits(by_pull, pull, goal.assumptions):
+        return replace(found, p99=inf, meets=False)
+    return found
 
 
 def _rank(mixed: bool, found: Option) -> tuple[bool, float]:  # noqa: FBT001 -- a part of the key

@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mirrorless.planning.flow_plan import FlowPlan, Trigger
+from mirrorless.planning.flow_plan import FlowPlan
+from mirrorless.policy import HEARTBEATS_TOPIC
+from mirrorless.triggers import MAPPING, SCHEDULE, Trigger
 
 ALL_TOPICS: Final = ".*"
 
@@ -19,11 +21,13 @@ class TriggersNow:
         default: the flow's own.
         entries: whether there is a `trigger.overrides` of the flow or of `defaults`.
         touched: topics of the plan that are or may have been scheduled, because an entry is about them.
+        heartbeats: whether the flow replicates the source's heartbeats.
     """
 
     default: Trigger = "mapping"
     entries: bool = False
     touched: Collection[str] = ()
+    heartbeats: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,8 @@ def planned_keys(plan: FlowPlan, now: TriggersNow) -> PlannedKeys:
 def trigger_overrides(plan: FlowPlan, now: TriggersNow) -> dict[str, Trigger]:
     """The entries that give each topic its trigger: names of the fewer, and a pattern for all others.
 
-    A topic that an entry is about keeps one: only then its group is set before its mapping is made.
+    A topic that an entry is about keeps one: only then its group is set before its mapping is made. Heartbeats have a
+    mapping, so that their age still tells that the flow works.
     """
     counts: dict[Trigger, int] = {"mapping": len(plan.of("mapping")), "schedule": len(plan.of("schedule"))}
     most: Trigger = "schedule" if counts["schedule"] > counts["mapping"] else "mapping"
@@ -73,6 +78,8 @@ def trigger_overrides(plan: FlowPlan, now: TriggersNow) -> dict[str, Trigger]:
         name = topic.rate.topic
         if topic.trigger != most or (most == now.default == "mapping" and name in now.touched):
             entries[name] = topic.trigger
+    if most == SCHEDULE and now.heartbeats:
+        entries[HEARTBEATS_TOPIC] = MAPPING
     if most != now.default:
         entries[ALL_TOPICS] = most
     return entries

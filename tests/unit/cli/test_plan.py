@@ -222,3 +222,66 @@ def test_progress_is_one_line_that_is_renewed_on_a_terminal(
     told = capsys.readouterr().err
     assert told.count("\r") == 4
     assert told.endswith("0 of 0 s \n")
+
+
+def many_topics(keys: str = "") -> None:
+    """A flow of a hundred small topics, with these keys."""
+    Path("replication.yaml").write_text(CONFIGURATION.replace("    mapping: {minimum.pollers: 2}\n", keys))
+    rows = [f"log-{number},6,10,10000,1000,20000" for number in range(100)]
+    Path("rates.csv").write_text("\n".join([*ROWS, *rows]))
+
+
+@pytest.mark.usefixtures("files")
+def test_a_schedule_is_written_so_that_the_flow_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+    many_topics("    schedule:\n      interval.seconds: 600\n      run.in: source\n")
+
+    assert plan("--write", "new.yaml", "--json") == 0
+
+    found = answer(capsys)["recommended"]["schedule"]
+    flow = load("new.yaml").flow("us-east->eu-west")
+    assert flow.triggers.of("orders") == flow.triggers.of("log-7") == "schedule"
+    assert flow.triggers.of("heartbeats") == "mapping"
+    assert flow.settings.schedule.continuous
+    assert flow.settings.schedule.run_in == "source"
+    assert (flow.settings.schedule.shards, flow.settings.schedule.memory_mb) == (found["shards"], found["memory_mb"])
+    assert flow.settings.mapping.maximum_batching_window_seconds == found["window_seconds"]
+
+
+@pytest.mark.usefixtures("files")
+def test_an_interval_is_written_where_the_schedule_was_continuous(capsys: pytest.CaptureFixture[str]) -> None:
+    many_topics("    schedule: {continuous: true, maximum.bytes.per.second: 5000000}\n")
+
+    assert plan("--write", "new.yaml", "--json", "--latency", "200") == 0
+
+    assert answer(capsys)["recommended"]["schedule"]["interval_seconds"] == 180
+    schedule = load("new.yaml").flow("us-east->eu-west").settings.schedule
+    assert (schedule.continuous, schedule.interval_seconds, schedule.maximum_bytes_per_second) == (
+        False,
+        180,
+        5_000_000,
+    )
+
+
+@pytest.mark.usefixtures("files")
+def test_a_topic_that_was_scheduled_keeps_an_entry_when_it_gets_a_mapping() -> None:
+    schedule = "    trigger.overrides: {orders: schedule}\n"
+    Path("replication.yaml").write_text(CONFIGURATION + schedule)
+
+    assert plan("--write", "new.yaml") == 0
+
+    flow = load("new.yaml").flow("us-east->eu-west")
+    assert dict(flow.settings.trigger_overrides) == {"orders": "mapping"}
+
+
+@pytest.mark.usefixtures("files")
+def test_the_flow_as_it_is_configured_stands_beside_the_recommendation(capsys: pytest.CaptureFixture[str]) -> None:
+    many_topics("    trigger: schedule\n    schedule: {interval.seconds: 120}\n")
+
+    assert plan("--json") == 0
+
+    found = answer(capsys)["configured"]
+    assert found["schedule"]["interval_seconds"] == 120
+    assert found["mapping"] is None
+    assert found["meets"] is False
+    assert plan() == 0
+    assert "as configured" in capsys.readouterr().out

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
+from mirrorless.cost.pull import ShardSettings
 from mirrorless.cost.replication import msk_connect, msk_replicator
 from mirrorless.errors import ConfigurationError
-from mirrorless.planning.flow_plan import FlowPlan, _split, plan_flow
-from mirrorless.planning.options import Goal
+from mirrorless.planning.flow_plan import FlowPlan, _split, configured, plan_flow
+from mirrorless.planning.options import BatchingWindow, Goal, MappingSettings
 from mirrorless.planning.rates import TopicRate, whole
 
 
@@ -108,6 +110,32 @@ def test_a_latency_that_nothing_keeps_is_said_to_be_missed_by_the_fastest() -> N
 def test_what_nothing_can_carry_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="divide its topics"):
         plan(rate("large", 10_000_000_000, size=5_000_000))
+
+
+def test_a_flow_as_it_is_configured_costs_what_its_options_do() -> None:
+    rates, goal = like(100, 10_000), Goal(latency=5)
+    names = [each.topic for each in rates]
+    by_mapping, by_pull = plan(*rates).options["mappings, on demand"], plan(*rates).options["schedule, continuous"]
+    assert by_mapping is not None
+    assert by_pull is not None
+    assert by_mapping.mapping is not None
+    assert by_pull.pull is not None
+
+    assert configured(rates, (), by_mapping.mapping, by_pull.pull, goal) == by_mapping
+    assert configured(rates, names, by_mapping.mapping, by_pull.pull, goal) == by_pull
+    both = configured(rates, names[:50], by_mapping.mapping, by_pull.pull, goal)
+    assert by_pull.dollars < both.dollars < by_mapping.dollars
+
+
+def test_a_schedule_that_cannot_do_its_work_takes_for_ever() -> None:
+    small = ShardSettings(continuous=True, seconds=0.5, shards=1, memory_mb=512)
+    mapping = MappingSettings(mode="on-demand", window=BatchingWindow(None))
+
+    found = configured(like(100, 10_000), {"topic-0"}, mapping, small, Goal(latency=5))
+    assert found.meets
+    everything = {f"topic-{number}" for number in range(100)}
+    late = configured(like(100, 10_000), everything, mapping, small, Goal(latency=5))
+    assert (late.p99, late.meets) == (inf, False)
 
 
 def test_the_prices_of_a_mappings_topics_and_what_the_flow_has_once_are_the_flows() -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from mirrorless.cost.pull import ShardSettings
-from mirrorless.planning.flow_plan import FlowPlan, Trigger, plan_flow
+from mirrorless.planning.flow_plan import FlowPlan, plan_flow
 from mirrorless.planning.keys import PlannedKeys, TriggersNow, planned_keys
 from mirrorless.planning.options import BatchingWindow, Goal, MappingSettings, Option
 from mirrorless.planning.rates import TopicRate
+from mirrorless.triggers import Trigger
 
 RATE = TopicRate(
     topic="a",
@@ -107,3 +108,10 @@ def test_a_topic_that_an_entry_is_about_keeps_one() -> None:
 
     assert keys({"a": "mapping", "b": "mapping", "c": "schedule"}, now).overrides == {"a": "mapping", "c": "schedule"}
     assert keys({"a": "mapping"}, TriggersNow(default="schedule", touched={"a"})).overrides == {".*": "mapping"}
+
+
+def test_heartbeats_keep_their_mapping_where_all_else_is_scheduled() -> None:
+    now = TriggersNow(heartbeats=True)
+
+    assert list(keys({"a": "schedule"}, now).overrides or {}) == ["heartbeats", ".*"]
+    assert keys({"a": "mapping"}, now).overrides is None
