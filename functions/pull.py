@@ -32,7 +32,7 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import PullReport, PullRun
+from mirrorless.pull.run import WINDOW_SECONDS, PullReport, PullRun
 from mirrorless.pull.shard_lease import ShardLease
 from mirrorless.scheduled.functions import shard_task
 from mirrorless.scheduled.runner import TROUBLES, TaskReport
@@ -108,6 +108,7 @@ class PullWiring:
             shards=settings.shards,
             continuous=settings.continuous,
             max_bytes_per_second=limit / settings.shards if limit else None,
+            window_seconds=(settings.continuous and settings.window_seconds) or WINDOW_SECONDS,
             request=request,
             on_batch=self._measured,
             on_minute=lambda report: self.note(report, began),

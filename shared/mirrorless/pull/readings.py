@@ -76,19 +76,30 @@ class Readings:
         for place in places:
             self.lanes[place].next = None
 
-    def to_follow(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def behind(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The offsets from which to follow lanes that are behind; those first that have not moved for the longest.
 
         Args:
             ends: the last stable offsets of lanes that are not followed.
         """
-        behind = {
+        found = {
             place: begins
             for place, end in ends.items()
             if (begins := self.lanes[place].next) is not None and max(begins, self.lanes[place].ended) < end
         }
-        first = sorted(behind, key=lambda place: self.lanes[place].moved_at)[: FOLLOWED - len(self.followed)]
-        return {place: behind[place] for place in first}
+        return {place: found[place] for place in sorted(found, key=lambda place: self.lanes[place].moved_at)}
+
+    def in_the_way(self, wanted: int) -> list[TopicPartition]:
+        """The followed lanes to leave for so many others: those read to their end first, then those that moved last.
+
+        Lanes that keep a long backlog give way too, an eighth of all at a time, so that each has its turn.
+        """
+        surplus = len(self.followed) + wanted - FOLLOWED
+        if surplus <= 0:
+            return []
+        ended = set(self.silent(float("inf")))
+        rest = sorted(self.followed - ended, key=lambda place: -self.lanes[place].moved_at)
+        return [*ended, *rest[: FOLLOWED // 8]][:surplus]
 
     def follow(self, places: Iterable[TopicPartition]) -> None:
         """The consumer reads these lanes too; their ends are to be seen anew."""

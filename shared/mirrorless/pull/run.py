@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, Literal
 
 from mirrorless.errors import MirrorlessError, NotAcknowledged, Retriable
@@ -23,7 +24,7 @@ from mirrorless.ports.kafka import Deadline, GroupIsActive, Groups, OffsetAndMet
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.log import Arrivals, PulledLog
-from mirrorless.pull.readings import Readings
+from mirrorless.pull.readings import FOLLOWED, Readings
 from mirrorless.pull.shard_lease import LEAST_MS, ShardLease
 from mirrorless.pull.shards import places_of_shard, transactions
 from mirrorless.scheduled.rate_limit import ByteRateLimit
@@ -40,8 +41,11 @@ POSITIONS_SECONDS: Final = 300.0
 IDLE_SECONDS: Final = 60.0
 """Without a record, until a continuous run follows a lane no more."""
 
-TRANSACTION_SECONDS: Final = 0.4
+WINDOW_SECONDS: Final = 0.4
 """Between the beginnings of two transactions, unless there is enough for one: each costs writes of the journals."""
+
+LONGEST_WINDOW_SECONDS: Final = 15.0
+"""The lease is renewed between two transactions."""
 
 BATCH_BYTES: Final = 8_000_000
 BATCH_RECORDS: Final = 20_000
@@ -99,6 +103,8 @@ class PullRun:
     continuous: bool = False
     max_bytes_per_second: float | None = None
     """Of this shard."""
+    window_seconds: float = WINDOW_SECONDS
+    """For which records are gathered."""
     request: str = ""
     """Id of the Lambda request."""
     on_batch: Callable[[Batch, BatchOutcome, int], None] = lambda _batch, _outcome, _received_at: None
@@ -197,7 +203,9 @@ class PullRun:
         self._leave(self.readings.silent(now - IDLE_SECONDS if self.continuous else now))
         idle = self.readings.idle(now)
         self._locate([place for place in idle if self.readings.lanes[place].next is None], deadline)
-        wanted = self.readings.to_follow(self.log.stable_ends(idle, deadline) if idle else {})
+        behind = self.readings.behind(self.log.stable_ends(idle, deadline) if idle else {})
+        self._leave(self.readings.in_the_way(len(behind)))
+        wanted = dict(islice(behind.items(), FOLLOWED - len(self.readings.followed)))
         if wanted:
             self.log.follow(wanted)
             self.readings.follow(wanted)
@@ -251,7 +259,11 @@ class PullRun:
         """What comes until there is enough for a transaction, or it is time for one."""
         until_look = max(0.0, self._look_at - self.monotonic())
         first = self.log.arrivals(until_look, records=BATCH_RECORDS, size=BATCH_BYTES)
-        begins = self.monotonic() if self._begun_at is None else self._begun_at + TRANSACTION_SECONDS
+        begins = (
+            self.monotonic()
+            if self._begun_at is None
+            else self._begun_at + min(self.window_seconds, LONGEST_WINDOW_SECONDS)
+        )
         counted = sum(map(len, first.records.values()))
         while first.records and counted < BATCH_RECORDS and first.bytes < BATCH_BYTES:
             left = begins - self.monotonic()

@@ -125,6 +125,8 @@ class PullSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_seconds: int = 60
     maximum_bytes_per_second: int | None = None
     """Of the flow; its shards share it."""
+    window_seconds: float | None = None
+    """For which a continuous run gathers records, as mappings do; None for as short as is worth it."""
 
 
 def control_settings(event: Any) -> ControlSettings:

@@ -224,10 +224,10 @@ def test_progress_is_one_line_that_is_renewed_on_a_terminal(
     assert told.endswith("0 of 0 s \n")
 
 
-def many_topics(keys: str = "") -> None:
-    """A flow of a hundred small topics, with these keys."""
+def many_topics(keys: str = "", *, records: int = 10) -> None:
+    """A flow of a hundred small topics of so many records a second, with these keys."""
     Path("replication.yaml").write_text(CONFIGURATION.replace("    mapping: {minimum.pollers: 2}\n", keys))
-    rows = [f"log-{number},6,10,10000,1000,20000" for number in range(100)]
+    rows = [f"log-{number},6,{records},{records}000,1000,{records}000" for number in range(100)]
     Path("rates.csv").write_text("\n".join([*ROWS, *rows]))
 
 
@@ -249,15 +249,15 @@ def test_a_schedule_is_written_so_that_the_flow_has_it(capsys: pytest.CaptureFix
 
 @pytest.mark.usefixtures("files")
 def test_an_interval_is_written_where_the_schedule_was_continuous(capsys: pytest.CaptureFixture[str]) -> None:
-    many_topics("    schedule: {continuous: true, maximum.bytes.per.second: 5000000}\n")
+    many_topics("    schedule: {continuous: true, maximum.bytes.per.second: 5000000}\n", records=1)
 
-    assert plan("--write", "new.yaml", "--json", "--latency", "200") == 0
+    assert plan("--write", "new.yaml", "--json", "--latency", "3700") == 0
 
-    assert answer(capsys)["recommended"]["schedule"]["interval_seconds"] == 180
+    assert answer(capsys)["recommended"]["schedule"]["interval_seconds"] == 3_660
     schedule = load("new.yaml").flow("us-east->eu-west").settings.schedule
     assert (schedule.continuous, schedule.interval_seconds, schedule.maximum_bytes_per_second) == (
         False,
-        180,
+        3_660,
         5_000_000,
     )
 

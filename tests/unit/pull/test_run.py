@@ -110,3 +110,32 @@ def test_a_run_that_lasts_reports_each_minute() -> None:
     assert report is not None
     assert report.ended == "time"
     assert minutes == [1] * 4
+
+
+def test_lanes_beyond_those_that_are_read_at_the_same_time_have_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes at their end give way first, then an eighth of the busy ones, those that moved last."""
+    monkeypatch.setattr("mirrorless.pull.readings.FOLLOWED", 16)
+    readings = Readings()
+    places = [("orders", partition) for partition in range(24)]
+    readings.only(places)
+    readings.follow(places[:16])
+    for partition, place in enumerate(places[:16]):
+        readings.begin(place, 0)
+        readings.went_well(place, 1, float(partition), ended=1 if partition in (3, 4) else None)
+
+    assert readings.in_the_way(0) == []
+    assert set(readings.in_the_way(1)) < {places[3], places[4]}
+    assert readings.in_the_way(8)[2:] == [places[15], places[14]]
+    assert {*readings.in_the_way(8)[:2]} == {places[3], places[4]}
+
+
+def test_lanes_that_are_behind_come_in_the_order_in_which_they_moved() -> None:
+    readings = Readings()
+    places = [("orders", partition) for partition in range(3)]
+    readings.only(places)
+    for place, moved_at in zip(places, (5.0, 1.0, 3.0), strict=True):
+        readings.begin(place, 0)
+        readings.went_well(place, 10, moved_at)
+
+    assert list(readings.behind(dict.fromkeys(places, 12))) == [places[1], places[2], places[0]]
+    assert readings.behind({places[0]: 10, places[1]: 9}) == {}
