@@ -278,6 +278,11 @@ def test_a_refused_record_stops_its_lane_and_the_rest_of_the_shard_goes_on(pull:
     assert pull.values(orders) == [b"before"]
     pull.assert_mirrored(payments)
 
+    pull.orders.quarantine(pull.lane(orders), 1)
+    pull.cold()
+    pull.run()
+    assert pull.values(orders) == [b"before", b"behind"]
+
 
 def test_a_lane_that_a_job_has_is_left_to_it(pull: PullStage) -> None:
     orders, payments = pull.create("orders", 1), pull.create("payments", 1)

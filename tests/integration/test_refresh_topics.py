@@ -163,6 +163,10 @@ class RefreshStage:
         described = self.target.describe_configs([resource])[resource].result(20)
         return {entry.name: entry.value for entry in described.values() if int(entry.source) == 1}
 
+    def await_overrides(self, name: str, expected: dict[str, str]) -> None:
+        """Wait until the remote topic has these overrides and no others: brokers show late what they were given."""
+        eventually(lambda: self.overrides(name) == expected)
+
     def configure(self, admin: AdminClient, topic: str, **configs: str | None) -> None:
         """Set or, with None, delete overrides of a topic, and wait until the broker shows it: it learns of it later."""
         entries = [
@@ -281,7 +285,7 @@ def test_a_topic_found_late_gets_its_remote_topic_and_a_mapping_from_its_first_r
 
     assert (report.troubles, report.figures["topics-created"], report.figures["mappings-created"]) == ([], 1, 1)
     assert stage.partitions("orders") == 3
-    assert stage.overrides("orders") == {"cleanup.policy": "compact", "retention.bytes": "1000"}
+    stage.await_overrides("orders", {"cleanup.policy": "compact", "retention.bytes": "1000"})
     mapping = stage.mapped()["orders"]
     assert mapping["StartingPosition"] == "TRIM_HORIZON"
     assert mapping["SelfManagedKafkaEventSourceConfig"]["ConsumerGroupId"] == stage.settings.consumer_group(
@@ -557,7 +561,7 @@ def test_configs_follow_the_source_and_a_manual_override_is_reverted(stage: Refr
     report = stage.sync_configs()
 
     assert report.figures["configs-altered"] == 2
-    assert stage.overrides("orders") == {"retention.bytes": "1000", "min.insync.replicas": "1"}
+    stage.await_overrides("orders", {"retention.bytes": "1000", "min.insync.replicas": "1"})
     assert stage.sync_configs().figures["configs-altered"] == 0
 
 
@@ -568,7 +572,7 @@ def test_an_override_that_is_dropped_on_the_source_is_dropped_on_the_target(stag
 
     stage.sync_configs()
 
-    assert stage.overrides("orders") == {}
+    stage.await_overrides("orders", {})
 
 
 def test_a_protected_property_keeps_what_was_set_on_the_target(stage: RefreshStage) -> None:
@@ -578,7 +582,7 @@ def test_a_protected_property_keeps_what_was_set_on_the_target(stage: RefreshSta
 
     stage.sync_configs(config_properties_protect=("retention.*",))
 
-    assert stage.overrides("orders") == {"retention.bytes": "2000"}
+    stage.await_overrides("orders", {"retention.bytes": "2000"})
 
 
 def test_a_config_that_the_target_refuses_is_left_out_and_reported_and_stops_no_other(stage: RefreshStage) -> None:
@@ -601,14 +605,14 @@ def test_a_config_that_the_target_refuses_is_left_out_and_reported_and_stops_no_
         "created without redpanda.remote.write, remote.storage.enable: the target refuses it"
     ]
     eventually(lambda: stage.partitions("orders") == 1)
-    assert stage.overrides("orders") == {"retention.bytes": "1000"}
+    stage.await_overrides("orders", {"retention.bytes": "1000"})
     stage.configure(stage.target, stage.remote("orders"), retention_bytes="2000")
 
     report = RoundReport()
     sync.sync_configs(report, lambda: SECONDS)
 
     assert report.figures["configs-altered"] == 1
-    assert stage.overrides("orders") == {"retention.bytes": "1000"}
+    stage.await_overrides("orders", {"retention.bytes": "1000"})
     unknown, refused = sorted(report.troubles)
     assert "the target has no config redpanda.remote.write" in unknown
     assert "the target refused" in refused
@@ -649,7 +653,7 @@ def test_a_default_set_while_the_brokers_run_is_not_turned_into_an_override(stag
         stage.refresh()
         stage.sync_configs()
 
-        assert stage.overrides("orders") == {}
+        stage.await_overrides("orders", {})
     finally:
         set_default(AlterConfigOpType.DELETE)
 

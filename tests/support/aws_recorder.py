@@ -32,7 +32,7 @@ FOLDER = "MIRRORLESS_TEST_CALLS"
 """The variable with the folder of the journal, for processes that tests start."""
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "operator_look": ("config", "groups", "losses", "status", "topics", "translate"),
+    "operator_look": ("config", "groups", "losses", "plan", "status", "topics", "translate"),
     "operator_repair": ("acl", "group_orders", "lane"),
 }
 """How the files of the operator's commands begin, by what the commands do; those of `cli/jobs/` are `operator_jobs`."""
@@ -216,6 +216,7 @@ UNSEEN: Mapping[str, str] = {
         f"{part} dynamodb:BatchGetItem offset_map": "only lanes behind eight entries of their slice: test_chains.py"
         for part in (
             "forward",
+            "pull",
             "control",
             "refresh_topics",
             "jobs",
