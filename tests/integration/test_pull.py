@@ -369,4 +369,6 @@ def test_a_continuous_run_reads_what_comes_while_it_runs_and_ends_in_time(pull: 
     timer.join()
     assert producer.flush(10) == 0
     assert (report["ended"], report["records"]) == ("time", 2)
+    pull.write(topic, b"2")
+    assert pull.run()["records"] == 1
     pull.assert_mirrored(topic)

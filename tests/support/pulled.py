@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from mirrorless.ports.kafka import Deadline, OffsetAndMetadata, TopicPartition
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.pull.log import Arrivals
+from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import PullReport, PullRun
 from mirrorless.pull.shard_lease import ShardLease
 from tests.support.chains import FLOW
@@ -76,9 +77,12 @@ class MemoryLog:
 class NoGroups:
     """Groups without an offset, which take every commit."""
 
+    hidden: frozenset[str] = frozenset()
+    """Of which nothing can be read."""
+
     def committed(self, groups: Iterable[str], deadline: Deadline) -> dict[str, Offsets]:  # noqa: ARG002  the port's
         """See `Groups.committed`."""
-        return {}
+        return {group: {} for group in groups if group not in self.hidden}
 
     def commit(self, group: str, offsets: Offsets, deadline: Deadline) -> None:
         """See `Groups.commit`."""
@@ -95,6 +99,7 @@ class PullFunction:
     continuous: bool
     on_minute: Callable[[PullReport], None] = lambda _report: None
     replicator: Replicator = field(init=False)
+    readings: Readings = field(default_factory=Readings)
     runs: int = 0
 
     def __post_init__(self) -> None:
@@ -123,6 +128,7 @@ class PullFunction:
             shards=1,
             continuous=self.continuous,
             on_minute=self.on_minute,
+            readings=self.readings,
             sleep=self._sleep,
             monotonic=lambda: there.now / 1000,
         )

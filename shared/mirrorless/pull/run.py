@@ -133,6 +133,7 @@ class PullRun:
         if self.max_bytes_per_second:
             self._limit = ByteRateLimit(self.max_bytes_per_second, sleep=self.sleep)
         ended: PullEnding | None = None
+        self.readings.followed.clear()  # by the consumer of an earlier run in this environment
         if not self.lease.continues:
             self.readings.found_at = None
             self.replicator.positions.forget()
@@ -244,12 +245,15 @@ class PullRun:
         """Begin lanes without a chain where their group stands, or else at the beginning of the log."""
         group_of = {topic: self.consumer_group(topic) for topic, _ in places}
         committed = self.groups.committed(set(group_of.values()), deadline)
+        known = [place for place in places if group_of[place[0]] in committed]
+        if unknown := sorted(group_of.keys() - {topic for topic, _ in known}):
+            self._note(f"the source does not show where these topics begin, and they wait: {', '.join(unknown)}")
+            left = [place for place in places if place[0] in unknown]
+            self.readings.failed(left, left, self.monotonic())
         begun = {
-            place: found.offset
-            for place in places
-            if (found := committed.get(group_of[place[0]], {}).get(place)) is not None
+            place: found.offset for place in known if (found := committed[group_of[place[0]]].get(place)) is not None
         }
-        begun |= self.log.starts([place for place in places if place not in begun], deadline)
+        begun |= self.log.starts([place for place in known if place not in begun], deadline)
         for place, offset in begun.items():
             self.readings.begin(place, offset)
 

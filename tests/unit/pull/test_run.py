@@ -15,7 +15,7 @@ from mirrorless.record import Record
 from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import World, records
-from tests.support.pulled import PullFunction
+from tests.support.pulled import NoGroups, PullFunction
 
 
 def function(there: World, *, continuous: bool = False) -> PullFunction:
@@ -139,3 +139,29 @@ def test_lanes_that_are_behind_come_in_the_order_in_which_they_moved() -> None:
 
     assert list(readings.behind(dict.fromkeys(places, 12))) == [places[1], places[2], places[0]]
     assert readings.behind({places[0]: 10, places[1]: 9}) == {}
+
+
+def test_a_run_in_a_warm_environment_reads_what_an_earlier_one_had_followed() -> None:
+    """One that ended for its time had not read that lane to its end, and its consumer is gone."""
+    there = world([0])
+    pulling = function(there)
+    pulling.readings.only([("orders", 0)])
+    pulling.readings.begin(("orders", 0), 0)
+    pulling.readings.follow([("orders", 0)])
+
+    report = pulling.invoke()
+
+    assert report is not None
+    assert (report.ended, report.records) == ("drained", 1)
+
+
+def test_a_new_lane_waits_while_the_source_does_not_show_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its first record it would bring what the flow's start leaves out."""
+    there = world([0], [0])
+    monkeypatch.setattr(NoGroups, "hidden", frozenset({"group-of-payments"}))
+
+    report = function(there).invoke()
+
+    assert report is not None
+    assert report.records == 1
+    assert report.troubles == ["the source does not show where these topics begin, and they wait: payments"]
