@@ -55,6 +55,10 @@ def topic(cluster: KafkaCluster) -> str:
     name = f"orders-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(name, num_partitions=3, replication_factor=1)])[name].result(10)
+    end = time.monotonic() + 20
+    while len(admin.list_topics(name, timeout=5).topics[name].partitions) < 3:
+        assert time.monotonic() < end, "the broker does not show the topic that the controller has made"
+        time.sleep(0.05)  # between two looks at a condition with a deadline
     return name
 
 
