@@ -164,7 +164,7 @@ def progress(what: str, seconds: float) -> Callable[[float], None]:
             left = until - time.monotonic()
             if left <= 0:
                 break
-            time.sleep(min(1.0, left) if terminal else left)
+            time.sleep(min(1.0, left) if terminal else left)  # rates are measured over time
             if not terminal:
                 break
         if terminal and passed >= seconds:

@@ -141,7 +141,7 @@ class PullRun:
             while ended is None:
                 try:
                     ended = self._step(deadline)
-                except Retriable as exc:
+                except MirrorlessError as exc:
                     self._begin_again(exc)
             self.report.ended = ended
             self._commit(deadline)
@@ -291,7 +291,7 @@ class PullRun:
             )
             try:
                 outcome = self._replicate(batch, deadline)
-            except Retriable as exc:
+            except MirrorlessError as exc:
                 self._blame(some, exc)
                 raise
             self._settle(batch, outcome)
@@ -326,18 +326,18 @@ class PullRun:
                 self.readings.went_well(place, following, now, ended=batch.covered.get(place))
                 self._moved.add(place)
 
-    def _blame(self, places: list[TopicPartition], exc: Retriable) -> None:
+    def _blame(self, places: list[TopicPartition], exc: MirrorlessError) -> None:
         """Leave alone the lanes to which a failure points, and find all of the transaction anew."""
         remote = {(self.replicator.remote_topic(topic), partition): (topic, partition) for topic, partition in places}
         named = exc.partitions if isinstance(exc, NotAcknowledged) else frozenset()
         blamed = [remote[place] for place in named if place in remote]
         self.readings.failed(places, blamed or (places if len(places) == 1 else []), self.monotonic())
 
-    def _begin_again(self, exc: Retriable) -> None:
+    def _begin_again(self, exc: MirrorlessError) -> None:
         """After a failure: open the consumer anew, and read each lane from where it stands.
 
         Raises:
-            Retriable: it was one failure too many in a row.
+            MirrorlessError: it was one failure too many in a row.
         """
         self._note(exc)
         self._failures += 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from mirrorless.errors import NotAcknowledged, Retriable
+from mirrorless.errors import ChainBroken, NotAcknowledged, Retriable
 from mirrorless.ports.kafka import Deadline, Delivery, TopicPartition
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import FAILURES
@@ -165,3 +165,23 @@ def test_a_new_lane_waits_while_the_source_does_not_show_where_it_begins(monkeyp
     assert report is not None
     assert report.records == 1
     assert report.troubles == ["the source does not show where these topics begin, and they wait: payments"]
+
+
+def test_a_lane_whose_map_contradicts_the_target_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = world([0, 2], [0], [0, 2], [0])
+    write = MemoryWriter.write
+
+    def broken(
+        writer: MemoryWriter, lanes: Mapping[TopicPartition, Sequence[Record]], deadline: Deadline, meanwhile: object
+    ) -> dict[TopicPartition, Delivery]:
+        if any(place[1] == 2 for place in lanes):
+            raise ChainBroken("a run is no longer in the map")
+        return write(writer, lanes, deadline, meanwhile)  # type: ignore[arg-type]  # as it came
+
+    monkeypatch.setattr(MemoryWriter, "write", broken)
+
+    report = function(there).invoke()
+
+    assert report is not None
+    assert [there.visible(partition) for partition in (0, 1, 3)] == [[0, 2], [0], [0]]
+    assert report.troubles == ["a run is no longer in the map (a retry does not help)."]

@@ -15,8 +15,8 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from mirrorless.adapters.kafka.client import (
     MARGIN_SECONDS,
@@ -71,6 +71,19 @@ LOOK_SECONDS: Final = 1.0
 _K = TypeVar("_K", bound=Hashable)
 Call = Callable[[AdminClient, list[_K], float], Mapping[_K, Future[Any]]]
 """A call about some keys, which may take that many seconds: one future for each key."""
+
+
+def offsets_call(
+    spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+) -> Call[tuple[str, int]]:
+    """The call that lists one kind of offset of topic-partitions."""
+
+    def call(client: AdminClient, some: list[tuple[str, int]], seconds: float) -> Mapping[tuple[str, int], Future[Any]]:
+        wanted = {TopicPartition(*place): spec for place in some}
+        futures = client.list_offsets(wanted, isolation_level=isolation, request_timeout=seconds)
+        return {(at.topic, at.partition): future for at, future in futures.items()}
+
+    return call
 
 
 def connected(client: AdminClient, deadline: Deadline, turned_away: TurnedAway | None = None) -> AdminClient:

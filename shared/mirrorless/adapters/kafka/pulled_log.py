@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec
 
-from mirrorless.adapters.kafka.admin import LASTING, WarmAdmin, first_cause
+from mirrorless.adapters.kafka.admin import LASTING, WarmAdmin, first_cause, offsets_call
 from mirrorless.adapters.kafka.client import TurnedAway, client_config, translated
 from mirrorless.errors import Retriable
 from mirrorless.naming import PULL_GROUP
@@ -20,11 +20,6 @@ from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.pull.log import Arrivals
 from mirrorless.record import Headers, Record
 from mirrorless.settings import ClusterSettings
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from confluent_kafka.admin import AdminClient
 
 PLACES: Final = 2_000
 """Partitions of one call."""
@@ -82,15 +77,7 @@ class KafkaPulledLog:
     def _offsets(
         self, places: Iterable[TopicPartition], spec: OffsetSpec, deadline: Deadline
     ) -> dict[TopicPartition, int]:
-        def call(
-            client: AdminClient, some: list[TopicPartition], seconds: float
-        ) -> Mapping[TopicPartition, Future[Any]]:
-            wanted = {ClientPartition(*place): spec for place in some}
-            futures = client.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=seconds
-            )
-            return {(at.topic, at.partition): future for at, future in futures.items()}
-
+        call = offsets_call(spec, IsolationLevel.READ_COMMITTED)
         answers, failures = self._admin.call_each(places, call, deadline, chunk=PLACES)
         passing = [error for error in failures.values() if error.code() not in LASTING]
         if passing and not answers:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from mirrorless.adapters.kafka.admin import LASTING, Call, WarmAdmin, first_cause
+from mirrorless.adapters.kafka.admin import LASTING, Call, WarmAdmin, first_cause, offsets_call
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of, event_bytes
@@ -66,12 +66,8 @@ class KafkaSourceLog:
 
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # theirs
 
-        def call(admin: AdminClient, some: list[TopicPartition], seconds: float) -> dict[TopicPartition, Future[Any]]:
-            request = {ClientPartition(*place): earliest for place in some}
-            futures = admin.list_offsets(request, request_timeout=seconds)
-            return {(at.topic, at.partition): future for at, future in futures.items()}
-
-        return {place: found.offset for place, found in self._each("list where its logs begin", places, call, deadline)}
+        found = self._each("list where its logs begin", places, offsets_call(earliest), deadline)
+        return {place: each.offset for place, each in found}
 
     def cleanup(self, topics: Sequence[str], deadline: Deadline) -> dict[str, Cleanup]:
         """See `SourceLog.cleanup`."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -24,7 +23,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.admin import ConfigEntry as DescribedEntry
 
-from mirrorless.adapters.kafka.admin import Call, WarmAdmin, first_cause
+from mirrorless.adapters.kafka.admin import Call, WarmAdmin, first_cause, offsets_call
 from mirrorless.adapters.kafka.client import answer, seconds_left
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, TopicPartition
@@ -158,15 +157,8 @@ class KafkaTopics:
     def _offsets(
         self, places: Iterable[TopicPartition], spec: OffsetSpec, deadline: Deadline
     ) -> dict[TopicPartition, int]:
-        def call(
-            client: AdminClient, some: list[TopicPartition], seconds: float
-        ) -> Mapping[TopicPartition, Future[Any]]:
-            wanted = {ClientPartition(topic, partition): spec for topic, partition in some}
-            futures = client.list_offsets(wanted, request_timeout=seconds)
-            return {(place.topic, place.partition): future for place, future in futures.items()}
-
         # What was deleted meanwhile, or has no leader just now, is left out, and read again in the next round.
-        found, _ = self._read("list its offsets", places, call, deadline, batch=PLACES)
+        found, _ = self._read("list its offsets", places, offsets_call(spec), deadline, batch=PLACES)
         return {place: int(each.offset) for place, each in found.items()}
 
     def _read(
