@@ -18,12 +18,8 @@ from uuid import uuid4
 
 from mirrorless.adapters.aws.metrics import BatchMetrics
 from mirrorless.adapters.aws.runtime import fetch_events_directly, hand_events_over_undecoded, keep_memory
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
-from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.kafka.source import KafkaSource
-from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.adapters.replicator import flow_replicator
 from mirrorless.clock import now_ms
 from mirrorless.naming import (
     FLOW_VARIABLE,
@@ -35,7 +31,6 @@ from mirrorless.protocol import hooks
 from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.hooks import StageProfile
 from mirrorless.protocol.lambda_response import lanes_stopped, lanes_wait, partial_batch_response
-from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import FlowSettings, decode_settings
 
@@ -49,23 +44,7 @@ LEFT_OVER_OBJECTS = 10_000
 def wire(settings: FlowSettings) -> Replicator:
     """Return the replicator of a flow, with its adapters."""
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role, direct=True)
-    tables = settings.tables
-    chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days)
-    states = DynamoDbLaneStates(dynamodb, tables.lanes)
-    target = KafkaTarget(settings, environment=uuid4().hex)
-    return Replicator(
-        flow=settings.name,
-        delivery=settings.delivery,
-        remote_topic=settings.remote_topic,
-        chains=chains,
-        positions=Positions(chains=chains, states=states, target=target, clock=now_ms),
-        ledger=DynamoDbLossLedger(dynamodb, tables.loss_ledger),
-        target=target,
-        source=KafkaSource(settings),
-        clock=now_ms,
-        new_id=lambda: uuid4().hex,
-        history_first=settings.begins_with_history,
-    )
+    return flow_replicator(settings, dynamodb, environment=uuid4().hex)
 
 
 keep_memory()

@@ -3,11 +3,14 @@
 A run takes the lease of its shard, reads what is behind, replicates it by the steps of the forwarder, and ends when it
 is drained. With `continuous` it reads on until its successor waits, so that each minute's schedule finds either a run
 that goes on, or one to take over from. The schedule's input is the whole configuration: mirrorless.scheduled.settings.
+
+Variable: MIRRORLESS_METRICS_PER_TOPIC, `true` emits metrics by topic beside the flow's.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,18 +21,14 @@ from msgspec.structs import replace
 
 from mirrorless.adapters.aws.metrics import BatchMetrics, emit_report
 from mirrorless.adapters.aws.runtime import keep_memory
-from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
-from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
-from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.pulled_log import KafkaPulledLog
-from mirrorless.adapters.kafka.source import KafkaSource
-from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.adapters.replicator import flow_replicator
 from mirrorless.clock import now_ms
+from mirrorless.naming import METRICS_PER_TOPIC_VARIABLE
 from mirrorless.protocol.event import Batch
-from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import WINDOW_SECONDS, PullReport, PullRun
@@ -74,24 +73,10 @@ class PullWiring:
         self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
         self.log = KafkaPulledLog(flow.source, flow=flow.flow)
         self.groups = KafkaGroups(flow.source, flow=flow.flow)
-        self.metrics = BatchMetrics(flow.name)
+        per_topic = flow.remote_topic if os.environ.get(METRICS_PER_TOPIC_VARIABLE) == "true" else None
+        self.metrics = BatchMetrics(flow.name, per_topic=per_topic)
         # The same id in every environment: a run that begins fences whatever the one before has left open.
-        target = KafkaTarget(flow, environment=f"pull.{self.settings.shard}")
-        chains = DynamoDbChains(dynamodb, flow.tables.offset_map, retention_days=flow.map_retention_days)
-        states = DynamoDbLaneStates(dynamodb, flow.tables.lanes)
-        self.replicator = Replicator(
-            flow=flow.name,
-            delivery=flow.delivery,
-            remote_topic=flow.remote_topic,
-            chains=chains,
-            positions=Positions(chains=chains, states=states, target=target, clock=now_ms),
-            ledger=DynamoDbLossLedger(dynamodb, flow.tables.loss_ledger),
-            target=target,
-            source=KafkaSource(flow),
-            clock=now_ms,
-            new_id=lambda: uuid4().hex,
-            history_first=flow.begins_with_history,
-        )
+        self.replicator = flow_replicator(flow, dynamodb, environment=f"pull.{self.settings.shard}")
 
     def run(self, lease: ShardLease, request: str, began: int) -> PullRun:
         """A run under this lease, which began at that time, ms since the epoch."""

@@ -27,6 +27,7 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, Lease
 from mirrorless.lanes.operator_actions import plan_reset
+from mirrorless.naming import METRICS_PER_TOPIC_VARIABLE
 from mirrorless.ports.kafka import Deadline, OffsetAndMetadata
 from mirrorless.protocol.hooks import STEPS, Step
 from mirrorless.pull.run import PullRun
@@ -179,14 +180,20 @@ def test_a_run_brings_what_many_topics_have_and_the_next_one_only_what_is_new(pu
     pull.assert_mirrored(*topics)
 
 
-def test_a_run_in_a_new_environment_goes_on_where_the_chains_stand(pull: PullStage) -> None:
+def test_a_run_in_a_new_environment_goes_on_where_the_chains_stand(
+    pull: PullStage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With metrics by topic, which is an option of the deployment."""
     topic = pull.create("orders")
     pull.write(topic, b"1", b"2")
     pull.run()
     pull.write(topic, b"3")
     pull.cold()
+    assert '"topic"' not in capsys.readouterr().out
+    monkeypatch.setenv(METRICS_PER_TOPIC_VARIABLE, "true")
 
     assert pull.run()["records"] == 1
+    assert f'"topic":"{pull.flow.remote_topic(topic)}"' in capsys.readouterr().out
     pull.assert_mirrored(topic)
 
 
