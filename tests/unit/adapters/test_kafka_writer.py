@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from mirrorless.adapters.kafka.writer import ONE_BY_ONE, Besides, KafkaWriter, _Health, first_batches, unsent_at_last
+from mirrorless.adapters.kafka.besides import Besides
+from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter, _Health, first_batches, unsent_at_last
 from mirrorless.errors import Retriable
 from mirrorless.record import Record
 

@@ -9,14 +9,14 @@ thrown away; `close()` waits without bound, so it is never called.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from mirrorless.adapters.kafka.besides import Besides
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, TurnedAway, seconds_left, translated, wait_left
 from mirrorless.adapters.kafka.delivery_reports import REFUSALS, Reports, Watch
 from mirrorless.errors import NotAcknowledged, Retriable
@@ -275,50 +275,8 @@ class KafkaWriter:
                     self._watch.seen(place, each.offsets)
 
 
-class Besides:
-    """Calls in another thread, each begun so late that it ends about when the body beside it does."""
-
-    def __init__(self) -> None:
-        self._body_s = self._call_s = 0.0
-
-    @contextmanager
-    def making(self, call: Callable[[], None] | None) -> Iterator[None]:
-        """Make a call besides the body; it is over when this is left, and what it raised is raised. None: no call."""
-        began = time.monotonic()
-        if call is None:
-            yield
-            self._body_s = _smoothed(self._body_s, time.monotonic() - began)
-            return
-        over, failures = threading.Event(), list[Exception]()
-
-        def late() -> None:
-            over.wait(max(0.0, self._body_s - self._call_s))
-            started = time.monotonic()
-            try:
-                call()
-            except Exception as exc:  # noqa: BLE001 -- raised below, in the thread that waits for it
-                failures.append(exc)
-            self._call_s = _smoothed(self._call_s, time.monotonic() - started)
-
-        thread = threading.Thread(target=late)
-        thread.start()
-        try:
-            yield
-            self._body_s = _smoothed(self._body_s, time.monotonic() - began)
-        finally:
-            over.set()
-            thread.join()
-        if failures:
-            raise failures[0]
-
-
 def _topics(places: Iterable[TopicPartition]) -> str:
     return ", ".join(sorted({topic for topic, _ in places}))
-
-
-def _smoothed(before: float, now: float) -> float:
-    """The mean of what was and what is: one slow call must not count for long."""
-    return (before + now) / 2 if before else now
 
 
 def unsent_at_last(records: Sequence[Record], batch_bytes: int, batch_records: int) -> int:
