@@ -123,10 +123,10 @@ def test_our_consumers_are_called_what_the_rights_say() -> None:
 
 @cache
 def imported(module: Path) -> frozenset[Path]:
-    """The Kafka adapters that a file imports, and those that they do."""
+    """The Kafka adapters that a file imports, itself or by the replicator's wiring, and those that they do."""
     found: set[Path] = set()
-    for name in re.findall(r"from mirrorless\.adapters\.kafka\.(\w+) import", module.read_text()):
-        path = ADAPTERS / "kafka" / f"{name}.py"
+    for name in re.findall(r"from mirrorless\.adapters\.(kafka\.\w+|replicator) import", module.read_text()):
+        path = ADAPTERS / f"{name.replace('.', '/')}.py"
         found |= {path} | imported(path)
     return frozenset(found)
 
