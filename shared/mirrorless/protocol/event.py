@@ -9,7 +9,7 @@ itself.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -74,7 +74,12 @@ class _LargeEvent(_Envelope, gc=False):
 LARGE_RECORD_BYTES = 1_400
 """JSON of a record on average, from which vector instructions for base64 pay for a call per record: 10 KB values decode
 in half the time, 1 KB values in 0.85 of it, 500 B values would take longer."""
+VERY_LARGE_RECORD_BYTES = 4_000
+"""The same, from which values are found by their quotes and left out of what is parsed: 10 KB values decode in half the
+time once more, 2 KB values would gain nothing."""
 _SAMPLE_BYTES = 1 << 16
+_VALUE = b'"value":"'
+"""As AWS writes it. Inside of a string its quotes would be escaped."""
 
 _decode = msgspec.json.Decoder(_Event).decode
 _decode_large = msgspec.json.Decoder(_LargeEvent).decode
@@ -91,7 +96,7 @@ def decode_event(event: bytes | Mapping[str, Any]) -> Batch:
     """
     text = event if isinstance(event, bytes) else msgspec.json.encode(event)
     try:
-        decoded = _decode_with_large_values(text) if _has_large_records(text) else _decode(text)
+        decoded = _decoder(text)(text)
     except msgspec.DecodeError as exc:
         raise EventError(
             f"this is not an event of a Kafka event source mapping: {exc}",
@@ -117,9 +122,12 @@ def decode_event(event: bytes | Mapping[str, Any]) -> Batch:
     return Batch(records=lanes)
 
 
-def _has_large_records(text: bytes) -> bool:
+def _decoder(text: bytes) -> Callable[[bytes], _Event | _LargeEvent]:
     sample = text[:_SAMPLE_BYTES]
-    return len(sample) >= LARGE_RECORD_BYTES * sample.count(b'"offset"')
+    records = sample.count(b'"offset"')
+    if len(sample) >= VERY_LARGE_RECORD_BYTES * records:
+        return _decode_without_values
+    return _decode_with_large_values if len(sample) >= LARGE_RECORD_BYTES * records else _decode
 
 
 def _decode_with_large_values(text: bytes) -> _Event | _LargeEvent:
@@ -137,6 +145,32 @@ def _decode_with_large_values(text: bytes) -> _Event | _LargeEvent:
                     record.value = from_base64(record.value, None, True)  # type: ignore[assignment]  # noqa: FBT003
     except ValueError:
         return _decode(text)
+    return decoded
+
+
+def _decode_without_values(text: bytes) -> _Event:
+    """Decode values where they lie, and the rest with an empty string in place of each.
+
+    Raises:
+        msgspec.DecodeError: as the plain decoder, which names the place of what is wrong.
+    """
+    view, end = memoryview(text), 0
+    rest: list[memoryview] = []
+    values: list[bytes] = []
+    try:
+        while (begin := text.find(_VALUE, end) + len(_VALUE)) >= len(_VALUE):
+            rest.append(view[end:begin])
+            end = text.index(b'"', begin)
+            values.append(pybase64.b64decode(view[begin:end], validate=True))
+    except ValueError:
+        return _decode(text)
+    rest.append(view[end:])
+    decoded = _decode(b"".join(rest))
+    with_value = [record for records in decoded.records.values() for record in records if record.value is not None]
+    if len(with_value) != len(values) or any(record.value for record in with_value):
+        return _decode(text)  # not written as AWS does
+    for record, value in zip(with_value, values, strict=True):
+        record.value = value
     return decoded
 
 

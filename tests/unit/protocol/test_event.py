@@ -31,10 +31,14 @@ def plain(batch: Batch) -> dict[TopicPartition, list[tuple[object, ...]]]:
     return {place: [astuple(each) for each in records] for place, records in batch.records.items()}
 
 
-@pytest.fixture(autouse=True, params=["plain", "large"])
-def _both_decoders(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events of small records and of large ones are decoded in two ways, to the same records and errors."""
-    monkeypatch.setattr("mirrorless.protocol.event.LARGE_RECORD_BYTES", 0 if request.param == "large" else 1 << 30)
+@pytest.fixture(autouse=True, params=["plain", "large", "very large"])
+def _all_decoders(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events are decoded in three ways, by the size of their records, to the same records and errors."""
+    never = 1 << 30
+    monkeypatch.setattr("mirrorless.protocol.event.LARGE_RECORD_BYTES", never if request.param == "plain" else 0)
+    monkeypatch.setattr(
+        "mirrorless.protocol.event.VERY_LARGE_RECORD_BYTES", 0 if request.param == "very large" else never
+    )
 
 
 ALONE = {
@@ -126,8 +130,8 @@ def test_every_captured_event_is_in_a_test() -> None:
 
 
 def event_of(*values: str) -> bytes:
-    records = [f'{{"offset": {i}, "timestamp": 1, "value": {value}}}' for i, value in enumerate(values)]
-    return f'{{"eventSource": "aws:kafka", "records": {{"orders-0": [{", ".join(records)}]}}}}'.encode()
+    records = [f'{{"offset":{i},"timestamp":1,"value":{value}}}' for i, value in enumerate(values)]
+    return f'{{"eventSource":"aws:kafka","records":{{"orders-0":[{",".join(records)}]}}}}'.encode()
 
 
 def test_a_value_in_escaped_characters_is_the_same_value() -> None:
@@ -137,7 +141,7 @@ def test_a_value_in_escaped_characters_is_the_same_value() -> None:
 
 
 def test_a_value_that_is_null_or_left_out_is_none_among_values_in_base64() -> None:
-    event = event_of('"YQ=="', "null", "1").replace(b', "value": 1', b"")
+    event = event_of('"YQ=="', "null", "1").replace(b',"value":1', b"")
 
     assert [each.value for each in decode_event(event).records["orders", 0]] == [b"a", None, None]
 
@@ -156,12 +160,36 @@ def test_a_value_that_is_no_base64_is_refused(value: str) -> None:
         decode_event(event_of('"YQ=="', value))
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        event_of('"YQ=="', '"Yg=="').replace(b'"value":"Yg', b'"value": "Yg'),
+        event_of('"YQ=="', '"Yg=="').replace(b'"aws:kafka"', b'"aws:kafka","other":{"value":"Yw=="}'),
+        event_of('"YQ=="', '"Yg=="')
+        .replace(b'"value":"Yg', b'"value": "Yg')
+        .replace(b':kafka"', b':kafka","value":""'),
+    ],
+    ids=["a space", "another value", "both"],
+)
+def test_an_event_that_is_written_otherwise_has_the_same_values(event: bytes) -> None:
+    assert [each.value for each in decode_event(event).records["orders", 0]] == [b"a", b"b"]
+
+
+def test_a_header_with_the_name_and_the_text_of_a_value_is_no_value() -> None:
+    headers = r'[{"value":[1]},{"\"value\":\"YQ==\"":[2]}]'
+    event = event_of('"YQ=="', '"Yg=="').replace(b'"timestamp":1', f'"timestamp":1,"headers":{headers}'.encode())
+
+    for each, value in zip(decode_event(event).records["orders", 0], (b"a", b"b"), strict=True):
+        assert each.headers == [("value", b"\x01"), ('"value":"YQ=="', b"\x02")]
+        assert each.value == value
+
+
 def test_only_large_values_are_decoded_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     apart: list[int] = []
 
-    def decode(value: str, _: None, validate: bool) -> bytes:  # noqa: FBT001 -- pybase64's
-        apart.append(len(value))
+    def decode(value: str | memoryview, _: None = None, validate: bool = False) -> bytes:  # noqa: FBT001, FBT002 -- pybase64's
+        apart.append(len(value) if isinstance(value, str) else -len(value))
         return base64.b64decode(value, validate=validate)
 
     monkeypatch.setattr("pybase64.b64decode", decode)
@@ -170,3 +198,6 @@ def test_only_large_values_are_decoded_apart(monkeypatch: pytest.MonkeyPatch) ->
     assert not apart
     decode_event(event_of(*[f'"{"YWJj" * 400}"'] * 200))
     assert apart == [1_600] * 200
+    apart.clear()
+    decode_event(event_of(*[f'"{"YWJj" * 1_500}"'] * 200))
+    assert apart == [-6_000] * 200
