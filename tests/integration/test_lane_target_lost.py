@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.errors import Retriable
 from mirrorless.lanes.operator_actions import plan_reset
+from mirrorless.naming import LOOK_GROUP
 from mirrorless.ports.kafka import Target
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.record import Record
 from mirrorless.settings import FlowSettings
-from tests.support.clusters import MemoryCluster, MemoryTarget
+from tests.support.clusters import Entry, MemoryCluster, MemoryTarget
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
 from tests.support.readback import await_settled
 
@@ -43,6 +47,8 @@ class Side:
     create: Callable[[], None]
     settle: Callable[[], None]
     """Wait until the marker of an ended transaction is in the log."""
+    expire: Callable[[int], None]
+    """Let retention remove what stands below an offset of partition 0."""
 
     def write(self, *, then: str, partition: int = 0) -> list[int]:
         """Write the records in a transaction, and commit, abort or leave it. Returns their downstream offsets."""
@@ -72,6 +78,7 @@ def side(request: pytest.FixtureRequest) -> Side:
             delete=cluster.topics.clear,
             create=lambda: cluster.topics.update({topic: [[], [], []]}),
             settle=lambda: None,
+            expire=lambda offset: _forget_records(cluster.topics[topic][0][:offset]),
         )
     settings: FlowSettings = request.getfixturevalue("flow_settings")
     clusters: tuple[KafkaCluster, KafkaCluster] = request.getfixturevalue("clusters")
@@ -83,7 +90,19 @@ def side(request: pytest.FixtureRequest) -> Side:
         delete=lambda: stage.delete(clusters[1], topic),
         create=lambda: stage.create(clusters[1], topic, partitions=3),
         settle=lambda: await_settled(clusters[1].bootstrap, topic),
+        expire=lambda offset: _delete_records(clusters[1], topic, offset),
     )
+
+
+def _delete_records(cluster: KafkaCluster, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(20)
+
+
+def _forget_records(entries: Sequence[Entry]) -> None:
+    for entry in entries:
+        entry.record = None
 
 
 def test_a_look_finds_the_committed_record_and_only_that(side: Side) -> None:
@@ -105,6 +124,22 @@ def test_a_look_at_a_place_without_a_record_does_not_take_it_for_an_aborted_one(
     side.write(then="commit")
 
     assert side.look(offsets[-1] + 1) == "expired"  # a marker; compaction leaves the same
+
+
+def test_a_look_below_the_beginning_of_the_log_finds_what_retention_left(side: Side) -> None:
+    offsets = side.write(then="commit")
+    side.expire(offsets[1])
+
+    assert side.look(offsets[0]) == "expired"
+    assert isinstance(side.look(offsets[1]), Record)
+
+
+@pytest.mark.parametrize("side", ["kafka"], indirect=True)
+def test_a_look_commits_no_offset(flow_settings: FlowSettings, side: Side) -> None:
+    side.look(side.write(then="commit")[0])
+
+    groups = KafkaGroups(flow_settings.target, flow=flow_settings.flow)
+    assert not groups.committed([LOOK_GROUP], deadline).get(LOOK_GROUP)
 
 
 def test_a_look_behind_an_open_transaction_stays_open(side: Side) -> None:

@@ -237,9 +237,16 @@ class _Session:
 
 
 @pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # theirs
-def test_the_iam_token_is_the_one_that_awss_own_signer_makes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Same credentials, same second: the same signature, and every parameter but the name of the client."""
+@pytest.mark.parametrize("session_token", ["session/token+==", "session/token+1==", "session/token+12=="])
+def test_the_iam_token_is_the_one_that_awss_own_signer_makes(
+    session_token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Same credentials, same second: the same signature, and every parameter but the name of the client.
+
+    Of three lengths, so that two of the tokens are padded before they are sent.
+    """
     _freeze(monkeypatch)
+    monkeypatch.setattr(CREDENTIALS, "token", session_token)
     theirs, their_expiry_ms = MSKAuthTokenProvider.generate_auth_token_from_credentials_provider(REGION, _Provider())
 
     ours, our_expiry = msk_iam_token(REGION, session=_Session())("")

@@ -6,9 +6,10 @@ import threading
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from mirrorless.adapters.kafka.besides import Besides
+from mirrorless.adapters.kafka.client import MARGIN_SECONDS
 from mirrorless.adapters.kafka.writer import ONE_BY_ONE, KafkaWriter, _Health, first_batches, unsent_at_last
 from mirrorless.errors import Retriable
 from mirrorless.record import Record
@@ -51,6 +52,8 @@ def test_a_portion_has_the_records_of_its_batches_by_number_and_by_bytes() -> No
     assert len(first_batches(lane, 3, 5_000, 10_000)) == 15
     assert len(first_batches(lane, 16, 1_000_000, 10_000)) == 100
     assert len(first_batches(lane, 2, 1, 10_000)) == 2
+    assert len(first_batches(lane, 1, 2_000, 10_000)) == 2  # 64 bytes of framing each
+    assert len(first_batches(lane, 1, 1_999, 10_000)) == 1
     assert first_batches([], 2, 1, 1) == []
 
 
@@ -147,3 +150,69 @@ def test_what_is_done_besides_a_long_body_begins_late_in_it() -> None:
         body_over.set()
 
     assert order == [True]
+
+
+class IdleProducer:
+    """A producer that answers, or does not, and notes for how long it was asked."""
+
+    def __init__(self, *, left: int = 0, fails: bool = False) -> None:
+        self.waited: list[float] = []
+        self._left, self._fails = left, fails
+
+    def list_topics(self, *, timeout: float) -> None:
+        """One probe."""
+        self.waited.append(timeout)
+        if self._fails:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def flush(self, seconds: float) -> int:
+        """What is left after it."""
+        self.waited.append(seconds)
+        return self._left
+
+
+def writer_of(producer: IdleProducer) -> KafkaWriter:
+    writer = object.__new__(KafkaWriter)
+    writer._producer, writer._bootstrap = producer, "b:1"  # type: ignore[assignment]  # no cluster
+    return writer
+
+
+@pytest.mark.parametrize(("left", "waited"), [(30.0, 2.0), (2.0, 2.0 - MARGIN_SECONDS)])
+def test_a_probe_takes_two_seconds_at_most_and_no_more_than_are_left(left: float, waited: float) -> None:
+    producer = IdleProducer()
+
+    assert writer_of(producer).answers(lambda: left)
+    assert producer.waited == [waited]
+    assert not writer_of(IdleProducer(fails=True)).answers(lambda: left)
+
+
+def test_a_full_queue_is_waited_for_until_the_deadline() -> None:
+    producer = IdleProducer()
+    writer_of(producer)._make_room(lambda: 30.0)
+
+    assert producer.waited == [30.0 - MARGIN_SECONDS]
+    with pytest.raises(Retriable, match="too slowly"):
+        writer_of(IdleProducer(left=1))._make_room(lambda: 30.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "suspect"),
+    [
+        (KafkaError(KafkaError._ALL_BROKERS_DOWN), True),
+        (KafkaError(KafkaError._FENCED, "fenced", True), True),  # noqa: FBT003 -- the client's: fatal
+        (KafkaError(KafkaError._TRANSPORT), False),
+    ],
+)
+def test_a_writer_is_suspect_after_a_fatal_error_or_without_any_broker(error: KafkaError, *, suspect: bool) -> None:
+    health = _Health()
+    health.on_error(error)
+
+    assert health.suspect is suspect
+
+
+def test_why_a_client_was_turned_away_is_kept() -> None:
+    health = _Health()
+    health.on_error(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+
+    with pytest.raises(Retriable, match="wrong password"):
+        health.turned_away.check()

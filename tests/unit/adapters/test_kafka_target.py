@@ -1,0 +1,172 @@
+"""Which writers a target keeps warm, with which settings, without a cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mirrorless.adapters.kafka.target import LEAST_BATCH_BYTES, PROBE_AFTER_SECONDS, KafkaTarget
+from mirrorless.adapters.kafka.writer import BATCH_BYTES
+from mirrorless.ports.kafka import PORTION
+from mirrorless.settings import ClusterSettings, FlowSettings
+
+
+class OpenedWriter:
+    """What a target opened, and with what."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        transactional_id: str,
+        watch: object = None,
+        portion: int | None = None,
+        **_: Any,
+    ) -> None:
+        self.config, self.transactional_id, self.portion = dict(config), transactional_id, portion
+        self.watched = watch is not None
+        self.suspect, self.answering, self.used_at = False, True, time.monotonic()
+
+    def answers(self, _: object) -> bool:
+        """As the test wants."""
+        return self.answering
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[OpenedWriter]:
+    """All writers that were opened, in order."""
+    writers: list[OpenedWriter] = []
+
+    def opening(*arguments: Any, **options: Any) -> OpenedWriter:
+        writers.append(OpenedWriter(*arguments, **options))
+        return writers[-1]
+
+    monkeypatch.setattr("mirrorless.adapters.kafka.target.KafkaWriter", opening)
+    return writers
+
+
+def deadline() -> float:
+    return 30.0
+
+
+@pytest.fixture
+def target() -> KafkaTarget:
+    return target_of()
+
+
+def target_of(**settings: Any) -> KafkaTarget:
+    source, other = (ClusterSettings(alias=alias, bootstrap="127.0.0.1:1") for alias in ("us-east", "eu-west"))
+    return KafkaTarget(FlowSettings(flow="us-east->eu-west", source=source, target=other, **settings), environment="e1")
+
+
+def batch_size(target: KafkaTarget, opened: list[OpenedWriter]) -> int:
+    """Of an ordinary writer that is opened now."""
+    target.discard_writers()
+    target.writer(deadline)
+    return int(opened[-1].config["batch.size"])
+
+
+def test_a_writer_is_opened_once_and_kept(target: KafkaTarget, opened: list[OpenedWriter]) -> None:
+    assert target.writer(deadline) is target.writer(deadline)
+    assert [each.transactional_id for each in opened] == ["mirrorless.us-east.eu-west.e1"]
+    assert (opened[0].watched, opened[0].portion) == (True, None)
+
+
+def test_a_careful_writer_has_an_id_of_its_own_one_request_at_a_time_and_a_portion(
+    target: KafkaTarget, opened: list[OpenedWriter]
+) -> None:
+    target.careful_writer(50, deadline)
+
+    (careful,) = opened
+    assert careful.transactional_id == "mirrorless.us-east.eu-west.e1.careful"
+    assert (careful.config["batch.num.messages"], careful.config["max.in.flight"]) == (50, 1)
+    assert (careful.watched, careful.portion) == (False, PORTION)
+    assert careful.config["batch.size"] == BATCH_BYTES
+
+
+def test_a_careful_writer_is_kept_until_another_size_of_batches_is_wanted(
+    target: KafkaTarget, opened: list[OpenedWriter]
+) -> None:
+    first = target.careful_writer(50, deadline)
+
+    assert target.careful_writer(50, deadline) is first
+    assert target.careful_writer(10, deadline) is not first
+    target.limit_batches(300_000)
+    target.careful_writer(10, deadline)
+    assert [(each.config["batch.num.messages"], each.config["batch.size"]) for each in opened] == [
+        (50, BATCH_BYTES),
+        (10, BATCH_BYTES),
+        (10, 150_000),
+    ]
+
+
+def test_batches_are_half_of_the_smallest_that_was_refused(target: KafkaTarget, opened: list[OpenedWriter]) -> None:
+    assert batch_size(target, opened) == BATCH_BYTES
+    target.limit_batches(2 * BATCH_BYTES)
+    assert batch_size(target, opened) == BATCH_BYTES // 2
+    target.limit_batches(200_001)
+    assert batch_size(target, opened) == 100_000
+
+
+def test_ordinary_batches_have_a_least_size_and_careful_ones_a_byte(
+    target: KafkaTarget, opened: list[OpenedWriter]
+) -> None:
+    target.limit_batches(3)
+    target.careful_writer(1, deadline)
+    assert opened[-1].config["batch.size"] == 1
+    target.limit_batches(1)
+    target.careful_writer(1, deadline)
+
+    assert opened[-1].config["batch.size"] == 1
+    assert batch_size(target, opened) == LEAST_BATCH_BYTES
+
+
+def test_without_transactions_a_writer_has_no_id(opened: list[OpenedWriter]) -> None:
+    target = target_of(delivery="at_least_once")
+    target.writer(deadline)
+    target.careful_writer(1, deadline)
+
+    assert [each.transactional_id for each in opened] == ["", ""]
+
+
+def test_fencing_drops_the_writer_that_has_the_id_and_no_other(target: KafkaTarget, opened: list[OpenedWriter]) -> None:
+    writer, careful = target.writer(deadline), target.careful_writer(1, deadline)
+
+    target.fence("somebody else's", deadline)
+    assert (target.writer(deadline), target.careful_writer(1, deadline)) == (writer, careful)
+    target.fence(careful.transactional_id, deadline)
+    assert target.writer(deadline) is writer
+    again = target.careful_writer(1, deadline)
+    assert again is not careful
+    target.fence(writer.transactional_id, deadline)
+    assert target.writer(deadline) is not writer
+    assert target.careful_writer(1, deadline) is again
+    fenced = [each.transactional_id for each in opened if not each.watched and each.portion is None]
+    assert fenced == ["somebody else's", careful.transactional_id, writer.transactional_id]
+
+
+def test_what_was_written_without_an_id_needs_no_fence(target: KafkaTarget, opened: list[OpenedWriter]) -> None:
+    target.fence("", deadline)
+
+    assert not opened
+
+
+def test_a_writer_that_is_suspect_or_does_not_answer_after_a_freeze_is_replaced(
+    target: KafkaTarget, opened: list[OpenedWriter]
+) -> None:
+    target.writer(deadline)
+    opened[0].answering = False
+    target.writer(deadline)
+    assert len(opened) == 1
+    opened[0].used_at -= PROBE_AFTER_SECONDS + 1
+    target.writer(deadline)
+    assert len(opened) == 2
+    opened[1].used_at -= PROBE_AFTER_SECONDS + 1
+    target.writer(deadline)
+    assert len(opened) == 2
+    opened[1].suspect = True
+    target.writer(deadline)
+    assert len(opened) == 3
