@@ -28,7 +28,7 @@ _NOT_OF_FUNCTIONS: Final = frozenset(
 """Packages that only jobs and commands import: a change of them changes no function."""
 
 _NOT_NEEDED: Final[Mapping[str, frozenset[str]]] = {
-    "remove_mappings": frozenset({"aws_lambda_powertools", "confluent_kafka", "pybase64"})
+    "remove_mappings": frozenset({"aws_lambda_powertools", "confluent_kafka", "cramjam", "crc32c", "pybase64"})
 }
 """Dependencies that a function does not import: without Kafka's client a bundle has a quarter of the size."""
 
