@@ -8,30 +8,60 @@ from typing import Protocol
 
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.record import Record
+from mirrorless.record_batch import BatchUnreadable, RecordBatch
 
 
 @dataclass(slots=True)
 class Arrivals:
     """What has come from the source since the last call."""
 
-    records: dict[TopicPartition, list[Record]] = field(default_factory=dict)
-    """In the order of their offsets."""
+    records: dict[TopicPartition, list[Record] | list[RecordBatch]] = field(default_factory=dict)
+    """In the order of their offsets: records, or whole batches from a log that is read by them. The first batch may
+    begin below the offset that was to be read."""
     bytes: int = 0
     ended: dict[TopicPartition, int] = field(default_factory=dict)
     """Partitions that were read to their stable end, and that offset: below it nothing is left to come."""
     out_of_range: set[TopicPartition] = field(default_factory=set)
     """Partitions whose log does not hold the offset that was to be read next."""
+    truncated: dict[TopicPartition, int] = field(default_factory=dict)
+    """Partitions whose log parts at this offset from the one that was read. Nothing more of them comes."""
+    unreadable: dict[TopicPartition, BatchUnreadable] = field(default_factory=dict)
+    """Partitions whose next batch cannot be read whole. Nothing more of them comes."""
 
     def add(self, more: Arrivals) -> None:
         """Join what came later."""
         for place, records in more.records.items():
             if place in self.records:
-                self.records[place] += records
+                self.records[place] += records  # type: ignore[operator]  # of one kind, as its log reads
             else:
                 self.records[place] = records
         self.bytes += more.bytes
         self.ended |= more.ended
         self.out_of_range |= more.out_of_range
+        self.truncated |= more.truncated
+        self.unreadable |= more.unreadable
+
+
+@dataclass(slots=True)
+class RawArrivals:
+    """What has come by whole batches: as `Arrivals`, which has records instead."""
+
+    records: dict[TopicPartition, list[RecordBatch]] = field(default_factory=dict)
+    """In the order of their offsets; without control batches, and without those of aborted transactions. The first may
+    begin below the offset that is read from, where that lies inside it."""
+    covered: dict[TopicPartition, int] = field(default_factory=dict)
+    """By partition of which anything came: the offset below which nothing is left to come."""
+    bytes: int = 0
+    ended: dict[TopicPartition, int] = field(default_factory=dict)
+    out_of_range: set[TopicPartition] = field(default_factory=set)
+    truncated: dict[TopicPartition, int] = field(default_factory=dict)
+    """Partitions whose leader has another log than the one that was read: where both part. Nothing more of it comes."""
+    unreadable: dict[TopicPartition, BatchUnreadable] = field(default_factory=dict)
+    """Partitions whose next batch cannot be read whole. Nothing more of it comes."""
+
+    def __bool__(self) -> bool:
+        """Whether anything came."""
+        return bool(self.covered or self.ended or self.out_of_range or self.truncated or self.unreadable)
 
 
 class PulledLog(Protocol):

@@ -1,0 +1,366 @@
+"""The source's logs, read by whole batches: one fetch under way to each broker. See `mirrorless.pull.log`.
+
+The next fetch is sent before what came is looked at by anybody else, so that a distant broker is never waited for
+alone; it is held back once enough has come that was not taken. A partition that gave something goes behind all others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from mirrorless.adapters.kafka.wire.authentication import TurnedAwayError
+from mirrorless.adapters.kafka.wire.cluster import CALL_SECONDS, Backoff, WireCluster, until_of
+from mirrorless.adapters.kafka.wire.committed import committed
+from mirrorless.adapters.kafka.wire.connection import CONNECT_SECONDS, BrokerConnection, ready
+from mirrorless.adapters.kafka.wire.fetch import FetchedPart, WantedPart, fetch_request, read_fetched
+from mirrorless.adapters.kafka.wire.requests import (
+    EARLIEST,
+    FETCH,
+    LATEST,
+    LIST_OFFSETS,
+    Leader,
+    list_offsets,
+    read_offsets,
+)
+from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.pull.log import RawArrivals
+from mirrorless.record_batch import BatchUnreadable, RecordBatch, batches
+from mirrorless.settings import ClusterSettings
+
+WAIT_MS: Final = 100
+"""For which a broker holds back an answer that would be empty."""
+ANSWER_BYTES: Final = 8 * 1024 * 1024
+"""Of one answer, about: a broker gives one batch at least, however large."""
+PART_BYTES: Final = 2 * 1024 * 1024
+"""Of one partition in one answer: a backlog of one lane leaves room for the others."""
+QUEUE_BYTES: Final = 24 * 1024 * 1024
+"""Come and not taken, in all partitions together: no fetch is sent above it."""
+LANE_BYTES: Final = 2 * PART_BYTES
+"""The same of one partition."""
+ANSWER_SECONDS: Final = 30.0
+"""Without an answer, until the connection counts as lost."""
+
+_MOVED: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+"""Errors that pass, once the leader is read anew."""
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """One partition that is followed."""
+
+    place: TopicPartition
+    at: int
+    """Fetched next."""
+    last_epoch: int = -1
+    """Of the batch that was fetched last."""
+    queued_bytes: int = 0
+    over: bool = False
+    """It is not fetched any more, for a reason that was given."""
+    again_at: float = 0.0
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+@dataclass(slots=True)
+class _Come:
+    """What has come of a partition and was not taken."""
+
+    reading: _Reading
+    batches: deque[RecordBatch]
+    covered: int
+    bytes: int
+    records: int
+
+    def first(self, records: int, size: int) -> tuple[list[RecordBatch], int, int]:
+        """Take so much of it, one batch at least, but not all: the batches, their bytes and records."""
+        some: list[RecordBatch] = []
+        taken = counted = 0
+        while len(self.batches) > 1 and taken < size and counted < records:
+            some.append(batch := self.batches.popleft())
+            taken += batch.size
+            counted += batch.records_count
+        self.bytes -= taken
+        self.records -= counted
+        return some, taken, counted
+
+
+class KafkaRawLog:
+    """Reads partitions by whole batches, each from an offset of its own, as a read_committed reader sees them."""
+
+    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
+        """Args: flow: part of what it calls itself in the brokers' logs."""
+        self._cluster = WireCluster(cluster, flow=flow, client_role="raw-pull")
+        self._readings: dict[TopicPartition, _Reading] = {}
+        self._come: deque[_Come] = deque()
+        self._queued = 0
+        self._news = RawArrivals()
+
+    # Offsets
+
+    def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """See `PulledLog.stable_ends`."""
+        return self._offsets(set(places), LATEST, deadline)
+
+    def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """See `PulledLog.starts`."""
+        return self._offsets(set(places), EARLIEST, deadline)
+
+    def _offsets(self, places: set[TopicPartition], timestamp: int, deadline: Deadline) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        trouble = ""
+        with self._cluster.translated("list its offsets"):
+            until = until_of(deadline)
+            lacking, known = places, self._cluster.leaders
+            for again in (False, True):
+                if unknown := {place[0] for place in lacking if again or place not in known}:
+                    self._cluster.refresh(unknown, until)
+                trouble = self._ask_offsets(lacking, timestamp, until, found)
+                lacking = places - found.keys()
+                if not lacking:
+                    break
+        if trouble and not found:
+            raise Retriable(f"the source did not list its offsets: {trouble}", where=self._cluster.where)
+        return found
+
+    def _ask_offsets(
+        self, places: Iterable[TopicPartition], timestamp: int, until: float, found: dict[TopicPartition, int]
+    ) -> str:
+        """Ask all leaders; the last trouble, empty for none."""
+        trouble = ""
+        by_node: dict[int, dict[TopicPartition, Leader]] = {}
+        for place in places:
+            if (leader := self._cluster.leader(place)).node >= 0:
+                by_node.setdefault(leader.node, {})[place] = leader
+        for node, some in by_node.items():
+            try:
+                answer = read_offsets(self._cluster.ask(node, LIST_OFFSETS, list_offsets(some, timestamp), until))
+            except TurnedAwayError:
+                raise
+            except OSError as exc:
+                trouble = str(exc)
+                continue
+            for place, (error, offset) in answer.items():
+                if not error:
+                    found[place] = offset
+                elif error not in _MOVED:
+                    trouble = KafkaError(error).str()
+        return trouble
+
+    # Reading
+
+    def follow(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """See `PulledLog.follow`."""
+        self.leave(offsets)
+        self._readings |= {place: _Reading(place, offset) for place, offset in offsets.items()}
+
+    def leave(self, places: Iterable[TopicPartition]) -> None:
+        """See `PulledLog.leave`."""
+        left = {id(self._readings.pop(place)) for place in places if place in self._readings}
+        if left:
+            self._come = deque(each for each in self._come if id(each.reading) not in left)
+            self._queued = sum(reading.queued_bytes for reading in self._readings.values())
+
+    def arrivals(self, seconds: float, *, records: int, size: int) -> RawArrivals:
+        """See `PulledLog.arrivals`. One batch at least is returned where there is one."""
+        until = time.monotonic() + seconds
+        with self._cluster.translated("show its records"):
+            while True:
+                wake = self._fetch(until)
+                waits = 0.0 if self._come or self._news else wake - time.monotonic()
+                self._receive(waits)
+                self._fetch(until)
+                if self._come or self._news or time.monotonic() >= until:
+                    return self._taken(records, size)
+
+    def close(self) -> None:
+        """See `PulledLog.close`."""
+        self.leave(list(self._readings))
+        self._come.clear()
+        self._queued = 0
+        self._news = RawArrivals()
+        self._cluster.close()
+
+    def _taken(self, records: int, size: int) -> RawArrivals:
+        found, self._news = self._news, RawArrivals()
+        while self._come and records > 0 and size > 0:
+            come = self._come[0]
+            place, reading = come.reading.place, come.reading
+            if len(come.batches) <= 1 or (come.bytes <= size and come.records <= records):
+                some, taken, counted = come.batches, come.bytes, come.records
+                self._come.popleft()
+                found.covered[place] = come.covered
+            else:
+                some, taken, counted = come.first(records, size)
+                found.covered[place] = some[-1].next
+            if some:
+                found.records.setdefault(place, []).extend(some)
+            found.bytes += taken
+            records -= counted
+            size -= taken
+            reading.queued_bytes -= taken
+            self._queued -= taken
+        # The end of a log is none as long as something before it was not taken.
+        waiting = {each.reading.place for each in self._come}
+        for place in found.ended.keys() & waiting:
+            self._news.ended[place] = found.ended.pop(place)
+        return found
+
+    # Fetches
+
+    def _fetch(self, until: float) -> float:
+        """Send a fetch to each broker that has none; when to look again, if nothing comes before."""
+        now, wake = time.monotonic(), until
+        if self._queued >= QUEUE_BYTES:
+            return wake
+        self._look_for_leaders(now, until)
+        by_node: dict[int, list[_Reading]] = {}
+        for reading in self._readings.values():
+            if reading.over or reading.queued_bytes >= LANE_BYTES:
+                continue
+            if now < reading.again_at:
+                wake = min(wake, reading.again_at)
+            else:
+                by_node.setdefault(self._cluster.leader(reading.place).node, []).append(reading)
+        for node, readings in by_node.items():
+            wake = min(wake, self._fetch_from(node, readings, now, until))
+        return wake
+
+    def _fetch_from(self, node: int, readings: Sequence[_Reading], now: float, until: float) -> float:
+        try:
+            connection = self._cluster.connection(node, "data", max(until, now + CONNECT_SECONDS))
+            if connection.pending:
+                return until
+            if connection.muted_until > now:
+                return connection.muted_until
+            wanted = [
+                WantedPart(each.place, each.at, self._cluster.leader(each.place).epoch, each.last_epoch)
+                for each in readings
+            ]
+            body = fetch_request(wanted, wait_ms=WAIT_MS, least=1, most=ANSWER_BYTES, most_of_a_part=PART_BYTES)
+            purpose = {each.place: (each, each.at) for each in readings}
+            connection.send(FETCH, [body], purpose=purpose, until=now + ANSWER_SECONDS)
+            connection.flush()
+        except TurnedAwayError:
+            raise
+        except OSError:
+            self._put_off(readings)
+            if (lost := self._cluster.data_connection(node)) is not None:
+                self._cluster.drop(lost)
+        return until
+
+    def _look_for_leaders(self, now: float, until: float) -> None:
+        unknown = {
+            place[0]
+            for place, reading in self._readings.items()
+            if not reading.over and now >= reading.again_at and self._cluster.leader(place).node < 0
+        }
+        if not unknown:
+            return
+        self._cluster.refresh(unknown, max(until, now + CALL_SECONDS))
+        self._put_off([each for each in self._readings.values() if self._cluster.leader(each.place).node < 0])
+
+    def _put_off(self, readings: Iterable[_Reading]) -> None:
+        """Read their leaders anew after a pause."""
+        now = time.monotonic()
+        for reading in readings:
+            self._cluster.forget_leader(reading.place)
+            reading.again_at = now + reading.backoff.pause()
+
+    def _receive(self, seconds: float) -> None:
+        busy = [each for each in self._cluster.data_connections() if each.pending]
+        for connection in ready(busy, seconds):
+            try:
+                connection.flush()
+                for pending, answer in connection.receive():
+                    self._take(connection, pending.purpose, answer)
+            except OSError:
+                self._lose(connection)
+        now = time.monotonic()
+        for connection in busy:
+            if connection.pending and connection.pending[0].until <= now:
+                self._lose(connection)
+
+    def _lose(self, connection: BrokerConnection) -> None:
+        for pending in connection.pending:
+            self._put_off(reading for reading, _ in pending.purpose.values())
+        connection.pending.clear()
+        self._cluster.drop(connection)
+
+    def _take(
+        self, connection: BrokerConnection, asked: Mapping[TopicPartition, tuple[_Reading, int]], answer: memoryview
+    ) -> None:
+        told = read_fetched(answer)
+        if told.throttle_ms:
+            connection.muted_until = time.monotonic() + told.throttle_ms / 1000
+        if told.error:
+            raise ConnectionError(f"{connection.where} did not fetch: {KafkaError(told.error).str()}")
+        for place, part in told.parts.items():
+            reading, at = asked.get(place, (None, 0))
+            if reading is not None and self._readings.get(place) is reading and reading.at == at:
+                self._take_part(reading, part)
+
+    def _take_part(self, reading: _Reading, part: FetchedPart) -> None:
+        place = reading.place
+        if part.error == KafkaError.OFFSET_OUT_OF_RANGE:
+            reading.over = True
+            self._news.out_of_range.add(place)
+        elif part.error in _MOVED:
+            self._put_off([reading])
+        elif part.error:
+            raise Retriable(
+                f"the source does not show {place[0]}-{place[1]}: {KafkaError(part.error).str()}",
+                where=self._cluster.where,
+                hint="check that the flow may read and describe the topic",
+            )
+        elif part.diverged is not None:
+            reading.over = True
+            self._news.truncated[place] = part.diverged[1]
+        else:
+            reading.backoff = Backoff()
+            came = self._take_batches(reading, part)
+            if reading.at >= part.stable_end:
+                self._news.ended[place] = reading.at
+            if came:
+                self._readings[place] = self._readings.pop(place)  # behind all others
+
+    def _take_batches(self, reading: _Reading, part: FetchedPart) -> bool:
+        seen: deque[RecordBatch] = deque()
+        begun, at, size, count = reading.at, reading.at, 0, 0
+        try:
+            for batch, visible in committed(batches(part.records), part.aborted):
+                following = batch.next
+                if following <= begun:
+                    continue
+                at = following
+                reading.last_epoch = batch.leader_epoch
+                if visible and batch.records_count:
+                    seen.append(batch)
+                    size += batch.size
+                    count += batch.records_count
+        except BatchUnreadable as exc:
+            reading.over = True
+            self._news.unreadable[reading.place] = exc
+        if at > begun:
+            reading.at = at
+            reading.queued_bytes += size
+            self._queued += size
+            self._come.append(_Come(reading, seen, at, size, count))
+        return at > begun

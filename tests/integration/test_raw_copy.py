@@ -1,0 +1,636 @@
+"""Whole batches through our own client of the protocol, on real brokers: what arrives, and what a fault leaves.
+
+The batches are those of Java's and of librdkafka's producers; both read what arrived.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
+from mirrorless.batch_records import packed, records
+from mirrorless.errors import Retriable
+from mirrorless.ports.kafka import Deadline
+from mirrorless.pull.log import RawArrivals
+from mirrorless.record import Record
+from mirrorless.record_batch import CODECS, PassTerms, RecordBatch, batch_digest, obstacle
+from mirrorless.settings import ClusterSettings
+from tests.support.java_client import Given, read_by_java, run_java
+from tests.support.readback import Content, read_topic
+
+pytestmark = pytest.mark.integration
+
+TERMS = PassTerms(max_message_bytes=1_000_000)
+KINDS = ("plain", "idempotent", "transactional")
+ROUNDS = 10
+SEEDS = int(os.environ.get("SEEDS", "1"))
+WRITERS = [(codec, kind) for codec in CODECS for kind in KINDS]
+"""Each has a partition of its own."""
+
+
+def in_seconds(seconds: float) -> Deadline:
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
+
+
+def settings_of(cluster: KafkaCluster) -> ClusterSettings:
+    return ClusterSettings(alias=cluster.alias, bootstrap=cluster.bootstrap)
+
+
+def create(cluster: KafkaCluster, topic: str, partitions: int = 1, **configs: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    admin.create_topics([NewTopic(topic, partitions, 1, config=named)])[topic].result(20)
+
+
+@dataclass(slots=True, kw_only=True)
+class RawCopy:
+    """A copy of one topic by the two ends that are tested."""
+
+    source: KafkaCluster
+    target: KafkaCluster
+    topic: str
+    log: KafkaRawLog
+    obstacles: Counter[str | None] = field(default_factory=Counter)
+    digests: dict[int, list[bytes]] = field(default_factory=dict)
+    """Of what was produced, by partition."""
+
+    def writer(self, name: str = "", *, seconds: float = 20) -> RawWriter:
+        """A producer; those of one name fence each other."""
+        return RawWriter(
+            settings_of(self.target),
+            flow="a->b",
+            transactional_id=f"{self.topic}{name}",
+            timeout_ms=20_000,
+            deadline=in_seconds(seconds),
+        )
+
+    def run(self, positions: Mapping[int, int], *, size: int = 10**6, terms: PassTerms = TERMS) -> dict[int, int]:
+        """Copy all from the positions on, each round a transaction; how far each partition was covered."""
+        at, ends = dict(positions), set[int]()
+        self.log.follow({(self.topic, partition): offset for partition, offset in positions.items()})
+        writer, deadline = self.writer(), in_seconds(60)
+        while len(ends) < len(positions):
+            assert deadline() > 0, f"the ends were not reached: {at}"
+            arrivals = self.log.arrivals(1.0, records=10**6, size=size)
+            lanes = {}
+            for place, batches in arrivals.records.items():
+                lanes[place] = self.outgoing(batches, at[place[1]], terms)
+                self.digests.setdefault(place[1], []).append(batch_digest(lanes[place]))
+            delivered = writer.write(lanes, in_seconds(20))
+            assert [len(each.downstream) for each in delivered.values()] == [len(lanes[p]) for p in delivered]
+            writer.commit(in_seconds(20))
+            for (_, partition), offset in arrivals.covered.items():
+                assert offset > at[partition]
+                at[partition] = offset
+            ends |= {partition for _, partition in arrivals.ended}
+        writer.close()
+        self.log.leave([(self.topic, partition) for partition in positions])
+        return at
+
+    def outgoing(self, batches: Sequence[RecordBatch], position: int, terms: PassTerms) -> list[RecordBatch]:
+        """What is produced of these batches."""
+        found: list[RecordBatch] = []
+        for batch in batches:
+            why = obstacle(batch, terms, position=position)
+            self.obstacles[why] += 1
+            if why is None:
+                found.append(batch)
+            else:
+                some = [each for each in records(batch) if each.offset >= position]
+                found += packed(some, batch.codec, max_bytes=terms.max_message_bytes)
+        return found
+
+
+@pytest.fixture
+def copy(clusters: tuple[KafkaCluster, KafkaCluster]) -> Iterator[RawCopy]:
+    source, target = clusters
+    log = KafkaRawLog(settings_of(source), flow="a->b")
+    yield RawCopy(source=source, target=target, topic=f"raw-{uuid4().hex[:8]}", log=log)
+    log.close()
+
+
+# Byte for byte
+
+
+def some_bytes(chance: Random) -> bytes | None:
+    return chance.choice([None, b"", b"\x00", chance.randbytes(chance.randint(1, 60)), b"again " * 20])
+
+
+def some_records(chance: Random, count: int) -> list[Given]:
+    now = 1_763_700_000_000
+    return [
+        Given(
+            key=some_bytes(chance),
+            value=some_bytes(chance),
+            headers=tuple(
+                (chance.choice(["", "a", "käse", "🦊", "n" * 200]), some_bytes(chance))
+                for _ in range(chance.choice([0, 0, 0, 1, 3]))
+            ),
+            timestamp=chance.choice([1, now - chance.randint(0, 10**11), now + i, now]),
+        )
+        for i in range(count)
+    ]
+
+
+def some_script(chance: Random, *, java: bool) -> list[list[Any]]:
+    """Orders for a producer: see `WriteRecords.java`."""
+    script: list[list[Any]] = []
+    for partition, (codec, kind) in enumerate(WRITERS):
+        script.append(["producer", codec, kind])
+        sizes = [1, *(chance.choice([1, 2, 50, 300]) for _ in range(3))]
+        if partition == chance.randrange(3):
+            sizes.append(10_000)
+        for size in sizes:
+            ending = [chance.choice(["commit", "commit", "abort"])] if kind == "transactional" else ["flush"]
+            script += [["begin"]] if kind == "transactional" else []
+            script += [["record", partition, each] for each in some_records(chance, size)]
+            script += [ending]
+        if kind == "transactional":
+            script += [["begin"], ["record", partition, Given(value=b"the last one")], ["commit"]]
+    if java:
+        script.append(["record", len(WRITERS) - 1, Given(timestamp=0)])  # librdkafka takes 0 for now
+        script[-1:-1] = [["begin"]]
+        script.append(["commit"])
+    return script
+
+
+def write_by_java(bootstrap: str, topic: str, script: Sequence[Sequence[Any]], folder: Path) -> None:
+    def text(value: bytes | None) -> str:
+        return "-" if value is None else b64encode(value).decode()
+
+    lines = []
+    for words in script:
+        if words[0] == "record":
+            _, partition, given = words
+            headers = [part for name, value in given.headers for part in (text(name.encode()), text(value))]
+            fields = [str(partition), str(given.timestamp), text(given.key), text(given.value), *headers]
+            lines.append("\t".join(["record", *fields]))
+        else:
+            lines.append("\t".join(words))
+    path = folder / "script"
+    path.write_text("\n".join(lines))
+    run_java("WriteRecords", bootstrap, topic, str(path))
+
+
+def write_by_librdkafka(  # noqa: C901 -- one line for each order
+    bootstrap: str,
+    topic: str,
+    script: Sequence[Sequence[Any]],
+    folder: Path,  # noqa: ARG001 -- as by Java
+) -> None:
+    producer: Any = None
+    for number, words in enumerate(script):
+        match words:
+            case ["producer", codec, kind]:
+                if producer is not None:
+                    assert producer.flush(20) == 0
+                config: dict[str, Any] = {"bootstrap.servers": bootstrap, "compression.type": codec, "log_level": 0}
+                config |= {"enable.idempotence": kind != "plain", "linger.ms": 1000}
+                if kind == "transactional":
+                    config["transactional.id"] = f"{topic}-{number}"
+                producer = Producer(config)
+                if kind == "transactional":
+                    producer.init_transactions(20)
+            case ["begin"]:
+                producer.begin_transaction()
+            case ["commit"]:
+                producer.commit_transaction(20)
+            case ["abort"]:
+                assert producer.flush(20) == 0
+                producer.abort_transaction(20)
+            case ["flush"]:
+                assert producer.flush(20) == 0
+            case ["record", partition, given]:
+                headers = list(given.headers)
+                try:
+                    producer.produce(
+                        topic, given.value, given.key, partition, timestamp=given.timestamp, headers=headers
+                    )
+                except BufferError:
+                    assert producer.flush(20) == 0
+                    producer.produce(
+                        topic, given.value, given.key, partition, timestamp=given.timestamp, headers=headers
+                    )
+    assert producer.flush(20) == 0
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("write", [write_by_java, write_by_librdkafka])
+def test_batches_arrive_as_they_lie_in_the_source(
+    write: Callable[..., None], seed: int, copy: RawCopy, tmp_path: Path
+) -> None:
+    """Every codec and kind of producer, aborted transactions, and positions inside batches."""
+    chance = Random(f"{seed} {write.__name__}")  # noqa: S311 -- a schedule, not a secret
+    create(copy.source, copy.topic, len(WRITERS))
+    create(copy.target, copy.topic, len(WRITERS))
+    write(copy.source.bootstrap, copy.topic, some_script(chance, java=write is write_by_java), tmp_path)
+    there = read_topic(copy.source.bootstrap, copy.topic)
+    positions = {
+        partition: chance.choice([0, chance.choice(seen).offset]) if seen else 0 for partition, seen in there.items()
+    }
+    wanted = {
+        partition: [each.content for each in seen if each.offset >= positions[partition]]
+        for partition, seen in there.items()
+    }
+
+    covered = copy.run(positions, size=chance.choice([1, 10**6]))
+
+    # All of it was read, most of it passed, and what passed is the same batch.
+    assert sum(map(len, wanted.values())) > 1000
+    ends = copy.log.stable_ends([(copy.topic, partition) for partition in positions], in_seconds(20))
+    assert covered == {partition: end for (_, partition), end in ends.items()}
+    assert copy.obstacles[None] > 30
+    assert 0 < copy.obstacles["cut"] <= len(WRITERS)
+    assert set(copy.obstacles) == {None, "cut"}
+
+    # Both clients read on the target what they read on the source.
+    arrived = read_topic(copy.target.bootstrap, copy.topic)
+    assert {partition: [each.content for each in seen] for partition, seen in arrived.items()} == wanted
+    by_java = read_by_java(copy.target.bootstrap, copy.topic, tmp_path)
+    read = {
+        partition: [Content(each.key, each.value, each.headers, each.timestamp) for each in seen]
+        for partition, seen in by_java.items()
+    }
+    assert read == {partition: contents for partition, contents in wanted.items() if contents}
+    assert {each.type for seen in by_java.values() for each in seen} == {"CreateTime"}
+    proved(copy, covered)
+
+
+def proved(copy: RawCopy, partitions: Mapping[int, int]) -> None:
+    """What lies on the target has the digests of what was produced, transaction by transaction."""
+    log = KafkaRawLog(settings_of(copy.target), flow="a->b")
+    log.follow({(copy.topic, partition): 0 for partition in partitions})
+    found: dict[int, list[RecordBatch]] = {}
+    ended: set[Any] = set()
+    deadline = in_seconds(30)
+    while len(ended) < len(partitions):
+        assert deadline() > 0
+        arrivals = log.arrivals(1.0, records=10**6, size=10**8)
+        ended |= arrivals.ended.keys()
+        for (_, partition), some in arrivals.records.items():
+            found.setdefault(partition, []).extend(some)
+    log.close()
+    for partition, digests in copy.digests.items():
+        batches, at = found[partition], 0
+        for digest in digests:
+            following = next(i for i in range(at + 1, len(batches) + 1) if batch_digest(batches[at:i]) == digest)
+            at = following
+        assert at == len(batches)
+
+
+def test_what_compaction_has_thinned_is_packed_anew(copy: RawCopy) -> None:
+    create(
+        copy.source,
+        copy.topic,
+        cleanup_policy="compact",
+        segment_ms="60000",
+        min_cleanable_dirty_ratio="0.0001",
+        delete_retention_ms="1",
+    )
+    create(copy.target, copy.topic)
+    producer = Producer({"bootstrap.servers": copy.source.bootstrap, "compression.type": "lz4", "linger.ms": 1000})
+    admin = AdminClient({"bootstrap.servers": copy.source.bootstrap, "log_level": 0})
+
+    def eager(operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(20)
+
+    now = time.time_ns() // 1_000_000
+    for i in range(300):
+        producer.produce(copy.topic, b"%d" % i, b"key %d" % (i % 7 if i % 3 else i), timestamp=now + i)
+    assert producer.flush(20) == 0
+    producer.produce(copy.topic, b"a new segment", b"last", timestamp=now + 120_000)
+    assert producer.flush(20) == 0
+    eager(AlterConfigOpType.SET)
+    deadline = in_seconds(60)
+    while len(there := read_topic(copy.source.bootstrap, copy.topic)[0]) > 200:
+        assert deadline() > 0, "the log was not compacted"
+        time.sleep(0.2)  # between two looks at a condition
+    eager(AlterConfigOpType.DELETE)
+
+    covered = copy.run({0: 0})
+
+    assert copy.obstacles["thinned"] > 0
+    assert covered == {0: 301}
+    assert [each.content for each in read_topic(copy.target.bootstrap, copy.topic)[0]] == [
+        each.content for each in there
+    ]
+    proved(copy, covered)
+
+
+# Refusals, fences, and a log that is not what it was
+
+
+def batches_of(*values: bytes, count: int = 1) -> list[RecordBatch]:
+    """As many batches, each with these values and a number."""
+    return [
+        batch
+        for number in range(count)
+        for batch in packed(
+            [Record(0, 1_700_000_000_000, [], b"%d" % number, value) for value in values], "lz4", max_bytes=10**7
+        )
+    ]
+
+
+def values_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[bytes | None]:
+    return [each.content.value for each in read_topic(cluster.bootstrap, topic)[partition]]
+
+
+def numbers_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[int]:
+    return [int(each.content.key or b"-1") for each in read_topic(cluster.bootstrap, topic)[partition]]
+
+
+def test_what_was_aborted_is_not_seen_and_the_same_producer_writes_again(copy: RawCopy) -> None:
+    create(copy.target, copy.topic, 2)
+    writer, deadline = copy.writer(), in_seconds(60)
+    places = [(copy.topic, 0), (copy.topic, 1)]
+
+    for value, ending in ((b"a", writer.commit), (b"b", writer.abort), (b"c", writer.abort), (b"d", writer.commit)):
+        first = writer.write({place: batches_of(value, b"2", count=7) for place in places}, deadline)
+        again = writer.write({places[0]: batches_of(value)}, deadline)
+        assert again[places[0]].downstream[0] == first[places[0]].downstream[-1] + 2
+        ending(deadline)
+    writer.close()
+
+    assert set(values_of(copy.target, copy.topic)) == {b"a", b"d", b"2"}
+    assert values_of(copy.target, copy.topic).count(b"d") == 8
+    assert values_of(copy.target, copy.topic, 1).count(b"d") == 7
+
+
+def test_a_partition_without_batches_gets_an_empty_answer(copy: RawCopy) -> None:
+    create(copy.target, copy.topic)
+    writer = copy.writer()
+
+    delivered = writer.write({(copy.topic, 0): batches_of(b"a"), (copy.topic, 1): []}, in_seconds(20))
+
+    assert {place: list(each.downstream) for place, each in delivered.items()} == {
+        (copy.topic, 0): [0],
+        (copy.topic, 1): [],
+    }
+    writer.commit(in_seconds(20))
+    writer.close()
+
+
+def test_a_producer_that_was_fenced_writes_and_commits_nothing(copy: RawCopy) -> None:
+    create(copy.target, copy.topic)
+    place, deadline = (copy.topic, 0), in_seconds(60)
+    first = copy.writer()
+    first.write({place: batches_of(b"of the zombie")}, deadline)
+    second = copy.writer()  # of the same id
+
+    with pytest.raises(Retriable, match=r"(?i)epoch|fenced"):
+        first.commit(deadline)
+    with pytest.raises(Retriable, match=r"(?i)epoch|fenced"):
+        first.write({place: batches_of(b"of the zombie again")}, deadline)
+    second.write({place: batches_of(b"of its successor")}, deadline)
+    second.commit(deadline)
+    first.close()
+    second.close()
+
+    assert values_of(copy.target, copy.topic) == [b"of its successor"]
+
+
+def test_a_refusal_names_the_batch_and_what_was_taken_before_it(copy: RawCopy) -> None:
+    create(copy.target, copy.topic, 2, max_message_bytes="2000")
+    writer, deadline = copy.writer(), in_seconds(60)
+    too_large = packed([Record(0, 0, [], None, bytes(5000))], "none", max_bytes=10**6)
+    some = [*batches_of(b"a", count=3), *too_large, *batches_of(b"b", count=3)]
+
+    delivered = writer.write({(copy.topic, 0): some, (copy.topic, 1): batches_of(b"c")}, deadline)
+    refusal = delivered[copy.topic, 0].refusal
+
+    assert refusal is not None
+    assert (refusal.index, list(delivered[copy.topic, 0].downstream)) == (3, [0, 1, 2])
+    assert delivered[copy.topic, 1].refusal is None
+    writer.abort(deadline)
+    writer.write({(copy.topic, 0): batches_of(b"d")}, deadline)
+    writer.commit(deadline)
+    writer.close()
+    assert values_of(copy.target, copy.topic) == [b"d"]
+
+
+def test_a_record_without_a_key_is_refused_where_the_log_is_compacted(copy: RawCopy) -> None:
+    create(copy.target, copy.topic, cleanup_policy="compact")
+    (batch,) = packed([Record(0, 0, [], key, b"v") for key in (b"k", None)], "lz4", max_bytes=10**6)
+    writer = copy.writer()
+
+    refusal = writer.write({(copy.topic, 0): [batch]}, in_seconds(20))[copy.topic, 0].refusal
+
+    assert refusal is not None
+    assert "record 1 of it" in refusal.detail
+    writer.close()
+
+
+def test_a_topic_that_is_not_there_ends_the_write_with_the_deadline(copy: RawCopy) -> None:
+    writer = copy.writer()
+    began = time.monotonic()
+
+    with pytest.raises(Retriable, match=r"(?i)unknown topic"):
+        writer.write({(copy.topic, 0): batches_of(b"a")}, in_seconds(2))
+
+    assert time.monotonic() - began < 10
+    writer.close()
+
+
+def arrivals_of(copy: RawCopy, told: Callable[[RawArrivals], Any]) -> RawArrivals:
+    deadline = in_seconds(20)
+    while True:
+        arrivals = copy.log.arrivals(0.5, records=10**6, size=10**6)
+        if told(arrivals):
+            return arrivals
+        assert deadline() > 0
+
+
+def test_offsets_that_the_log_does_not_hold_are_told_apart(copy: RawCopy) -> None:
+    """Deleted by retention, and beyond the end."""
+    create(copy.source, copy.topic, 3)
+    producer = Producer({"bootstrap.servers": copy.source.bootstrap})
+    for partition in range(3):
+        for i in range(10):
+            producer.produce(copy.topic, b"%d" % i, partition=partition)
+    assert producer.flush(20) == 0
+    admin = AdminClient({"bootstrap.servers": copy.source.bootstrap, "log_level": 0})
+    for future in admin.delete_records([TopicPartition(copy.topic, 0, 4)]).values():
+        future.result(20)
+    places = [(copy.topic, partition) for partition in range(3)]
+
+    copy.log.follow({places[0]: 3, places[1]: 11})
+    found: set[Any] = set()
+    while len(found) < 2:
+        found |= arrivals_of(copy, lambda arrivals: arrivals.out_of_range).out_of_range
+    assert copy.log.starts(places, in_seconds(20)) == dict(zip(places, (4, 0, 0), strict=True))
+    copy.log.follow({places[0]: 4})
+    (batch, *_) = arrivals_of(copy, lambda arrivals: arrivals.records).records[places[0]]
+    assert batch.base_offset <= 4 < batch.next
+
+
+# A distance, and answers that are lost
+
+
+@pytest.fixture
+def far_copy(copy: RawCopy, distant: KafkaCluster) -> Iterator[RawCopy]:
+    copy.target = distant
+    yield copy
+    distant.link.restore()
+    distant.link.round_trip_ms = 0
+
+
+@pytest.mark.parametrize("milliseconds", [5, 80])
+def test_batches_go_five_at_a_time_over_a_distance(milliseconds: int, far_copy: RawCopy) -> None:
+    create(far_copy.target, far_copy.topic, 3)
+    writer, deadline = far_copy.writer(), in_seconds(60)
+    some = {(far_copy.topic, partition): batches_of(bytes(1000), count=50) for partition in range(3)}
+    writer.write({place: batches[:1] for place, batches in some.items()}, deadline)  # connections are there
+    far_copy.target.link.round_trip_ms = milliseconds
+
+    began = time.monotonic()
+    writer.write(some, deadline)
+    took = time.monotonic() - began
+    writer.commit(deadline)
+    writer.close()
+
+    if milliseconds == 80:
+        assert took < 50 * 0.08 / 2  # one at a time would be 4 s
+    assert numbers_of(far_copy.target, far_copy.topic) == [0, *range(50)]
+
+
+@pytest.mark.parametrize("silently", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_that_are_lost_cost_no_batch_and_double_none(*, seed: int, silently: bool, far_copy: RawCopy) -> None:
+    """The link is cut at any moment of a transaction, and is back soon: a reset loses what was under way."""
+    create(far_copy.target, far_copy.topic, 2)
+    chance, link = Random(seed), far_copy.target.link  # noqa: S311 -- a schedule, not a secret
+    writer, deadline = far_copy.writer(), in_seconds(60)
+    link.round_trip_ms = 5
+    stop = threading.Event()
+
+    def cuts() -> None:
+        while not stop.wait(chance.uniform(0.02, 0.5)):
+            link.cut(silently=silently)
+            time.sleep(chance.uniform(0, 0.05))  # the fault itself
+            link.restore()
+
+    thread = threading.Thread(target=cuts)
+    thread.start()
+    before = link.connections
+    try:
+        for number in range(ROUNDS):
+            some = batches_of(b"%d" % number * 500, b"2", count=40)
+            delivered = writer.write({(far_copy.topic, partition): some for partition in range(2)}, deadline)
+            assert [len(each.downstream) for each in delivered.values()] == [40, 40]
+            writer.commit(deadline)
+    finally:
+        stop.set()
+        thread.join()
+        writer.close()
+
+    assert silently or link.connections > before
+    for partition in range(2):
+        assert (
+            numbers_of(far_copy.target, far_copy.topic, partition) == [i for i in range(40) for _ in range(2)] * ROUNDS
+        )
+
+
+# Three brokers
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    cluster = KafkaCluster(alias="eu-west", folder=tmp_path_factory.mktemp("trio"), brokers=3)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def test_leaders_that_move_cost_no_batch_and_double_none(  # noqa: PLR0915 -- what was written is read twice
+    copy: RawCopy, trio: KafkaCluster
+) -> None:
+    """A broker is killed while batches are under way, and comes back; then all of it is read.
+
+    A transaction that a failure spoils is written again, as the protocol does: no part of it may be seen twice.
+    """
+    copy.source = copy.target = trio
+    admin = AdminClient({"bootstrap.servers": trio.bootstrap, "log_level": 0})
+    new = NewTopic(copy.topic, 6, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([new])[copy.topic].result(20)
+    places = [(copy.topic, partition) for partition in range(6)]
+    done, spoilt, stop = 0, 0, threading.Event()
+
+    def faults() -> None:
+        broker = trio.brokers[0]
+        stop.wait(0.5)
+        broker.kill()
+        stop.wait(0.5)
+        broker.start()
+        stop.set()
+
+    thread = threading.Thread(target=faults)
+    thread.start()
+    deadline = in_seconds(150)
+    writer = copy.writer()
+    try:
+        while not stop.is_set() or done < 20:
+            assert deadline() > 0, f"{done} transactions"
+            some = batches_of(b"%d" % done, count=20)
+            try:
+                writer.write(dict.fromkeys(places, some), in_seconds(15))
+            except Retriable:
+                spoilt += 1
+                writer.close()
+                writer = copy.writer()
+                continue
+            writer.commit(in_seconds(30))
+            done += 1
+    finally:
+        stop.set()
+        thread.join()
+        writer.close()
+
+    # A reader that goes through all leaders sees each batch once, in order.
+    log = KafkaRawLog(settings_of(trio), flow="a->b")
+    log.follow(dict.fromkeys(places, 0))
+    seen: dict[int, list[tuple[int, int]]] = {partition: [] for partition in range(6)}
+    ended: set[Any] = set()
+    while len(ended) < 6:
+        assert deadline() > 0, f"ended: {ended}"
+        arrivals = log.arrivals(1.0, records=10**6, size=10**6)
+        ended |= arrivals.ended.keys()
+        for (_, partition), batches in arrivals.records.items():
+            some_records = [record for batch in batches for record in records(batch)]
+            seen[partition] += [(int(each.value or b""), int(each.key or b"")) for each in some_records]
+    wanted = [(number, i) for number in range(done) for i in range(20)]
+    assert seen == dict.fromkeys(range(6), wanted), spoilt
+
+    # Where the leader has moved: what was fetched under the first one is not what a later one has behind its end.
+    following = log.stable_ends(places, in_seconds(20))
+    log.leave(places)
+    log.follow({place: offset - 1 for place, offset in following.items()})
+    for reading in log._readings.values():
+        reading.last_epoch = 0
+    told: dict[Any, int] = {}
+    while len(told) < 2:
+        assert deadline() > 0, f"truncated: {told}"
+        told |= log.arrivals(1.0, records=10**6, size=10**6).truncated
+    assert all(0 <= end < following[place] - 1 for place, end in told.items())
+    log.close()

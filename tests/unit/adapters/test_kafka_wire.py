@@ -1,0 +1,525 @@
+"""The client of whole batches against a broker in this process that answers as it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from struct import pack, unpack_from
+
+import pytest
+from confluent_kafka import KafkaError
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace as changed
+
+from mirrorless.adapters.kafka.wire.authentication import TurnedAwayError, _scram
+from mirrorless.adapters.kafka.wire.committed import committed
+from mirrorless.adapters.kafka.wire.fetch import WantedPart, fetch_request, read_fetched
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
+from mirrorless.adapters.kafka.wire.requests import NEEDED, string
+from mirrorless.batch_records import packed
+from mirrorless.errors import NotAcknowledged, Retriable
+from mirrorless.ports.kafka import Deadline
+from mirrorless.record import Record
+from mirrorless.record_batch import RecordBatch, batches, produced
+from mirrorless.settings import ClusterSettings
+
+CONTROL, TRANSACTIONAL = 0x20, 0x10
+
+
+def in_seconds(seconds: float) -> Deadline:
+    end = time.monotonic() + seconds
+    return lambda: end - time.monotonic()
+
+
+def some(count: int) -> list[RecordBatch]:
+    """Batches of two records, each with its number as its key."""
+    return [
+        batch
+        for i in range(count)
+        for batch in packed([Record(0, 0, [], b"%d" % i, b"v")] * 2, "none", max_bytes=10**6)
+    ]
+
+
+class FakeBroker:
+    """One broker with one partition. It keeps a producer's batches as a broker does, and has a fault for each request.
+
+    Attributes:
+        log: base sequence and first key of each batch that was appended.
+        faults: what becomes of the next produce requests: an error, `lost` (appended, and the connection breaks),
+            `dropped` (the connection breaks before), or None.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[tuple[int, bytes]] = []
+        self.faults: deque[int | str | None] = deque()
+        self.sequences: list[int] = []
+        self.epoch = -1
+        self.end_faults: deque[int] = deque()
+        self.fetches: deque[bytes] = deque()
+        self.throttle_ms = 0
+        self.accepts_any_first = False
+        self.produced_at: list[float] = []
+        self._next = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def cluster(self) -> ClusterSettings:
+        """How clients reach it."""
+        return ClusterSettings(alias="fake", bootstrap=f"127.0.0.1:{self.port}")
+
+    def stop(self) -> None:
+        """Close everything."""
+        self._server.close()
+        for each in self._open:
+            each.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._server.accept()
+                self._open.append(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError, EOFError), connection, connection.makefile("rb") as stream:
+            while head := stream.read(4):
+                request = memoryview(stream.read(int.from_bytes(head)))
+                api, _, correlation, client = unpack_from(">hhih", request)
+                answer = self.answer(api, request[10 + client :])
+                if answer is None:
+                    return
+                answer = pack(">i", correlation) + (b"\0" if api == 1 else b"") + answer
+                connection.sendall(len(answer).to_bytes(4) + answer)
+
+    def answer(self, api: int, body: memoryview) -> bytes | None:  # noqa: PLR0911 -- one for each request
+        """None breaks the connection."""
+        host = string("127.0.0.1") + pack(">i", self.port)
+        match api:
+            case 0:
+                return self._produce(body)
+            case 1:
+                return self.fetches.popleft() if self.fetches else pack(">ihi", 0, 0, 0) + b"\x01\0"
+            case 3:
+                brokers = pack(">ii", 1, 1) + host + string(None) + string("id") + pack(">i", 1)
+                partition = pack(">hiii", 0, 0, 1, 5) + pack(">iii", 0, 0, 0)
+                return pack(">i", 0) + brokers + pack(">ih", 1, 0) + string("t") + b"\0" + pack(">i", 1) + partition
+            case 10:
+                return pack(">ih", 0, 0) + string(None) + pack(">i", 1) + host
+            case 18:
+                served = b"".join(pack(">hhh", number, 0, version) for number, version in NEEDED)
+                return pack(">hi", 0, len(NEEDED)) + served
+            case 22:
+                self.epoch += 1
+                self._next = 0
+                return pack(">ihqh", 0, 0, 7, self.epoch)
+            case 24:
+                return pack(">ii", 0, 1) + string("t") + pack(">iih", 1, 0, 0)
+            case 26:
+                return pack(">ih", 0, self.end_faults.popleft() if self.end_faults else 0)
+        raise AssertionError(api)
+
+    def _produce(self, body: memoryview) -> bytes | None:
+        self.produced_at.append(time.monotonic())
+        fault = self.faults.popleft() if self.faults else None
+        if fault == "dropped":
+            return None
+        at = 2 + int.from_bytes(body[:2]) + 2 + 4 + 4 + 3 + 4  # ids, topics, the topic's name, partitions
+        (batch,) = batches(body[at + 8 :])
+        self.sequences.append(batch.base_sequence)
+        error, base = (fault, -1) if isinstance(fault, int) else self._append(batch)
+        if fault == "lost":
+            return None
+        answer = pack(">ihqqqih", 0, error, base, -1, 0, 0, -1)
+        return pack(">i", 1) + string("t") + pack(">i", 1) + answer + pack(">i", self.throttle_ms)
+
+    def _append(self, batch: RecordBatch) -> tuple[int, int]:
+        if batch.producer_epoch < self.epoch:
+            return KafkaError.INVALID_PRODUCER_EPOCH, -1
+        if batch.base_sequence < self._next:
+            place = next((i for i, (sequence, _) in enumerate(self.log[-5:]) if sequence == batch.base_sequence), None)
+            if place is None:
+                return KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            return 0, 2 * (max(0, len(self.log) - 5) + place)
+        if batch.base_sequence > self._next and not (self.accepts_any_first and not self.log):
+            return KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        self._next = batch.base_sequence + 2
+        self.log.append((batch.base_sequence, bytes(batch.payload)))
+        return 0, 2 * (len(self.log) - 1)
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    fake = FakeBroker()
+    yield fake
+    fake.stop()
+
+
+def writer_of(broker: FakeBroker) -> RawWriter:
+    return RawWriter(broker.cluster, flow="a->b", transactional_id="x", timeout_ms=5000, deadline=in_seconds(10))
+
+
+LANE = ("t", 0)
+
+
+@pytest.mark.parametrize("fault", ["lost", "dropped", 6, 7, 3, 19, 20, 51, 56, 74])
+@pytest.mark.parametrize("at", [0, 1, 6])
+def test_what_passes_by_itself_is_sent_again_in_order(broker: FakeBroker, fault: int | str, at: int) -> None:
+    broker.faults.extend([None] * at + [fault])
+    writer, wanted = writer_of(broker), some(9)
+
+    delivered = writer.write({LANE: wanted}, in_seconds(10))[LANE]
+
+    assert list(delivered.downstream) == list(range(0, 18, 2))
+    assert broker.log == [(2 * i, bytes(batch.payload)) for i, batch in enumerate(wanted)]
+    writer.close()
+
+
+@settings(max_examples=20)
+@example(["lost", 6])
+@example([None, "lost", None, "dropped", 7, "lost"])
+@given(st.lists(st.sampled_from([None, None, None, "lost", "dropped", 6, 7]), max_size=12))
+def test_any_faults_leave_each_batch_once_and_in_order(faults: list[int | str | None]) -> None:
+    broker = FakeBroker()
+    writer, wanted = writer_of(broker), some(7)
+    broker.faults.extend(faults)
+
+    delivered = writer.write({LANE: wanted}, in_seconds(30))[LANE]
+
+    assert list(delivered.downstream) == list(range(0, 14, 2))
+    assert [payload for _, payload in broker.log] == [bytes(batch.payload) for batch in wanted]
+    writer.close()
+    broker.stop()
+
+
+def test_the_first_batch_of_an_epoch_goes_alone(broker: FakeBroker) -> None:
+    """A leader that has just become one takes any number of a producer that is new to it."""
+    broker.accepts_any_first = True
+    broker.faults.append(6)
+    writer = writer_of(broker)
+
+    writer.write({LANE: some(6)}, in_seconds(10))
+
+    assert broker.sequences == [0, 0, 2, 4, 6, 8, 10]
+    writer.close()
+
+
+@pytest.mark.parametrize("error", [45, 46, 47, 48, 59, 90, 29, 53, -1, 35])
+def test_any_other_error_spoils_the_transaction(broker: FakeBroker, error: int) -> None:
+    broker.faults.extend([None, error])
+    writer = writer_of(broker)
+
+    with pytest.raises(Retriable, match="t-0"):
+        writer.write({LANE: some(3)}, in_seconds(10))
+    assert len(broker.log) <= 3
+    writer.close()
+
+
+def test_sequences_begin_at_0_after_an_abort_and_go_on_after_a_commit(broker: FakeBroker) -> None:
+    writer = writer_of(broker)
+    for ending in (writer.commit, writer.abort, writer.commit):
+        writer.write({LANE: some(2)}, in_seconds(10))
+        ending(in_seconds(10))
+
+    assert broker.sequences == [0, 2, 4, 6, 0, 2]
+    writer.close()
+
+
+@pytest.mark.parametrize("error", [10, 87, 32, 44, 2, 18, 76])
+def test_a_refusal_is_the_answer_for_one_batch_and_not_for_those_behind_it(broker: FakeBroker, error: int) -> None:
+    broker.faults.extend([None, None, error, 45, 45, 45, 45])
+    writer = writer_of(broker)
+
+    delivered = writer.write({LANE: some(7)}, in_seconds(10))[LANE]
+
+    assert delivered.refusal is not None
+    assert (delivered.refusal.index, list(delivered.downstream)) == (2, [0, 2])
+    writer.close()
+
+
+def test_what_is_never_acknowledged_ends_with_the_deadline(broker: FakeBroker) -> None:
+    broker.faults.extend([6] * 1000)
+    writer, began = writer_of(broker), time.monotonic()
+
+    with pytest.raises(NotAcknowledged, match="3 batches") as caught:
+        writer.write({LANE: some(3)}, in_seconds(1.5))
+    assert caught.value.partitions == {LANE}
+    assert time.monotonic() - began < 8
+    writer.close()
+
+
+def test_a_broker_that_asks_for_it_is_left_alone(broker: FakeBroker) -> None:
+    broker.throttle_ms = 300
+    writer = writer_of(broker)
+
+    writer.write({LANE: some(6)}, in_seconds(10))
+
+    assert broker.produced_at[5] - broker.produced_at[0] >= 0.3
+    writer.close()
+
+
+def test_a_commit_that_meets_the_transaction_before_it_is_made_again(broker: FakeBroker) -> None:
+    broker.end_faults.extend([51, 51, 14, 16])
+    writer = writer_of(broker)
+    writer.write({LANE: some(1)}, in_seconds(10))
+
+    writer.commit(in_seconds(10))
+
+    assert not broker.end_faults
+    writer.close()
+
+
+@pytest.mark.parametrize("error", [47, 90, 48, 49])
+def test_a_commit_that_is_refused_is_not_made_again(broker: FakeBroker, error: int) -> None:
+    broker.end_faults.extend([error])
+    writer = writer_of(broker)
+    writer.write({LANE: some(1)}, in_seconds(10))
+
+    with pytest.raises(Retriable, match="commit"):
+        writer.commit(in_seconds(10))
+    writer.close()
+
+
+def test_what_is_done_meanwhile_is_over_when_the_write_is(broker: FakeBroker) -> None:
+    writer, called = writer_of(broker), list[int]()
+
+    writer.write({LANE: some(3)}, in_seconds(10), lambda: called.append(1))
+
+    assert called == [1]
+    writer.close()
+
+
+# Reading
+
+
+def fetched(*parts: bytes) -> bytes:
+    return pack(">ihi", 0, 0, 0) + b"\x02" + b"\x02t" + bytes([len(parts) + 1]) + b"".join(parts) + b"\0\0"
+
+
+def part(records: bytes = b"", *, error: int = 0, stable: int = 100, tags: bytes = b"\0") -> bytes:
+    size = len(records) + 1
+    length = bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14])
+    return pack(">ihqqq", 0, error, stable, stable, 0) + b"\x01" + pack(">i", -1) + length + records + tags
+
+
+def appended(batch: RecordBatch, at: int, epoch: int = 3) -> bytes:
+    header = produced(batch, producer_id=1, producer_epoch=0, base_sequence=0)
+    return pack(">q", at) + header[8:12] + pack(">i", epoch) + header[16:] + batch.payload
+
+
+def log_of(broker: FakeBroker, offset: int = 0) -> KafkaRawLog:
+    log = KafkaRawLog(broker.cluster, flow="a->b")
+    log.follow({LANE: offset})
+    return log
+
+
+def until(log: KafkaRawLog, wanted: Callable[..., object]) -> object:
+    deadline = in_seconds(10)
+    while deadline() > 0:
+        if found := wanted(log.arrivals(0.1, records=100, size=10**6)):
+            return found
+    raise AssertionError("it did not come")
+
+
+def test_a_partition_is_covered_up_to_what_was_taken_and_ended_where_nothing_is_left(broker: FakeBroker) -> None:
+    first, second = (appended(batch, at) for batch, at in zip(some(2), (0, 2), strict=True))
+    broker.fetches.append(fetched(part(first + second + first[:30], stable=4)))
+    log = log_of(broker, 1)
+
+    one = log.arrivals(5.0, records=1, size=10**6)
+    two = log.arrivals(5.0, records=1, size=10**6)
+
+    assert ([each.base_offset for each in one.records[LANE]], one.covered, one.ended) == ([0], {LANE: 2}, {})
+    assert ([each.base_offset for each in two.records[LANE]], two.covered) == ([2], {LANE: 4})
+    assert two.ended == {LANE: 4}
+    log.close()
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 12)), min_size=1, max_size=12))
+@settings(max_examples=15)
+def test_whatever_is_asked_for_at_a_time_all_comes_once_and_in_order(limits: list[tuple[int, int]]) -> None:
+    broker = FakeBroker()
+    content = [appended(batch, 2 * i) for i, batch in enumerate(some(20))]
+    broker.fetches.extend([fetched(part(b"".join(content[:9]))), fetched(part(b"".join(content[9:]), stable=40))])
+    log, seen, covered = log_of(broker), list[int](), 0
+    deadline = in_seconds(20)
+
+    while covered < 40:
+        assert deadline() > 0
+        size, count = limits[len(seen) % len(limits)]
+        found = log.arrivals(1.0, records=count, size=size)
+        batches_found = found.records.get(LANE, [])
+        assert sum(each.size for each in batches_found[:-1]) < size
+        assert sum(each.records_count for each in batches_found[:-1]) < count
+        assert found.bytes == sum(each.size for each in batches_found)
+        seen += [each.base_offset for each in batches_found]
+        assert found.covered.get(LANE, covered) == (seen[-1] + 2 if seen else 0)
+        covered = found.covered.get(LANE, covered)
+        assert (LANE in found.ended) <= (covered == 40)
+
+    assert seen == list(range(0, 40, 2))
+    assert (log._queued, log._readings[LANE].queued_bytes) == (0, 0)
+    log.close()
+    broker.stop()
+
+
+def test_a_log_that_has_diverged_ends_the_reading(broker: FakeBroker) -> None:
+    diverging = b"\x01\x00\x0d" + pack(">iq", 2, 77) + b"\0"
+    broker.fetches.extend([fetched(part(tags=diverging)), fetched(part(appended(some(1)[0], 90)))])
+    log = log_of(broker, 90)
+
+    assert until(log, lambda found: found.truncated) == {LANE: 77}
+    assert not log.arrivals(0.2, records=1, size=1)
+    log.close()
+
+
+def test_a_batch_that_cannot_be_read_ends_the_reading_behind_those_before_it(broker: FakeBroker) -> None:
+    good, bad = appended(some(1)[0], 0), bytearray(appended(some(1)[0], 2))
+    bad[-1] ^= 1
+    broker.fetches.append(fetched(part(good + bytes(bad))))
+    log = log_of(broker)
+
+    found = log.arrivals(5.0, records=100, size=10**6)
+
+    assert (found.covered, found.unreadable[LANE].offset) == ({LANE: 2}, 2)
+    log.close()
+
+
+@pytest.mark.parametrize("error", [6, 5, 3, 9, 56, 74, 75, 78])
+def test_a_leader_that_has_moved_is_looked_for_again(broker: FakeBroker, error: int) -> None:
+    broker.fetches.extend([fetched(part(error=error)), fetched(part(appended(some(1)[0], 0)))])
+    log = log_of(broker)
+
+    assert until(log, lambda found: found.covered) == {LANE: 2}
+    log.close()
+
+
+def test_an_offset_that_is_not_there_is_told_once(broker: FakeBroker) -> None:
+    broker.fetches.append(fetched(part(error=1)))
+    log = log_of(broker, 7)
+
+    assert until(log, lambda found: found.out_of_range) == {LANE}
+    assert not log.arrivals(0.2, records=1, size=1)
+    log.close()
+
+
+def test_an_error_for_good_is_raised(broker: FakeBroker) -> None:
+    broker.fetches.append(fetched(part(error=29)))
+    log = log_of(broker)
+
+    with pytest.raises(Retriable, match=r"t-0.*authorization|authorized"):
+        until(log, lambda found: found.covered)
+    log.close()
+
+
+def test_what_comes_of_a_partition_that_was_left_is_dropped(broker: FakeBroker) -> None:
+    broker.fetches.append(fetched(part(appended(some(1)[0], 0))))
+    log = log_of(broker)
+    until(log, lambda _: not broker.fetches)
+
+    log.follow({LANE: 50})
+
+    assert not any(log.arrivals(0.1, records=1, size=1).covered for _ in range(3))
+    log.close()
+
+
+def test_a_fetch_holds_every_partition_and_the_epoch_of_what_came_last() -> None:
+    wanted = [WantedPart(("t", 1), 5, 7, -1), WantedPart(("u", 0), 6, 8, 3), WantedPart(("t", 0), 9, 7, 2)]
+
+    body = fetch_request(wanted, wait_ms=100, least=1, most=1000, most_of_a_part=10)
+
+    parts = [
+        pack(">iiqiqib", p, leader, offset, last, -1, 10, 0)
+        for (_, p), offset, leader, last in (
+            (each.place, each.offset, each.leader_epoch, each.last_epoch) for each in wanted
+        )
+    ]
+    topics = b"\x03" + b"\x02t\x03" + parts[0] + parts[2] + b"\0" + b"\x02u\x02" + parts[1] + b"\0"
+    assert body == pack(">iiiibii", -1, 100, 1, 1000, 1, 0, -1) + topics + b"\x01\x01\0"
+
+
+def test_an_answer_without_partitions_is_read() -> None:
+    assert read_fetched(memoryview(pack(">ihi", 9, 0, 0) + b"\x01\0")).throttle_ms == 9
+
+
+# Aborted transactions
+
+
+def in_log(at: int, producer: int, attributes: int = TRANSACTIONAL, key: bytes = b"k") -> RecordBatch:
+    (batch,) = packed([Record(0, 0, [], key, b"v")], "none", max_bytes=1000)
+    return changed(batch, base_offset=at, producer_id=producer, attributes=attributes)
+
+
+def marker(at: int, producer: int, *, commit: bool) -> RecordBatch:
+    return in_log(at, producer, TRANSACTIONAL | CONTROL, bytes([0, 0, 0, commit]))
+
+
+def test_a_transaction_is_dropped_up_to_its_marker_and_others_are_not() -> None:
+    log = [
+        in_log(0, 1),
+        in_log(1, 2),
+        in_log(2, -1, 0),
+        marker(3, 1, commit=False),
+        in_log(4, 1),
+        in_log(5, 2),
+        marker(6, 2, commit=True),
+        in_log(7, 1),
+        marker(8, 1, commit=False),
+        in_log(9, 1),
+    ]
+
+    seen = [batch.base_offset for batch, visible in committed(log, [(1, 7), (1, 0)]) if visible]
+
+    assert seen == [1, 2, 4, 5, 9]
+
+
+def test_a_transaction_that_begins_below_what_was_fetched_is_dropped_too() -> None:
+    """The answer begins in the middle of it; its first offset lies before the first batch."""
+    log = [in_log(10, 1), in_log(11, 2), marker(12, 1, commit=False), in_log(13, 1)]
+
+    assert [batch.base_offset for batch, visible in committed(log, [(1, 4)]) if visible] == [11, 13]
+
+
+def test_a_transaction_that_begins_inside_a_batch_drops_that_batch() -> None:
+    wide = changed(in_log(10, 1), last_offset_delta=5)
+
+    assert [visible for _, visible in committed([wide], [(1, 13)])] == [False]
+    assert [visible for _, visible in committed([wide], [(1, 16)])] == [True]
+
+
+# SCRAM, by the example of RFC 7677
+
+
+def test_scram_answers_as_the_standard_says() -> None:
+    exchange = _scram("SCRAM-SHA-256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
+    assert next(exchange) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    answer = exchange.send(f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode())
+    assert answer == f"c=biws,r={nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=".encode()
+    with pytest.raises(StopIteration):
+        exchange.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+@pytest.mark.parametrize("verdict", [b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G5=", b"e=other-error"])
+def test_scram_trusts_no_broker_that_does_not_hold_the_password(verdict: bytes) -> None:
+    exchange = _scram("SCRAM-SHA-256", "user", "pencil", nonce="rOprNGfwEbeRWgbNEkqO")
+    next(exchange)
+    exchange.send(b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
+
+    with pytest.raises(TurnedAwayError):
+        exchange.send(verdict)
+
+
+def test_scram_goes_on_with_no_nonce_but_its_own() -> None:
+    exchange = _scram("SCRAM-SHA-512", "a,b=c", "pencil", nonce="ours")
+    assert next(exchange) == b"n,,n=a=2Cb=3Dc,r=ours"
+    with pytest.raises(TurnedAwayError):
+        exchange.send(b"r=theirs,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
