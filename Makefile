@@ -103,9 +103,10 @@ scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|v
 bench: $(READY) ## measure beside real MirrorMaker 2, about 30 minutes; PART=throughput|latency|catch-up|recovery|offset-map for one; BENCH=quick for a few; RESUME=1 goes on
 	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(PART),--only $(PART)) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))
 
-bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; how soon groups follow; what lagging ones read again, beside MM2
+bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; that of whole batches; how soon groups follow; what lagging ones read again, beside MM2
 	@$(BIN)/python -m tests.benchmarks.forwarder_cpu
 	@$(BIN)/python -m tests.benchmarks.backfill_cpu
+	@$(BIN)/python -m tests.benchmarks.raw_copy_cpu
 	@$(BIN)/python -m tests.benchmarks.group_sync
 	@$(BIN)/python -m tests.benchmarks.translation --report docs/reference/translation.md
 

@@ -23,7 +23,7 @@ from mirrorless.groups.checkpoints import GroupCheckpoints
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Stop
 from mirrorless.ports.stores import Chains
-from mirrorless.run import Run
+from mirrorless.run import DigestOf, Run
 from mirrorless.scheduled.rate_limit import in_parallel
 from mirrorless.triggers import MAPPING
 
@@ -85,6 +85,18 @@ class LaneStatus:
         if run is None or run.newest_timestamp < 0:
             return None
         return max(0, run.settled_at - run.newest_timestamp)
+
+    @property
+    def copied_by(self) -> DigestOf | None:
+        """How the records of the newest run were copied; None where it has none."""
+        run = self.head.run
+        return run.digest_of if run is not None and run.records else None
+
+    @property
+    def passed_share(self) -> float | None:
+        """The share of the newest run's bytes that were passed as they lay in the source's log; None by records."""
+        run = self.head.run
+        return run.passed_bytes / run.bytes if run is not None and run.digest_of == "batches" and run.bytes else None
 
     def leased(self, at: int) -> Lease | None:
         """The lease that excludes the lane's mapping at a moment, in ms since the epoch."""

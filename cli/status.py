@@ -109,6 +109,8 @@ def _lane_as_json(status: LaneStatus, now: int) -> dict[str, Any]:
         "source_ends_below_position": status.shrunk,
         "in_doubt": status.head.in_doubt,
         "last_run_at": status.last_run_at,
+        "copied_by": status.copied_by,
+        "passed_share": status.passed_share,
         "stop": stop_as_json(status.lane, status.stop) if status.stop else None,
         "lease": {"holder": lease.holder, "until": lease.until} if lease else None,
         "waits_for_a_job_from": status.waiting if lease or status.waits_without_a_job(now) else None,
@@ -304,7 +306,19 @@ def _by_topic(flow: FlowStatus) -> Table:
 
 def _by_lane(flow: FlowStatus) -> Table:
     made = _table(flow)
-    headings = ("lane", "gen.", "position", "source end", "lag at most", "lag", "last run", "latency", "state", "lost")
+    headings = (
+        "lane",
+        "gen.",
+        "position",
+        "source end",
+        "lag at most",
+        "lag",
+        "last run",
+        "latency",
+        "state",
+        "copied by",
+        "lost",
+    )
     for heading in (*headings, _GAPS):
         made.add_column(heading, justify="right")
     for topic in flow.topics:
@@ -317,9 +331,15 @@ def _by_lane(flow: FlowStatus) -> Table:
                 UNKNOWN if lane.source is None else str(lane.source.end),
                 *_progress([lane], flow.at),
                 _state(lane, flow.at),
+                _copied_by(lane),
                 *_missing([lane]),
             )
     return made
+
+
+def _copied_by(status: LaneStatus) -> str:
+    share = status.passed_share
+    return (status.copied_by or "-") if share is None else f"batches, {share:.0%}"
 
 
 _GAPS = f"gaps, {NEWEST_RUNS} runs"

@@ -23,6 +23,7 @@ from mirrorless.adapters.aws.metrics import BatchMetrics, emit_report
 from mirrorless.adapters.aws.runtime import keep_memory
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.batch_log import KafkaBatchLog
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.pulled_log import KafkaPulledLog
 from mirrorless.adapters.replicator import flow_replicator
@@ -30,12 +31,15 @@ from mirrorless.clock import now_ms
 from mirrorless.naming import METRICS_PER_TOPIC_VARIABLE
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from mirrorless.pull.copy_choice import BatchTally, Engine, engine_of
+from mirrorless.pull.log import PulledLog
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import WINDOW_SECONDS, PullReport, PullRun
 from mirrorless.pull.shard_lease import ShardLease
 from mirrorless.scheduled.functions import shard_task
 from mirrorless.scheduled.runner import TROUBLES, TaskReport
 from mirrorless.scheduled.settings import PullSettings, pull_settings
+from mirrorless.settings import FlowSettings
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 
 CONTINUOUS_SECONDS = 13 * 60.0
@@ -48,6 +52,9 @@ CLAIM_SECONDS = 0.2
 """Between two tries of a successor to take the shard."""
 
 
+MEASURED_SECONDS = 3_600.0
+"""After which lanes that are copied by records are read by batches once more: the Kafka client shows none."""
+
 LEFT_OVER_OBJECTS = 10_000
 """Container objects left over from transactions before the garbage collector runs."""
 
@@ -59,32 +66,61 @@ class PullWiring:
     settings: PullSettings
     environment: str = field(default_factory=lambda: uuid4().hex[:12])
     readings: Readings = field(default_factory=Readings)
+    dynamodb: Any = field(init=False)
     documents: DynamoDbDocuments = field(init=False)
-    replicator: Replicator = field(init=False)
-    log: KafkaPulledLog = field(init=False)
+    engine: Engine = "batches"
+    """Of the last run."""
+    engine_at: float = field(default_factory=time.monotonic)
+    """When it was chosen."""
+    copies: dict[Engine, tuple[Replicator, PulledLog]] = field(default_factory=dict)
+    """The clients of each engine that a run has had."""
     groups: KafkaGroups = field(init=False)
     metrics: BatchMetrics = field(init=False)
 
     def __post_init__(self) -> None:
         """Make the clients; none of them connects here."""
         flow = self.settings.control.flow
-        flow = replace(flow, producer={"message.max.bytes": LARGEST_RECORD} | flow.producer)
-        dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
-        self.documents = DynamoDbDocuments(dynamodb, flow.tables.control)
-        self.log = KafkaPulledLog(flow.source, flow=flow.flow)
+        self.dynamodb = dynamodb_client(flow.target.region, flow.tables_role, direct=True)
+        self.documents = DynamoDbDocuments(self.dynamodb, flow.tables.control)
         self.groups = KafkaGroups(flow.source, flow=flow.flow)
         per_topic = flow.remote_topic if os.environ.get(METRICS_PER_TOPIC_VARIABLE) == "true" else None
         self.metrics = BatchMetrics(flow.name, per_topic=per_topic)
-        # The same id in every environment: a run that begins fences whatever the one before has left open.
-        self.replicator = flow_replicator(flow, dynamodb, environment=f"pull.{self.settings.shard}")
+
+    def clients(self, engine: Engine) -> tuple[Replicator, PulledLog]:
+        """The clients of an engine; those of the other one are closed, and forget what they knew."""
+        for other, (replicator, log) in self.copies.items():
+            if other != engine:
+                replicator.forget()
+                log.close()
+        if engine not in self.copies:
+            flow = self.settings.control.flow
+            flow = replace(flow, producer={"message.max.bytes": LARGEST_RECORD} | flow.producer)
+            # The same id in every environment and engine: a run that begins fences whatever the one before left open.
+            replicator = flow_replicator(flow, self.dynamodb, environment=f"pull.{self.settings.shard}", engine=engine)
+            self.copies[engine] = replicator, _log(flow, engine)
+        return self.copies[engine]
+
+    def choose_engine(self) -> Engine:
+        """The engine of the next run, by what asks for it and by what the lanes' batches were like."""
+        lanes, now = self.readings.lanes.values(), time.monotonic()
+        if self.engine == "records" and now - self.engine_at >= MEASURED_SECONDS:
+            for each in lanes:
+                each.tally = BatchTally(by_client=each.tally.by_client)
+        asked = self.settings.copy if self.settings.control.flow.delivery == "exactly_once" else "records"
+        engine = engine_of(asked, [each.tally for each in lanes])
+        if engine != self.engine:
+            self.engine, self.engine_at = engine, now
+            self.readings.found_at = None  # the other engine's memory of positions is old
+        return engine
 
     def run(self, lease: ShardLease, request: str, began: int) -> PullRun:
         """A run under this lease, which began at that time, ms since the epoch."""
         settings, flow = self.settings, self.settings.control.flow
         limit = settings.maximum_bytes_per_second
+        replicator, log = self.clients(self.choose_engine())
         return PullRun(
-            replicator=self.replicator,
-            log=self.log,
+            replicator=replicator,
+            log=log,
             groups=self.groups,
             lease=lease,
             topics=lambda: read_scheduled_topics(self.documents, flow.name),
@@ -105,6 +141,8 @@ class PullWiring:
         flow, task, now = self.settings.control.name, shard_task(self.settings.shard), now_ms()
         figures = {
             "pull-records": report.records,
+            "pull-bytes": report.bytes,
+            "pull-bytes-passed": report.passed_bytes,
             "pull-transactions": report.transactions,
             "pull-failures": report.failures,
             "pull-lanes": report.lanes,
@@ -118,6 +156,12 @@ class PullWiring:
         self.metrics.add(batch, outcome, received_at=received_at, now=now_ms())
         if gc.get_count()[0] > LEFT_OVER_OBJECTS:
             gc.collect()
+
+
+def _log(flow: FlowSettings, engine: Engine) -> PulledLog:
+    if engine == "batches":
+        return KafkaBatchLog(flow.source, flow=flow.flow)
+    return KafkaPulledLog(flow.source, flow=flow.flow)
 
 
 keep_memory()

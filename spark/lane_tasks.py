@@ -27,6 +27,7 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
@@ -197,6 +198,12 @@ def lane_log(task: CopyTask) -> LaneLog:
 def warm_log(cluster: bytes, flow: str) -> KafkaLaneLog:
     """The process's consumer of a cluster, given as JSON."""
     return KafkaLaneLog(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
+
+
+@cache
+def warm_batch_log(cluster: bytes, flow: str) -> KafkaBatchLaneLog:
+    """The process's reader of a cluster by whole batches, given as JSON; it connects once there is one to read."""
+    return KafkaBatchLaneLog(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
 
 
 @cache

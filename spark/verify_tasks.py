@@ -17,7 +17,7 @@ from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
-from spark.lane_tasks import TaskAttempt, limit_garbage_collection, warm_log
+from spark.lane_tasks import TaskAttempt, limit_garbage_collection, warm_batch_log, warm_log
 
 
 def verify_lane(task: bytes, attempt: TaskAttempt) -> bytes:
@@ -41,6 +41,8 @@ def _verified(task: VerifyTask, attempt: TaskAttempt) -> LaneVerdict:
         ledger=DynamoDbLossLedger(dynamodb, settings.tables.loss_ledger),
         target=warm_log(msgspec.json.encode(settings.target), settings.flow),
         source=warm_log(msgspec.json.encode(settings.source), settings.flow),
+        target_batches=warm_batch_log(msgspec.json.encode(settings.target), settings.flow),
+        source_batches=warm_batch_log(msgspec.json.encode(settings.source), settings.flow),
         note=notes,
     )
     try:

@@ -183,7 +183,7 @@ def _pull(flow: Flow) -> _Uses:
     ], [
         _writer(flow, there),
         _look(there),
-        Use(calls=("create_topics", "create_partitions"), topics=there),
+        Use(calls=("create_topics", "create_partitions", "describe_configs"), topics=there),
     ]
 
 

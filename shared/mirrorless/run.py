@@ -21,6 +21,13 @@ from mirrorless.lane import Lane
 
 RunState = Literal["prepared", "committed"]
 
+DigestOf = Literal["records", "batches"]
+"""
+records  the lane was copied record by record: the digest is over its records
+batches  it was copied by whole record batches: the digest is over the batches as they were produced, and the
+         timestamps are those of their headers
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -52,11 +59,15 @@ class Run:
     """Of the last record; empty when the run has no record."""
     digest: bytes
     oldest_timestamp: int
-    """Of all records, ms since the epoch; -1 when there is none."""
+    """Of all records, ms since the epoch; -1 when there is none. Of whole batches the lowest timestamp of a batch's
+    first record: their headers have that and the highest, and a record within may be older."""
     newest_timestamp: int
     records: int
     bytes: int
-    """Key and value bytes."""
+    """Key and value bytes; of whole batches the bytes of their payloads as they were produced, compressed."""
+    digest_of: DigestOf = "records"
+    passed_bytes: int = 0
+    """Those of `bytes` whose batches were passed as they lay in the source's log."""
     quarantined: tuple[int, ...] = ()
     """Upstream offsets that were left out by an operator's order."""
     request: str = ""

@@ -13,6 +13,7 @@ from mirrorless.clock import now_ms
 from mirrorless.cost.assumptions import Assumptions
 from mirrorless.cost.replication import entry_bytes
 from mirrorless.lane import Lane
+from mirrorless.run import DigestOf
 from mirrorless.settings import Tables
 from tests.support.chains import FLOW
 from tests.support.metered import MeteredClient
@@ -21,17 +22,20 @@ from tests.support.write_units import replicated, size_of, stored_bytes
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize(("lanes", "units"), [(1, 2), (6, 2), (10, 2), (16, 4)])
+@pytest.mark.parametrize(
+    ("lanes", "digest_of", "units"),
+    [(1, "records", 2), (6, "records", 2), (10, "records", 2), (16, "records", 4), (6, "batches", 2)],
+)
 def test_an_event_costs_so_many_write_units_and_a_warm_one_reads_nothing(
-    dynamodb: DynamoDbLocal, tables: Tables, lanes: int, units: int
+    dynamodb: DynamoDbLocal, tables: Tables, lanes: int, digest_of: DigestOf, units: int
 ) -> None:
     client = MeteredClient(dynamodb.client())
     chains = DynamoDbChains(client, tables.offset_map)
-    replicated(chains, 0, range(lanes))
+    replicated(chains, 0, range(lanes), digest_of=digest_of)
     client.write_units, client.reads = 0.0, 0
 
     for number in range(1, 11):
-        replicated(chains, number, range(lanes))
+        replicated(chains, number, range(lanes), digest_of=digest_of)
 
     assert client.write_units == 10 * units
     assert client.reads == 0

@@ -7,13 +7,8 @@ unnoticed.
 from __future__ import annotations
 
 import importlib
-import json
-import os
-import subprocess
 import time
-from base64 import b64decode
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,7 +19,6 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.esm.event import EventDraft, EventSource, encode_record
-from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, compiled, java_command, kafka_jars
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -34,26 +28,15 @@ from mirrorless.protocol.event import decode_event
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
+from tests.support.java_client import Given, Read, read_by_java
 
 pytestmark = [pytest.mark.integration, pytest.mark.java]
 
-VERSION = os.environ.get("KAFKA") or DEFAULT_KAFKA
-PROGRAM = Path(__file__).parent.parent / "java" / "ReadBack.java"
 EVENT_BYTES = 6 * 1024 * 1024
 LARGE = b"\x00\xff" * (2 * 1024 * 1024)
 """4 MiB: one such record nearly fills an event, and a second does not fit."""
 EVERY_BYTE = bytes(range(256))
 QUIET = {"log_level": 0}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """A record as it is handed to the source's producer."""
-
-    key: bytes | None = b"k"
-    value: bytes | None = b"v"
-    headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp: int = 1_763_700_000_123
 
 
 RECORDS = (
@@ -75,55 +58,6 @@ RECORDS = (
     Given(value=LARGE),
     Given(value=LARGE[::-1]),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """A record as Java's client reads it."""
-
-    partition: int
-    offset: int
-    type: str
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-    @property
-    def content(self) -> Given:
-        """What has to arrive unchanged."""
-        return Given(key=self.key, value=self.value, headers=self.headers, timestamp=self.timestamp)
-
-
-@pytest.fixture(scope="module")
-def java() -> list[str]:
-    """The command that runs the reader; it needs a JDK, not only a JRE."""
-    jars = kafka_jars(VERSION)
-    path = os.pathsep.join((str(compiled(PROGRAM, jars)), classpath(jars)))
-    logging = [
-        f"-Dlog4j2.configurationFile={TEMPLATES / 'log4j2.properties'}",
-        f"-Dlog4j.configuration=file:{TEMPLATES / 'log4j.properties'}",
-    ]
-    options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *logging]
-    return [java_command(), *options, "-cp", path, PROGRAM.stem]
-
-
-@pytest.fixture
-def read_back(java: list[str], tmp_path: Path) -> Callable[[str, str], dict[int, list[Read]]]:
-    """Reads a topic with Java's client: its visible records by partition."""
-
-    def read(bootstrap: str, topic: str) -> dict[int, list[Read]]:
-        output = tmp_path / f"{topic}.jsonl"
-        done = subprocess.run([*java, bootstrap, topic, str(output)], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        found: dict[int, list[Read]] = {}
-        with output.open() as lines:
-            for line in lines:
-                record = _read(line)
-                found.setdefault(record.partition, []).append(record)
-        return found
-
-    return read
 
 
 @pytest.fixture
@@ -155,7 +89,7 @@ def test_java_reads_on_the_target_what_it_reads_on_the_source(
     settings: FlowSettings,
     dynamodb: DynamoDbLocal,
     replicator: Replicator,
-    read_back: Callable[[str, str], dict[int, list[Read]]],
+    tmp_path: Path,
 ) -> None:
     """Null and empty, order and repetition, every header byte, 1 byte and 4 MiB, and gaps that aborted records left."""
     topic = f"readback-{timestamps}-{uuid4().hex[:8]}"
@@ -170,7 +104,7 @@ def test_java_reads_on_the_target_what_it_reads_on_the_source(
         )
         assert not outcome.stopped
 
-    written, arrived = read_back(source, topic), read_back(target, remote_topic)
+    written, arrived = read_by_java(source, topic, tmp_path), read_by_java(target, remote_topic, tmp_path)
 
     # What was handed to the producer is what Java reads on the source: otherwise the rest would prove little.
     for partition in (0, 1):
@@ -287,20 +221,3 @@ def _stamped(given: Given, read: Read, timestamps: str) -> Given:
     """What Java should read of a record that was produced so: the broker's own time cannot be foretold."""
     timestamp = given.timestamp if timestamps == "CreateTime" else read.timestamp
     return Given(key=given.key, value=given.value, headers=given.headers, timestamp=timestamp)
-
-
-def _read(line: str) -> Read:
-    fields = json.loads(line)
-    return Read(
-        partition=fields["partition"],
-        offset=fields["offset"],
-        type=fields["type"],
-        timestamp=fields["timestamp"],
-        key=_bytes(fields["key"]),
-        value=_bytes(fields["value"]),
-        headers=tuple((b64decode(name).decode(), _bytes(value)) for name, value in fields["headers"]),
-    )
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else b64decode(text)

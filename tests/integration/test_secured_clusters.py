@@ -22,8 +22,12 @@ from lab.esm.mappings import EventSourceMappings
 from lab.functions.invocation import Invocation
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
+from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
+from mirrorless.batch_records import packed, records
 from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.record import Record
 from mirrorless.settings import Authentication, ClusterSettings
 from tests.support.certificates import Authority
 from tests.support.lane_stage import LaneStage
@@ -357,3 +361,72 @@ def test_a_labs_mapping_reads_by_a_secret_and_again_once_that_is_mended(
 
     secrets.put_secret_value(SecretId=secret, SecretString=right)
     eventually(lambda: mapped.function.offsets == [0, 1])
+
+
+# Whole batches, by our own connections
+
+
+def pass_through(cluster: ClusterSettings, topic: str) -> list[Any]:
+    """A batch written and read by whole batches, with this authentication; the values that came back."""
+    end = time.monotonic() + 15
+    writer = RawWriter(
+        cluster, flow="a->b", transactional_id=topic, timeout_ms=10_000, deadline=lambda: end - time.monotonic()
+    )
+    some = [Record(i, 1_763_700_000_000, [], None, bytes(20_000)) for i in range(20)]
+    writer.write({(topic, 0): [*packed(some, "none", max_bytes=10**6)]}, lambda: end - time.monotonic())
+    writer.commit(lambda: end - time.monotonic())
+    writer.close()
+    log = KafkaRawLog(cluster, flow="a->b")
+    log.follow({(topic, 0): 0})
+    while not (found := log.arrivals(1.0, records=10**6, size=10**6)).records:
+        assert time.monotonic() < end
+    log.close()
+    return [record.value for batch in found.records[topic, 0] for record in records(batch)]
+
+
+@pytest.mark.parametrize("kind", ["mtls", "tls", "scram", "plain", "oauthbearer"])
+def test_whole_batches_pass_by_every_way_to_authenticate(
+    *,
+    stage: LaneStage,
+    secured: SecuredCluster,
+    secrets: Any,
+    authority: Authority,
+    root: str,
+    by_tokens: Authentication,
+    kind: str,
+) -> None:
+    client = authority.issue("mirrorless")
+    by_certificate = keep(secrets, certificate=client.certificate, privateKey=client.key)
+    by_password = keep(secrets, username=USER, password=PASSWORD)
+    ways = {
+        "mtls": (secured.by_certificate, Authentication(type="mtls", secret=by_certificate, ca=root)),
+        "tls": (secured.by_tls, Authentication(type="tls", ca=root)),
+        "scram": (secured.by_sasl, Authentication(type="scram", secret=by_password, ca=root)),
+        "plain": (secured.by_sasl, Authentication(type="plain", secret=by_password, ca=root)),
+        "oauthbearer": (secured.by_sasl, by_tokens),
+    }
+    bootstrap, authentication = ways[kind]
+    stage.create(secured, stage.topic)
+    cluster = ClusterSettings(alias="eu-west", bootstrap=bootstrap, region="us-east-1", authentication=authentication)
+
+    assert pass_through(cluster, stage.topic) == [bytes(20_000)] * 20
+
+
+@pytest.mark.parametrize("kind", ["scram", "plain"])
+def test_whole_batches_do_not_pass_by_a_wrong_password(
+    stage: LaneStage, secured: SecuredCluster, secrets: Any, root: str, kind: Any
+) -> None:
+    secret = keep(secrets, username=USER, password="guessed")  # noqa: S106 -- wrong on purpose
+    wrong = Authentication(type=kind, secret=secret, ca=root)
+
+    with pytest.raises(Retriable, match=r"eu-west at .* turned us away: .*[Aa]uthentication failed"):
+        pass_through(ClusterSettings(alias="eu-west", bootstrap=secured.by_sasl, authentication=wrong), stage.topic)
+
+
+def test_whole_batches_do_not_pass_where_the_authority_is_another(
+    stage: LaneStage, secured: SecuredCluster, secrets: Any
+) -> None:
+    strange = Authentication(type="tls", ca=keep(secrets, certificate=Authority.new().certificate))
+
+    with pytest.raises(Retriable, match=r"turned us away: .*certificate"):
+        pass_through(ClusterSettings(alias="eu-west", bootstrap=secured.by_tls, authentication=strange), stage.topic)

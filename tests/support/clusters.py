@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mirrorless.adapters.kafka.writer import BATCH_BYTES, BATCH_RECORDS, first_batches
+from mirrorless.batch_records import records as records_of
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import PORTION, Deadline, Delivery, LookResult, Refusal, SourceTopic, TopicPartition
+from mirrorless.protocol.outgoing import LaneContent, is_raw
 from mirrorless.record import Record, size_of
+from mirrorless.record_batch import PassTerms, RecordBatch
 
 
 @dataclass(slots=True)
@@ -126,7 +129,7 @@ class MemoryWriter:
 
     def write(
         self,
-        lanes: Mapping[TopicPartition, Sequence[Record]],
+        lanes: Mapping[TopicPartition, LaneContent],
         deadline: Deadline,  # noqa: ARG002  the port's
         meanwhile: Callable[[], None] | None = None,
     ) -> dict[TopicPartition, Delivery]:
@@ -147,7 +150,10 @@ class MemoryWriter:
         self._assert_not_fenced()
         self.cluster.abort(self.transactional_id)
 
-    def _append(self, topic: str, partition: int, records: Sequence[Record]) -> Delivery:
+    def _append(self, topic: str, partition: int, content: LaneContent) -> Delivery:
+        if is_raw(content):
+            return self._append_batches(topic, partition, content)
+        records: Sequence[Record] = content  # type: ignore[assignment]  # what is not raw has records
         log = self.cluster.topics[topic][partition]
         offsets: list[int] = []
         wanted = records if self.portion is None else first_batches(records, self.portion, *self.batch)
@@ -163,6 +169,24 @@ class MemoryWriter:
         if self.transactional_id and self.cluster.blurs(topic, partition):
             return Delivery(downstream=(), unclear=True)
         return Delivery(downstream=offsets)
+
+    def _append_batches(self, topic: str, partition: int, batches: Sequence[RecordBatch]) -> Delivery:
+        """Append whole batches as a broker does: it takes no batch with holes, and gives the first offset of each."""
+        log = self.cluster.topics[topic][partition]
+        bases: list[int] = []
+        for batch in batches:
+            records = records_of(batch)
+            assert len(records) == batch.last_offset_delta + 1, "a broker refuses a batch with holes"
+            assert not batch.has_log_append_time, "a broker takes it, and its records have other timestamps then"
+            self.cluster.requests.append(len(records))
+            too_large = sum(map(size_of, records)) > self.cluster.batch_bytes
+            if too_large or any(self.cluster.refuses(topic, partition, record) for record in records):
+                return Delivery(downstream=bases, refusal=Refusal(index=len(bases), detail="too large"))
+            bases.append(len(log))
+            log.extend(Entry(record, "open", self.transactional_id) for record in records)
+        if self.cluster.blurs(topic, partition):
+            return Delivery(downstream=(), unclear=True)
+        return Delivery(downstream=bases)
 
     def _assert_not_fenced(self) -> None:
         if self.transactional_id and self.cluster.epochs[self.transactional_id] != self.epoch:
@@ -190,6 +214,10 @@ class MemoryTarget:
     def limit_batches(self, refused_bytes: int) -> None:
         """See `Target.limit_batches`."""
         self.batch_bytes = max(1, min(self.batch_bytes, refused_bytes) // 2)
+
+    def terms(self) -> PassTerms:
+        """What it takes of whole batches."""
+        return PassTerms(max_message_bytes=self.batch_bytes)
 
     def discard_writers(self) -> None:
         """See `Target.discard_writers`."""

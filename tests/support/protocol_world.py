@@ -13,7 +13,8 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
-from mirrorless.record import Record
+from mirrorless.record import Headers, Record
+from mirrorless.record_batch import RecordBatch
 from mirrorless.run import Run
 from tests.support.chains import FLOW, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import MemoryCluster, MemorySource, MemoryTarget
@@ -46,6 +47,8 @@ class World:
     history_first: bool = False
     topics: int = 1
     """In which the partitions are: those of the second are in another journal, and in the same batches."""
+    batches: dict[int, list[RecordBatch]] = field(default_factory=dict)
+    """The source's records in batches, where a test reads by them."""
     _positions: dict[int, tuple[int, int]] = field(default_factory=dict)
     _environments: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -80,6 +83,7 @@ class World:
             holder=job,
             examined=bool(job),
             history_first=lambda _: self.history_first,
+            terms=lambda _: target.terms(),
         )
 
     def lane(self, partition: int) -> Lane:
@@ -99,6 +103,17 @@ class World:
         """Records by partition, as `p0=[1, 2]`; offsets that the source does not have are left out."""
         wanted = {int(name[1:]): set(found) for name, found in offsets.items()}
         return self._of({p: [record for record in self.source[p] if record.offset in o] for p, o in wanted.items()})
+
+    def raw(self, batch: Batch) -> Batch:
+        """The same by whole batches: those that hold any of its records, as a log is read by batches."""
+        held = {place: (found[0].offset, found[-1].offset) for place, found in batch.records.items() if found}  # type: ignore[union-attr]  # records
+        return Batch(
+            records={
+                place: [each for each in self.batches[place[1]] if each.base_offset <= last and first < each.next]
+                for place, (first, last) in held.items()
+            },
+            covered=batch.covered,
+        )
 
     def whole(self) -> Batch:
         """Everything that the source has."""
@@ -127,7 +142,7 @@ class World:
             # A: both ways, byte for byte.
             assert [offset for offset, _ in visible] == [downstream for _, downstream in pairs]
             by_offset = {record.offset: record for record in stored}
-            assert [record for _, record in visible] == [by_offset[upstream] for upstream, _ in pairs]
+            assert [_content(record) for _, record in visible] == [_content(by_offset[at]) for at, _ in pairs]
             # C: the runs lie end to end, and their spans hold what the source holds.
             assert [run.position for run in runs[:1]] in ([], [0])
             assert all(first.next == second.position for first, second in pairwise(runs))
@@ -166,3 +181,8 @@ class World:
                 and any(s.downstream <= downstream < s.downstream + s.length for s in link.spans)
                 for link in self.chains.of(self.lane(partition))
             ), f"{writer} commits {partition} @ {downstream}, which stands in no run of its own"
+
+
+def _content(record: Record) -> tuple[int, bytes | None, bytes | None, Headers]:
+    """Of a record, whatever its offset: a batch that was packed anew does not keep that of the source."""
+    return record.timestamp, record.key, record.value, record.headers

@@ -31,6 +31,8 @@ class MemoryLog:
     followed: dict[TopicPartition, int] = field(default_factory=dict)
     reported: dict[TopicPartition, int] = field(default_factory=dict)
     """Ends, each of which is returned once."""
+    raw: bool = False
+    """Whether it is read by whole batches."""
 
     def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:  # noqa: ARG002  the port's
         """See `PulledLog.stable_ends`."""
@@ -56,6 +58,9 @@ class MemoryLog:
         self.there.now += int(seconds * 1000) + 1
         for place in self.chance.sample(sorted(self.followed), self.chance.randint(0, len(self.followed))):
             at, end = self.followed[place], self._end(place)
+            if self.raw:
+                self._take_batches(found, place)
+                continue
             some = [each for each in self.there.source[place[1]] if at <= each.offset < end]
             taken = some[: min(records, self.chance.randint(1, 8))]
             if taken:
@@ -65,12 +70,24 @@ class MemoryLog:
                 found.ended[place] = self.followed[place] = self.reported[place] = end
         return found
 
+    def _take_batches(self, found: Arrivals, place: TopicPartition) -> None:
+        at, end = self.followed[place], self._end(place)
+        some = [each for each in self.there.batches[place[1]] if at < each.next <= end]
+        taken = some[: self.chance.randint(1, 4)]
+        if taken:
+            found.records[place] = taken
+            self.followed[place] = taken[-1].next
+        if len(taken) == len(some) and self.reported.get(place) != end:
+            found.ended[place] = self.followed[place] = self.reported[place] = end
+
     def close(self) -> None:
         """See `PulledLog.close`."""
         self.followed.clear()
 
     def _end(self, place: TopicPartition) -> int:
         stored = self.there.source[place[1]] if self.there.lane(place[1]).topic == place[0] else []
+        if self.there.batches:  # which follow each other without a marker
+            return stored[-1].offset + 1 if stored else 0
         return stored[-1].offset + 2 if stored else 0  # behind a record, at an odd offset, there may be a marker
 
 
@@ -98,6 +115,8 @@ class PullFunction:
     name: str
     continuous: bool
     on_minute: Callable[[PullReport], None] = lambda _report: None
+    raw: bool = False
+    """Whether its engine reads whole batches."""
     replicator: Replicator = field(init=False)
     readings: Readings = field(default_factory=Readings)
     runs: int = 0
@@ -119,7 +138,7 @@ class PullFunction:
         )
         run = PullRun(
             replicator=self.replicator,
-            log=MemoryLog(there, self.chance),
+            log=MemoryLog(there, self.chance, raw=self.raw),
             groups=NoGroups(),  # type: ignore[arg-type]  # what a run asks for
             lease=lease,
             topics=self._topics,

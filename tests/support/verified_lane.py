@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec.structs import replace as replaced
+
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.jobs.request import Bound
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.digest import Columns, fingerprint
 from mirrorless.record import Record
+from mirrorless.record_batch import RecordBatch, batch_digest
 from mirrorless.run import Reset, Run, spans_of
 from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.verify.by_batches import BatchAt, BatchChunk
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
+from tests.support.batches import batch_of
 from tests.support.chains import LANE, MemoryChains, MemoryLossLedger
 
 SETTINGS = FlowSettings(
@@ -40,6 +45,8 @@ class MemoryLog:
     """How many offsets behind the stable end an open transaction holds."""
     silent: bool = False
     reads: int = 0
+    batches: dict[int, tuple[RecordBatch, list[Record]]] = field(default_factory=dict)
+    """Batches as they were written, by first offset, and their records. Where those changed since, so did the batch."""
 
     def add(self, record: Record) -> int:
         """Append a record; its offset."""
@@ -75,6 +82,37 @@ class MemoryLog:
 
 
 @dataclass(slots=True)
+class MemoryBatchLog:
+    """Implements `BatchLog` on the same partition."""
+
+    log: MemoryLog
+    reads: int = 0
+
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:
+        """See `BatchLog.read`."""
+        self.reads += 1
+        at = wanted.first
+        for chunk in self.log.read(topic, partition, wanted, deadline):
+            seen = [each for each in self._batches() if at <= each.base_offset < chunk.covered]
+            covered = max([chunk.covered, *(each.next for each in seen)])
+            if chunk.covered > at:
+                yield BatchChunk([BatchAt(each.base_offset, each) for each in seen], covered)
+                at = covered
+
+    def _batches(self) -> Iterator[RecordBatch]:
+        left = dict(self.log.records)
+        whole = {}
+        for first, (batch, records) in self.log.batches.items():
+            there = [left[at] for at in range(first, first + len(records)) if at in left]
+            if there == records:
+                whole[first] = replaced(batch, base_offset=first)
+                for each in records:
+                    del left[each.offset]
+        whole |= {offset: batch_of([record]) for offset, record in left.items()}
+        return iter(whole[first] for first in sorted(whole))
+
+
+@dataclass(slots=True)
 class VerifiedLane:
     """Both logs, the chain between them, and the verification of all that."""
 
@@ -82,6 +120,12 @@ class VerifiedLane:
     target: MemoryLog = field(default_factory=MemoryLog)
     chains: MemoryChains = field(default_factory=MemoryChains)
     ledger: MemoryLossLedger = field(default_factory=MemoryLossLedger)
+    target_batches: MemoryBatchLog | None = field(init=False)
+    source_batches: MemoryBatchLog | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Read the same logs by batches."""
+        self.target_batches, self.source_batches = MemoryBatchLog(self.target), MemoryBatchLog(self.source)
 
     def write(self, *records: Record) -> list[Record]:
         """Write records to the source in one transaction."""
@@ -89,10 +133,28 @@ class VerifiedLane:
         self.source.mark()
         return [self.source.records[offset] for offset in offsets]
 
-    def replicate(self, records: Sequence[Record], *, state: str = "committed", visible: bool = True) -> Run:
-        """Replicate a batch as the forwarder does: one transaction, one run."""
+    def replicate(
+        self,
+        records: Sequence[Record],
+        *,
+        state: str = "committed",
+        visible: bool = True,
+        batch: int = 0,
+        passed: bool = True,
+    ) -> Run:
+        """Replicate a batch as the forwarder does: one transaction, one run.
+
+        Args:
+            records: of the source.
+            state: of the run.
+            visible: whether the transaction was committed.
+            batch: records of a whole batch, at most, as a pull copies them; 0: by records.
+            passed: whether the source's log has the same batches.
+        """
         head = self.chains.heads([LANE])[LANE]
         downstream = [self.target.add(each) for each in records]
+        batches = self._in_batches(records, downstream, batch, passed=passed) if batch else []
+        payload = sum(len(each.payload) for each in batches)
         if not visible:
             for offset in downstream:
                 del self.target.records[offset]
@@ -108,14 +170,32 @@ class VerifiedLane:
             writer="writer",
             attempt=f"{head.generation}-{head.position}",
             fingerprint=fingerprint(records[-1]),
-            digest=columns.digest(),
-            oldest_timestamp=min(columns.timestamps),
+            digest=batch_digest(batches) if batches else columns.digest(),
+            oldest_timestamp=min([each.base_timestamp for each in batches] or columns.timestamps),
             newest_timestamp=max(columns.timestamps),
             records=len(records),
-            bytes=columns.bytes(),
+            bytes=payload or columns.bytes(),
+            digest_of="batches" if batches else "records",
+            passed_bytes=payload if passed else 0,
         )
         self.chains.prepare([run])
         return run
+
+    def _in_batches(
+        self, records: Sequence[Record], downstream: Sequence[int], most: int, *, passed: bool
+    ) -> list[RecordBatch]:
+        found, at = [], 0
+        while at < len(records):
+            some = list(records[at : at + most])
+            some = [each for i, each in enumerate(some) if each.offset == some[0].offset + i]
+            batch = batch_of(some, "lz4")
+            if passed:
+                self.source.batches[some[0].offset] = batch, some
+            copies = [self.target.records.get(offset, some[0]) for offset in downstream[at : at + len(some)]]
+            self.target.batches[downstream[at]] = batch, copies
+            found.append(batch)
+            at += len(some)
+        return found
 
     def copy(self, records: Sequence[Record], *, batch: int) -> None:
         """Write and replicate records in batches."""
@@ -168,6 +248,8 @@ class VerifiedLane:
             target=self.target,
             source=self.source,
             note=lambda *_, **__: None,
+            target_batches=self.target_batches,
+            source_batches=self.source_batches,
             pause=lambda _: None,
         ).verify()
 
@@ -191,6 +273,10 @@ class VerifiedLane:
             )
         )
         self.target.next += 1
+        self.target.batches = {
+            at + (at >= downstream): (batch, [_at(each, each.offset + 1) for each in of] if at >= downstream else of)
+            for at, (batch, of) in self.target.batches.items()
+        }
         for link in self.chains.of(LANE):
             if isinstance(link, Run):
                 self.chains.replace_link(link, _shifted(link, downstream))

@@ -11,12 +11,12 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.clock import now_ms
 from mirrorless.lane import Lane
 from mirrorless.naming import transactional_id
-from mirrorless.run import Run, Span
+from mirrorless.run import DigestOf, Run, Span
 from tests.support.chains import FLOW
 from tests.support.metered import MeteredClient
 
 
-def replicated(chains: DynamoDbChains, number: int, lanes: Sequence[int]) -> None:
+def replicated(chains: DynamoDbChains, number: int, lanes: Sequence[int], *, digest_of: DigestOf = "records") -> None:
     """What an event of 2,000 records writes; ids and offsets are as long as real ones."""
     each = 2_000 // len(lanes)
     first, now = 7_000_000_000 + number * each, now_ms()
@@ -37,6 +37,8 @@ def replicated(chains: DynamoDbChains, number: int, lanes: Sequence[int]) -> Non
             newest_timestamp=now - 100,
             records=each,
             bytes=1_000 * each,
+            digest_of=digest_of,
+            passed_bytes=990 * each if digest_of == "batches" else 0,
             request=request,
             settled_at=now,
         )

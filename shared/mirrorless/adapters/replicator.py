@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
@@ -15,19 +16,32 @@ from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import FlowSettings
 
+if TYPE_CHECKING:
+    from mirrorless.pull.copy_choice import Engine
+    from mirrorless.record_batch import PassTerms
 
-def flow_replicator(settings: FlowSettings, dynamodb: Any, *, environment: str) -> Replicator:
+
+def flow_replicator(
+    settings: FlowSettings, dynamodb: Any, *, environment: str, engine: Engine = "records"
+) -> Replicator:
     """The replicator of a flow; none of its clients connects here.
 
     Args:
         settings: the flow's.
         dynamodb: a client of the tables' region and account.
         environment: part of the transactional id; two writers of the same one fence each other.
+        engine: of its copies.
     """
     tables = settings.tables
     chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days)
     states = DynamoDbLaneStates(dynamodb, tables.lanes)
     target = KafkaTarget(settings, environment=environment)
+    terms: Callable[[str], PassTerms | None] = _none
+    if engine == "batches":
+        from mirrorless.adapters.kafka.batch_target import KafkaBatchTarget  # noqa: PLC0415  a forwarder needs none
+
+        target = by_batches = KafkaBatchTarget(settings, environment=environment)
+        terms = by_batches.terms
     return Replicator(
         flow=settings.name,
         delivery=settings.delivery,
@@ -40,4 +54,9 @@ def flow_replicator(settings: FlowSettings, dynamodb: Any, *, environment: str) 
         clock=now_ms,
         new_id=lambda: uuid4().hex,
         history_first=settings.begins_with_history,
+        terms=terms,
     )
+
+
+def _none(_: str) -> None:
+    """The terms of an engine that reads records."""

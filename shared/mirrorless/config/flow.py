@@ -286,6 +286,7 @@ class Flow:
             "continuous": schedule.continuous,
             "interval_seconds": schedule.interval_seconds,
             "maximum_bytes_per_second": schedule.maximum_bytes_per_second,
+            **({} if self.settings.copying == "auto" else {"copy": self.settings.copying}),
             **({"window_seconds": window} if (window := self.settings.mapping.maximum_batching_window_seconds) else {}),
         }
 

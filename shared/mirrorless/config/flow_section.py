@@ -137,6 +137,11 @@ class FlowSection(Section):
         default="exactly_once",
         description="Exactly once, by a transaction per event; or cheaper, with duplicates after a crash.",
     )
+    copying: Literal["auto", "records"] = Field(
+        default="auto",
+        alias="copy",
+        description="Copy scheduled topics by whole record batches where that is cheaper; or always by `records`.",
+    )
     start: Start = Field(
         default="earliest",
         description="Where a new topic begins; with `backfill` its lanes wait until a job has copied their history.",

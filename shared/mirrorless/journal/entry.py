@@ -128,6 +128,13 @@ class _PackedRun(msgspec.Struct, frozen=True, array_like=True, tag=0):
     quarantined: tuple[int, ...] = ()
 
 
+class _PackedBatchesRun(_PackedRun, frozen=True, array_like=True, tag=2):
+    """A run of whole batches: its tag says what its digest is of."""
+
+    packed_anew: int = 0
+    """Bytes of the batches that were not passed as they lay."""
+
+
 class _PackedReset(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A reset as it is stored."""
 
@@ -140,7 +147,7 @@ class _PackedReset(msgspec.Struct, frozen=True, array_like=True, tag=1):
     reason: str
 
 
-_PackedLink = _PackedRun | _PackedReset
+_PackedLink = _PackedRun | _PackedBatchesRun | _PackedReset
 _encoder = msgspec.msgpack.Encoder()
 _links = msgspec.msgpack.Decoder(list[_PackedLink])
 _heads = msgspec.msgpack.Decoder(list[int])
@@ -197,7 +204,7 @@ def _packed(link: Link, previous: int, entry: Entry) -> _PackedLink:
     back = entry.number - previous if previous != NO_ENTRY else 0
     if isinstance(link, Reset):
         return _PackedReset(partition, back, link.generation, link.position, link.to_generation, link.next, link.reason)
-    return _PackedRun(
+    of_records = (
         partition,
         back,
         link.generation,
@@ -211,6 +218,9 @@ def _packed(link: Link, previous: int, entry: Entry) -> _PackedLink:
         link.bytes,
         tuple(offset - link.position for offset in link.quarantined),
     )
+    if link.digest_of == "records":
+        return _PackedRun(*of_records)
+    return _PackedBatchesRun(*of_records, link.bytes - link.passed_bytes)
 
 
 def _unpacked_run(packed: _PackedRun, lane: Lane, entry: Entry) -> Run:
@@ -230,6 +240,8 @@ def _unpacked_run(packed: _PackedRun, lane: Lane, entry: Entry) -> Run:
         newest_timestamp=packed.newest + entry.settled_at,
         records=sum(span.length for span in spans),
         bytes=packed.size,
+        digest_of="batches" if isinstance(packed, _PackedBatchesRun) else "records",
+        passed_bytes=packed.size - packed.packed_anew if isinstance(packed, _PackedBatchesRun) else 0,
         quarantined=tuple(offset + packed.position for offset in packed.quarantined),
         request=entry.request,
         settled_at=entry.settled_at,

@@ -24,7 +24,8 @@ class Refusal:
     """The target's answer to a record that it will never take as it is."""
 
     index: int
-    """In the sequence that was written, of the first record of the refused batch; exact with a careful writer only."""
+    """In the sequence that was written, of the first record of the refused batch; exact with a careful writer only, and
+    where whole batches were written."""
     detail: str
 
 
@@ -33,7 +34,7 @@ class Delivery:
     """What became of the records written to one partition."""
 
     downstream: Sequence[int]
-    """The downstream offset of each acknowledged record, in order."""
+    """The downstream offset of each acknowledged record, in order; of each whole batch, that of its first record."""
     refusal: Refusal | None = None
     unclear: bool = False
     """The writer checked the ends only. It checks every report from now on: abort, and write the same again."""
@@ -58,7 +59,8 @@ class Writer(Protocol):
         Only a writer with transactions may leave a delivery unclear, and no lane twice in a row.
 
         Args:
-            lanes: the records by partition of a remote topic.
+            lanes: the records by partition of a remote topic. A writer of an engine that reads whole batches takes
+                sequences of `RecordBatch` too.
             deadline: seconds left.
             meanwhile: called once while the last records are under way, in another thread; what it raises is raised
                 here.

@@ -7,11 +7,9 @@ Pure: the head and the state of a lane come in, what it waits for comes out, or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirrorless.lane_state import NEW_LANE, Head, LaneState, Lease
-from mirrorless.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,34 +21,31 @@ class Waiting:
     hint: str
 
 
-def waits_for_lease(lease: Lease, records: Sequence[Record], *, now: int) -> Waiting:
+def waits_for_lease(lease: Lease, first: int, *, now: int) -> Waiting:
     """Why a lane waits that another holder has leased.
 
     Args:
         lease: of another holder.
-        records: the batch's records of this lane; not empty.
+        first: the upstream offset at which the batch begins in this lane.
         now: ms since the epoch.
     """
     return Waiting(
-        upstream_offset=records[0].offset,
+        upstream_offset=first,
         detail=f"job run {lease.holder} has this lane to itself, for {(lease.until - now) / 1000:.0f} s more at least",
         hint="wait: the lane goes on when the job lets go of it, or its lease ends; "
         "if the job is dead, `mirrorless lanes release` ends the lease now",
     )
 
 
-def waits_for_history(
-    head: Head, state: LaneState, records: Sequence[Record], *, history_first: bool
-) -> Waiting | None:
+def waits_for_history(head: Head, state: LaneState, first: int, *, history_first: bool) -> Waiting | None:
     """Whether a job has yet to bring what lies before this batch.
 
     Args:
         head: where the lane's chain ends; not in doubt.
         state: of the lane.
-        records: the batch's records of this lane; not empty.
+        first: the upstream offset at which the batch begins in this lane.
         history_first: whether a lane of this flow begins with its history.
     """
-    first = records[0].offset
     if head == NEW_LANE:
         if not history_first or first == 0:
             return None

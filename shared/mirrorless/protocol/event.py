@@ -18,27 +18,36 @@ import pybase64
 
 from mirrorless.errors import EventError
 from mirrorless.ports.kafka import TopicPartition
+from mirrorless.protocol.outgoing import LaneContent, first_offset
 from mirrorless.record import Headers, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Records by topic-partition of the source, each in offset order. An event of a mapping has one topic."""
+    """What was read, by topic-partition of the source, each in offset order. An event of a mapping has one topic."""
 
-    records: dict[TopicPartition, list[Record]]
+    records: Mapping[TopicPartition, LaneContent]
+    """Of each: records, or whole record batches as they lie in the source's log."""
     covered: Mapping[TopicPartition, int] = field(default_factory=dict)
     """By partition: the upstream offset below which nothing is left to come, where the log itself was read. What
     follows the last record are transaction markers and aborted records."""
+    begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """By partition: the upstream offset from which whole batches were read. What lies below it in the first batch was
+    not wanted, and is no redelivery."""
 
     @classmethod
     def of_topic(
-        cls, topic: str, records: Mapping[int, list[Record]], covered: Mapping[int, int] | None = None
+        cls, topic: str, records: Mapping[int, LaneContent], covered: Mapping[int, int] | None = None
     ) -> Batch:
         """Records of one topic, by partition."""
         return cls(
             records={(topic, partition): each for partition, each in records.items()},
             covered={(topic, partition): offset for partition, offset in (covered or {}).items()},
         )
+
+    def first(self, place: TopicPartition) -> int:
+        """The upstream offset at which the content of a partition begins; it is not empty."""
+        return max(first_offset(self.records[place]), self.begins.get(place, 0))
 
     @property
     def topics(self) -> list[str]:

@@ -14,18 +14,19 @@ from mirrorless.errors import LaneStopped, LaneWaits
 from mirrorless.lane import FlowName, Lane
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
+from mirrorless.record import Record
 
 
 def partial_batch_response(batch: Batch, outcome: BatchOutcome) -> dict[str, list[dict[str, Any]]]:
     """The records that were not delivered, in the shape that `ReportBatchItemFailures` wants."""
     held = {place: stop.upstream_offset for place, stop in outcome.stopped.items()}
-    held |= {place: batch.records[place][0].offset for place in outcome.waiting}
+    held |= {place: each.upstream_offset for place, each in outcome.waiting.items()}
     return {
         "batchItemFailures": [
             {"itemIdentifier": {"partition": f"{topic}-{partition}", "offset": record.offset}}
             for (topic, partition), upstream_offset in held.items()
             for record in batch.records[topic, partition]
-            if record.offset >= upstream_offset
+            if isinstance(record, Record) and record.offset >= upstream_offset
         ]
     }
 

@@ -1,17 +1,28 @@
 """The plan of a lane: records of a batch at or above the position, up to the first that cannot be written.
 
+Of a lane that was read by whole record batches, those batches pass that no order cuts; see `outgoing`.
+
 Pure: heads and the operator's orders in, a plan out.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head, LaneState, Stop
+from mirrorless.protocol.outgoing import Element, LaneContent, OutgoingBatch, is_raw, last_offset, opened, sealed
 from mirrorless.record import Record
 from mirrorless.run import Run
+
+if TYPE_CHECKING:
+    from mirrorless.record_batch import PassTerms, RecordBatch
+
+_offset = attrgetter("offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +31,9 @@ class LanePlan:
 
     lane: Lane
     head: Head
-    write: Sequence[Record]
+    write: Sequence[Record] | Sequence[OutgoingBatch]
     """In order, all at or above the position."""
-    replayed: Sequence[Record]
+    replayed: Sequence[Element]
     """Below the position: to be compared with what the chain says, then dropped."""
     quarantined: tuple[int, ...]
     """Upstream offsets in this batch that the operator ordered to leave out."""
@@ -34,13 +45,13 @@ class LanePlan:
     @property
     def next(self) -> int:
         """The lane's position once this plan is carried out."""
-        last_written = self.write[-1].offset if self.write else -1
+        last_written = last_offset(self.write[-1]) if self.write else -1
         last_quarantined = self.quarantined[-1] if self.quarantined else -1
         covered = self.covered if self.stop is None else 0
         return max(self.head.position, last_written + 1, last_quarantined + 1, covered)
 
     @property
-    def unproven(self) -> Sequence[Record]:
+    def unproven(self) -> Sequence[Element]:
         """Records below the position that must be held against the chain: all, but those that the stop holds anyway."""
         held = self.stop is not None and self.replayed and self.stop.upstream_offset <= self.replayed[0].offset
         return () if held else self.replayed
@@ -51,7 +62,7 @@ class LanePlan:
         return self.next > self.head.position
 
     def first(self, count: int) -> LanePlan:
-        """The part of this plan with its first `count` records; all of it where it has no more."""
+        """The part of this plan with its first `count` elements; all of it where it has no more."""
         if count >= len(self.write):
             return self
         following = self.write[count].offset
@@ -63,13 +74,21 @@ class LanePlan:
         return replace(
             self,
             head=Head(generation=run.generation, position=run.next, run=run),
-            write=self.write[run.records :],
+            write=self.write[bisect_left(self.write, run.next, key=_offset) :],
             quarantined=tuple(offset for offset in self.quarantined if offset >= run.next),
         )
 
 
 def plan_lane(
-    lane: Lane, head: Head, state: LaneState, records: Sequence[Record], *, now: int, covered: int = 0
+    lane: Lane,
+    head: Head,
+    state: LaneState,
+    content: LaneContent,
+    *,
+    now: int,
+    covered: int = 0,
+    begins: int = 0,
+    terms: PassTerms | None = None,
 ) -> LanePlan:
     """Decide one lane's part of a batch.
 
@@ -77,10 +96,56 @@ def plan_lane(
         lane: the lane.
         head: where its chain ends; not in doubt.
         state: the operator's orders, and a stop that still stands.
-        records: the batch's records of this lane, offsets growing.
+        content: the batch's records or record batches of this lane, offsets growing.
         now: ms since the epoch.
         covered: see `Batch.covered`.
+        begins: see `Batch.begins`.
+        terms: of the lane, where it is read by whole batches.
     """
+    if is_raw(content):
+        return _plan_batches(lane, head, state, content, now=now, covered=covered, begins=begins, terms=terms)
+    return _plan_elements(lane, head, state, content, now=now, covered=covered)  # type: ignore[arg-type]  # records
+
+
+def _plan_batches(
+    lane: Lane,
+    head: Head,
+    state: LaneState,
+    batches: Sequence[RecordBatch],
+    *,
+    now: int,
+    covered: int,
+    begins: int,
+    terms: PassTerms | None,
+) -> LanePlan:
+    """The plan of whole batches; a batch that cannot be read stops the lane."""
+    from mirrorless.record_batch import BatchUnreadable  # noqa: PLC0415  see `outgoing`
+
+    if terms is None:
+        raise ValueError(f"{lane}: whole batches, and no terms of their remote topic")
+    end = state.stop.upstream_offset if state.stop else None
+    try:
+        elements = opened(batches, terms, begins=begins, position=head.position, apart=state.quarantine, end=end)
+        plan = _plan_elements(lane, head, state, elements, now=now, covered=covered, any_record=True)
+        return replace(plan, write=sealed(plan.write, batches[-1].codec, terms))
+    except BatchUnreadable as exc:
+        readable = [batch for batch in batches if batch.next <= exc.offset]
+        plan = plan_lane(lane, head, state, readable, now=now, begins=begins, terms=terms)
+        stop = Stop(reason="refused", upstream_offset=exc.offset, detail=str(exc), at=now)
+        return replace(plan, stop=plan.stop or stop)
+
+
+def _plan_elements(
+    lane: Lane,
+    head: Head,
+    state: LaneState,
+    records: Sequence[Element],
+    *,
+    now: int,
+    covered: int,
+    any_record: bool = False,
+) -> LanePlan:
+    """The plan of records, or of batches between records; `any_record`: of a writer that writes each as it is."""
     below = 0
     if records and records[0].offset < head.position:
         below = next((i for i, record in enumerate(records) if record.offset >= head.position), len(records))
@@ -92,13 +157,19 @@ def plan_lane(
         fresh = [record for record in fresh if record.offset not in state.quarantine]
 
     # A stop beyond this batch is no reason to have the batch delivered again.
-    standing = state.stop if state.stop and records and records[-1].offset >= state.stop.upstream_offset else None
-    stop = standing or _first_unwritable(fresh, now=now)
+    standing = state.stop if state.stop and records and last_offset(records[-1]) >= state.stop.upstream_offset else None
+    stop = standing or (None if any_record else _first_unwritable(fresh, now=now))  # type: ignore[arg-type]  # records
     if stop is not None:
         fresh = [record for record in fresh if record.offset < stop.upstream_offset]
         quarantined = tuple(offset for offset in quarantined if offset < stop.upstream_offset)
     return LanePlan(
-        lane=lane, head=head, write=fresh, replayed=replayed, quarantined=quarantined, stop=stop, covered=covered
+        lane=lane,
+        head=head,
+        write=fresh,  # type: ignore[arg-type]  # of one kind, or sealed next
+        replayed=replayed,
+        quarantined=quarantined,
+        stop=stop,
+        covered=covered,
     )
 
 

@@ -1,5 +1,8 @@
 """Comparison of redelivered records with the chain; a contradiction means that the source topic was re-created.
 
+Of a run of whole batches the spans and the last record's fingerprint are held: its digest is that of batches, and its
+timestamps are those of their headers.
+
 A batch that begins below the position is usually a redelivery, and is dropped. But the offsets of a topic that
 was deleted and created again, or truncated, begin anew: dropping those would be silent loss. So each record
 below the position is held against what the chain says about its offset.
@@ -7,11 +10,12 @@ below the position is held against what the chain says about its offset.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mirrorless.lane_state import Stop
 from mirrorless.protocol.digest import digest, fingerprint
+from mirrorless.protocol.outgoing import records_in
 from mirrorless.protocol.plan import LanePlan
 from mirrorless.record import Record
 from mirrorless.run import Link, Reset, Run
@@ -27,7 +31,7 @@ def hold_against(plan: LanePlan, links: Sequence[Link], *, now: int) -> LanePlan
         links: the chain's links over them.
         now: ms since the epoch.
     """
-    found = contradiction(plan.replayed, links)
+    found = contradiction(records_in(plan.replayed), links)
     if found is None:
         return plan
     offset, reason = found
@@ -41,7 +45,7 @@ def hold_against(plan: LanePlan, links: Sequence[Link], *, now: int) -> LanePlan
     return replace(plan, write=(), quarantined=(), stop=stop)
 
 
-def contradiction(replayed: Sequence[Record], links: Sequence[Link]) -> tuple[int, str] | None:
+def contradiction(replayed: Iterable[Record], links: Sequence[Link]) -> tuple[int, str] | None:
     """The first replayed record that cannot be the one that was replicated.
 
     Args:
@@ -64,7 +68,7 @@ def contradiction(replayed: Sequence[Record], links: Sequence[Link]) -> tuple[in
         if link.examined and not _in_span(record, link):
             continue  # a job read the log here: it was aborted then, or it is in the loss ledger
         reason = _differs(record, link)
-        if reason is None:
+        if reason is None and link.digest_of == "records":
             within.append(record)
             if len(within) == link.records and digest(within) != link.digest:
                 reason = "the records of its run have another digest than when they were replicated"
@@ -80,7 +84,8 @@ def _in_span(record: Record, run: Run) -> bool:
 def _differs(record: Record, run: Run) -> str | None:
     if not _in_span(record, run):
         return "a record stands where there was none when this offset was passed"
-    if not run.oldest_timestamp <= record.timestamp <= run.newest_timestamp:
+    timed = run.digest_of == "records"
+    if timed and not run.oldest_timestamp <= record.timestamp <= run.newest_timestamp:
         return (
             f"its timestamp {record.timestamp} is outside of the timestamps {run.oldest_timestamp} to "
             f"{run.newest_timestamp} that were replicated here"

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import FlowName, Lane
@@ -34,6 +34,7 @@ from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.protocol.admission import Waiting, waits_for_history, waits_for_lease
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import reached
+from mirrorless.protocol.outgoing import Element, last_offset, of_batches, records_in
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.refusal import RefusalSearch
@@ -41,6 +42,9 @@ from mirrorless.protocol.replay_check import hold_against
 from mirrorless.protocol.settle import Attempt, lost_end, settle_lane
 from mirrorless.record import Record, size_of
 from mirrorless.run import Run
+
+if TYPE_CHECKING:
+    from mirrorless.record_batch import PassTerms
 
 RIVALS = 5
 """How often a batch begins again because a rival was faster, before Lambda's retry takes over."""
@@ -80,6 +84,8 @@ class Replicator:
     """Whether batches hold all that the source's log has in their range, see `Run.examined`."""
     history_first: Callable[[str], bool] = field(default=lambda _: False)
     """Whether lanes of this source topic wait for a job before they have a chain, see `waits_for_history`."""
+    terms: Callable[[str], PassTerms | None] = field(default=lambda _: None)
+    """Of a remote topic, where lanes are read by whole batches."""
     _partitions: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -138,19 +144,20 @@ class Replicator:
         lanes = {place: Lane(self.flow, *place) for place in batch.records}
 
         # 1. Position.
-        begins = {lanes[place]: records[0].offset for place, records in batch.records.items() if records}
+        begins = {lanes[place]: batch.first(place) for place, content in batch.records.items() if content}
         leased = self.positions.load(lanes.values(), self.remote_topic, deadline, begins)
         self._hold_generations({lane: first for lane, first in begins.items() if lane not in leased}, generations)
         waiting = {
             place: found
             for place, lane in lanes.items()
-            if (found := self._waiting(lane, batch.records[place], leased=lane in leased)) is not None
+            if batch.records[place]
+            and (found := self._waiting(lane, batch.first(place), leased=lane in leased)) is not None
         }
         reached("position")
 
         # 2. Plan. Nothing below a position is dropped before it was held against the chain.
         plans = {
-            place: self._plan(lane, batch.records[place], batch.covered.get(place, 0))
+            place: self._plan(lane, batch)
             for place, lane in lanes.items()
             if place not in waiting and lane not in leased
         }
@@ -165,8 +172,8 @@ class Replicator:
             runs, refused, broken = self._write(moving, request, deadline)
             plans |= {_place(plan.lane): plan for plan in broken}
             # A refused record has spoilt the transaction. Its lane goes again alone, portion by portion.
-            for plan in refused:
-                careful, stop = self._write_carefully(plan, request, deadline)
+            for plan, index in refused:
+                careful, stop = self._write_alone(plan, index, request, deadline)
                 plans[_place(plan.lane)] = replace(plan, stop=stop)
                 runs += careful
         stopped = {place: plan.stop for place, plan in plans.items() if plan.stop is not None}
@@ -196,25 +203,34 @@ class Replicator:
                     hint="nothing is to be done: the mapping delivers from where its group stands",
                 )
 
-    def _waiting(self, lane: Lane, records: Sequence[Record], *, leased: bool) -> Waiting | None:
-        if not records:
-            return None
+    def _waiting(self, lane: Lane, first: int, *, leased: bool) -> Waiting | None:
         state = self.positions.state(lane)
         if leased and state.lease is not None:
-            return waits_for_lease(state.lease, records, now=self.clock())
+            return waits_for_lease(state.lease, first, now=self.clock())
         head = self.positions.head(lane)
         if self.holder or (head.run is not None and (self.examined or not head.run.examined)):
             # A job is what others wait for; where a function has written, nothing is awaited any more; and what was
             # read of the log itself from the position on leaves out nothing.
             return None
-        return waits_for_history(head, state, records, history_first=self.history_first(lane.topic))
+        return waits_for_history(head, state, first, history_first=self.history_first(lane.topic))
 
-    def _plan(self, lane: Lane, records: Sequence[Record], covered: int) -> LanePlan:
+    def _plan(self, lane: Lane, batch: Batch) -> LanePlan:
+        place = _place(lane)
         head, state = self.positions.head(lane), self.positions.state(lane)
-        plan = plan_lane(lane, head, state, records, now=self.clock(), covered=covered)
+        terms = self.terms(self.remote_topic(lane.topic))
+        plan = plan_lane(
+            lane,
+            head,
+            state,
+            batch.records[place],
+            now=self.clock(),
+            covered=batch.covered.get(place, 0),
+            begins=batch.begins.get(place, 0),
+            terms=terms,
+        )
         if not plan.unproven:
             return plan
-        links = self.positions.links_over(lane, plan.unproven[0].offset, plan.unproven[-1].offset)
+        links = self.positions.links_over(lane, plan.unproven[0].offset, last_offset(plan.unproven[-1]))
         return hold_against(plan, links, now=self.clock())
 
     def _note_quarantined(self, plans: Sequence[LanePlan]) -> None:
@@ -252,13 +268,14 @@ class Replicator:
 
     def _write(
         self, plans: Sequence[LanePlan], request: str, deadline: Deadline
-    ) -> tuple[list[Run], list[LanePlan], list[LanePlan]]:
+    ) -> tuple[list[Run], list[tuple[LanePlan, int]], list[LanePlan]]:
         """Steps 3 to 7 for `plans` in one transaction; without the others the rest goes again.
 
         Returns:
-            the runs, the plans with a refused record, and those stopped because the target lost records.
+            the runs, the plans with a refused record and the index of the refusal, and those stopped because the target
+            lost records.
         """
-        refused: list[LanePlan] = []
+        refused: list[tuple[LanePlan, int]] = []
         broken: list[LanePlan] = []
         rest = list(plans)
         while rest:
@@ -273,7 +290,7 @@ class Replicator:
                 if (stop := self._lost_end(writer, plan, delivery, deadline)) is not None:
                     broken.append(replace(plan, stop=stop))
                 elif delivery.refusal is not None:
-                    refused.append(plan)
+                    refused.append((plan, delivery.refusal.index))
                 else:
                     good.append(plan)
             if good and (len(good) == len(rest) or self.delivery == "at_least_once"):
@@ -282,6 +299,46 @@ class Replicator:
             writer.abort(deadline)
             rest = good
         return [], refused, broken
+
+    def _write_alone(
+        self, plan: LanePlan, refused: int, request: str, deadline: Deadline
+    ) -> tuple[list[Run], Stop | None]:
+        """One lane alone, up to the record that the target refuses.
+
+        Of whole batches those before the refused one pass, its records are searched, and those behind it pass again.
+
+        Args:
+            plan: of the lane.
+            refused: the index of the refusal.
+            request: see `replicate`.
+            deadline: the same.
+        """
+        if not of_batches(plan.write):
+            return self._write_carefully(plan, request, deadline)
+        runs: list[Run] = []
+        while True:
+            before = _part(plan.first(refused))
+            if before.moves:
+                taken, again, broken = self._write([before], request, deadline)
+                runs += taken
+                if broken:
+                    return runs, broken[0].stop
+                if again:
+                    refused = again[0][1]  # the target judges by the moment: nothing was written
+                    continue
+                plan = plan.behind(runs[-1])
+            one = plan.first(1)
+            parts, stop = self._write_carefully(_opened(one), request, deadline)
+            runs += parts
+            if stop is not None:
+                return runs, stop
+            self.target.limit_batches(sum(each.batch.size for each in one.write if not isinstance(each, Record)))
+            plan = plan.behind(runs[-1])
+            rest, again, broken = self._write([plan] if plan.moves else [], request, deadline)
+            runs += rest
+            if not again:
+                return runs, broken[0].stop if broken else plan.stop
+            ((plan, refused),) = again
 
     def _write_carefully(self, plan: LanePlan, request: str, deadline: Deadline) -> tuple[list[Run], Stop | None]:
         """One lane alone, up to the record that the target refuses; see `RefusalSearch`."""
@@ -303,7 +360,7 @@ class Replicator:
                 continue
             writer.abort(deadline)
             index = delivery.refusal.index
-            if search.refused(index, sum(map(size_of, portion.write[index : index + search.batch]))):
+            if search.refused(index, _size(portion.write[index : index + search.batch])):
                 offset = plan.write[index].offset
                 stop = Stop(reason="refused", upstream_offset=offset, detail=delivery.refusal.detail, at=self.clock())
                 # Without the stop the plan would pass over the record, where it covers what lies behind.
@@ -327,7 +384,7 @@ class Replicator:
     def _produce(self, writer: Writer, plans: Sequence[LanePlan], deadline: Deadline) -> dict[Lane, Delivery]:
         remote = {plan.lane: (self.remote_topic(plan.lane.topic), plan.lane.partition) for plan in plans}
         written = writer.write(
-            {remote[plan.lane]: plan.write for plan in plans}, deadline, self.chains.catch_up(remote)
+            {remote[plan.lane]: _content(plan) for plan in plans}, deadline, self.chains.catch_up(remote)
         )
         reached("produced")
         return {lane: written[place] for lane, place in remote.items()}
@@ -384,3 +441,22 @@ class Replicator:
 def _place(lane: Lane) -> TopicPartition:
     """The lane's topic-partition on the source."""
     return lane.topic, lane.partition
+
+
+def _content(plan: LanePlan) -> Sequence[Record]:
+    """What its writer is given: whole batches where the lane was read by them."""
+    return [each.batch for each in plan.write] if of_batches(plan.write) else plan.write  # type: ignore[misc,return-value]  # see `Writer.write`
+
+
+def _part(plan: LanePlan) -> LanePlan:
+    """A part of a plan: it covers no more than its records, for what stops the lane may come behind it."""
+    return replace(plan, stop=None, covered=0)
+
+
+def _opened(plan: LanePlan) -> LanePlan:
+    """A part of a plan by its records, where it has whole batches."""
+    return replace(_part(plan), write=list(records_in(plan.write)))
+
+
+def _size(records: Sequence[Element]) -> int:
+    return sum(size_of(record) for record in records if isinstance(record, Record))

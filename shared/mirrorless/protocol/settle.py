@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from mirrorless.errors import ChainBroken
 from mirrorless.lane_state import Stop
-from mirrorless.protocol.digest import Columns, fingerprint
 from mirrorless.protocol.plan import LanePlan
-from mirrorless.record import Record
-from mirrorless.run import Run, spans_of
+from mirrorless.protocol.written import written_as
+from mirrorless.run import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,35 +33,37 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
 
     Args:
         plan: what was to be written.
-        downstream: the downstream offset of each record of `plan.write`, in order.
+        downstream: the downstream offset of each record of `plan.write`, in order; of each batch that of its first.
         attempt: who wrote it.
 
     Raises:
         ChainBroken: when the deliveries are not one growing offset for each record; then order was not kept.
     """
-    records = plan.write
-    if len(downstream) != len(records) or not _grow(downstream):
+    written = written_as(plan.write)
+    if not written.in_order(downstream):
         raise ChainBroken(
-            f"{len(records)} records were acknowledged at {len(downstream)} offsets that do not grow by record",
+            f"{len(plan.write)} {written.digest_of} were acknowledged at {len(downstream)} offsets that do not grow "
+            "by record",
             where=plan.lane.at(plan.head.position),
             hint="keep the transaction aborted and report this: the Kafka client broke its promise of order",
         )
-    columns = Columns.of(records)
     return Run(
         lane=plan.lane,
         generation=plan.head.generation,
         position=plan.head.position,
         next=plan.next,
-        spans=spans_of(_upstream(records), downstream),
+        spans=written.spans(downstream),
         state="prepared",
         writer=attempt.writer,
         attempt=attempt.attempt,
-        fingerprint=fingerprint(records[-1]) if records else b"",
-        digest=columns.digest() if records else b"",
-        oldest_timestamp=min(columns.timestamps, default=-1),
-        newest_timestamp=max(columns.timestamps, default=-1),
-        records=len(records),
-        bytes=columns.bytes(),
+        fingerprint=written.fingerprint() if plan.write else b"",
+        digest=written.digest() if plan.write else b"",
+        oldest_timestamp=written.oldest_timestamp(),
+        newest_timestamp=written.newest_timestamp(),
+        records=written.records(),
+        bytes=written.bytes(),
+        digest_of=written.digest_of,
+        passed_bytes=written.passed_bytes(),
         quarantined=plan.quarantined,
         request=attempt.request,
         settled_at=attempt.now,
@@ -90,18 +91,3 @@ def lost_end(plan: LanePlan, downstream: Sequence[int], *, now: int) -> Stop | N
         f"{run.last_downstream}: the remote topic was re-created, or lost records",
         at=now,
     )
-
-
-def _upstream(records: Sequence[Record]) -> Sequence[int]:
-    """The records' offsets. They grow, so ends as far apart as their number are the usual case, and all there is."""
-    if records and records[-1].offset - records[0].offset == len(records) - 1:
-        return range(records[0].offset, records[-1].offset + 1)
-    return [record.offset for record in records]
-
-
-def _grow(offsets: Sequence[int]) -> bool:
-    if not offsets:
-        return True
-    # The usual cases first, each settled by one comparison.
-    contiguous = isinstance(offsets, range) or offsets == list(range(offsets[0], offsets[-1] + 1))
-    return offsets[0] >= 0 and (contiguous or all(map(int.__lt__, offsets, offsets[1:])))

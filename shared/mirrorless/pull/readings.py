@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirrorless.ports.kafka import TopicPartition
+from mirrorless.pull.copy_choice import BatchTally
 from mirrorless.pull.shards import LANES_OF_TRANSACTION, transactions
 
 FOLLOWED: Final = 512
@@ -43,6 +44,8 @@ class Reading:
     """In a row."""
     together: int = LANES_OF_TRANSACTION
     """Lanes of its next transaction, at most."""
+    tally: BatchTally = field(default_factory=BatchTally)
+    """Of its batches, where its log is read by them."""
 
 
 @dataclass(slots=True)

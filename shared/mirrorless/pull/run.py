@@ -19,9 +19,10 @@ from typing import Final, Literal
 
 from mirrorless.errors import MirrorlessError, NotAcknowledged, Retriable
 from mirrorless.lane import Lane
-from mirrorless.lane_state import NEW_LANE
+from mirrorless.lane_state import NEW_LANE, Stop
 from mirrorless.ports.kafka import Deadline, GroupIsActive, Groups, OffsetAndMetadata, TopicPartition
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.outgoing import LaneContent, following_offset, is_raw, opened_to_records
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.log import Arrivals, PulledLog
 from mirrorless.pull.readings import FOLLOWED, Readings
@@ -79,6 +80,8 @@ class PullReport:
     lanes: int = 0
     records: int = 0
     bytes: int = 0
+    passed_bytes: int = 0
+    """Those of `bytes` whose batches were passed as they lay in the source's log."""
     transactions: int = 0
     failures: int = 0
     troubles: list[str] = field(default_factory=list)
@@ -286,8 +289,9 @@ class PullRun:
         for some in self.readings.batches(place for place in arrivals.records if place in self.readings.followed):
             self._begun_at = self.monotonic()
             batch = Batch(
-                records={place: arrivals.records[place] for place in some},
+                records={place: self._content(place, arrivals.records[place]) for place in some},
                 covered={place: arrivals.ended[place] for place in some if place in arrivals.ended},
+                begins={place: begins for place in some if (begins := lanes[place].next) is not None},
             )
             try:
                 outcome = self._replicate(batch, deadline)
@@ -301,6 +305,15 @@ class PullRun:
             if not self.lease.keep():
                 return
         self._pass_over(arrivals.out_of_range & self.readings.followed, deadline)
+        self._stop_unreadable(arrivals, deadline)
+
+    def _content(self, place: TopicPartition, arrived: LaneContent) -> LaneContent:
+        """What came of a lane: batches whose records are few and small are packed anew by the writer."""
+        if not is_raw(arrived):
+            return arrived
+        reading = self.readings.lanes[place]
+        reading.tally.note(arrived)
+        return opened_to_records(arrived, reading.next or 0) if reading.tally.opens else arrived
 
     def _replicate(self, batch: Batch, deadline: Deadline) -> BatchOutcome:
         if self.lease.seconds * 1000 < LEAST_MS:
@@ -315,6 +328,7 @@ class PullRun:
         self.report.transactions += 1
         self.report.records += sum(run.records for run in outcome.runs)
         self.report.bytes += sum(run.bytes for run in outcome.runs)
+        self.report.passed_bytes += sum(run.passed_bytes for run in outcome.runs)
         for place, records in batch.records.items():
             if (held := outcome.stopped.get(place) or outcome.waiting.get(place)) is not None:
                 self.readings.put_aside(place, now)
@@ -322,7 +336,7 @@ class PullRun:
                 self._leave([place])
                 self._note(f"{Lane(self.replicator.flow, *place).at(held.upstream_offset)}: {held.detail}")
             else:
-                following = max(records[-1].offset + 1, batch.covered.get(place, 0))
+                following = max(following_offset(records), batch.covered.get(place, 0))
                 self.readings.went_well(place, following, now, ended=batch.covered.get(place))
                 self._moved.add(place)
 
@@ -361,6 +375,31 @@ class PullRun:
                 self.readings.begin(place, starts[place], examined=False)
             else:
                 self.readings.put_aside(place, self.monotonic())  # the log ends below: `topics` stops such a lane
+
+    def _stop_unreadable(self, arrivals: Arrivals, deadline: Deadline) -> None:
+        """Stop lanes whose log parted from what was read, or has a batch that nobody can read."""
+        now, clock = self.monotonic(), self.lease.clock()
+        found = {
+            place: Stop(
+                reason="truncated", upstream_offset=at, detail=f"the source's log was cut off at {at}", at=clock
+            )
+            for place, at in arrivals.truncated.items()
+        }
+        for place, exc in arrivals.unreadable.items():
+            if exc.old_format and place in self.readings.lanes:
+                self.readings.lanes[place].tally.by_client = True
+                self._note(f"{Lane(self.replicator.flow, *place)}: {exc.what}: the next run reads records")
+            else:
+                found[place] = Stop(reason="refused", upstream_offset=exc.offset, detail=exc.what, at=clock)
+        for place in (arrivals.truncated.keys() | arrivals.unreadable.keys()) & self.readings.followed:
+            self._leave([place])
+            self.readings.put_aside(place, now)
+            self.readings.forget([place])
+            if (stop := found.get(place)) is not None:
+                lane, positions = Lane(self.replicator.flow, *place), self.replicator.positions
+                if lane not in positions.load([lane], self.replicator.remote_topic, self._limited(deadline)):
+                    positions.stop(lane, stop)
+                self._note(f"{lane.at(stop.upstream_offset)}: {stop.detail}")
 
     # The lease, and the groups
 

@@ -8,7 +8,7 @@ it needs no new version of the function. The deployment writes it (`Flow.control
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -125,6 +125,8 @@ class PullSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_seconds: int = 60
     maximum_bytes_per_second: int | None = None
     """Of the flow; its shards share it."""
+    copy: Literal["auto", "records"] = "auto"
+    """Whether whole record batches may be copied as they lie in the source's log."""
     window_seconds: float | None = None
     """For which a continuous run gathers records, as mappings do; None for as short as is worth it."""
 

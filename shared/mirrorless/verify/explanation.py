@@ -20,7 +20,7 @@ from mirrorless.run import Run
 from mirrorless.verify.comparison import Alignment, LeftOver, RecordAt, align, sort_out
 from mirrorless.verify.findings import Finding, FindingKind, LaneVerdict
 from mirrorless.verify.proof import Judged
-from mirrorless.verify.windows import Window
+from mirrorless.verify.windows import Window, is_of_batches
 
 LEFT_OVERS: Final = 20_000
 """Records without a partner that are kept; beyond, those so far are sorted out among themselves."""
@@ -158,7 +158,8 @@ class Explanation:
         for source, target in wrong:
             what = f"the map has downstream offset {places.get(source.offset)}"
             self.verdict.find(_finding("misplaced", self.verdict.generation, source, target, what))
-        run = group[0].window.run
+        # The target may have compressed whole batches anew: their records are what counts.
+        run = next((one.window.run for one in group if not is_of_batches(one.window)), None)
         if not wrong and run is not None:
             self.verdict.find(
                 Finding(
@@ -221,7 +222,10 @@ def differs(original: Record, copy: Record) -> str:
 def suspicion(run: Run, records: list[Record]) -> str:
     """The evidence about a run whose digest does not hold, where the originals are gone."""
     evidence = ["the digest of its run does not hold, and the source does not have the originals any more"]
-    outside = [each.offset for each in records if not run.oldest_timestamp <= each.timestamp <= run.newest_timestamp]
+    oldest = (
+        run.oldest_timestamp if run.digest_of == "records" else min([each.timestamp for each in records], default=0)
+    )
+    outside = [each.offset for each in records if not oldest <= each.timestamp <= run.newest_timestamp]
     if outside:
         evidence.append(
             f"{len(outside)} timestamps are outside of the run's, the first at downstream offset {outside[0]}"

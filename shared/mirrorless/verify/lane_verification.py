@@ -14,23 +14,26 @@ not verified. Pure but for its ports.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import chain as chained
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from mirrorless.errors import RecordsGone
 from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
 from mirrorless.lane_state import Head
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.run import Link, Run
+from mirrorless.verify.by_batches import BatchChunk, BatchLog, judged_windows
 from mirrorless.verify.comparison import RecordAt
 from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import LaneVerdict
-from mirrorless.verify.proof import Judged, cut, judge
+from mirrorless.verify.proof import Judged
 from mirrorless.verify.source_side import SourceSide
-from mirrorless.verify.task import Note, TargetLog, VerifiedSide, VerifyTask
-from mirrorless.verify.windows import Window, first_claims, runs_of, target_windows
+from mirrorless.verify.task import Note, TargetLog, VerifiedSide, VerifyTask, patience
+from mirrorless.verify.windows import Window, first_claims, is_of_batches, runs_of, target_windows
+
+_Chunk = TypeVar("_Chunk", Chunk, BatchChunk)
 
 TOGETHER: Final = 60_000
 """Records of neighbouring windows that are compared as one."""
@@ -51,6 +54,10 @@ class LaneVerification:
     target: TargetLog
     source: LaneLog
     note: Note
+    target_batches: BatchLog | None = None
+    """The target by whole batches; None: runs of batches are compared by records."""
+    source_batches: BatchLog | None = None
+    """The source, the same."""
     pause: Callable[[float], None] = time.sleep
     verdict: LaneVerdict = field(init=False)
     _target: VerifiedSide = field(init=False)
@@ -94,6 +101,7 @@ class LaneVerification:
             head=self._head,
             verdict=self.verdict,
             found=self._found,
+            batches=self.source_batches,
         )
 
         # 3.
@@ -170,15 +178,32 @@ class LaneVerification:
             if window.next > bounds.first and not window.superseded and (window.claims or not window.hole):
                 begin = max(bounds.first, window.claims[0][0]) if window.hole else bounds.first
                 break
-        for window, records, read in cut(chained(ahead, windows), self._chunks(begin, bounds.next)):
-            yield judge(window, records, read=read, log_start=self._log_start, compacts=self.task.target_compacts)
+        yield from judged_windows(
+            chained(ahead, windows),
+            lambda window: self.target_batches is not None and is_of_batches(window),
+            begin=begin,
+            records=lambda first: self._chunks(self._target.read, first, bounds.next, Chunk),
+            batches=lambda first: self._chunks(self._batches, first, bounds.next, BatchChunk),
+            log_start=lambda: self._log_start,
+            compacts=self.task.target_compacts,
+        )
 
-    def _chunks(self, first: int, following: int) -> Iterator[Chunk]:
-        """The target's records. Those that retention deletes during the reading are expired, and reading continues."""
+    def _batches(self, wanted: OffsetRange) -> Iterator[BatchChunk]:
+        place = self._target.topic, self._target.partition
+        return iter(()) if self.target_batches is None else self.target_batches.read(*place, wanted, patience)
+
+    def _chunks(
+        self,
+        read: Callable[[OffsetRange], Iterator[_Chunk]],
+        first: int,
+        following: int,
+        empty: Callable[[list[Any], int], _Chunk],
+    ) -> Generator[_Chunk]:
+        """The target's content. What retention deletes during the reading is expired, and reading continues."""
         at, end = first, min(following, self._log_end)
         while at < end:
             try:
-                for chunk in self._target.read(OffsetRange(at, end)):
+                for chunk in read(OffsetRange(at, end)):
                     at = chunk.covered
                     self._count("read target", chunk, at - first)
                     yield chunk
@@ -187,11 +212,11 @@ class LaneVerification:
                 if start <= at:
                     raise
                 self._log_start, at = start, start
-                yield Chunk([], min(start, end))
+                yield empty([], min(start, end))
             else:
                 break
         if end < following:
-            yield Chunk([], following)  # the log ends before the map
+            yield empty([], following)  # the log ends before the map
 
     def _elsewhere(self) -> dict[bytes, int]:
         """The offsets in the lane of contents that also stand somewhere unclaimed."""
@@ -297,12 +322,17 @@ class LaneVerification:
 
     # The plot
 
-    def _count(self, phase: str, chunk: Chunk, offsets: int) -> None:
+    def _count(self, phase: str, chunk: Chunk | BatchChunk, offsets: int) -> None:
+        self._done = max(self._done, offsets)
+        if isinstance(chunk, BatchChunk):
+            self.verdict.read += sum(each.batch.records_count for each in chunk.records)
+            self.verdict.bytes += sum(len(each.batch.payload) for each in chunk.records)
+            self._tell(phase)
+            return
         records = chunk.records
         self.verdict.read += len(records)
         self.verdict.bytes += sum([len(each.value) for each in records if each.value])
         self.verdict.bytes += sum([len(each.key) for each in records if each.key])
-        self._done = max(self._done, offsets)
         self._tell(phase)
 
     def _tell(self, phase: str) -> None:

@@ -9,9 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
-from mirrorless.jobs.copy_task import Chunk
 from mirrorless.protocol.digest import digest
 from mirrorless.record import Record
 from mirrorless.run import Run
@@ -49,10 +48,30 @@ class Judged:
     """Records of links that have expired."""
 
 
-def cut(windows: Iterable[Window], chunks: Iterable[Chunk]) -> Iterator[tuple[Window, list[Record], bool]]:
-    """Each window with its records, and whether all of it was read. Windows and chunks come in order."""
+class _At(Protocol):
+    """What stands at an offset."""
+
+    @property
+    def offset(self) -> int: ...
+
+
+_Content = TypeVar("_Content", bound=_At)
+
+
+class _Chunk(Protocol[_Content]):
+    """The content of a log from one offset to another."""
+
+    @property
+    def records(self) -> list[_Content]: ...
+
+    @property
+    def covered(self) -> int: ...
+
+
+def cut(windows: Iterable[Window], chunks: Iterable[_Chunk[_Content]]) -> Iterator[tuple[Window, list[_Content], bool]]:
+    """Each window with what is in it, and whether all of it was read. Windows and chunks come in order."""
     coming = iter(chunks)
-    held: list[Record] = []
+    held: list[_Content] = []
     taken, covered = 0, -1
     for window in windows:
         while covered < window.next:

@@ -6,9 +6,10 @@ covers are missing on the target, unless they are in the loss ledger or the oper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain as chained
+from typing import TypeVar
 
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import Chunk, OffsetRange
@@ -17,11 +18,14 @@ from mirrorless.losses import Loss
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.record import Record
 from mirrorless.run import Run
+from mirrorless.verify.by_batches import BatchChunk, BatchLog, judged_windows
 from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import Finding, LaneVerdict
-from mirrorless.verify.proof import Judged, cut, judge
-from mirrorless.verify.task import VerifiedSide, VerifyTask
-from mirrorless.verify.windows import Window, runs_of, source_windows
+from mirrorless.verify.proof import Judged
+from mirrorless.verify.task import VerifiedSide, VerifyTask, patience
+from mirrorless.verify.windows import Window, is_of_batches, runs_of, source_windows
+
+_Chunk = TypeVar("_Chunk", Chunk, BatchChunk)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,6 +40,8 @@ class SourceSide:
     head: Head
     verdict: LaneVerdict
     found: Explanation
+    batches: BatchLog | None = None
+    """The source by whole batches."""
     _bounds: OffsetRange | None = field(default=None)
     _silent: bool = field(default=False)
 
@@ -77,7 +83,7 @@ class SourceSide:
             self.verdict.note(f"the source did not answer: {exc.what}")
             return None
 
-    def compare(self, count: Callable[[str, Chunk, int], None]) -> None:
+    def compare(self, count: Callable[[str, Chunk | BatchChunk, int], None]) -> None:
         """Check the source's records by the same digests, and find records that no run covers.
 
         Args:
@@ -101,17 +107,30 @@ class SourceSide:
             return
         begin = max(first.first, log.first)
 
-        def chunks() -> Iterator[Chunk]:
-            for chunk in self.source.read(OffsetRange(begin, min(log.next, position))):
+        end = min(log.next, position)
+
+        def counted(read: Iterator[_Chunk]) -> Generator[_Chunk]:
+            for chunk in read:
                 count("read source", chunk, chunk.covered - begin)
                 yield chunk
 
-        for window, records, read in cut(chained([first], windows), chunks()):
-            run = window.run
+        for found in judged_windows(
+            chained([first], windows),
+            lambda window: self.batches is not None and _was_passed(window),
+            begin=begin,
+            records=lambda at: counted(self.source.read(OffsetRange(at, end))),
+            batches=lambda at: counted(self._batches(OffsetRange(at, end))),
+            log_start=lambda: log.first,
+            compacts=self.task.source_compacts,
+        ):
+            run = found.window.run
             if run is not None and run.state == "committed":
-                judged = judge(window, records, read=read, log_start=log.first, compacts=self.task.source_compacts)
-                self._look_for_uncovered(run, judged, losses)
-                self._compare(run, judged)
+                self._look_for_uncovered(run, found, losses)
+                self._compare(run, found)
+
+    def _batches(self, wanted: OffsetRange) -> Iterator[BatchChunk]:
+        place = self.source.topic, self.source.partition
+        return iter(()) if self.batches is None else self.batches.read(*place, wanted, patience)
 
     def _compare(self, run: Run, judged: Judged) -> None:
         counts = self.verdict.counts
@@ -133,7 +152,10 @@ class SourceSide:
         claimed = set(window.claimed())
         copies = self.target.records(OffsetRange(first, last + 1), claimed)
         there = Judged(window=window, state="wrong", records=copies)
-        self.verdict.counts.compared += self.found.beside_source([there], judged.records)
+        right = self.found.beside_source([there], judged.records)
+        self.verdict.counts.compared += right
+        if run.digest_of == "batches" and right == run.records == len(judged.records):
+            return  # of batches that were packed anew, the source has no digest
         self.verdict.note("the source has other records now than the map speaks of: see what differs")
 
     def _look_for_uncovered(self, run: Run, judged: Judged, losses: Sequence[Loss]) -> None:
@@ -155,3 +177,9 @@ class SourceSide:
                     what="the source has it, no run covers it, and it is not in the loss ledger",
                 )
             )
+
+
+def _was_passed(window: Window) -> bool:
+    """Whether all batches of its run lie in the source's log as they were produced."""
+    run = window.run
+    return run is not None and is_of_batches(window) and run.passed_bytes == run.bytes

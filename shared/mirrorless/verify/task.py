@@ -76,21 +76,22 @@ class VerifiedSide:
 
     def bounds(self) -> OffsetRange:
         """See `LaneLog.bounds`."""
-        return self.log.bounds(self.topic, self.partition, _patience)
+        return self.log.bounds(self.topic, self.partition, patience)
 
     def settled(self, log: TargetLog) -> tuple[int, bool]:
         """The stable end, and whether nothing at all lies behind it: not even what a transaction hides."""
         stable = self.bounds().next
-        return stable, log.end(self.topic, self.partition, _patience) == stable
+        return stable, log.end(self.topic, self.partition, patience) == stable
 
     def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
         """See `LaneLog.read`."""
-        return self.log.read(self.topic, self.partition, wanted, _patience)
+        return self.log.read(self.topic, self.partition, wanted, patience)
 
     def records(self, wanted: OffsetRange, at: Container[int]) -> list[Record]:
         """The records at some offsets of a range."""
         return [each for chunk in self.read(wanted) for each in chunk.records if each.offset in at]
 
 
-def _patience() -> float:
+def patience() -> float:
+    """The deadline of each answer."""
     return READ_SECONDS

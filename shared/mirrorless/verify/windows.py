@@ -49,6 +49,11 @@ class Window:
         return list(chain.from_iterable(range(first, first + length) for first, length in self.claims))
 
 
+def is_of_batches(window: Window) -> bool:
+    """Whether its run was copied by whole batches."""
+    return window.run is not None and window.run.digest_of == "batches"
+
+
 def chosen(run: Run, start: Bound, end: Bound, *, newest: int) -> bool:
     """Whether a run reaches into the requested part of a lane. Runs are proved whole, so the part grows to their ends.
 

@@ -44,6 +44,8 @@ def links(draw: st.DrawFn, partition: int) -> Link:
     for gap, marker, length in draw(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 9)))):
         spans.append(Span(upstream + gap, downstream + marker, length))
         upstream, downstream = upstream + gap + length, downstream + marker + length
+    size = draw(OFFSETS)
+    passed = draw(st.none() | st.integers(0, size))  # None: by records
     return Run(
         lane=lane,
         generation=generation,
@@ -58,7 +60,9 @@ def links(draw: st.DrawFn, partition: int) -> Link:
         oldest_timestamp=draw(st.integers(-1, 2**42)),
         newest_timestamp=draw(st.integers(-1, 2**42)),
         records=sum(span.length for span in spans),
-        bytes=draw(OFFSETS),
+        bytes=size,
+        digest_of="records" if passed is None else "batches",
+        passed_bytes=passed or 0,
         quarantined=tuple(sorted(draw(st.sets(st.integers(position, position + 99))))),
         request="request",
         settled_at=AT,

@@ -21,7 +21,7 @@ def records(*offsets: int) -> list[Record]:
 
 
 def test_a_lane_that_a_job_has_waits_from_its_first_record_on_and_says_for_whom_and_how_long() -> None:
-    found = waits_for_lease(Lease(holder="backfill-7", until=95_000), records(42, 43), now=5_000)
+    found = waits_for_lease(Lease(holder="backfill-7", until=95_000), 42, now=5_000)
 
     assert found.upstream_offset == 42
     assert "backfill-7" in found.detail
@@ -51,7 +51,7 @@ def test_a_lane_that_a_job_has_waits_from_its_first_record_on_and_says_for_whom_
 def test_a_lane_waits_until_its_history_is_there_without_a_gap(
     head: Head, state: LaneState, first: int, *, history_first: bool, waits: bool
 ) -> None:
-    found = waits_for_history(head, state, records(first, 200), history_first=history_first)
+    found = waits_for_history(head, state, first, history_first=history_first)
 
     assert (found is not None) == waits
     if found is not None:

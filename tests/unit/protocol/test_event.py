@@ -134,16 +134,20 @@ def event_of(*values: str) -> bytes:
     return f'{{"eventSource":"aws:kafka","records":{{"orders-0":[{",".join(records)}]}}}}'.encode()
 
 
+def values_in(batch: Batch) -> list[bytes | None]:
+    return [each.value for each in batch.records["orders", 0] if isinstance(each, Record)]
+
+
 def test_a_value_in_escaped_characters_is_the_same_value() -> None:
     batch = decode_event(event_of('"ab/+"', r'"ab\/+"', r'"\u0061b/+"'))
 
-    assert [each.value for each in batch.records["orders", 0]] == [b"i\xbf\xfe"] * 3
+    assert values_in(batch) == [b"i\xbf\xfe"] * 3
 
 
 def test_a_value_that_is_null_or_left_out_is_none_among_values_in_base64() -> None:
     event = event_of('"YQ=="', "null", "1").replace(b',"value":1', b"")
 
-    assert [each.value for each in decode_event(event).records["orders", 0]] == [b"a", None, None]
+    assert values_in(decode_event(event)) == [b"a", None, None]
 
 
 @pytest.mark.parametrize("key", ["orders", "12", "orders-", "orders-x", "orders-1x"])

@@ -9,6 +9,7 @@ import pytest
 from mirrorless.errors import ChainBroken
 from mirrorless.lane_state import RUNNING, Head, LaneState, Stop
 from mirrorless.protocol.digest import digest, fingerprint
+from mirrorless.protocol.outgoing import Element
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.settle import Attempt, settle_lane
 from mirrorless.record import Headers, Record
@@ -31,7 +32,7 @@ def plan(batch: list[Record], *, position: int = 100, state: LaneState = RUNNING
     return plan_lane(LANE, Head(generation=0, position=position), state, batch, now=NOW)
 
 
-def offsets(found: Iterable[Record]) -> list[int]:
+def offsets(found: Iterable[Element]) -> list[int]:
     return [each.offset for each in found]
 
 

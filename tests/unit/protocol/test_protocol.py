@@ -12,6 +12,7 @@ G. An entry's heads name each other lane's newest link as of the moment its numb
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -25,12 +26,14 @@ from mirrorless.ports.kafka import Deadline, LookResult
 from mirrorless.protocol import hooks
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.hooks import STEPS, Step
+from mirrorless.protocol.outgoing import first_offset, following_offset
 from mirrorless.protocol.positions import STATES_MS
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.protocol.translate import OffsetMap, Translation
 from mirrorless.record import Record, size_of
 from mirrorless.run import Run
+from tests.support.batches import in_batches
 from tests.support.chains import MemoryChains, reset
 from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records
@@ -1091,7 +1094,7 @@ FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 20 + [Killed,
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants(  # noqa: C901  one schedule, in order
+def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two to four environments at a time, batches at any boundaries from anywhere below what was acknowledged.
@@ -1100,9 +1103,57 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
     """
     chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
     partitions = [sorted(chance.sample(range(60), chance.randint(1, 40))) for _ in range(chance.randint(1, 4))]
+    there = world(*partitions)
+
+    rivals(there, chance, monkeypatch)
+
+    for partition, offsets in enumerate(partitions):
+        assert there.visible(partition) == offsets
+    there.assert_invariants()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_schedule_of_environments_by_batches_beside_those_by_records_keeps_the_invariants(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the deliveries are by whole batches, some of which compaction has thinned or the target does not take."""
+    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
+    counts = Counter[str]()
+    for limit in (None, None, 20):  # bytes of three records
+        partitions = [sorted(chance.sample(range(90), chance.randint(40, 85))) for _ in range(chance.randint(1, 3))]
+        there = world(*partitions)
+        there.batches = {partition: in_batches(found, chance) for partition, found in there.source.items()}
+        there.cluster.batch_bytes = limit or there.cluster.batch_bytes
+
+        rivals(there, chance, monkeypatch, raw=0.5)
+
+        for partition, offsets in enumerate(partitions):
+            assert there.visible(partition) == offsets
+            kinds = [
+                link.digest_of
+                for link in there.chains.of(there.lane(partition))
+                if isinstance(link, Run) and link.records
+            ]
+            counts.update(kinds)
+            counts["engine changed"] += len({*kinds}) - 1
+        there.assert_invariants()
+        runs = [link for p in there.source for link in there.chains.of(there.lane(p)) if isinstance(link, Run)]
+        counts["passed"] += sum(run.passed_bytes > 0 for run in runs)
+        counts["packed anew"] += sum(run.passed_bytes < run.bytes for run in runs if run.digest_of == "batches")
+    assert min(counts[each] for each in ("records", "batches", "engine changed", "passed", "packed anew")) > 0, counts
+
+
+def rivals(there: World, chance: random.Random, monkeypatch: pytest.MonkeyPatch, *, raw: float = 0.0) -> None:  # noqa: C901  one schedule, in order
+    """Deliver all that there is, by two to four environments at a time.
+
+    Args:
+        there: with its source.
+        chance: of the schedule.
+        monkeypatch: of the test.
+        raw: the share of deliveries by whole batches.
+    """
     monkeypatch.setattr("mirrorless.journal.entry.SLICE_LANES", chance.choice([2, 16]))
     share = chance.choice([0.3, 0.8])
-    there = world(*partitions)
     there.topics = chance.choice([1, 2])
     acknowledged = dict.fromkeys(there.source, 0)
     environments = [there.environment() for _ in range(chance.randint(2, 4))]
@@ -1116,7 +1167,8 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
                 if chance.random() < share
             }
         )
-        batch.records.update({place: [] for place, found in batch.records.items() if not found})
+        if raw and chance.random() < raw:
+            batch = there.raw(batch)
         flying[environment] = attempt(environments[environment], batch), batch
 
     def land(environment: int) -> None:
@@ -1131,8 +1183,8 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
         else:
             assert done.result.stopped == {}
             for (_, p), found in batch.records.items():
-                if found and found[0].offset <= acknowledged[p]:
-                    acknowledged[p] = max(acknowledged[p], found[-1].offset + 1)
+                if found and first_offset(found) <= acknowledged[p]:
+                    acknowledged[p] = max(acknowledged[p], following_offset(found))
 
     for _ in range(400):
         environment = chance.randrange(len(environments))
@@ -1148,11 +1200,7 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
         flying[environment][0].finish()
         land(environment)
     there.cluster.time_transactions_out()
-    eventually(there, there.whole())
-
-    for partition, offsets in enumerate(partitions):
-        assert there.visible(partition) == offsets
-    there.assert_invariants()
+    eventually(there, there.raw(there.whole()) if raw else there.whole())
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -1195,8 +1243,8 @@ def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invar
             raise done.error
         elif actor not in jobs:
             for (_, p), found in batch.records.items():
-                if found and (TOPIC, p) not in done.result.waiting and found[0].offset <= acknowledged[p]:
-                    acknowledged[p] = max(acknowledged[p], found[-1].offset + 1)
+                if found and (TOPIC, p) not in done.result.waiting and first_offset(found) <= acknowledged[p]:
+                    acknowledged[p] = max(acknowledged[p], following_offset(found))
         elif chance.random() < 0.5:
             ((_, partition),) = batch.records
             position = there.chains.heads([lane(partition)])[lane(partition)].position

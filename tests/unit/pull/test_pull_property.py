@@ -6,11 +6,15 @@ The invariants are those of `tests/support/protocol_world.py`; the lease may fai
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from mirrorless.errors import Retriable
+from mirrorless.record import Record
+from mirrorless.run import Run
+from tests.support.batches import in_batches
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import World, records
 from tests.support.pulled import PullFunction
@@ -28,17 +32,61 @@ FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 120 + [Killed
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_any_schedule_of_runs_of_a_shard_keeps_the_invariants(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: C901, PLR0912  one schedule, in order
+def test_any_schedule_of_runs_of_a_shard_keeps_the_invariants(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
     monkeypatch.setattr("mirrorless.pull.run.BATCH_RECORDS", chance.choice([3, 1_000]))
     offsets = [sorted(chance.sample(range(0, 160, 2), chance.randint(1, 60))) for _ in range(chance.randint(1, 4))]
-    waiting = {partition: records(*found) for partition, found in enumerate(offsets)}
-    there = World({partition: [] for partition in waiting}, topics=chance.choice([1, 2]))
+    there = World({partition: [] for partition in range(len(offsets))}, topics=chance.choice([1, 2]))
+
+    shard(there, {partition: records(*found) for partition, found in enumerate(offsets)}, chance)
+
+    for partition, found in enumerate(offsets):
+        assert there.visible(partition) == found
+    there.assert_invariants()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_schedule_of_runs_by_batches_beside_runs_by_records_keeps_the_invariants(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most environments pull whole batches, some lanes' are opened, and the mapping beside them forwards records."""
+    chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
+    counts = Counter[str]()
+    for opened_record_us in (100, 100, 8):
+        monkeypatch.setattr("mirrorless.pull.copy_choice.OPENED_RECORD_US", opened_record_us)
+        offsets = [sorted(chance.sample(range(100), chance.randint(60, 95))) for _ in range(chance.randint(1, 4))]
+        waiting = {partition: records(*found) for partition, found in enumerate(offsets)}
+        there = World({partition: [] for partition in waiting}, topics=chance.choice([1, 2]))
+        there.batches = {p: in_batches(found, chance, largest=9) for p, found in waiting.items()}
+
+        shard(there, waiting, chance, raw=0.7)
+
+        for partition, found in enumerate(offsets):
+            assert there.visible(partition) == found
+            runs = [link for link in there.chains.of(there.lane(partition)) if isinstance(link, Run) and link.records]
+            counts.update(run.digest_of for run in runs)
+            counts["engine changed"] += len({run.digest_of for run in runs}) - 1
+            counts["passed"] += sum(run.passed_bytes > 0 for run in runs)
+            counts["packed anew"] += sum(run.passed_bytes < run.bytes for run in runs if run.digest_of == "batches")
+        there.assert_invariants()
+    assert min(counts[each] for each in ("records", "batches", "engine changed", "passed", "packed anew")) > 0, counts
+
+
+def shard(there: World, waiting: dict[int, list[Record]], chance: random.Random, *, raw: float = 0.0) -> None:  # noqa: C901, PLR0912  one schedule, in order
+    """Write to the source, and let runs of one shard and a mapping replicate it.
+
+    Args:
+        there: with partitions that are empty yet, and with all their batches, where runs read by them.
+        waiting: what the source gets.
+        chance: of the schedule.
+        raw: the share of environments that read whole batches.
+    """
     documents, continuous = MemoryDocuments(), chance.random() < 0.5
     count = iter(range(1_000))
 
     def function() -> PullFunction:
-        return PullFunction(there, chance, documents, f"environment-{next(count)}", continuous)
+        by_batches = chance.random() < raw if raw else False
+        return PullFunction(there, chance, documents, f"environment-{next(count)}", continuous, raw=by_batches)
 
     functions = [function() for _ in range(chance.randint(1, 3))]
     forwarder = there.environment()
@@ -50,12 +98,18 @@ def test_any_schedule_of_runs_of_a_shard_keeps_the_invariants(seed: int, monkeyp
             functions[index] = function()
         elif done.error is not None and not isinstance(done.error, Retriable):
             raise done.error
+        elif raw and chance.random() < 0.3:
+            functions[index] = function()  # another environment, and perhaps another engine
         there.cluster.time_transactions_out()
 
     for _ in range(400):
         for partition, left in waiting.items():
             if left and chance.random() < 0.1:
-                there.source[partition] += left[: (some := chance.randint(1, 4))]
+                some = chance.randint(1, 4)
+                if there.batches:  # a log grows by whole batches
+                    end = next(each.next for each in there.batches[partition] if left[0].offset < each.next)
+                    some = sum(record.offset < end for record in left)
+                there.source[partition] += left[:some]
                 del left[:some]
         there.now += 70_000 if chance.random() < 0.02 else chance.choice([0, 10, 100])
         index = chance.randrange(len(functions))
@@ -88,6 +142,3 @@ def test_any_schedule_of_runs_of_a_shard_keeps_the_invariants(seed: int, monkeyp
 
     assert report is not None
     assert report.ended == "drained"
-    for partition, found in enumerate(offsets):
-        assert there.visible(partition) == found
-    there.assert_invariants()

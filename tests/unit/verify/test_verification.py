@@ -14,6 +14,7 @@ from mirrorless.losses import Loss
 from mirrorless.record import Record
 from mirrorless.run import Run
 from mirrorless.verify.findings import KINDS, LaneVerdict
+from tests.support.batches import batch_of
 from tests.support.chains import FLOW, LANE, run
 from tests.support.verified_lane import VerifiedLane
 
@@ -34,7 +35,10 @@ def only(kind: str, count: int = 1) -> dict[str, int]:
 
 @st.composite
 def lanes(draw: st.DrawFn, *, least: int = 2) -> VerifiedLane:
-    """A lane of records that are all different, in random batches, read in random chunks."""
+    """A lane of records that are all different, in random batches, read in random chunks.
+
+    Some runs are of whole batches, which the source's log has too, or not.
+    """
     lane = VerifiedLane()
     lane.source.chunk = draw(st.integers(1, 7))
     lane.target.chunk = draw(st.integers(1, 7))
@@ -44,7 +48,7 @@ def lanes(draw: st.DrawFn, *, least: int = 2) -> VerifiedLane:
         for _ in range(draw(st.integers(1, 2))):
             written += lane.write(*(numbered(number + i) for i in range(size)))
             number += size
-        lane.replicate(written)
+        lane.replicate(written, batch=draw(st.sampled_from((0, 0, 1, 3, 6))), passed=draw(st.booleans()))
     return lane
 
 
@@ -58,6 +62,48 @@ def test_a_true_copy_is_proved_whole_and_has_no_finding(*, lane: VerifiedLane, a
     assert verdict.counts.proved == verdict.counts.records == len(lane.target.records)
     assert verdict.counts.compared == (verdict.counts.records if against_source else 0)
     assert [part.kind for part in verdict.segments] == ["proved"]
+
+
+@pytest.mark.parametrize("engine", [0, 4])
+def test_runs_of_whole_batches_are_proved_without_a_record_being_read(engine: int) -> None:
+    lane = VerifiedLane()
+    for first in range(0, 60, 10):
+        lane.replicate(lane.write(*(numbered(first + i) for i in range(10))), batch=engine)
+
+    verdict = lane.verify(against_source=True)
+
+    assert (verdict.counts.proved, verdict.counts.compared, found(verdict)) == (60, 60, CLEAN)
+    assert lane.target_batches is not None
+    assert (lane.target.reads, lane.target_batches.reads) == (1, 1 if engine else 0)  # the fake reads by the other
+
+
+@pytest.mark.parametrize("by_batches", [True, False])
+def test_batches_that_were_compressed_anew_are_proved_by_their_records(*, by_batches: bool) -> None:
+    lane = VerifiedLane()
+    lane.replicate(lane.write(*(numbered(i) for i in range(9))), batch=4)
+    lane.target.batches = {
+        at: (batch_of([changed(each, offset=i) for i, each in enumerate(of)], "zstd"), of)
+        for at, (_, of) in lane.target.batches.items()
+    }
+    if not by_batches:
+        lane.target_batches = lane.source_batches = None
+
+    verdict = lane.verify(against_source=True)
+
+    assert (verdict.counts.proved, found(verdict)) == (9, CLEAN)
+    assert (verdict.findings, verdict.notes) == ([], [])
+
+
+def test_a_changed_record_of_a_whole_batch_without_the_source_is_found_by_its_run() -> None:
+    lane = VerifiedLane()
+    lane.replicate(lane.write(*(numbered(i) for i in range(9))), batch=4)
+    lane.change(8, changed(lane.target.records[8], value=b"other"))
+    lane.source.start = lane.source.next
+
+    verdict = lane.verify()
+
+    assert found(verdict) == only("different")
+    assert "its last record is another one" in verdict.findings[0].what
 
 
 @settings(deadline=None)

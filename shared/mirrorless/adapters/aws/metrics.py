@@ -35,6 +35,7 @@ GATHER_MS: Final = 10_000
 _OF_BATCHES: Final[Mapping[str, tuple[MetricUnit, Callable[[int, int], int]]]] = {
     "record-count": (MetricUnit.Count, add),
     "byte-count": (MetricUnit.Bytes, add),
+    "passed-byte-count": (MetricUnit.Bytes, add),
     "heartbeats-arrived": (MetricUnit.Count, add),
     "stopped-lanes": (MetricUnit.Count, max),
     "waiting-lanes": (MetricUnit.Count, max),
@@ -105,6 +106,7 @@ def _figures(topic: str, outcome: BatchOutcome, *, received_at: int, now: int) -
     counts = {
         "record-count": sum(run.records for run in runs),
         "byte-count": sum(run.bytes for run in runs),
+        "passed-byte-count": sum(run.passed_bytes for run in runs),
         "stopped-lanes": sum(place[0] == topic for place in outcome.stopped),
         "waiting-lanes": sum(place[0] == topic for place in outcome.waiting),
     }

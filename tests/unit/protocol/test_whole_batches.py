@@ -1,0 +1,369 @@
+"""Lanes that are read by whole record batches: what passes, what is packed anew, and each step of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace as changed
+
+import pytest
+from msgspec.structs import replace
+
+from mirrorless.batch_records import records as records_of
+from mirrorless.errors import ChainBroken, Retriable
+from mirrorless.lane_state import Head, LaneState, Stop
+from mirrorless.protocol.digest import fingerprint
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.hooks import STEPS, Step
+from mirrorless.protocol.outgoing import of_batches, records_in
+from mirrorless.protocol.plan import LanePlan, plan_lane
+from mirrorless.protocol.replay_check import contradiction
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from mirrorless.protocol.settle import Attempt as Writing
+from mirrorless.protocol.settle import settle_lane
+from mirrorless.protocol.translate import OffsetMap
+from mirrorless.record import Record
+from mirrorless.record_batch import PassTerms, RecordBatch, batch_digest
+from mirrorless.run import Run, Span
+from tests.support.batches import batch_of
+from tests.support.chains import LANE
+from tests.support.protocol_world import TOPIC, T, World, lane, records
+from tests.support.schedule import Attempt, Killed, watch_steps
+
+ANY = PassTerms(max_message_bytes=1 << 30)
+
+
+@pytest.fixture(autouse=True)
+def _steps() -> Iterator[None]:
+    undo = watch_steps()
+    yield
+    undo()
+
+
+def batch(*offsets: int, until: int | None = None) -> RecordBatch:
+    return batch_of(records(*offsets), "lz4", until=until)
+
+
+def plan(
+    *batches: RecordBatch,
+    position: int = 0,
+    begins: int = 0,
+    state: LaneState = LaneState(),  # noqa: B008  frozen
+    terms: PassTerms = ANY,
+) -> LanePlan:
+    head = Head(generation=0, position=position)
+    return plan_lane(LANE, head, state, batches, now=T, begins=begins, terms=terms)
+
+
+def written(found: LanePlan) -> list[tuple[list[int], bool]]:
+    """The upstream offsets of each batch, and whether it passes."""
+    assert not found.write or of_batches(found.write)
+    return [([*each.upstream], each.passed) for each in found.write]  # type: ignore[union-attr]  # batches
+
+
+FIRST, SECOND, THIRD = batch(0, 1, 2), batch(3, 4), batch(5, 6, 7)
+
+
+# The plan
+
+
+def test_whole_batches_pass_as_they_are() -> None:
+    found = plan(FIRST, SECOND)
+
+    assert written(found) == [([0, 1, 2], True), ([3, 4], True)]
+    assert [each.batch for each in found.write if not isinstance(each, Record)] == [FIRST, SECOND]
+    assert (found.next, found.stop) == (5, None)
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        ([FIRST, batch(3, 5), THIRD], [([0, 1, 2], True), ([3, 5], False), ([5, 6, 7], True)]),
+        ([FIRST, batch(3, 4, until=9)], [([0, 1, 2], True), ([3, 4], False)]),
+        ([replace(FIRST, attributes=FIRST.attributes | 8), SECOND], [([0, 1, 2], False), ([3, 4], True)]),
+        ([batch(0, 2), batch(3, 5)], [([0, 2, 3, 5], False)]),
+        ([replace(FIRST, attributes=FIRST.attributes | 32), SECOND], [([3, 4], True)]),
+    ],
+)
+def test_what_cannot_pass_is_packed_anew_in_its_place(
+    batches: list[RecordBatch], expected: list[tuple[list[int], bool]]
+) -> None:
+    assert written(plan(*batches)) == expected
+
+
+def test_a_batch_that_is_packed_anew_has_the_same_records() -> None:
+    appended = replace(FIRST, attributes=FIRST.attributes | 8, max_timestamp=T + 77)
+
+    (one,) = plan(appended).write
+
+    assert not isinstance(one, Record)
+    assert not one.batch.has_log_append_time
+    assert [(each.timestamp, each.value) for each in records_of(one.batch)] == [(T + 77, b"%d" % i) for i in range(3)]
+
+
+def test_a_batch_above_the_targets_limit_is_packed_in_smaller_ones() -> None:
+    large = batch(*range(100))
+
+    found = plan(large, SECOND, terms=PassTerms(max_message_bytes=large.size - 1))
+
+    sizes = [(len(offsets), passed) for offsets, passed in written(found)]
+    assert sum(size for size, passed in sizes if not passed) == 100
+    assert len(sizes) > 2
+    assert sizes[-1] == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("position", "expected", "replayed"),
+    [
+        (1, [([1, 2], False), ([3, 4], True)], [0]),
+        (3, [([3, 4], True)], [0, 1, 2]),
+        (5, [], [0, 1, 2, 3, 4]),
+    ],
+)
+def test_a_batch_that_the_position_cuts_is_packed_anew(
+    position: int, expected: list[tuple[list[int], bool]], replayed: list[int]
+) -> None:
+    found = plan(FIRST, SECOND, position=position)
+
+    assert written(found) == expected
+    assert [each.offset for each in records_in(found.replayed)] == replayed
+
+
+@pytest.mark.parametrize(
+    ("position", "begins", "expected", "replayed"),
+    [
+        (0, 1, [([1, 2], False), ([3, 4], True)], []),
+        (0, 3, [([3, 4], True)], []),
+        (4, 4, [([4], False)], []),
+        (4, 1, [([4], False)], [1, 2, 3]),
+        (5, 4, [], [4]),
+    ],
+)
+def test_what_lies_in_a_batch_below_the_offset_that_was_read_from_is_no_part_of_the_lane(
+    position: int, begins: int, expected: list[tuple[list[int], bool]], replayed: list[int]
+) -> None:
+    """A lane begins inside a batch where its group stood there, or where a reset goes on."""
+    found = plan(FIRST, SECOND, position=position, begins=begins)
+
+    assert written(found) == expected
+    assert [each.offset for each in records_in(found.replayed)] == replayed
+
+
+def test_a_quarantined_offset_is_left_out_of_its_batch() -> None:
+    found = plan(FIRST, SECOND, THIRD, state=LaneState(quarantine=frozenset({4, 5})))
+
+    assert written(found) == [([0, 1, 2], True), ([3, 6, 7], False)]
+    assert (found.quarantined, found.next) == ((4, 5), 8)
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [(4, [([0, 1, 2], True), ([3], False)]), (3, [([0, 1, 2], True)]), (99, [([0, 1, 2], True), ([3, 4], True)])],
+)
+def test_a_stop_cuts_its_batch(at: int, expected: list[tuple[list[int], bool]]) -> None:
+    stop = Stop(reason="held", upstream_offset=at, detail="", at=T)
+
+    found = plan(FIRST, SECOND, state=LaneState(stop=stop))
+
+    assert written(found) == expected
+    assert found.stop == (stop if at < 5 else None)
+
+
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_a_batch_that_cannot_be_decoded_stops_the_lane_and_those_before_it_pass(damaged: int) -> None:
+    """The last one, because of its fingerprint; or one that cannot pass."""
+    noise = replace(SECOND, payload=memoryview(b"noise"), attributes=SECOND.attributes | 8 * damaged)
+    found = plan(FIRST, noise, *[THIRD] * damaged)
+
+    assert written(found) == [([0, 1, 2], True)]
+    assert found.stop is not None
+    assert (found.stop.reason, found.stop.upstream_offset) == ("refused", 3)
+
+
+def test_the_first_elements_of_a_plan_are_whole_batches() -> None:
+    found = plan(FIRST, SECOND, THIRD)
+
+    assert written(found.first(2)) == [([0, 1, 2], True), ([3, 4], True)]
+    assert found.first(2).next == 5
+
+
+def test_whole_batches_without_the_terms_of_their_topic_are_a_fault_of_the_program() -> None:
+    with pytest.raises(ValueError, match="no terms"):
+        plan_lane(LANE, Head(generation=0, position=0), LaneState(), [FIRST], now=T)
+
+
+# The run
+
+
+def settled(found: LanePlan, bases: list[int]) -> Run:
+    return settle_lane(found, bases, Writing(writer="w", attempt="a", request="r", now=T, examined=True))
+
+
+def test_a_run_of_batches_has_a_span_for_each_and_the_digest_of_what_was_produced() -> None:
+    last = batch(6, 7)
+    found = plan(FIRST, batch(3, 5), last)
+
+    run = settled(found, [100, 103, 110])
+
+    assert run.spans == (Span(0, 100, 4), Span(5, 104, 1), Span(6, 110, 2))
+    assert (run.digest_of, run.records) == ("batches", 7)
+    assert run.digest == batch_digest(each.batch for each in found.write if not isinstance(each, Record))
+    assert run.fingerprint == fingerprint(records(7)[0])
+    assert run.bytes == sum(len(each.batch.payload) for each in found.write if not isinstance(each, Record))
+    assert run.passed_bytes == len(FIRST.payload) + len(last.payload)
+    assert (run.oldest_timestamp, run.newest_timestamp) == (T, T + 7)
+
+
+def test_batches_that_continue_each_other_on_both_sides_are_one_span() -> None:
+    assert settled(plan(FIRST, SECOND, THIRD), [100, 103, 106]).spans == (Span(0, 100, 5), Span(5, 106, 3))
+
+
+@pytest.mark.parametrize("bases", [[100], [100, 102], [103, 100], [-1, 5], [100, 103, 105]])
+def test_batches_whose_records_would_overlap_are_no_run(bases: list[int]) -> None:
+    with pytest.raises(ChainBroken, match="2 batches were acknowledged"):
+        settled(plan(FIRST, SECOND), bases)
+
+
+# The replay check
+
+
+def test_what_came_again_agrees_with_a_run_of_batches_by_spans_and_by_the_last_record_alone() -> None:
+    run = settled(plan(FIRST, SECOND), [100, 103]).committed()
+    again = records(0, 1, 2, 3, 4)
+
+    assert contradiction(again, [run]) is None
+    # A header's timestamps are no bounds of a record's, and the digest is not of records.
+    assert contradiction([again[0], replace(again[1], timestamp=5), *again[2:]], [run]) is None
+    assert contradiction([*again[:4], replace(again[4], value=b"other")], [run]) is not None
+    found = contradiction([again[0]], [changed(run, spans=(Span(1, 101, 4),), examined=False)])
+    assert found == (0, "a record stands where there was none when this offset was passed")
+
+
+# The steps
+
+
+def world(*batches: RecordBatch, others: tuple[int, ...] = ()) -> World:
+    source = [each for one in batches for each in records_of(one)]
+    there = World({0: [replace(each) for each in source], **({1: records(*others)} if others else {})})
+    there.batches = {0: list(batches), **({1: [batch_of(records(*others))]} if others else {})}
+    return there
+
+
+def replicate(replicator: Replicator, content: Batch) -> BatchOutcome:
+    return replicator.replicate(content, request="request", deadline=lambda: 30.0)
+
+
+def runs_of(there: World) -> list[Run]:
+    return [link for link in there.chains.of(lane()) if isinstance(link, Run)]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("successor", ["batches", "records"])
+def test_a_crash_after_any_step_is_settled_by_either_engine(step: Step, successor: str) -> None:
+    there = world(FIRST, SECOND, THIRD, others=(0, 1))
+    died = Attempt(lambda: replicate(there.environment(), there.raw(there.whole())))
+    died.until(step)
+    died.resume(Killed())
+    again = there.raw(there.whole()) if successor == "batches" else there.whole()
+
+    for _ in range(3):
+        try:
+            replicate(there.environment(), again)
+            break
+        except Retriable:
+            there.cluster.time_transactions_out()
+    there.cluster.time_transactions_out()
+
+    assert (there.visible(0), there.visible(1)) == ([*range(8)], [0, 1])
+    there.assert_invariants()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_zombie_by_batches_changes_nothing_behind_a_successor_by_records(step: Step) -> None:
+    there = world(FIRST, SECOND)
+    zombie = Attempt(lambda: replicate(there.environment(), there.raw(there.whole())))
+    zombie.until(step)
+
+    for _ in range(3):
+        try:
+            replicate(there.environment(), there.whole())
+            break
+        except Retriable:
+            there.cluster.time_transactions_out()
+    zombie.finish()
+
+    assert there.visible() == [0, 1, 2, 3, 4]
+    there.assert_invariants()
+
+
+def test_lanes_where_engines_alternate_inside_batches_have_an_exact_map() -> None:
+    there = world(FIRST, SECOND, THIRD)
+    by_records, by_batches = there.environment(), there.environment()
+
+    replicate(by_records, there.batch(p0=[0]))
+    replicate(by_batches, there.raw(there.batch(p0=[0, 1, 2])))
+    replicate(by_records, there.batch(p0=[3, 4, 5]))
+    replicate(by_batches, there.raw(there.batch(p0=[3, 7])))
+
+    assert [(run.digest_of, run.position, run.passed_bytes > 0) for run in runs_of(there)] == [
+        ("records", 0, False),
+        ("batches", 1, False),
+        ("records", 3, False),
+        ("batches", 6, False),
+    ]
+    assert [OffsetMap(there.chains).downstream(lane(), at).state for at in range(8)] == ["exact"] * 8
+    there.assert_invariants()
+
+
+@pytest.mark.parametrize("refused", [0, 2, 4, 5, 7])
+def test_a_refused_record_inside_a_batch_stops_its_lane_at_the_record(refused: int) -> None:
+    there = world(FIRST, SECOND, THIRD, others=(0, 1))
+    there.cluster.refuses = lambda _, partition, each: partition == 0 and each.value == b"%d" % refused
+
+    outcome = replicate(there.environment(), there.raw(there.whole()))
+
+    assert {place: (stop.reason, stop.upstream_offset) for place, stop in outcome.stopped.items()} == {
+        (TOPIC, 0): ("refused", refused)
+    }
+    assert (there.visible(0), there.visible(1)) == ([*range(refused)], [0, 1])
+    there.assert_invariants()
+    passed = [run for run in runs_of(there) if run.passed_bytes]
+    assert bool(passed) == (refused > 2), "what lies before the refused batch passes"
+
+    there.states.quarantine(lane(), refused)
+    assert replicate(there.environment(), there.raw(there.whole())).stopped == {}
+    assert there.visible() == [each for each in range(8) if each != refused]
+    assert [loss.first for loss in there.ledger.read(lane())] == [refused]
+
+
+def test_batches_that_are_only_too_large_are_written_in_smaller_ones_and_the_next_are_packed_anew_at_once() -> None:
+    there = world(FIRST, SECOND, batch(*range(5, 25)), batch(25, 26), batch(*range(27, 40)))
+    there.cluster.batch_bytes = 40
+    environment = there.environment()
+
+    assert replicate(environment, there.raw(there.batch(p0=[0, 26]))).stopped == {}
+    there.cluster.requests.clear()
+    assert replicate(environment, there.raw(there.batch(p0=[27, 39]))).stopped == {}
+
+    assert there.visible() == [*range(40)]
+    assert sum(there.cluster.requests) == 13, "nothing was refused again"
+    there.assert_invariants()
+
+
+def test_a_target_that_lost_records_stops_a_lane_of_batches() -> None:
+    there = world(FIRST, SECOND, THIRD)
+    environment = there.environment()
+    replicate(environment, there.raw(there.batch(p0=[0, 2])))
+    there.cluster.topics["us-east.orders"][0].clear()
+
+    outcome = replicate(environment, there.raw(there.batch(p0=[3, 7])))
+
+    assert outcome.stopped[TOPIC, 0].reason == "broken"
+
+
+def test_a_lane_that_a_job_has_waits_at_its_first_batch() -> None:
+    there = world(SECOND)
+    there.lease()
+
+    outcome = replicate(there.environment(), there.raw(there.whole()))
+
+    assert outcome.waiting[TOPIC, 0].upstream_offset == 3
