@@ -26,6 +26,7 @@ from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.source_log import KafkaSourceLog
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.adapters.kafka.topics import KafkaTopics
+from mirrorless.adapters.replicator import copying_replicator
 from mirrorless.clock import now_ms
 from mirrorless.groups.checkpoints import Direction
 from mirrorless.groups.clusters import GroupSide, Sides
@@ -36,17 +37,21 @@ from mirrorless.groups.state import CheckpointStore
 from mirrorless.groups.sync import GroupSync
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.lane_check import LaneCheck
+from mirrorless.lanes.log_ends import LogEndCopy, LogEndMemory
 from mirrorless.mm2.heartbeats import Heartbeats
 from mirrorless.mm2.internal_topics import EnsuredTopics
 from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
+from mirrorless.protocol.replicate import Replicator
 from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.functions import CONTROL, IDLE_SECONDS, task_intervals
 from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
 from mirrorless.scheduled.runner import Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, control_settings
+from mirrorless.topics.scheduled_topics import read_scheduled_topics
+from mirrorless.triggers import MAPPING
 
 
 @dataclass(slots=True)
@@ -65,6 +70,8 @@ class ControlWiring:
     states: DynamoDbLaneStates = field(init=False)
     ledger: DynamoDbLossLedger = field(init=False)
     ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
+    log_ends: LogEndMemory = field(default_factory=LogEndMemory)
+    copier: Replicator | None = field(default=None, init=False)
     groups_left: set[tuple[Direction, str]] = field(default_factory=set)
     """See `GroupSync.left`."""
 
@@ -88,6 +95,8 @@ class ControlWiring:
         )
         self.source_log = KafkaSourceLog(flow.source, flow=flow.flow)
         self.topics = KafkaTopics(flow.target, flow=flow.flow, role="remote-topics")
+        if flow.oversize == "copy":
+            self.copier = copying_replicator(flow, dynamodb, environment=f"oversize.{uuid4().hex}")
 
     def partitions(self, deadline: Deadline) -> dict[str, int]:
         """Partition counts of the target's remote topics of this flow, by source topic."""
@@ -97,6 +106,15 @@ class ControlWiring:
             if topic is not None:
                 found[topic] = count
         return found
+
+    def mapped_partitions(self, deadline: Deadline) -> dict[str, int]:
+        """The same of topics that mappings read, and `pull` does not."""
+        scheduled = read_scheduled_topics(self.documents, self.settings.name)
+        return {
+            topic: count
+            for topic, count in self.partitions(deadline).items()
+            if self.settings.trigger_of(topic) == MAPPING and topic not in scheduled
+        }
 
     def tasks(self, lease: HeldLease | None = None) -> list[Task]:
         """The tasks that the settings switch on, for one run: each starts with empty caches.
@@ -114,6 +132,7 @@ class ControlWiring:
             ("checkpoints", partial(self._checkpoints, checkpoints)),
             ("offset-syncs", partial(self._offset_syncs, documents)),
             ("lanes", partial(self._lanes, documents)),
+            ("oversize", self._oversize),
         ]
         return [
             Task(
@@ -186,6 +205,22 @@ class ControlWiring:
             clock=now_ms,
             transaction_timeout_ms=flow.transaction_timeout_ms,
             map_retention_days=flow.map_retention_days,
+        )
+
+    def _oversize(self) -> LogEndCopy:
+        copier = self.copier
+        if copier is None or copier.gap_log is None:
+            raise RuntimeError("the task is switched on by what makes the replicator")
+        return LogEndCopy(
+            flow=self.settings.name,
+            topics=self.mapped_partitions,
+            consumer_group=self.settings.consumer_group,
+            ends=self.source.topics,
+            groups=self.source.groups,
+            log=copier.gap_log,
+            replicator=copier,
+            clock=now_ms,
+            memory=self.log_ends,
         )
 
     def _offset_syncs(self, documents: StateStore) -> OffsetSyncs:

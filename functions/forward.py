@@ -19,7 +19,7 @@ from uuid import uuid4
 from mirrorless.adapters.aws.metrics import BatchMetrics
 from mirrorless.adapters.aws.runtime import fetch_events_directly, hand_events_over_undecoded, keep_memory
 from mirrorless.adapters.dynamodb.client import dynamodb_client
-from mirrorless.adapters.replicator import flow_replicator
+from mirrorless.adapters.replicator import copying_replicator, flow_replicator
 from mirrorless.clock import now_ms
 from mirrorless.naming import (
     FLOW_VARIABLE,
@@ -44,7 +44,8 @@ LEFT_OVER_OBJECTS = 10_000
 def wire(settings: FlowSettings) -> Replicator:
     """Return the replicator of a flow, with its adapters."""
     dynamodb = dynamodb_client(settings.target.region, settings.tables_role, direct=True)
-    return flow_replicator(settings, dynamodb, environment=uuid4().hex)
+    replicator_of = copying_replicator if settings.oversize == "copy" else flow_replicator
+    return replicator_of(settings, dynamodb, environment=uuid4().hex)
 
 
 keep_memory()

@@ -3,7 +3,8 @@
 A part is described by the calls that it makes and the names that they concern; `kafka_operations` has what a call
 needs, `kafka_names` the flow's names. All other clusters need a secret, and have ACLs of their own.
 
-    forward               reads the flow's topics as its mappings' pollers do, writes the remote topics
+    forward               reads the flow's topics as its mappings' pollers do, and gaps where those copy what no event
+                          can carry; writes the remote topics
     pull                  reads the topics that may be scheduled, writes their remote topics
     control               follows groups, writes internal topics, looks at gaps, settles what is in doubt
     refresh_topics        looks at topics, creates and configures the remote ones, copies ACLs
@@ -164,6 +165,7 @@ def _forward(flow: Flow) -> _Uses:
     return [
         Use(calls=(POLLERS,), topics=topics, groups=_mapping_groups(flow)),
         Use(calls=("AdminClient", "list_topics", "describe_configs"), topics=topics),
+        *_gaps(flow, topics),
     ], [
         _writer(flow, there),
         _look(there),
@@ -198,6 +200,10 @@ def _control(flow: Flow) -> _Uses:
         Use(calls=("Producer", "init_transactions"), ids=_ids(flow)),
         _look(there),
     ]
+    if flow.copies_oversize:
+        where = ("describe_consumer_groups", "list_consumer_group_offsets")
+        on_source += [*_gaps(flow, topics), Use(calls=where, topics=topics, groups=_mapping_groups(flow))]
+        on_target += [_writer(flow, there), Use(calls=("create_topics", "create_partitions"), topics=there)]
     if settings.emit_heartbeats_enabled:
         on_target.append(_internal(HEARTBEATS_TOPIC))
         if settings.emit_heartbeats_source_enabled:
@@ -288,6 +294,12 @@ def _writer(flow: Flow, topics: tuple[str, ...]) -> Use:
     else:
         calls.append(IDEMPOTENT_PRODUCER)
     return Use(calls=tuple(calls), topics=topics, ids=_ids(flow))
+
+
+def _gaps(flow: Flow, topics: tuple[str, ...]) -> list[Use]:
+    """Read gaps for records that no event can carry."""
+    calls = ("Consumer", "poll", "get_watermark_offsets")
+    return [Use(calls=calls, topics=topics, groups=(GAPS_GROUP,))] if flow.copies_oversize else []
 
 
 def _look(topics: tuple[str, ...]) -> Use:

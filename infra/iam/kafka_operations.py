@@ -69,6 +69,7 @@ CALLS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "list_topics": (DESCRIBE_TOPIC,),
     "describe_topics": (DESCRIBE_TOPIC,),
     "list_offsets": (DESCRIBE_TOPIC,),
+    "get_watermark_offsets": (DESCRIBE_TOPIC,),
     "describe_cluster": (),
     # Topics.
     "create_topics": (CREATE_TOPIC,),

@@ -59,9 +59,16 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
 """DynamoDB's actions by part and table."""
 
 
+def actions_of(part: Part, flow: FlowDeployment) -> Mapping[str, tuple[str, ...]]:
+    """The actions of a part of this flow by table: `control` adds entries where it copies what no event can carry."""
+    if part == "control" and flow.flow.copies_oversize:
+        return {**ACTIONS[part], "offset_map": _JOURNALS}
+    return ACTIONS[part]
+
+
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
     """What a part may do: in its tables, or be the role that may, where the tables are in another account."""
-    wanted = ACTIONS[part]
+    wanted = actions_of(part, flow)
     role = flow.tables_role_of(part)
     if not wanted:
         return []
@@ -73,9 +80,9 @@ def rights(part: Part, flow: FlowDeployment) -> list[Right]:
 def tables_role_rights(flow: FlowDeployment) -> list[Right]:
     """What the role does by which functions of another account reach the tables: what any of them does."""
     union: dict[str, tuple[str, ...]] = {}
-    for part, tables in ACTIONS.items():
+    for part in ACTIONS:
         if flow.has(part) and flow.tables_role_of(part):
-            for table, actions in tables.items():
+            for table, actions in actions_of(part, flow).items():
                 union[table] = tuple(dict.fromkeys((*union.get(table, ()), *actions)))
     return in_tables(flow, union)
 

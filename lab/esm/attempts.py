@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lab.esm.batches import Verdict, judge
+from lab.esm.batches import PAYLOAD_TOO_LARGE, Verdict, judge
 from lab.esm.destinations import DeliveryFailedError, GivenUp
 from lab.esm.event import encode_event
 from lab.functions.invocation import Invocation
@@ -55,7 +55,9 @@ def attempt(wiring: MappingParts, piece: BatchPart, *, attempts: int) -> Verdict
         attempts: how often the flight was invoked, this time included.
     """
     invocation: Invocation | None = None
-    if piece.condition:
+    if piece.condition == PAYLOAD_TOO_LARGE and wiring.behaviour.oversize == "stand":
+        verdict = Verdict(again=(piece,), problem=f"PROBLEM: {piece.condition}")
+    elif piece.condition:
         verdict = Verdict(
             resolved=piece.records,
             given_up=piece.records,

@@ -16,6 +16,8 @@ class LabBehaviour:
     Attributes:
         mixed_partitions: a payload may hold several partitions of the topic; otherwise one partition per payload.
         isolation_level: what the poller's consumer reads; AWS does not say.
+        oversize: what becomes of a record that fits into no event: the mapping gives it up and goes on, or stands
+            before it for ever. AWS documents what it writes to a destination, and not what it does without one.
         null_header_value: how a header without a value is written in the event.
         assignor: librdkafka's `partition.assignment.strategy`; eager `range` is the Java client's default.
         on_demand_pollers: pollers of an on-demand mapping (AWS scales them by lag; the lab does not).
@@ -35,6 +37,7 @@ class LabBehaviour:
 
     mixed_partitions: bool = True
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    oversize: Literal["pass", "stand"] = "pass"
     null_header_value: NullHeaderValue = "null"
     assignor: Literal["range", "roundrobin", "cooperative-sticky"] = "range"
     on_demand_pollers: int = 1

@@ -71,6 +71,10 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ARN of the role that reaches the tables, where they are in another account than the functions."""
     history_first: bool = False
     """Whether a lane begins with a backfill: without a chain it waits, except at upstream offset 0."""
+    oversize: Literal["ledger", "copy"] = "ledger"
+    """What becomes of records of mapped topics that no event can carry."""
+    from_earliest: bool = False
+    """Whether a lane without a chain begins with its log, where such records are copied."""
 
     @property
     def name(self) -> FlowName:

@@ -58,6 +58,11 @@ class TriggerRules:
         """Whether a topic may be scheduled, or on its way back to a mapping."""
         return self.default == SCHEDULE or bool(self.overrides)
 
+    @property
+    def maps(self) -> bool:
+        """Whether any topic may be mapped."""
+        return self.default == MAPPING or any(trigger == MAPPING for _, trigger in self.overrides)
+
     def unused(self, topics: Iterable[str]) -> tuple[str, ...]:
         """The entries that decide nothing about these topics, because none matches or an earlier entry does."""
         used = {self._place(topic) for topic in topics}

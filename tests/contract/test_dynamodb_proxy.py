@@ -124,7 +124,7 @@ def test_answers_carry_the_checksum_by_which_a_client_knows_that_they_are_whole(
     begin(proxy, "throttled parts", share=0.5)
     connection = HTTPConnection("127.0.0.1", int(proxy.endpoint.rpartition(":")[2]), timeout=20)
     credentials = Credentials("lab", "lab")
-    line = DirectLine(connection, proxy.endpoint, region="us-east-1", credentials=credentials, agent="test")
+    line = DirectLine(lambda: connection, proxy.endpoint, region="us-east-1", credentials=credentials, agent="test")
     keys = [key(number) for number in range(20)]
 
     answer = line.call("BatchGetItem", {"RequestItems": {table: {"Keys": keys}}})

@@ -133,7 +133,7 @@ def imported(module: Path) -> frozenset[Path]:
 
 UNREACHED: dict[Part, set[str]] = {
     "forward": {"WriteDataIdempotently", "AlterTopicDynamicConfiguration"},  # transactions; it only reads an entry
-    "control": {"AlterTopic", "AlterTopicDynamicConfiguration"},  # it only lists remote topics
+    "control": {"AlterTopicDynamicConfiguration"},  # it only reads an entry
     "refresh_topics": set(),
     "pull": {"WriteDataIdempotently", "AlterTopicDynamicConfiguration"},  # as the forwarder
 }
@@ -142,7 +142,7 @@ UNREACHED: dict[Part, set[str]] = {
 
 @pytest.mark.parametrize("part", UNREACHED)
 def test_a_role_may_what_its_function_calls_and_nothing_else(part: Part, flowing: Flowing) -> None:
-    everything = flowing(**{"emit.offset-syncs.enabled": True}, start="latest")
+    everything = flowing(**{"emit.offset-syncs.enabled": True}, start="latest", oversize="copy")
     modules = imported(REPOSITORY / "functions" / f"{part}.py")
     calls = {call for module in modules for call in used(module)} | ({POLLERS} if part == "forward" else set())
     needed = {operation.action for call in calls for operation in CALLS[call]}
@@ -177,7 +177,7 @@ REQUIRED = {
 def test_what_an_action_requires_is_granted_on_the_same_cluster(part: Part, cluster: str, flowing: Flowing) -> None:
     granted = {
         action.removeprefix("kafka-cluster:")
-        for right in rights(part, flowing(start="latest", trigger="schedule"))
+        for right in rights(part, flowing(start="latest", trigger_overrides={"payments": "schedule"}, oversize="copy"))
         if any(cluster in arn for arn in right.resources)
         for action in right.actions
     }
@@ -199,6 +199,29 @@ def test_the_forwarder_reads_the_flows_topics_and_writes_their_remote_topics(flo
     assert {arn for arn in resources(granted, "ReadData") if arn.startswith(SOURCE)} == {
         f"{SOURCE}:topic/{SOURCE_PATH}/{topic}" for topic in ("orders*", "payments", "heartbeats", "*.heartbeats")
     }
+
+
+def test_gaps_are_read_by_the_forwarder_and_log_ends_copied_by_control_only_where_the_flow_says_so(
+    flowing: Flowing,
+) -> None:
+    gaps = f"{SOURCE}:group/{SOURCE_PATH}/mirrorless-gaps"
+    mapping = f"{SOURCE}:group/{SOURCE_PATH}/mirrorless.us-east.us-west.orders"
+    remote = f"{TARGET}:topic/{TARGET_PATH}/us-east.orders"
+    for copies in (False, True):
+        flow = flowing(groups=["shop"], oversize="copy" if copies else "ledger")
+        forward, control = rights("forward", flow), rights("control", flow)
+
+        assert may(forward, "AlterGroup", gaps) is copies
+        assert may(control, "WriteData", remote) is copies
+        assert may(control, "DescribeGroup", mapping) is copies
+        assert not may(control, "AlterGroup", mapping)
+
+
+def test_nothing_more_may_be_read_where_every_topic_is_scheduled(flowing: Flowing) -> None:
+    scheduled = flowing(trigger="schedule", oversize="copy")
+
+    assert rights("forward", scheduled) == rights("forward", flowing(trigger="schedule"))
+    assert "oversize" not in scheduled.flow.function_settings()
 
 
 def test_pollers_join_the_groups_of_this_flows_mappings_only(flowing: Flowing) -> None:

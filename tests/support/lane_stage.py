@@ -49,7 +49,7 @@ class LaneStage:
     def __post_init__(self) -> None:
         """Open the producer of the source's records."""
         self._producer = Producer(
-            {"bootstrap.servers": self.source.bootstrap, "message.max.bytes": 8_000_000, **ORDERED}
+            {"bootstrap.servers": self.source.bootstrap, "message.max.bytes": 30_000_000, **ORDERED}
         )
 
     @property
@@ -120,9 +120,13 @@ class LaneStage:
 
     def environment(self, **changes: Any) -> Replicator:
         """A fresh execution environment's replicator; `changes` are of its settings."""
+        return self.wire(self.changed(**changes))
+
+    def changed(self, **changes: Any) -> FlowSettings:
+        """The stage's settings with these changes."""
         from msgspec.structs import replace  # noqa: PLC0415  used here only
 
-        return self.wire(replace(self.settings, **changes))
+        return replace(self.settings, **changes)
 
     def replicate(self, environment: Replicator, event: bytes, *, seconds: float = 15.0) -> BatchOutcome:
         """One invocation."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
+
+from msgspec.structs import replace
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
@@ -19,6 +21,27 @@ from mirrorless.settings import FlowSettings
 if TYPE_CHECKING:
     from mirrorless.pull.copy_choice import Engine
     from mirrorless.record_batch import PassTerms
+
+
+LARGEST_RECORD: Final = 100_000_000
+"""Bytes that the Kafka client takes where records that no event can carry are copied: the target judges them."""
+
+
+def copying_replicator(settings: FlowSettings, dynamodb: Any, *, environment: str) -> Replicator:
+    """The replicator of a flow that copies records that no event can carry: it reads gaps of events at the source.
+
+    Args:
+        settings: the flow's.
+        dynamodb: see `flow_replicator`, as the environment.
+        environment: part of the transactional id.
+    """
+    from mirrorless.adapters.kafka.committed_log import KafkaCommittedLog  # noqa: PLC0415 -- kept out of cold starts
+
+    settings = replace(settings, producer={"message.max.bytes": LARGEST_RECORD} | settings.producer)
+    replicator = flow_replicator(settings, dynamodb, environment=environment)
+    replicator.gap_log = KafkaCommittedLog(settings.source, flow=settings.flow)
+    replicator.from_log_start = settings.from_earliest
+    return replicator
 
 
 def flow_replicator(

@@ -42,19 +42,22 @@ def problems_with_authentication(cluster: Cluster) -> Iterator[Problem]:
 
 
 def problems_with_access(flow: Flow) -> Iterator[Problem]:
-    """Find what keeps the mappings of a flow from authenticating as its source demands."""
+    """Find what keeps a flow's functions, and mappings if it has any, from authenticating as its source demands."""
     yield from _secret_out_of_reach(flow)
+    if not flow.has_mappings:
+        return
     yield from _tls_that_pollers_do_not_learn_of(flow)
     yield from _tokens_that_pollers_do_not_take(flow)
 
 
 def _secret_out_of_reach(flow: Flow) -> Iterator[Problem]:
-    """Find a secret in another region than the function's, where pollers read it."""
+    """Find a secret in another region than the functions', where they and pollers read it."""
     here = flow.function_region
     for key in ("secret", "ca"):
         secret = getattr(flow.source.authentication, key, None) or ""
         if here and secret.startswith("arn:") and (region := secret.split(":")[3]) != here:
-            what = f"the secret is in {region}, and the mappings of {flow.name} read it in {here}"
+            readers = "mappings" if flow.has_mappings else "functions"
+            what = f"the secret is in {region}, and the {readers} of {flow.name} read it in {here}"
             hint = f"write its name alone and replicate it to {here}, or change `function: {{run.in: …}}`"
             yield Problem(path=("clusters", flow.name.source, "authentication", key), what=what, hint=hint)
 

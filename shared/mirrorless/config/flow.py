@@ -14,9 +14,9 @@ from mirrorless.config.cluster import Iam, Mtls, OauthBearer, Plain, Plaintext, 
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.naming import TABLES, mapping_group, resource_name
-from mirrorless.policy import ReplicationPolicy, replication_policy
+from mirrorless.policy import HEARTBEATS_TOPIC, ReplicationPolicy, replication_policy
 from mirrorless.poller_groups import flow_groups, literal_group
-from mirrorless.triggers import TriggerRules, trigger_rules
+from mirrorless.triggers import MAPPING, TriggerRules, trigger_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,6 +81,19 @@ class Flow:
     def has_pull(self) -> bool:
         """Whether the function `pull` is deployed: topics are scheduled, or may be on their way back to mappings."""
         return self.triggers.schedules or "schedule" in self.settings.model_fields_set
+
+    @property
+    def has_mappings(self) -> bool:
+        """Whether any topic may be mapped: what patterns find, and heartbeats, is not known here."""
+        heartbeats = (HEARTBEATS_TOPIC,) if self.settings.heartbeats_replication_enabled else ()
+        known = (*self.literal_topics, *heartbeats)
+        found = self.triggers.maps and bool(self.topic_patterns)
+        return found or any(self.triggers.of(topic) == MAPPING for topic in known)
+
+    @property
+    def copies_oversize(self) -> bool:
+        """Whether records of mapped topics that no event can carry are read at the source, and copied in order."""
+        return self.settings.oversize == "copy" and self.has_mappings
 
     @property
     def topic_patterns(self) -> tuple[str, ...]:
@@ -221,8 +234,14 @@ class Flow:
             "tables": self.tables,
             **({"tables_role": self.tables_role} if self.tables_role else {}),
             **({"history_first": True} if self.settings.start == "backfill" else {}),
+            **self._oversize_settings(),
             **({"use_defaults_from": "source"} if self.settings.use_defaults_from == "source" else {}),
         }
+
+    def _oversize_settings(self) -> dict[str, Any]:
+        if not self.copies_oversize:
+            return {}
+        return {"oversize": "copy", **({"from_earliest": True} if self.settings.start == "earliest" else {})}
 
     def control_settings(self, function_name: str, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:
         """Return the input of this flow's schedules: `mirrorless.scheduled.settings`.

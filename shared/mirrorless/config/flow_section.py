@@ -133,6 +133,11 @@ class FlowSection(Section):
         description="Triggers of single topics, by name or pattern; the first entry that matches holds. An entry of a "
         "topic that was scheduled stays: `orders: mapping` changes it back.",
     )
+    oversize: Literal["ledger", "copy"] = Field(
+        default="ledger",
+        description="Records of mapped topics that no event can carry, those above 4.4 MB or so: left out, and listed "
+        "as losses; or read at the source and copied in order, as those of scheduled topics always are.",
+    )
     delivery: Literal["exactly_once", "at_least_once"] = Field(
         default="exactly_once",
         description="Exactly once, by a transaction per event; or cheaper, with duplicates after a crash.",

@@ -159,6 +159,43 @@ class SourceTopic:
     """Only what differs from the source broker's defaults and is not excluded."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangesRead:
+    """What was read of some ranges of a partition's log."""
+
+    until: int
+    """All of the ranges below this upstream offset was read; -1 for nothing."""
+    records: Sequence[Record] = ()
+    """The committed records there, in order."""
+    log_start: int = 0
+    """Where the log begins, if that is above the beginning of a range: what stood below is gone."""
+
+
+class CommittedLog(Protocol):
+    """The logs of the source, read by offsets, as a read_committed reader sees them."""
+
+    def read(
+        self,
+        ranges: Mapping[TopicPartition, Sequence[tuple[int, int]]],
+        deadline: Deadline,
+        *,
+        near: int,
+        size: int,
+    ) -> dict[TopicPartition, RangesRead]:
+        """Read ranges of several partitions side by side, within limits of time and of bytes.
+
+        Args:
+            ranges: of each partition, upstream offsets [first, next), ascending and disjoint; none is empty.
+            deadline: seconds that are left.
+            near: upstream offsets between two ranges that are read through: a new range costs a round trip.
+            size: bytes of records after which reading ends. One record is returned however large it is.
+
+        Raises:
+            Retriable: the cluster does not answer.
+        """
+        ...
+
+
 class Source(Protocol):
     """The source cluster of a flow: read only when a remote topic or partition is missing."""
 

@@ -9,9 +9,9 @@ itself.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 import pybase64
@@ -48,6 +48,10 @@ class Batch:
     def first(self, place: TopicPartition) -> int:
         """The upstream offset at which the content of a partition begins; it is not empty."""
         return max(first_offset(self.records[place]), self.begins.get(place, 0))
+
+    def records_of(self, place: TopicPartition) -> Sequence[Record]:
+        """Its records, where it was read by records."""
+        return cast("Sequence[Record]", self.records[place])
 
     @property
     def topics(self) -> list[str]:

@@ -41,6 +41,8 @@ class LanePlan:
     """Where and why the lane stops after `write`; None when it goes on."""
     covered: int = 0
     """The upstream offset below which nothing is left to come; see `Batch.covered`."""
+    examined: bool = False
+    """Whether the source's log was read wherever the batch has a gap; see `Run.examined`."""
 
     @property
     def next(self) -> int:

@@ -8,7 +8,9 @@
     6 commit      the target's transaction
     7 confirm     mark the runs as committed
 
-A lane that waits for a job (admission.py) is left out, and its records are delivered again.
+A lane that waits for a job (admission.py) is left out, and its records are delivered again. Where a flow copies records
+that no event can carry, step 2 reads the batch's gaps at the source first (gap_merge.py), and a batch with too much in
+them goes in portions, each by steps 1 to 7.
 
 If a rival prepared a lane first, step 5 fails: abort, withdraw our own runs, begin again. If anything fails
 after step 5, the chain names the transaction, and whoever comes next settles it. An environment that stays warm
@@ -29,10 +31,11 @@ from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import Stop
 from mirrorless.losses import quarantined_loss
-from mirrorless.ports.kafka import Deadline, Delivery, Source, Target, TopicPartition, Writer
+from mirrorless.ports.kafka import CommittedLog, Deadline, Delivery, Source, Target, TopicPartition, Writer
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.protocol.admission import Waiting, waits_for_history, waits_for_lease
 from mirrorless.protocol.event import Batch
+from mirrorless.protocol.gap_merge import PORTION_BYTES, Portion, gaps_of_batch, merged, near_offsets
 from mirrorless.protocol.hooks import reached
 from mirrorless.protocol.outgoing import Element, last_offset, of_batches, records_in
 from mirrorless.protocol.plan import LanePlan, plan_lane
@@ -61,6 +64,16 @@ class BatchOutcome:
     waiting: Mapping[TopicPartition, Waiting] = field(default_factory=dict)
     """The same: nothing was written, for the lane waits for a job."""
 
+    def after(self, before: BatchOutcome | None) -> BatchOutcome:
+        """What became of a batch in portions, of which this is the last one."""
+        if before is None:
+            return self
+        return BatchOutcome(
+            runs=[*before.runs, *self.runs],
+            stopped={**before.stopped, **self.stopped},
+            waiting={**before.waiting, **self.waiting},
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class Replicator:
@@ -86,6 +99,10 @@ class Replicator:
     """Whether lanes of this source topic wait for a job before they have a chain, see `waits_for_history`."""
     terms: Callable[[str], PassTerms | None] = field(default=lambda _: None)
     """Of a remote topic, where lanes are read by whole batches."""
+    gap_log: CommittedLog | None = None
+    """The source's logs, where gaps of a batch are read for records that no event can carry; None: gaps stay gaps."""
+    from_log_start: bool = False
+    """Whether a lane without a chain begins with its log, see `gaps_of_batch`."""
     _partitions: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -105,13 +122,21 @@ class Replicator:
             ChainBroken: the offset map contradicts the target.
         """
         generations: dict[Lane, int] = {}
+        done: BatchOutcome | None = None
+        races = 0
         try:
-            for _ in range(RIVALS):
+            while races < RIVALS:
                 try:
-                    return self._once(batch, request, deadline, generations)
+                    outcome, rest = self._once(batch, request, deadline, generations)
                 except LostRace:
                     # The writer aborted cleanly and stays warm; only what we believed about the lanes was wrong.
                     self.positions.forget(Lane(self.flow, *place) for place in batch.records)
+                    races += 1
+                    continue
+                done = outcome.after(done)
+                if rest is None:
+                    return done
+                batch, races = rest, 0
         except BaseException:
             self.forget()
             raise
@@ -140,7 +165,10 @@ class Replicator:
         self._partitions.clear()
         self.target.discard_writers()
 
-    def _once(self, batch: Batch, request: str, deadline: Deadline, generations: dict[Lane, int]) -> BatchOutcome:
+    def _once(
+        self, batch: Batch, request: str, deadline: Deadline, generations: dict[Lane, int]
+    ) -> tuple[BatchOutcome, Batch | None]:
+        """One portion of a batch, which is all of it where its gaps hold little; and what is left."""
         lanes = {place: Lane(self.flow, *place) for place in batch.records}
 
         # 1. Position.
@@ -156,10 +184,11 @@ class Replicator:
         reached("position")
 
         # 2. Plan. Nothing below a position is dropped before it was held against the chain.
+        admitted = {place: lane for place, lane in lanes.items() if place not in waiting and lane not in leased}
+        portion = self._with_gaps(batch, admitted, deadline)
         plans = {
-            place: self._plan(lane, batch)
-            for place, lane in lanes.items()
-            if place not in waiting and lane not in leased
+            place: self._plan(lane, portion.batch, examined=place in portion.examined)
+            for place, lane in admitted.items()
         }
         reached("planned")
 
@@ -182,10 +211,42 @@ class Replicator:
         for place, found in waiting.items():
             self.positions.wait(lanes[place], found.upstream_offset)
         for place, plan in plans.items():
-            delivered = plan.stop is None and batch.records[place] and not self.holder
+            delivered = plan.stop is None and portion.batch.records[place] and not self.holder
             if delivered and self.positions.state(plan.lane).waiting is not None:
                 self.positions.wait(plan.lane, None)  # what waited has come through
-        return BatchOutcome(runs=runs, stopped=stopped, waiting=waiting)
+        return BatchOutcome(runs=runs, stopped=stopped, waiting=waiting), _without(portion.rest, stopped)
+
+    def _with_gaps(self, batch: Batch, lanes: Mapping[TopicPartition, Lane], deadline: Deadline) -> Portion:
+        """The batch with what the source holds in its gaps, or a portion of it.
+
+        Raises:
+            Retriable: the source does not show them now.
+        """
+        if self.gap_log is None:
+            return Portion(batch=batch)
+        found = {
+            place: gaps_of_batch(
+                self.positions.head(lane),
+                self.positions.state(lane),
+                batch.records_of(place),
+                from_log_start=self.from_log_start,
+            )
+            for place, lane in lanes.items()
+        }
+        gaps = {place: ranges for place, ranges in found.items() if ranges}
+        if not gaps:
+            return Portion(batch=batch)
+        near = near_offsets(batch.records_of(place) for place in gaps)
+        portion = merged(batch, gaps, self.gap_log.read(gaps, deadline, near=near, size=PORTION_BYTES))
+        unread = portion.unread(gaps)
+        if unread and len(unread) == len(lanes):  # otherwise the other lanes go first
+            place = min(unread)
+            raise Retriable(
+                "the source did not show in time what stands in a gap of this batch",
+                where=lanes[place].at(gaps[place][0][0]),
+                hint="if it stays, check that the function reaches the source's brokers and may read this topic",
+            )
+        return portion
 
     def _hold_generations(self, begins: Mapping[Lane, int], known: dict[Lane, int]) -> None:
         """Compare each lane's generation with that of this event's earlier attempts, which is noted in `known`.
@@ -208,13 +269,14 @@ class Replicator:
         if leased and state.lease is not None:
             return waits_for_lease(state.lease, first, now=self.clock())
         head = self.positions.head(lane)
-        if self.holder or (head.run is not None and (self.examined or not head.run.examined)):
-            # A job is what others wait for; where a function has written, nothing is awaited any more; and what was
+        reads_gaps = self.examined or self.gap_log is not None
+        if self.holder or (head.run is not None and (reads_gaps or not head.run.examined)):
+            # A job is what others wait for; where a function has written, nothing is awaited any more; and what is
             # read of the log itself from the position on leaves out nothing.
             return None
         return waits_for_history(head, state, first, history_first=self.history_first(lane.topic))
 
-    def _plan(self, lane: Lane, batch: Batch) -> LanePlan:
+    def _plan(self, lane: Lane, batch: Batch, *, examined: bool) -> LanePlan:
         place = _place(lane)
         head, state = self.positions.head(lane), self.positions.state(lane)
         terms = self.terms(self.remote_topic(lane.topic))
@@ -228,6 +290,7 @@ class Replicator:
             begins=batch.begins.get(place, 0),
             terms=terms,
         )
+        plan = replace(plan, examined=examined) if examined else plan
         if not plan.unproven:
             return plan
         links = self.positions.links_over(lane, plan.unproven[0].offset, last_offset(plan.unproven[-1]))
@@ -436,6 +499,13 @@ class Replicator:
         committed = [run.committed() for run in runs]
         self.chains.confirm(committed, deadline)
         return committed
+
+
+def _without(rest: Batch | None, stopped: Mapping[TopicPartition, Stop]) -> Batch | None:
+    """What is left of a batch but lanes that stand still."""
+    if rest is None or not (left := {place: it for place, it in rest.records.items() if place not in stopped}):
+        return None
+    return Batch(records=left)
 
 
 def _place(lane: Lane) -> TopicPartition:

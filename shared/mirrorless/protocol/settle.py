@@ -67,7 +67,7 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
         quarantined=plan.quarantined,
         request=attempt.request,
         settled_at=attempt.now,
-        examined=attempt.examined,
+        examined=attempt.examined or plan.examined,
     )
 
 

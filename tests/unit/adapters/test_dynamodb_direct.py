@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Barrier
 from typing import Any
 
 import boto3
@@ -23,6 +24,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from mirrorless.adapters.dynamodb.direct import direct_client, line_of_environment
+from mirrorless.scheduled.rate_limit import READERS, in_parallel
 
 KEYS = Credentials("AKIDEXAMPLE", "secret", "token")
 REQUEST: dict[str, Any] = {"TableName": "map", "Item": {"slice": {"S": "ü"}, "links": {"B": b"\x00\xff"}}}
@@ -54,6 +56,8 @@ class Server:
     answers: list[tuple[int, bytes, dict[str, str]]] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
     """The test is over."""
+    together: Barrier = field(default_factory=lambda: Barrier(1))
+    """As many requests are answered at the same time."""
 
     def client(self, *, direct: bool = True) -> Any:
         """A client of this server."""
@@ -83,6 +87,7 @@ def server() -> Iterator[Server]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             made.requests.append(Request({k.lower(): v for k, v in self.headers.items()}, body, self.client_address))
+            made.together.wait(30)
             status, answer, headers = made.answers.pop(0) if len(made.answers) > 1 else made.answers[0]
             if status in (HANG_UP, SILENCE):
                 if status == SILENCE:
@@ -143,7 +148,7 @@ def test_what_arrives_carries_the_signature_of_what_arrived(server: Server) -> N
     assert given.endswith("Signature=" + signer.signature(text, again))
 
 
-def test_one_connection_serves_every_call(server: Server) -> None:
+def test_one_connection_serves_calls_one_after_the_other(server: Server) -> None:
     server.will_answer(200, ANSWER)
     client = server.client()
     for _ in range(3):
@@ -156,7 +161,7 @@ def test_a_connection_that_the_server_closed_is_opened_again_and_boto3_is_not_ne
     server.will_answer(200, ANSWER)
     client = server.client()
     client.put_item(**REQUEST)
-    client._line._connection.sock.shutdown(0)  # as if the server's end had come in the meantime
+    client._line._idle[0].sock.shutdown(0)  # as if the server's end had come in the meantime
     assert client.put_item(**REQUEST) == ANSWER
     assert len({each.connection for each in server.requests}) == 2
     assert not any(each.by_boto3 for each in server.requests)
@@ -233,11 +238,25 @@ def test_without_credentials_and_behind_a_proxy_everything_is_boto3s(
     assert [each.by_boto3 for each in server.requests] == [True, True]
 
 
-def test_a_thread_that_finds_the_line_busy_calls_boto3(server: Server) -> None:
+def test_calls_at_the_same_time_have_a_connection_each_and_those_are_kept(server: Server) -> None:
+    """The journals of a transaction are written at the same time; none of them waits, and none goes by boto3."""
+    server.will_answer(200, ANSWER)
+    server.together = Barrier(READERS)
+    client = server.client()
+
+    for _ in range(2):
+        in_parallel(lambda _: client.put_item(**REQUEST), list(range(READERS)))
+
+    assert [each.by_boto3 for each in server.requests] == [False] * 2 * READERS
+    assert len({each.connection for each in server.requests}) == READERS
+
+
+def test_a_call_beyond_all_connections_is_boto3s(server: Server) -> None:
     server.will_answer(200, ANSWER)
     client = server.client()
-    with client._line._free:
-        client.put_item(**REQUEST)
+    for _ in range(READERS):
+        client._line._room.acquire()
+    client.put_item(**REQUEST)
     assert [each.by_boto3 for each in server.requests] == [True]
 
 

@@ -113,6 +113,16 @@ CASES = {
         "a password has no place in this file",
     ),
     "an unknown section": (document(rest="flow: {}"), "flow", "did you mean `flows`?"),
+    "too little memory to copy what no event can carry": (
+        document("a->b: {topics: [orders], oversize: copy, function: {memory.mb: 128}}"),
+        "flows.a->b.function.memory.mb",
+        "write 256 or more, or `oversize: ledger`",
+    ),
+    "too little time to copy what no event can carry": (
+        document("a->b: {topics: [orders], oversize: copy, function: {timeout.seconds: 20}}"),
+        "flows.a->b.function.timeout.seconds",
+        "write 30 or more, or `oversize: ledger`",
+    ),
     # the document
     "a key written twice": (
         document("a->b: {topics: [orders]}", "a->b: {topics: [payments]}"),
@@ -760,3 +770,20 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load(tmp_path / "missing.yaml")
 
     assert "replication.example.yaml" in caught.value.hint
+
+
+def test_what_pollers_need_is_asked_of_flows_with_mapped_topics_only() -> None:
+    """A source with encryption alone, and no authority that could tell a mapping to use it."""
+    ends = ("a: {bootstrap.servers: 'a1:9093', authentication: {type: tls}}", "b: {bootstrap.servers: 'b1:9092'}")
+    clusters = "\n  ".join(("clusters:", *ends)) + "\n"
+    flow = "topics: [orders], heartbeats.replication.enabled: false"
+
+    load(document(f"a->b: {{{flow}, trigger: schedule}}", clusters=clusters), now=NOW)
+    load(document(f"a->b: {{{flow}, trigger.overrides: {{orders: schedule}}}}", clusters=clusters), now=NOW)
+    for mapped in ("", ", trigger: schedule, trigger.overrides: {orders: mapping}"):
+        assert problems(document(f"a->b: {{{flow}{mapped}}}", clusters=clusters))
+    assert problems(document("a->b: {topics: ['o.*'], trigger.overrides: {'o.*': schedule}}", clusters=clusters))
+
+
+def test_memory_and_time_for_large_records_are_asked_of_flows_with_mapped_topics_only() -> None:
+    load(document("a->b: {topics: [orders], oversize: copy, trigger: schedule, function: {memory.mb: 128}}"), now=NOW)

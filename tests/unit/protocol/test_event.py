@@ -176,14 +176,14 @@ def test_a_value_that_is_no_base64_is_refused(value: str) -> None:
     ids=["a space", "another value", "both"],
 )
 def test_an_event_that_is_written_otherwise_has_the_same_values(event: bytes) -> None:
-    assert [each.value for each in decode_event(event).records["orders", 0]] == [b"a", b"b"]
+    assert [each.value for each in decode_event(event).records_of(("orders", 0))] == [b"a", b"b"]
 
 
 def test_a_header_with_the_name_and_the_text_of_a_value_is_no_value() -> None:
     headers = r'[{"value":[1]},{"\"value\":\"YQ==\"":[2]}]'
     event = event_of('"YQ=="', '"Yg=="').replace(b'"timestamp":1', f'"timestamp":1,"headers":{headers}'.encode())
 
-    for each, value in zip(decode_event(event).records["orders", 0], (b"a", b"b"), strict=True):
+    for each, value in zip(decode_event(event).records_of(("orders", 0)), (b"a", b"b"), strict=True):
         assert each.headers == [("value", b"\x01"), ('"value":"YQ=="', b"\x02")]
         assert each.value == value
 

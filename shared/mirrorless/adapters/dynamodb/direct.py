@@ -1,4 +1,4 @@
-"""DynamoDB calls of an event without boto3's overhead: signed by botocore, sent over one kept connection.
+"""DynamoDB calls of an event without boto3's overhead: signed by botocore, sent over kept connections.
 
 boto3 takes 2 ms of CPU for a call, and an event makes two or three: endpoint rules, hooks, retry handlers, a parser for
 every shape. That is for the rare call that is no success at once. So this is only ever a first try. Whatever
@@ -18,7 +18,7 @@ import ssl
 import threading
 import zlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
@@ -31,6 +31,8 @@ from botocore.exceptions import ClientError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 from urllib3.util.wait import wait_for_read
+
+from mirrorless.scheduled.rate_limit import READERS
 
 _REGION: Final = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us|us-gov)-[a-z]+-\d")
 """Regions whose endpoints end in amazonaws.com; held to botocore's list by a test."""
@@ -77,18 +79,25 @@ class FixedKeys(NamedTuple):
 
 
 class DirectLine:
-    """One connection to one region's DynamoDB, opened when it is needed, and again when it was lost."""
+    """Connections to one region's DynamoDB, as many as are used at a time, opened again when they were lost."""
 
     def __init__(
-        self, connection: HTTPConnection, endpoint: str, *, region: str, credentials: CredentialSource, agent: str
+        self,
+        connection: Callable[[], HTTPConnection],
+        endpoint: str,
+        *,
+        region: str,
+        credentials: CredentialSource,
+        agent: str,
     ) -> None:
-        """Args: connection: to the endpoint, opened here when it is needed. agent: how we name ourselves."""
+        """Args: connection: one more to the endpoint, opened here when it is needed. agent: how we name ourselves."""
         self._connection = connection
+        self._idle: list[HTTPConnection] = []
+        self._room = threading.BoundedSemaphore(READERS)
         self._url = endpoint.rstrip("/") + "/"
         self._region = region
         self._credentials = credentials
         self._agent = agent
-        self._free = threading.Lock()
 
     def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any] | None:
         """Make one call, once.
@@ -104,30 +113,33 @@ class DirectLine:
         Raises:
             ClientError: the call's condition does not hold.
         """
-        if not self._free.acquire(blocking=False):
-            return None  # another thread is using it
+        if not self._room.acquire(blocking=False):
+            return None  # more than are ever written at the same time
+        # The last one that was used: the others stay for when several are written, and lie idle until then.
+        connection = self._idle.pop() if self._idle else self._connection()
         try:
-            status, answer = self._call(msgspec.json.encode(request), operation)
+            status, answer = self._call(connection, msgspec.json.encode(request), operation)
         except (OSError, HTTPException, msgspec.DecodeError):
-            self._connection.close()
+            connection.close()
             return None
         finally:
-            self._free.release()
+            self._idle.append(connection)
+            self._room.release()
         if status == _REFUSED and str(answer.get("__type", "")).endswith(f"#{COLLISION}"):
             error = {"Code": COLLISION, "Message": str(answer.get("message"))}
             raise ClientError({"Error": error, **answer}, operation)
         return answer if status == _OK else None
 
-    def _call(self, body: bytes, operation: str) -> tuple[int, dict[str, Any]]:
+    def _call(self, connection: HTTPConnection, body: bytes, operation: str) -> tuple[int, dict[str, Any]]:
         """Status and body of the answer."""
         headers = {"X-Amz-Target": _TARGET + operation, "Content-Type": _CONTENT_TYPE, "User-Agent": self._agent}
         signed = AWSRequest("POST", self._url, data=body, headers=headers)
         SigV4Auth(self._credentials.get_frozen_credentials(), "dynamodb", self._region).add_auth(signed)
-        socket = self._connection.sock
+        socket = connection.sock
         if socket is not None and wait_for_read(socket, timeout=0):
-            self._connection.close()  # nothing is due, so this is its end: it lay idle, or the environment was frozen
-        self._connection.request("POST", "/", body=body, headers=dict(signed.headers))
-        response = self._connection.getresponse()
+            connection.close()  # nothing is due, so this is its end: it lay idle, or the environment was frozen
+        connection.request("POST", "/", body=body, headers=dict(signed.headers))
+        response = connection.getresponse()
         answer = response.read()
         if not _whole(answer, response.headers.get("x-amz-crc32")):
             raise HTTPException("the answer was damaged on its way")
@@ -212,15 +224,15 @@ def line_of_environment(region: str | None, timeout: float) -> DirectLine | None
     )
 
 
-def _connection(endpoint: str, timeout: float) -> HTTPConnection:
+def _connection(endpoint: str, timeout: float) -> Callable[[], HTTPConnection]:
     parts = urlsplit(endpoint)
     host = str(parts.hostname)
     if parts.scheme == "http":
-        return HTTPConnection(host, parts.port, timeout=timeout)
+        return partial(HTTPConnection, host, parts.port, timeout=timeout)
     # Whom botocore trusts: what its two variables name, or the bundle that it brings.
     trust = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or get_cert_path(verify=True)
     trusted = ssl.create_default_context(cafile=trust)
-    return HTTPSConnection(host, parts.port, timeout=timeout, context=trusted)
+    return partial(HTTPSConnection, host, parts.port, timeout=timeout, context=trusted)
 
 
 def _whole(answer: bytes, checksum: str | None) -> bool:
