@@ -87,11 +87,11 @@ integration-%: $(READY)
 	$(KEEP_CALLS) $(BIN)/pytest -q --part $* --durations 10 tests/integration
 
 sample: $(READY)
-	$(BIN)/python -m lab soak --count 3 --fresh --progress .lab/sample.json
+	$(BIN)/python -m lab soak --count 3 --records 6500 --fresh --progress .lab/sample.json
 
-soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one; BROKERS=3 on clusters of three
-	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED)) $(if $(BROKERS),--brokers $(BROKERS) --progress soak-brokers-$(BROKERS).json,\
-	  $(if $(SEED),,--report docs/reference/soak.md))
+soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one; BROKERS=3 on clusters of three; TRIGGER=mapping|schedule|change|mixed
+	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED)) $(if $(TRIGGER),--trigger $(TRIGGER)) $(if $(BROKERS),--brokers $(BROKERS)) \
+	  $(if $(TRIGGER)$(BROKERS),--progress soak-progress$(TRIGGER:%=-%)$(BROKERS:%=-brokers-%).json,$(if $(SEED),,--report docs/reference/soak.md))
 
 mutants: $(READY) ## change code line by line: which change no test notices; PART=protocol|kafka|journal, MINUTES=60 at most, goes on where it ended
 	@$(BIN)/python -c 'import mutmut.configuration' 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e '.[mutants]'

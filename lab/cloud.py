@@ -36,8 +36,8 @@ from mirrorless.config.cluster import Cluster
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import Configuration
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.naming import FLOW_VARIABLE, FORWARD, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE
-from mirrorless.scheduled.functions import REFRESH_TOPICS
+from mirrorless.naming import FLOW_VARIABLE, FORWARD, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE, PULL
+from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS, REFRESH_TOPICS
 from mirrorless.scheduled.runner import MINUTE
 from mirrorless.settings import Tables, decode_settings
 from mirrorless.tables import definitions
@@ -85,14 +85,21 @@ class Lab:
     """Of the settings of scheduled topics' schedules, by the names of PullSettings."""
     schedule_seconds: float = MINUTE
     """Between two starts of a scheduled function, and of a shard that reads continuously."""
+    pull_timeout_seconds: float = PULL_TIMEOUT_SECONDS
+    """Of the function that reads scheduled topics."""
+    pull_minute_seconds: float | None = None
+    """How long a minute of that function lasts where faults are injected; None for a minute."""
     inject_faults: bool = False
-    """Whether functions carry the layer that obeys `faults`."""
+    """Whether functions carry the layer that obeys `faults`, or `pull_faults`."""
     linked: bool = False
     """Whether clusters stand behind links, and DynamoDB behind a proxy, that faults can use."""
     say: Say = print
     clusters: dict[str, KafkaCluster] = field(default_factory=dict)
     functions: dict[str, LambdaFunction] = field(default_factory=dict)
     faults: FaultOrders = field(init=False)
+    """Of the forwarders."""
+    pull_faults: FaultOrders = field(init=False)
+    """Of the functions that read scheduled topics."""
     dynamodb: DynamoDbLocal = field(init=False)
     mappings: EventSourceMappings = field(init=False)
     lambda_api: LambdaApi = field(init=False)
@@ -127,6 +134,9 @@ class Lab:
             )
         self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb", proxied=self.linked)
         self.faults = FaultOrders(self.folder / "faults")
+        self.pull_faults = FaultOrders(
+            self.folder / "pull-faults", function=PULL, minute_seconds=self.pull_minute_seconds
+        )
         self.supervisor = Supervisor(servers=self.servers, functions=self.functions, say=self.say)
         self.mappings = EventSourceMappings(
             functions=self.functions, folder=self.folder / "mappings", behaviour=self.behaviour
@@ -137,6 +147,9 @@ class Lab:
             overrides=self.control_overrides,
             pull_overrides=self.pull_overrides,
             schedule_seconds=self.schedule_seconds,
+            pull_timeout_seconds=self.pull_timeout_seconds,
+            pull_faults=self.pull_faults if self.inject_faults else None,
+            zombies=self.zombies,
         )
 
     @property
@@ -228,7 +241,7 @@ class Lab:
         self.scheduled.start()
 
     def refresh_topics(self, flow: Flow, topics: Sequence[str]) -> None:
-        """Run `refresh_topics` once for these topics of a flow, without mappings; for a lab without schedules.
+        """Run `refresh_topics` once: by its schedule's input, or without schedules for these topics and no mappings.
 
         Raises:
             Retriable: a cluster or a store does not answer.
@@ -237,9 +250,12 @@ class Lab:
         if name not in self.functions:
             variables = {**self._endpoints, **self.variables}
             self.functions[name] = scheduled_function(flow, REFRESH_TOPICS, variables, self.folder)
-        once = {"topics": list(topics), "refresh_topics_seconds": 0.001, "window_seconds": 0.0}
+        once = {"refresh_topics_seconds": 0.001, "window_seconds": 0.0}
         others = dict.fromkeys(("sync_topic_configs_seconds", "sync_topic_acls_seconds"))
-        outcome = self.functions[name].invoke(json.dumps(flow.control_settings("") | once | others).encode())
+        settings = flow.control_settings("") | {"topics": list(topics)}
+        if self.control:
+            settings = json.loads(self.scheduled.timers[name].event)
+        outcome = self.functions[name].invoke(json.dumps(settings | once | others).encode())
         error = outcome.status != "success" or json.loads(outcome.payload).get("topics", {"error": "no round"})["error"]
         if error:
             raise Retriable(f"{name} failed: {outcome.payload.decode(errors='replace')}", where=str(flow.name))

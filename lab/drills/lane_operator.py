@@ -6,6 +6,7 @@
        and execute the plan.
     4. Enable the mapping.
 
+A topic that `pull` reads has no mapping: there the plan is read and executed, and nothing else.
 Any other stop is a finding, and ends the run. A step that a killed server interrupts is repeated with all before it.
 """
 
@@ -15,7 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -44,6 +45,9 @@ ANSWER_SECONDS = 10.0
 SETTLED_WITHIN_SECONDS = 120.0
 """Longer than a DynamoDB that fails, and after it the lease of a refresh whose last answer was lost."""
 
+_PRINTING = threading.Lock()
+"""Of all operators: where a command prints to is a matter of the whole process."""
+
 DOCUMENTED_REASON = "broken"
 """Of the stops after a remote topic has lost records; other faults cause none."""
 
@@ -58,7 +62,9 @@ class LaneOperator:
 
     lab: Lab
     flow: Flow
-    mapping: FlowMapping
+    topic: str
+    mapping: FlowMapping | None
+    """None where `pull` reads the topic."""
     fault: PlannedFault
     remote_topic: ChangedTopic
     folder: Path
@@ -96,7 +102,7 @@ class LaneOperator:
 
     def refresh(self) -> None:
         """Let the refresh of topics come by."""
-        self._insist(lambda: self.lab.refresh_topics(self.flow, [self.mapping.topic]))
+        self._insist(lambda: self.lab.refresh_topics(self.flow, [self.topic]))
 
     def attend(self) -> bool:
         """Let the refresh come by, and reset the lanes that are stopped; whether there were any."""
@@ -123,9 +129,9 @@ class LaneOperator:
             if stop.reason != DOCUMENTED_REASON:
                 raise UndocumentedStop(
                     f"after {self.fault.kind!r} it stopped as {stop.reason!r}: {stop.detail}",
-                    where=f"{self.mapping.topic}-{partition}",
+                    where=f"{self.topic}-{partition}",
                 )
-        with self._disabled():
+        with nullcontext() if self.mapping is None else self._disabled(self.mapping):
             for partition, stop in stopped.items():
                 self._reset(partition, stop)
         return True
@@ -138,24 +144,24 @@ class LaneOperator:
         return {
             lane.partition: state.stop
             for lane, state in states.items()
-            if lane.topic == self.mapping.topic and state.stop is not None
+            if lane.topic == self.topic and state.stop is not None
         }
 
     @contextmanager
-    def _disabled(self) -> Iterator[None]:
+    def _disabled(self, mapping: FlowMapping) -> Iterator[None]:
         """The mapping, disabled meanwhile."""
-        self._switch(enabled=False)
+        self._switch(mapping, enabled=False)
         try:
             yield
         finally:
-            self._switch(enabled=True)
+            self._switch(mapping, enabled=True)
 
-    def _switch(self, *, enabled: bool) -> None:
-        self.lab.mappings.update(self.mapping.uuid, Enabled=enabled)
+    def _switch(self, mapping: FlowMapping, *, enabled: bool) -> None:
+        self.lab.mappings.update(mapping.uuid, Enabled=enabled)
         wanted, deadline = "Enabled" if enabled else "Disabled", time.monotonic() + SETTLED_WITHIN_SECONDS
-        while self.lab.mappings.get(self.mapping.uuid)["State"] != wanted:
+        while self.lab.mappings.get(mapping.uuid)["State"] != wanted:
             if time.monotonic() > deadline:
-                raise Retriable(f"the mapping does not become {wanted}", where=self.mapping.uuid)
+                raise Retriable(f"the mapping does not become {wanted}", where=mapping.uuid)
             time.sleep(LOOK_EVERY_SECONDS)  # between two looks at a condition with a deadline
 
     def _reset(self, partition: int, stop: Stop) -> None:
@@ -165,19 +171,23 @@ class LaneOperator:
         else:
             # From the first record, or from a later one: what an operator can do without, or restores otherwise.
             to = round(plan["position"] * max(0.0, 2 * self.fault.part - 1))
-        place = TopicPartition(self.mapping.topic, partition, to)
-        admin = AdminClient({"bootstrap.servers": self.lab.clusters[self.flow.name.source].direct, "log_level": 0})
-        (altered,) = admin.alter_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(self.mapping.group_id, [place])], request_timeout=ANSWER_SECONDS
-        ).values()
-        for answer in altered.result(ANSWER_SECONDS).topic_partitions:
-            if answer.error is not None:
-                raise KafkaException(answer.error)
+        if self.mapping is not None:
+            self._set_offset(self.mapping, partition, to)
         downstream = ends(self.remote_topic.bootstrap, self.remote_topic.topic).get(partition, 0)
         self._command(partition, str(to), "--execute")
         kept = self.fault.kind == "truncate remote topic"
         self.resets[partition] = ResetPoint(upstream=to, downstream=downstream, kept=kept)
         self.stops.append(stop)
+
+    def _set_offset(self, mapping: FlowMapping, partition: int, to: int) -> None:
+        place = TopicPartition(self.topic, partition, to)
+        admin = AdminClient({"bootstrap.servers": self.lab.clusters[self.flow.name.source].direct, "log_level": 0})
+        (altered,) = admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(mapping.group_id, [place])], request_timeout=ANSWER_SECONDS
+        ).values()
+        for answer in altered.result(ANSWER_SECONDS).topic_partitions:
+            if answer.error is not None:
+                raise KafkaException(answer.error)
 
     def _command(self, partition: int, to: str, *more: str) -> dict[str, Any]:
         """`mirrorless lanes reset`, and its answer.
@@ -185,14 +195,14 @@ class LaneOperator:
         Raises:
             Retriable: it could not be carried out now.
         """
-        state = self.folder / "state.json"
+        state = self.folder / f"state-{self.topic}.json"
         state.write_text(json.dumps(describe(self.lab, ready=True)))
-        words = ["lanes", "reset", str(self.flow.name), self.mapping.topic, str(partition), "--to", to]
+        words = ["lanes", "reset", str(self.flow.name), self.topic, str(partition), "--to", to]
         words += ["--reason", self.fault.kind, "--lab", str(state), "--json", *more]
         said = StringIO()
-        with redirect_stdout(said):
+        with _PRINTING, redirect_stdout(said):
             code = cli.main.main(words)
         answer = json.loads(said.getvalue())
         if code:
-            raise Retriable(f"mirrorless {' '.join(words)}: {answer}", where=f"{self.mapping.topic}-{partition}")
+            raise Retriable(f"mirrorless {' '.join(words)}: {answer}", where=f"{self.topic}-{partition}")
         return dict(answer)

@@ -4,39 +4,41 @@
     python -m lab soak --seed 7      one of them, again
     python -m lab soak --count 8     the first eight
     python -m lab soak --brokers 3   on clusters of three brokers; brokers are among the faults
+    python -m lab soak --trigger schedule    with topics that `pull` reads, whatever the seed's turn is
 
-One lab serves all runs; each run has its own topic, mapping and lanes. The result of a complete soak is written to
-docs/reference/soak.md.
+One lab serves all runs; each run has its own topics and lanes. A topic is read by a mapping, by a schedule, or by one
+after the other, or two are read by both: seeds take turns. A minute of `pull` lasts PULL_MINUTE_SECONDS here, and its
+schedule starts a run every SCHEDULE_SECONDS. The result of a complete soak is written to docs/reference/soak.md.
+
+Several soaks may work at the same time on one file of progress, each on seeds of its own: `--first 33 --count 32`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
-from lab.audit.audit import FINDINGS, audit_topic, totals, wait_until_replicated
-from lab.audit.log_changes import LogChanges
-from lab.audit.stuck_lanes import LaneWatch, longest_by_fault
-from lab.cloud import Lab, addresses
-from lab.drills.topic_drill import TopicDrill
-from lab.drills.workload import RecordStream
+from lab.audit.audit import FINDINGS
+from lab.cloud import Lab, function_name
+from lab.drills.soak_results import RunResult, add_result, read_results, report, summary
+from lab.drills.soak_topic import SoakTopic
 from lab.esm.behaviour import LabBehaviour
-from lab.faults.injector import Injector
-from lab.faults.schedule import Schedule, draw
-from lab.faults.topic_changes import insist
+from lab.faults.schedule import RunTrigger, Schedule, draw_run
+from lab.faults.trigger_changes import change_triggers
+from lab.functions.control import control_name
 from lab.servers.artifacts import DEFAULT_KAFKA
 from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
-from mirrorless.errors import Retriable
+from mirrorless.naming import PULL
 
 REPOSITORY = Path(__file__).parents[2]
 SEEDS = 64
@@ -44,6 +46,22 @@ RECORDS = 13_000
 """Produced in one run; some 80 % of them in transactions that are not aborted."""
 RUN_SECONDS = 240.0
 """After which a run that has not replicated everything has failed."""
+
+SCHEDULE_SECONDS = 3.0
+"""Between two starts of `pull`, and of `refresh_topics`."""
+PULL_MINUTE_SECONDS = 10.0
+"""The lease of a run that was killed stands for a minute, and EventBridge starts one each minute."""
+PULL_TIMEOUT_SECONDS = 30.0
+"""A run that reads continuously gives way in the second half of it."""
+CONTROL: Mapping[str, Any] = {
+    "refresh_topics_seconds": 2.0,
+    "window_seconds": 0.0,
+    "heartbeats_replication": False,
+    **dict.fromkeys(
+        ("heartbeats_seconds", "checkpoints_seconds", "sync_topic_configs_seconds", "sync_topic_acls_seconds")
+    ),
+}
+"""Of the scheduled functions' settings: topics alone, and often."""
 
 CONFIGURATION = """
 clusters:
@@ -54,41 +72,17 @@ flows:
     topics: [soak]
     transaction.timeout.ms: 3000
     function: {timeout.seconds: 6}
+    schedule: {shards: 1}
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """What one seed came to."""
-
-    seed: int
-    records: int
-    lost: int
-    duplicated: int
-    reordered: int
-    different: int
-    mistranslated: int
-    faults: dict[str, int]
-    """Faults carried out, by kind and step."""
-    stuck_seconds: dict[str, float]
-    """The longest time in which a lane was stuck at each of them; see `lab.audit.stuck_lanes`."""
-    lanes_reset: int
-    """Lanes that stopped for the documented reason, and went on by the documented command."""
-    broker_restarts: int
-    cold_starts: int
-    seconds: float
-
-    @property
-    def clean(self) -> bool:
-        """Whether nothing was found."""
-        return not any(getattr(self, finding) for finding in FINDINGS)
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `python -m lab soak`."""
     parser = subparsers.add_parser("soak", help="run random fault schedules and audit each")
     parser.add_argument("--seed", type=int, help="run this one only, whether done or not")
-    parser.add_argument("--count", type=int, default=SEEDS, help="how many seeds, from 1")
+    parser.add_argument("--count", type=int, default=SEEDS, help="how many seeds")
+    parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first of them")
+    parser.add_argument("--trigger", choices=get_args(RunTrigger), help="of all seeds; left out, they take turns")
     parser.add_argument("--records", type=int, default=RECORDS, help="per seed")
     parser.add_argument(
         "--brokers", type=int, choices=(1, 3), default=1, help="of each cluster; 3 adds the faults of brokers"
@@ -102,28 +96,39 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run what is left; 0 if every seed is clean."""
-    seeds = [arguments.seed] if arguments.seed is not None else range(1, arguments.count + 1)
-    progress = {} if arguments.fresh or arguments.seed is not None else _read(arguments.progress)
-    left = [seed for seed in seeds if str(seed) not in progress]
-    say(f"{len(left)} of {len(seeds)} seeds to run on Kafka {arguments.kafka}, {arguments.records:,} records each")
-    with Soak(kafka_version=arguments.kafka, brokers=arguments.brokers) as soak:
-        for seed in left:
-            result = soak.run(draw(seed, records=arguments.records, brokers=arguments.brokers))
-            progress[str(seed)] = asdict(result)
-            if arguments.seed is None:
-                _write(arguments.progress, progress)
-    results = [RunResult(**progress[str(seed)]) for seed in seeds]
-    print(summary(results))
-    clean = all(result.clean for result in results)
+    alone = arguments.seed is not None
+    first, count = (arguments.seed, 1) if alone else (arguments.first, arguments.count)
+    seeds = range(first, first + count)
+    if arguments.fresh and not alone:
+        arguments.progress.unlink(missing_ok=True)
+    results = {} if alone else read_results(arguments.progress)
+    runs = [
+        draw_run(seed, records=arguments.records, brokers=arguments.brokers, trigger=arguments.trigger)
+        for seed in seeds
+        if seed not in results
+    ]
+    say(f"{len(runs)} of {len(seeds)} seeds to run on Kafka {arguments.kafka}, {arguments.records:,} records each")
+    if runs:
+        scheduled = any(topic.trigger != "mapping" for topics in runs for topic in topics)
+        with Soak(kafka_version=arguments.kafka, brokers=arguments.brokers, scheduled=scheduled) as soak:
+            for topics in runs:
+                result = soak.run(topics)
+                results |= {result.seed: result} if alone else add_result(arguments.progress, result)
+    found = [results[seed] for seed in seeds]
+    print(summary(found))
+    clean = all(result.clean for result in found)
     if arguments.report and clean:
-        arguments.report.write_text(report(results, arguments.kafka))
+        arguments.report.write_text(report(found, arguments.kafka))
     return 0 if clean else 1
 
 
 class Soak:
     """A lab that runs one schedule after the other. A context manager: leaving it stops everything."""
 
-    def __init__(self, *, kafka_version: str, brokers: int = 1, folder: Path | None = None) -> None:
+    def __init__(
+        self, *, kafka_version: str, brokers: int = 1, scheduled: bool = True, folder: Path | None = None
+    ) -> None:
+        """Describe the lab; `scheduled` for runs with topics that `pull` reads."""
         self._folder = folder or REPOSITORY / ".lab" / f"soak-{os.getpid()}"
         self._folder.mkdir(parents=True, exist_ok=True)
         configuration = self._folder / "replication.yaml"  # a file, because the operator's commands read it
@@ -137,7 +142,12 @@ class Soak:
             zombies=True,
             inject_faults=True,
             linked=True,
-            control=False,
+            control=scheduled,
+            control_overrides=CONTROL,
+            pull_overrides={"interval_seconds": int(SCHEDULE_SECONDS)},
+            schedule_seconds=SCHEDULE_SECONDS,
+            pull_timeout_seconds=PULL_TIMEOUT_SECONDS,
+            pull_minute_seconds=PULL_MINUTE_SECONDS,
             say=lambda _: None,
         )
         self._failed = False
@@ -159,143 +169,71 @@ class Soak:
         else:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def run(self, schedule: Schedule) -> RunResult:
-        """Run one schedule and audit it."""
+    def run(self, schedules: Sequence[Schedule]) -> RunResult:
+        """Run the topics of one seed, side by side, and audit each."""
         began = time.monotonic()
-        lab, flow = self._lab, self._lab.flows[0]
-        function = next(iter(lab.functions.values()))
-        restarts, cold_starts = lab.supervisor.restarts, function.cold_starts
-        topic = f"soak-{schedule.seed}-{int(time.time())}"
-        beside = lab.beside(flow)
-        stream = RecordStream(addresses(beside.source), topic, schedule)
-        stream.create_topic()
-        mapping = lab.map_topic(flow, topic, **_options(schedule))
-        lab.mappings.wait_enabled(mapping.uuid)
-        drill = TopicDrill(lab=lab, flow=flow, mapping=mapping, stream=stream, folder=self._folder)
-        injector = Injector(
-            lab=lab,
-            flow=flow,
-            mapping=mapping,
-            faults=schedule.faults,
-            progress=stream.progress,
-            change_topic=drill.change,
-        )
-        watch = LaneWatch(lab, flow.name, topic, lambda: stream.written)
-        watch.start()
-        injector.start()
-        stream.produce()
-        injector.finish()
-        try:
-            wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
-            while drill.attend():
-                wait_until_replicated(lab, [mapping], deadline=began + RUN_SECONDS)
-        finally:
-            changes = drill.finish()  # its error is the reason of lanes that stand still
-        stuck = longest_by_fault(watch.finish(), injector.carried_out)
-        lab.unmap_topic(mapping)
-        counts = self._audited(beside, topic, changes, deadline=began + RUN_SECONDS)
+        lab, flow, deadline = self._lab, self._lab.flows[0], began + RUN_SECONDS
+        restarts, cold_starts = lab.supervisor.restarts, self._cold_starts
+        topics: list[SoakTopic] = []
+        for schedule in schedules:
+            configure = partial(self._configure, topics)
+            topics.append(SoakTopic(lab=lab, flow=flow, schedule=schedule, folder=self._folder, configure=configure))
+        for topic in topics:
+            topic.open()
+        self._configure(topics)
+        for topic in topics:
+            topic.await_reader(deadline)
+        with ThreadPoolExecutor(len(topics)) as pool:
+            for done in [pool.submit(topic.run, deadline) for topic in topics]:
+                done.result()
+        self._configure([])
+        for topic in topics:
+            if topic.mapping is not None and not lab.control:
+                lab.unmap_topic(topic.mapping)
+        counts = Counter[str]()
+        for topic in topics:
+            counts.update(topic.audited(deadline))
         result = RunResult(
-            seed=schedule.seed,
+            seed=schedules[0].seed,
+            trigger=schedules[0].trigger if len(schedules) == 1 else "mixed",
             records=counts["records"],
             **{finding: counts[finding] for finding in FINDINGS},
-            faults=dict(Counter(span.kind for span in injector.carried_out)),
-            stuck_seconds=stuck,
-            lanes_reset=len(changes.resets),
+            faults={topic.schedule.trigger: topic.faults for topic in topics},
+            stuck_seconds={topic.schedule.trigger: topic.stuck_seconds for topic in topics},
+            lanes_reset=sum(len(topic.changes.resets) for topic in topics),
             broker_restarts=lab.supervisor.restarts - restarts,
-            cold_starts=function.cold_starts - cold_starts,
+            cold_starts=self._cold_starts - cold_starts,
             seconds=round(time.monotonic() - began, 1),
         )
         self._failed = self._failed or not result.clean
-        faults = ", ".join(
-            (f"{kind} x{count}" if count > 1 else kind) + f" ({result.stuck_seconds[kind]:.0f} s)"
-            for kind, count in result.faults.items()
-        )
-        resets = f"; {result.lanes_reset} lanes reset" if result.lanes_reset else ""
-        verdict = "clean" if result.clean else str({finding: getattr(result, finding) for finding in FINDINGS})
-        say(f"seed {result.seed:3}: {verdict}; {result.records:,} records, {result.seconds:.0f} s; {faults}{resets}")
+        say(result.described())
         return result
 
-    def _audited(self, flow: Flow, topic: str, changes: LogChanges, *, deadline: float) -> dict[str, int]:
-        """The audit's totals; a server that was killed last may still be on its way back."""
-        return insist(
-            lambda: totals(audit_topic(self._lab, flow, topic, changes=changes).rows),
-            interruptions=(Retriable,),
-            seconds=deadline - time.monotonic(),
-        )
+    @property
+    def _cold_starts(self) -> int:
+        """Of the functions that replicate."""
+        names = {each(flow) for flow in self._lab.flows for each in (function_name, pull_name)}
+        return sum(function.cold_starts for name, function in self._lab.functions.items() if name in names)
+
+    def _configure(self, topics: Sequence[SoakTopic]) -> None:
+        """Give the flow these topics with their triggers, as a deployment would."""
+        lab, flow = self._lab, self._lab.flows[0]
+        if not lab.control:
+            return
+        mapped = [topic for topic in topics if topic.schedule.trigger != "schedule"]
+        options = {"mapping": flow.mapping_template() | mapped[0].options} if mapped else {}
+        lab.scheduled.overrides = {**CONTROL, **options}
+        continuous = any(topic.schedule.continuous for topic in topics)
+        schedule = flow.settings.schedule.model_copy(update={"continuous": continuous})
+        triggers = {topic.name: topic.trigger for topic in topics}
+        change_triggers(lab, flow.name, triggers, topics=tuple(triggers), schedule=schedule)
 
 
-def _options(schedule: Schedule) -> dict[str, Any]:
-    """The mapping's settings of a schedule, in the API's names."""
-    return {
-        "BatchSize": schedule.batch_size,
-        "MaximumBatchingWindowInSeconds": schedule.window_seconds,
-        "ProvisionedPollerConfig": {"MinimumPollers": schedule.pollers, "MaximumPollers": schedule.pollers},
-        "FunctionResponseTypes": ["ReportBatchItemFailures"] if schedule.partial_responses else [],
-    }
-
-
-def summary(results: Iterable[RunResult]) -> str:
-    """One line of totals."""
-    results = list(results)
-    totals = ", ".join(f"{sum(getattr(each, finding) for each in results)} {finding}" for finding in FINDINGS)
-    records = sum(each.records for each in results)
-    faults = sum(sum(each.faults.values()) for each in results)
-    return f"{len(results)} schedules, {records:,} records, {faults} faults: {totals}"
-
-
-def report(results: Iterable[RunResult], kafka_version: str) -> str:
-    """The page of a complete soak."""
-    results = list(results)
-    faults = Counter[str]()
-    for result in results:
-        faults.update(result.faults)
-    stuck = {kind: max(each.stuck_seconds.get(kind, 0.0) for each in results) for kind in faults}
-    day = time.strftime("%Y-%m-%d", time.gmtime())
-    restarts, cold_starts = sum(each.broker_restarts for each in results), sum(each.cold_starts for each in results)
-    resets = sum(each.lanes_reset for each in results)
-    lines = [
-        "# The last complete soak",
-        "",
-        f"`make soak` on Kafka {kafka_version}, {day}, two cores: {summary(results)}.",
-        f"Servers were restarted {restarts} times, execution environments started {cold_starts} times.",
-        f"{resets} lanes stopped because their remote topic was deleted or truncated, each for the documented reason,",
-        "and went on by the documented command.",
-        "Lab brokers look for timed-out transactions every second, Kafka's default is 10 s",
-        "(`transaction.abort.timed.out.transaction.cleanup.interval.ms`): most of a run would be waiting for them.",
-        "",
-        "Each schedule is drawn from its seed (`make soak SEED=7` replays one).",
-        "What is counted is defined in `lab/audit/audit.py`, and for changed topics in `lab/audit/log_changes.py`.",
-        "",
-        "The last column is the longest time in which a lane was stuck while such a fault was under way, and until it",
-        "moved again. Other faults of the same run may have had their part in it; see `lab/audit/stuck_lanes.py`.",
-        "",
-        "| fault | carried out | longest stuck, s |",
-        "| --- | --- | --- |",
-        *(f"| {kind} | {count} | {stuck[kind]:.1f} |" for kind, count in sorted(faults.items())),
-        "",
-        "| seed | records | " + " | ".join(FINDINGS) + " | faults | restarts | cold starts | seconds |",
-        "| --- " * (len(FINDINGS) + 6) + "|",
-        *(_row([each.seed, each.records, *(getattr(each, finding) for finding in FINDINGS)], each) for each in results),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _row(findings: Iterable[int], result: RunResult) -> str:
-    rest = (sum(result.faults.values()), result.broker_restarts, result.cold_starts, round(result.seconds))
-    return "| " + " | ".join(map(str, (*findings, *rest))) + " |"
+def pull_name(flow: Flow) -> str:
+    """What the deployment calls a flow's reader of scheduled topics."""
+    return control_name(flow, PULL)
 
 
 def say(text: str) -> None:
     """One line for whoever watches, at once."""
     print(f"soak: {text}", file=sys.stderr, flush=True)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
-def _write(path: Path, progress: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(progress, indent=1))
-    draft.replace(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,23 +28,28 @@ class TopicDrill:
 
     lab: Lab
     flow: Flow
-    mapping: FlowMapping
+    topic: str
+    mapping: FlowMapping | None
+    """None where no mapping of this topic stays."""
     stream: RecordStream
     folder: Path
     """Of the lab."""
+    change_trigger: Callable[[], None] = field(default=lambda: None)
+    """Gives the topic its other trigger, and waits until that one reads it, or it changes once more."""
     operator: LaneOperator | None = None
     _alone: threading.Lock = field(default_factory=threading.Lock)
 
     def change(self, fault: PlannedFault) -> bool:
         """Carry out one fault; False where nothing was replicated yet."""
         remote = ChangedTopic(
-            bootstrap=self.lab.clusters[self.flow.name.target].direct, topic=self.flow.remote_topic(self.mapping.topic)
+            bootstrap=self.lab.clusters[self.flow.name.target].direct, topic=self.flow.remote_topic(self.topic)
         )
+        if fault.kind == "change trigger":
+            self.change_trigger()
+            return True
         with self._alone:
             if fault.kind == "add source partition":
-                source = ChangedTopic(
-                    bootstrap=self.lab.clusters[self.flow.name.source].direct, topic=self.mapping.topic
-                )
+                source = ChangedTopic(bootstrap=self.lab.clusters[self.flow.name.source].direct, topic=self.topic)
                 self.stream.spread(source.add_partition())
                 return True
             if not self._has_records(remote):
@@ -68,7 +74,13 @@ class TopicDrill:
     def _destroy(self, remote: ChangedTopic, fault: PlannedFault) -> None:
         # The refresh stores the remote topic's id, as it has done once a minute.
         operator = LaneOperator(
-            lab=self.lab, flow=self.flow, mapping=self.mapping, fault=fault, remote_topic=remote, folder=self.folder
+            lab=self.lab,
+            flow=self.flow,
+            topic=self.topic,
+            mapping=self.mapping,
+            fault=fault,
+            remote_topic=remote,
+            folder=self.folder,
         )
         operator.refresh()
         match fault.kind:

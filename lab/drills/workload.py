@@ -253,7 +253,7 @@ class RecordStream:
             else:
                 commit = kind < 0.85  # noqa: PLR2004 -- the rest aborts
                 transactional = self._transaction(transactional, partitions, commit=commit)
-            self._pause.wait(self._random.random() * 2 / BURSTS_PER_SECOND)
+            self._pause.wait(self._random.random() * 2 / BURSTS_PER_SECOND * self._schedule.pace)
 
     def _transaction(self, producer: Producer | None, partitions: int, *, commit: bool) -> Producer | None:
         """One burst in a transaction; the producer to go on with, or None where it broke with its broker."""

@@ -16,6 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from mirrorless.naming import FORWARD
+
 if TYPE_CHECKING:
     from mirrorless.protocol.hooks import Step
 
@@ -42,10 +44,19 @@ class FaultOrders:
         variables: the environment variables that the layer needs.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, function: str = FORWARD, minute_seconds: float | None = None) -> None:
+        """Say for which function.
+
+        Args:
+            folder: of the orders.
+            function: its file in `functions/`, without `.py`.
+            minute_seconds: how long a minute of `pull` lasts, where it is not one.
+        """
         for place in (folder, folder / "claimed", folder / "stopped"):
             place.mkdir(parents=True, exist_ok=True)
-        self.variables = {"MIRRORLESS_FAULTS": str(folder.absolute())}
+        self.variables = {"MIRRORLESS_FAULTS": str(folder.absolute()), "MIRRORLESS_FUNCTION": function}
+        if minute_seconds is not None:
+            self.variables["MIRRORLESS_MINUTE"] = str(minute_seconds)
         self._folder = folder
         self._numbers = itertools.count(len(list((folder / "claimed").iterdir())) + len(self.pending()))
 

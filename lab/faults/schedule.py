@@ -6,7 +6,8 @@ threads interleave is the machine's business, which is why there are many seeds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal, get_args
 
@@ -76,6 +77,18 @@ two ... brokers down     of three, for a while: too few replicas are in sync, an
 too few target replicas  the remote topic demands all replicas in sync, while one broker is away
 """
 
+PullFault = Literal["outlive lease at step", "lost lease", "extra run"]
+"""
+outlive lease at step   SIGSTOP of a run of `pull`, until another run has its shard
+lost lease              the lease of the shard is taken from its holder, which goes on
+extra run               the schedule starts a run twice
+"""
+
+TriggerFault = Literal["change trigger"]
+"""
+change trigger   of a topic: to a schedule, or back to a mapping
+"""
+
 FaultKind = Literal[
     "kill at step",
     "pause at step",
@@ -95,6 +108,8 @@ FaultKind = Literal[
     NetworkFault,
     DynamoDbFault,
     BrokerFault,
+    PullFault,
+    TriggerFault,
 ]
 """
 kill at step            SIGKILL of a function environment right after a step of the protocol
@@ -127,6 +142,25 @@ DESTROYED_BEFORE = 0.6
 """The part of the records after which none of these comes: the lanes have to go on afterwards."""
 
 
+OF_PULL: Mapping[FaultKind, FaultKind] = {
+    "lost acknowledgement": "outlive lease at step",
+    "commit failure": "lost lease",
+    "duplicate batch": "extra run",
+    "concurrent duplicate": "lost lease",
+    "rebalance": "outlive lease at step",
+}
+"""Faults of a mapping, and what a topic that `pull` reads has in their place."""
+
+DrawnTrigger = Literal["mapping", "schedule", "change"]
+"""Of a topic; `change`: it changes between both while it is written."""
+
+RunTrigger = Literal[DrawnTrigger, "mixed"]
+"""Of a run; `mixed`: two topics of one flow, one mapped and one scheduled."""
+
+IN_TURN: tuple[RunTrigger, ...] = ("change", "mapping", "schedule", "mixed")
+"""The triggers of seeds, in turn; the first is that of every fourth seed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFault:
     """One fault."""
@@ -157,27 +191,51 @@ class FaultSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """One run of the soak."""
+    """One topic of a run of the soak."""
 
     seed: int
+    trigger: DrawnTrigger
     partitions: int
     records: int
     batch_size: int
     window_seconds: int
     pollers: int
     partial_responses: bool
+    continuous: bool
+    """Whether runs of `pull` read on until the next one takes over."""
+    pace: int
+    """By which pauses between bursts of records are longer: as many changes or fewer records take as long."""
     faults: tuple[PlannedFault, ...]
 
+
+APART = 1_000_000
+"""Between a seed and that of the second topic of its run."""
 
 SEVERAL_BROKERS = 3
 """From so many in each cluster on, the faults of brokers are drawn too."""
 
 
-def draw(seed: int, *, records: int, brokers: int = 1) -> Schedule:
-    """The schedule of a seed, for clusters of so many brokers."""
+def draw_run(seed: int, *, records: int, brokers: int = 1, trigger: RunTrigger | None = None) -> tuple[Schedule, ...]:
+    """The topics of a seed's run, for clusters of so many brokers; without a trigger, it is the seed's turn's."""
+    trigger = trigger or IN_TURN[seed % len(IN_TURN)]
+    if trigger != "mixed":
+        return (draw(seed, records=records, brokers=brokers, trigger=trigger),)
+    mapped = draw(seed, records=records // 2, brokers=brokers)
+    # The second one's faults are those of its function and of its topics: clusters and stores have the first one's.
+    scheduled = draw(seed + APART, records=records // 2, trigger="schedule")
+    own = tuple(fault for fault in scheduled.faults if fault.kind not in {*_EXPENSIVE, *DEGRADING})
+    return replace(mapped, pace=2), replace(scheduled, seed=seed, pace=2, faults=own)
+
+
+def draw(seed: int, *, records: int, brokers: int = 1, trigger: DrawnTrigger = "mapping") -> Schedule:
+    """The schedule of one topic of a seed, for clusters of so many brokers.
+
+    A seed has the same faults whatever the trigger is, but for those that only one of them can have, and the changes.
+    """
     random = Random(seed)  # noqa: S311 -- a schedule, not a secret
     faults: list[PlannedFault] = []
-    others = [kind for kind in get_args(FaultKind) if kind not in {*DEGRADING, *get_args(BrokerFault)}]
+    apart = {*DEGRADING, *get_args(BrokerFault), *get_args(PullFault), *get_args(TriggerFault)}
+    others = [kind for kind in get_args(FaultKind) if kind not in apart]
     expensive = destructive = 0
     # Every seed exercises one step and one degradation on purpose: 7 seeds in a row cover the protocol, 12 the
     # degradations, and four have some of the network's and some of DynamoDB's.
@@ -196,16 +254,26 @@ def draw(seed: int, *, records: int, brokers: int = 1) -> Schedule:
         costly = kind in _EXPENSIVE and expensive > 2  # noqa: PLR2004 -- said above
         if not costly and (kind not in DESTRUCTIVE or destructive == 1):
             faults.append(_fault(random, kind, random.choice(STEPS)))
-    return Schedule(
+    drawn = Schedule(
         seed=seed,
+        trigger=trigger,
         partitions=random.choice((1, 2, 3, 6)),
         records=records,
         batch_size=random.choice((50, 200, 1_000, 5_000)),
         window_seconds=random.choice((0, 0, 1)),
         pollers=random.choice((1, 1, 2)),
         partial_responses=random.random() < 0.7,  # noqa: PLR2004 -- mostly as deployed
-        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        continuous=random.random() < 0.5,  # noqa: PLR2004 -- half of them
+        pace=3 if trigger == "change" else 1,
+        faults=(),
     )
+    if trigger != "mapping":
+        faults = [replace(fault, kind=OF_PULL.get(fault.kind, fault.kind)) for fault in faults]
+    if trigger == "change":
+        # Lanes that wait for the operator have no trigger to change: he would take the mapping for his.
+        faults = [fault for fault in faults if fault.kind not in DESTRUCTIVE]
+        faults += [_fault(random, "change trigger", random.choice(STEPS)) for _ in range(random.randint(2, 4))]
+    return replace(drawn, faults=tuple(sorted(faults, key=lambda fault: fault.at)))
 
 
 def _fault(random: Random, kind: FaultKind, step: Step) -> PlannedFault:

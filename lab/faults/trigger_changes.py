@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from lab.cloud import Lab, function_name
 from mirrorless.errors import ConfigurationError
@@ -11,15 +12,21 @@ from mirrorless.lane import FlowName
 from mirrorless.triggers import Trigger
 
 
-def change_triggers(lab: Lab, name: FlowName, overrides: Mapping[str, Trigger]) -> None:
+def change_triggers(lab: Lab, name: FlowName, overrides: Mapping[str, Trigger], **others: Any) -> None:
     """Give a flow other `trigger.overrides`: first mappings of the template go, then schedules get their new input.
+
+    Args:
+        lab: it runs.
+        name: the flow's.
+        overrides: the entries.
+        others: more of the flow's settings, by the names of FlowSection.
 
     Raises:
         ConfigurationError: a literal topic would be the template's again, which the guard refuses; or the flow has
             scheduled topics now, and the lab was started without their schedules.
     """
     before = lab.configuration.flow(name)
-    settings = before.settings.model_copy(update={"trigger_overrides": dict(overrides)})
+    settings = before.settings.model_copy(update={**others, "trigger_overrides": dict(overrides)})
     after = replace(before, settings=settings)
     if anew := sorted({*after.template_topics} - {*before.template_topics}):
         raise ConfigurationError(

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.packaging import bundle
+from lab.faults.orders import FAULTY_HANDLER, LAYER, FaultOrders
 from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Invoker
 from mirrorless.config.flow import Flow
@@ -43,6 +44,11 @@ class ControlPlane:
     pull_overrides: Mapping[str, Any] = field(default_factory=dict)
     """Of PullSettings."""
     schedule_seconds: float = MINUTE
+    pull_timeout_seconds: float = PULL_TIMEOUT_SECONDS
+    pull_faults: FaultOrders | None = None
+    """What `pull` obeys; None where it is left in peace."""
+    zombies: bool = False
+    """Whether a run of `pull` that times out goes on."""
     functions: dict[str, LambdaFunction] = field(default_factory=dict)
     timers: dict[str, Timer] = field(default_factory=dict)
     """By the names of functions, and of shards' schedules."""
@@ -67,7 +73,7 @@ class ControlPlane:
                 self.functions[name] = scheduled_function(flow, scheduled, variables, self.folder)
                 self._schedule(name, self.functions[name], event, self.schedule_seconds)
             if flow.has_pull:
-                reader = self.functions[control_name(flow, PULL)] = pull_function(flow, variables, self.folder)
+                reader = self.functions[control_name(flow, PULL)] = self._reader(flow, variables)
                 for name, each in self._pull_events(flow).items():
                     seconds = self.schedule_seconds if each["continuous"] else each["interval_seconds"]
                     self._schedule(name, reader, each, seconds)
@@ -97,6 +103,23 @@ class ControlPlane:
         event: dict[str, Any] = json.loads(json.dumps(flow.control_settings(forwarder(flow)) | dict(self.overrides)))
         control_settings(event)  # what the functions would refuse is refused here
         return event
+
+    def _reader(self, flow: Flow, variables: Mapping[str, str]) -> LambdaFunction:
+        """The reader of a flow's scheduled topics, with its bundle; nothing runs yet."""
+        schedule, faults = flow.settings.schedule, self.pull_faults
+        return LambdaFunction(
+            name=control_name(flow, PULL),
+            bundle=bundle.build(PULL),
+            handler=f"{PULL}.handler" if faults is None else FAULTY_HANDLER,
+            layers=[] if faults is None else [LAYER],
+            variables=variables if faults is None else {**variables, **faults.variables},
+            timeout_seconds=self.pull_timeout_seconds,
+            memory_mb=schedule.memory_mb,
+            # A shard's runs overlap while one takes over from the other.
+            concurrency=3 * schedule.shards,
+            zombies=self.zombies,
+            folder=self.folder / "functions",
+        )
 
     def _pull_events(self, flow: Flow) -> dict[str, dict[str, Any]]:
         """The input of each shard, by the name of its schedule."""
@@ -142,22 +165,6 @@ def scheduled_function(
     )
 
 
-def pull_function(flow: Flow, variables: Mapping[str, str], folder: Path) -> LambdaFunction:
-    """The reader of a flow's scheduled topics, with its bundle; nothing runs yet."""
-    schedule = flow.settings.schedule
-    return LambdaFunction(
-        name=control_name(flow, PULL),
-        bundle=bundle.build(PULL),
-        handler=f"{PULL}.handler",
-        variables=variables,
-        timeout_seconds=PULL_TIMEOUT_SECONDS,
-        memory_mb=schedule.memory_mb,
-        # A shard's runs overlap while one takes over from the other.
-        concurrency=3 * schedule.shards,
-        folder=folder / "functions",
-    )
-
-
 def control_name(flow: Flow, file: str) -> str:
     """What the deployment calls a flow's scheduled function."""
     return flow.resource_name(file)
@@ -199,6 +206,10 @@ class Timer:
         """Invoke it for the first time, and go on."""
         self._ticker.start()
 
+    def start_once(self) -> None:
+        """Invoke it once more: a schedule starts its function at least once each time."""
+        self._start_run()
+
     def begin_stop(self) -> None:
         """Start no further run; those under way go on."""
         self._stopping.set()
@@ -214,12 +225,15 @@ class Timer:
     def _tick(self) -> None:
         due = time.monotonic()
         while not self._stopping.is_set():
-            run = threading.Thread(target=self._invoke, name=f"run of {self.name}", daemon=True)
-            self._runs = [each for each in self._runs if each.is_alive()] + [run]
-            run.start()
+            self._start_run()
             # The next moment of the schedule that is still to come: what a sleeping machine missed is not made up for.
             due += self._interval_s * max(1, -(-(time.monotonic() - due) // self._interval_s))
             self._stopping.wait(due - time.monotonic())
+
+    def _start_run(self) -> None:
+        run = threading.Thread(target=self._invoke, name=f"run of {self.name}", daemon=True)
+        run.start()
+        self._runs = [*(each for each in self._runs if each.is_alive()), run]
 
     def _invoke(self) -> None:
         try:

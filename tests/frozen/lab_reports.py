@@ -25,7 +25,8 @@ from lab.cloud import Lab
 from lab.drills.demo import Demonstration
 from lab.drills.failover_drill import Drill
 from lab.drills.group_move import GroupFindings
-from lab.drills.soak import RunResult, Soak
+from lab.drills.soak import Soak
+from lab.drills.soak_results import RunResult
 from lab.state import describe
 from mirrorless.settings import Tables
 from tests.benchmarks.beside_mm2.ratios import conclude
@@ -80,6 +81,7 @@ def _failover() -> Any:
 def _soak() -> Any:
     result = RunResult(
         seed=1,
+        trigger="mapping",
         records=1,
         faults={},
         stuck_seconds={},

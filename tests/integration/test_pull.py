@@ -18,12 +18,16 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from msgspec.structs import replace
 
+from lab.faults.topic_changes import ChangedTopic
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
 from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, Lease
 from mirrorless.lanes.operator_actions import plan_reset
@@ -35,6 +39,8 @@ from mirrorless.pull.shard_lease import ShardHolder, ShardLease
 from mirrorless.scheduled.settings import ControlSettings, PullSettings
 from mirrorless.settings import FlowSettings
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
+from mirrorless.verify.lane_verification import LaneVerification
+from mirrorless.verify.task import VerifyTask
 from tests.support.lane_stage import ORDERED, Crash, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, read_topic
 
@@ -180,6 +186,41 @@ def test_a_run_brings_what_many_topics_have_and_the_next_one_only_what_is_new(pu
     pull.assert_mirrored(*topics)
 
 
+def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their_payload(
+    pull: PullStage, dynamodb: DynamoDbLocal
+) -> None:
+    """Of a producer that compresses; the second run copies records, and the third passes the batches behind them."""
+    topic = pull.create("orders", 1)
+    producer = Producer({"bootstrap.servers": pull.source.bootstrap, "compression.type": "lz4", "linger.ms": 50})
+    reports = []
+    for copy in ("auto", "records", "auto"):
+        for _ in range(3):
+            for i in range(40):
+                producer.produce(topic, b"%d" % i * 30, key=b"k", partition=0)
+            assert producer.flush(30) == 0
+        reports.append(pull.run(copy=copy))
+
+    assert [report["records"] for report in reports] == [120] * 3
+    assert [report["passed_bytes"] == report["bytes"] for report in reports] == [True, False, True]
+    pull.assert_mirrored(topic)
+    head = pull.chains.heads([pull.lane(topic)])[pull.lane(topic)]
+    assert head.run is not None
+    assert head.run.digest_of == "batches"
+    flow = pull.flow
+    verdict = LaneVerification(
+        task=VerifyTask(settings=flow, topic=topic, partition=0, run_id="verify-1", against_source=True),
+        chains=pull.chains,
+        ledger=DynamoDbLossLedger(dynamodb.client(), flow.tables.loss_ledger),
+        target=KafkaLaneLog(flow.target, flow=flow.flow),
+        source=KafkaLaneLog(flow.source, flow=flow.flow),
+        target_batches=KafkaBatchLaneLog(flow.target, flow=flow.flow),
+        source_batches=KafkaBatchLaneLog(flow.source, flow=flow.flow),
+        note=lambda *_, **__: None,
+    ).verify()
+    assert (verdict.counts.proved, verdict.counts.compared, verdict.counts.found) == (360, 360, 0)
+    assert (verdict.findings, verdict.notes) == ([], [])
+
+
 def test_a_run_in_a_new_environment_goes_on_where_the_chains_stand(
     pull: PullStage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,6 +235,19 @@ def test_a_run_in_a_new_environment_goes_on_where_the_chains_stand(
 
     assert pull.run()["records"] == 1
     assert f'"topic":"{pull.flow.remote_topic(topic)}"' in capsys.readouterr().out
+    pull.assert_mirrored(topic)
+
+
+def test_a_partition_that_was_added_is_read_by_a_warm_environment(pull: PullStage) -> None:
+    """Its clients remember the partitions of a topic for five minutes."""
+    topic = pull.create("orders", 1)
+    pull.write(topic, b"1")
+    pull.run()
+    ChangedTopic(bootstrap=pull.source.bootstrap, topic=topic).add_partition()
+    pull.write(topic, b"2", partition=1)
+    pull.schedule({topic: 2})
+
+    assert pull.run()["records"] == 1
     pull.assert_mirrored(topic)
 
 

@@ -109,25 +109,28 @@ class Replicator:
         """Bind the positions to their environment."""
         self.positions.holder = self.holder
 
-    def replicate(self, batch: Batch, *, request: str, deadline: Deadline) -> BatchOutcome:
+    def replicate(
+        self, batch: Batch, *, request: str, deadline: Deadline, generations: Mapping[Lane, int] | None = None
+    ) -> BatchOutcome:
         """Bring every record of `batch` to the target, or say of which lane and why not.
 
         Args:
             batch: one event's records, or what a run has read of many topics.
             request: id of the Lambda request, kept in the runs.
             deadline: seconds until Lambda kills us.
+            generations: of the chains from whose positions the batch was read on; a mapping's group stands by itself.
 
         Raises:
-            Retriable: nothing is lost; deliver the same batch again.
+            Retriable: nothing is lost; deliver the same batch again, or read it again from the positions.
             ChainBroken: the offset map contradicts the target.
         """
-        generations: dict[Lane, int] = {}
+        known = dict(generations or {})
         done: BatchOutcome | None = None
         races = 0
         try:
             while races < RIVALS:
                 try:
-                    outcome, rest = self._once(batch, request, deadline, generations)
+                    outcome, rest = self._once(batch, request, deadline, known)
                 except LostRace:
                     # The writer aborted cleanly and stays warm; only what we believed about the lanes was wrong.
                     self.positions.forget(Lane(self.flow, *place) for place in batch.records)
@@ -249,7 +252,7 @@ class Replicator:
         return portion
 
     def _hold_generations(self, begins: Mapping[Lane, int], known: dict[Lane, int]) -> None:
-        """Compare each lane's generation with that of this event's earlier attempts, which is noted in `known`.
+        """Compare each lane's generation with that in which the batch was read, or with its first attempt's.
 
         Raises:
             Retriable: a lane was reset meanwhile to a position before this event's records of it. Written there, they
@@ -261,7 +264,7 @@ class Replicator:
                 raise Retriable(
                     "the lane was reset while this batch was on its way",
                     where=str(lane),
-                    hint="nothing is to be done: the mapping delivers from where its group stands",
+                    hint="nothing is to be done: it is delivered again, or read again",
                 )
 
     def _waiting(self, lane: Lane, first: int, *, leased: bool) -> Waiting | None:

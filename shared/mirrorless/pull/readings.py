@@ -32,6 +32,8 @@ class Reading:
 
     next: int | None = None
     """The upstream offset to read next; None where it is to be found out."""
+    generation: int = 0
+    """Of the chain at whose position the reading began: after a reset, what is read on is not what follows."""
     ended: int = UNSEEN
     """Below which the log was read to its end: what lies between are transaction markers and aborted records."""
     examined: bool = True
@@ -69,10 +71,11 @@ class Readings:
         """The lanes that are not followed, and not left alone."""
         return [place for place, each in self.lanes.items() if place not in self.followed and each.free_at <= now]
 
-    def begin(self, place: TopicPartition, offset: int, *, examined: bool = True) -> None:
-        """Read a lane from this upstream offset on."""
+    def begin(self, place: TopicPartition, offset: int, *, generation: int, examined: bool = True) -> None:
+        """Read a lane from this upstream offset on, for this generation of its chain."""
         reading = self.lanes[place]
         reading.next, reading.examined, reading.ended = offset, examined, UNSEEN
+        reading.generation = generation
 
     def forget(self, places: Iterable[TopicPartition]) -> None:
         """Find out anew where lanes are to be read."""

@@ -240,7 +240,7 @@ class PullRun:
                 elif (head := positions.head(lane)) == NEW_LANE:
                     new.append(place)
                 else:
-                    self.readings.begin(place, head.position)
+                    self.readings.begin(place, head.position, generation=head.generation)
         if new:
             self._begin(new, deadline)
 
@@ -258,7 +258,7 @@ class PullRun:
         }
         begun |= self.log.starts([place for place in known if place not in begun], deadline)
         for place, offset in begun.items():
-            self.readings.begin(place, offset)
+            self.readings.begin(place, offset, generation=NEW_LANE.generation)
 
     # Replicate
 
@@ -319,7 +319,12 @@ class PullRun:
         if self.lease.seconds * 1000 < LEAST_MS:
             raise Retriable("the lease of the shard is short", where=f"{self.replicator.flow} shard {self.shard}")
         self.replicator.examined = all(self.readings.lanes[place].examined for place in batch.records)
-        outcome = self.replicator.replicate(batch, request=self.request, deadline=self._limited(deadline))
+        generations = {
+            Lane(self.replicator.flow, *place): self.readings.lanes[place].generation for place in batch.records
+        }
+        outcome = self.replicator.replicate(
+            batch, request=self.request, deadline=self._limited(deadline), generations=generations
+        )
         self._failures = 0
         return outcome
 
@@ -372,7 +377,8 @@ class PullRun:
         starts = self.log.starts(wanted, deadline)
         for place in wanted:
             if starts.get(place, -1) > (self.readings.lanes[place].next or 0):
-                self.readings.begin(place, starts[place], examined=False)
+                generation = self.readings.lanes[place].generation
+                self.readings.begin(place, starts[place], generation=generation, examined=False)
             else:
                 self.readings.put_aside(place, self.monotonic())  # the log ends below: `topics` stops such a lane
 

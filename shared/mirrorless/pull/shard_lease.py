@@ -24,6 +24,9 @@ LEAST_MS: Final = 30_000
 
 RENEW_BELOW_MS: Final = 45_000
 
+LONGEST_MS: Final = 20 * 60_000
+"""More than Lambda lets a run last. A holder that is to end later has a clock that is ahead."""
+
 HAND_OVER_MS: Final = 90_000
 """Before its end a holder gives way to a successor, and one that is started earlier than that ends at once."""
 
@@ -59,11 +62,19 @@ class ShardLease:
         Raises:
             Retriable: the store does not answer.
         """
-        if not self._claim():
+        if not self._claim() and not (self._release_ahead() and self._claim()):
             return False
         before = self._read("holder")
         self.continues = before is None or before.holder.partition("/")[0] == self.holder.partition("/")[0]
         self._write("holder")
+        return True
+
+    def _release_ahead(self) -> bool:
+        """Let go of a lease whose holder's clock is ahead: if that run was killed, it would stand for as long."""
+        present = self._read("holder")
+        if present is None or present.ends_at - self.clock() <= LONGEST_MS:
+            return False
+        self.documents.release(self.flow, self._key("lease"), holder=present.holder)
         return True
 
     def keep(self) -> bool:

@@ -205,3 +205,14 @@ def test_after_a_stop_nothing_runs_any_more(tmp_path: Path) -> None:
 
     assert len(lines(timer)) == len(function.events)
     assert not [thread for thread in threading.enumerate() if "run of it" in thread.name]
+
+
+def test_a_schedule_may_start_its_function_twice(tmp_path: Path) -> None:
+    function = Function()
+
+    with running(function, tmp_path, interval_s=3600) as timer:
+        eventually(lambda: function.events, "it is invoked")
+        timer.start_once()
+        eventually(lambda: len(function.events) > 1, "it is invoked once more")
+
+    assert len(lines(timer)) == len(function.events)

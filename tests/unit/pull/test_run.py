@@ -7,15 +7,21 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from mirrorless.batch_records import records as records_of
 from mirrorless.errors import ChainBroken, NotAcknowledged, Retriable
-from mirrorless.ports.kafka import Deadline, Delivery, TopicPartition
+from mirrorless.lane_state import RUNNING
+from mirrorless.lanes.operator_actions import plan_reset
+from mirrorless.ports.kafka import Deadline, Delivery, OffsetAndMetadata, TopicPartition
+from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import FAILURES
 from mirrorless.record import Record
+from mirrorless.record_batch import BatchUnreadable, RecordBatch
+from tests.support.batches import batch_of
 from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.documents import MemoryDocuments
-from tests.support.protocol_world import World, records
-from tests.support.pulled import NoGroups, PullFunction
+from tests.support.protocol_world import World, lane, records
+from tests.support.pulled import MemoryLog, NoGroups, PullFunction
 
 
 def function(there: World, *, continuous: bool = False) -> PullFunction:
@@ -120,7 +126,7 @@ def test_lanes_beyond_those_that_are_read_at_the_same_time_have_their_turns(monk
     readings.only(places)
     readings.follow(places[:16])
     for partition, place in enumerate(places[:16]):
-        readings.begin(place, 0)
+        readings.begin(place, 0, generation=0)
         readings.went_well(place, 1, float(partition), ended=1 if partition in (3, 4) else None)
 
     assert readings.in_the_way(0) == []
@@ -134,7 +140,7 @@ def test_lanes_that_are_behind_come_in_the_order_in_which_they_moved() -> None:
     places = [("orders", partition) for partition in range(3)]
     readings.only(places)
     for place, moved_at in zip(places, (5.0, 1.0, 3.0), strict=True):
-        readings.begin(place, 0)
+        readings.begin(place, 0, generation=0)
         readings.went_well(place, 10, moved_at)
 
     assert list(readings.behind(dict.fromkeys(places, 12))) == [places[1], places[2], places[0]]
@@ -146,7 +152,7 @@ def test_a_run_in_a_warm_environment_reads_what_an_earlier_one_had_followed() ->
     there = world([0])
     pulling = function(there)
     pulling.readings.only([("orders", 0)])
-    pulling.readings.begin(("orders", 0), 0)
+    pulling.readings.begin(("orders", 0), 0, generation=0)
     pulling.readings.follow([("orders", 0)])
 
     report = pulling.invoke()
@@ -185,3 +191,101 @@ def test_a_lane_whose_map_contradicts_the_target_holds_up_no_other(monkeypatch: 
     assert report is not None
     assert [there.visible(partition) for partition in (0, 1, 3)] == [[0, 2], [0], [0]]
     assert report.troubles == ["a run is no longer in the map (a retry does not help)."]
+
+
+@pytest.mark.parametrize("forgets", ["nothing", "positions"])
+@pytest.mark.parametrize(("to", "arrived"), [(0, [0, 2, 4, 0, 2, 4, 20, 22]), (22, [0, 2, 4, 22])])
+def test_a_lane_that_was_reset_is_read_from_there_though_the_run_is_warm(
+    to: int, arrived: list[int], forgets: str
+) -> None:
+    """A failure of any lane drops the remembered positions: what is read on would be taken for what follows."""
+    there = world([0, 2, 4], [0])
+    pulling = function(there)
+    pulling.invoke()
+    lane = there.lane(0)
+    plan = plan_reset(lane, there.chains.heads([lane])[lane], RUNNING, to, reason="test", now=there.now)
+    there.chains.reset(plan.link)
+    if forgets == "positions":
+        pulling.replicator.forget()
+    there.source[0] += records(20, 22)
+
+    pulling.invoke()
+    there.now += 2_000  # one lane that fails alone is left alone for a second
+    pulling.invoke()
+
+    assert there.visible(0) == arrived
+
+
+def by_batches(*batches: RecordBatch) -> PullFunction:
+    """A run over these batches of a lane, and one batch of another lane."""
+    other = batch_of(records(0, 1))
+    lanes = {0: list(batches), 1: [other]}
+    there = World({p: [each for one in found for each in records_of(one)] for p, found in lanes.items()})
+    there.batches = lanes
+    pulling = function(there)
+    pulling.raw = True
+    return pulling
+
+
+def arrive_with(monkeypatch: pytest.MonkeyPatch, **news: object) -> None:
+    """Let each arrival of batches come with this, once its lane is followed."""
+    arrivals = MemoryLog.arrivals
+
+    def more(log: MemoryLog, seconds: float, *, records: int, size: int) -> Arrivals:
+        found = arrivals(log, seconds, records=records, size=size)
+        if ("orders", 0) in log.followed:
+            for name, value in news.items():
+                setattr(found, name, {("orders", 0): value})
+        return found
+
+    monkeypatch.setattr(MemoryLog, "arrivals", more)
+
+
+def test_a_lane_whose_log_was_cut_off_is_stopped_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    pulling = by_batches(batch_of(records(0, 1, 2)))
+    arrive_with(monkeypatch, truncated=2)
+
+    report = pulling.invoke()
+
+    assert report is not None
+    assert report.troubles == ["us-east->eu-west orders-0 @ 2: the source's log was cut off at 2"]
+    stop = pulling.there.states.states[lane()].stop
+    assert stop is not None
+    assert (stop.reason, stop.upstream_offset) == ("truncated", 2)
+    assert pulling.there.visible(1) == [0, 1]
+
+
+@pytest.mark.parametrize("old_format", [True, False])
+def test_a_batch_that_cannot_be_read_stops_its_lane_unless_the_kafka_client_can(
+    monkeypatch: pytest.MonkeyPatch, *, old_format: bool
+) -> None:
+    pulling = by_batches(batch_of(records(0, 1, 2)))
+    arrive_with(monkeypatch, unreadable=BatchUnreadable("it is damaged", offset=3, old_format=old_format))
+
+    report = pulling.invoke()
+
+    assert report is not None
+    state = pulling.there.states.states.get(lane())
+    stop = state.stop if state is not None else None
+    assert (stop.reason if stop else None) == (None if old_format else "refused")
+    assert pulling.there.visible(1) == [0, 1]
+    assert pulling.readings.lanes["orders", 0].tally.by_client is old_format
+
+
+def test_a_lane_that_begins_inside_a_batch_is_copied_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    pulling = by_batches(batch_of(records(0, 1, 2)), batch_of(records(3, 4)))
+    begun = {("orders", 0): OffsetAndMetadata(1), ("orders", 1): OffsetAndMetadata(0)}
+    monkeypatch.setattr(NoGroups, "committed", lambda *_: {"group-of-orders": begun})
+
+    pulling.invoke()
+
+    assert pulling.there.visible() == [1, 2, 3, 4]
+
+
+def test_a_run_by_batches_says_which_bytes_passed() -> None:
+    pulling = by_batches(batch_of(records(*range(20))), batch_of(records(20, 22)))
+
+    report = pulling.invoke()
+
+    assert report is not None
+    assert 0 < report.passed_bytes < report.bytes

@@ -1,18 +1,25 @@
 # ruff: noqa: INP001 - a layer's root, not a package
 """A Lambda layer that obeys fault orders at each step of the protocol.
 
-Put this folder behind the bundle on the path and name `mirrorless_faults.handler` as the function's handler: it is the
-forwarder's own, watched. An order is a file in $MIRRORLESS_FAULTS named `<action>.<step>` or `<action>.<step>.<n>`; the
-environment that can rename it into `claimed/` obeys it, once. `lab.faults.orders` writes them.
+Put this folder behind the bundle on the path and name `mirrorless_faults.handler` as the function's handler: it is that
+of $MIRRORLESS_FUNCTION, `forward` or `pull`, watched. An order is a file in $MIRRORLESS_FAULTS named `<action>.<step>`
+or `<action>.<step>.<n>`; the environment that can rename it into `claimed/` obeys it, once. `lab.faults.orders` writes
+them.
 
 The clocks that an order sets are those of Python in this process. Timeouts of the Kafka client and of locks stay real.
+
+With $MIRRORLESS_MINUTE, a minute of `pull` lasts so many seconds: its lease, its pauses, what it remembers for a while.
+A schedule of faults could not wait for the lease of each run that it kills. The proportions stay as they are. But the
+topics are read every TOPICS seconds, and a transaction takes RECORDS at most: many in which a fault can happen.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +45,48 @@ def monotonic_ns() -> int:
 time.time_ns, time.time = wall_ns, lambda: wall_ns() / 1e9
 time.monotonic_ns, time.monotonic = monotonic_ns, lambda: monotonic_ns() / 1e9
 
-import forward  # noqa: E402 -- see above
-
-from mirrorless.protocol import hooks  # noqa: E402 -- same
+from mirrorless.protocol import hooks  # noqa: E402 -- see above
 
 ORDERS = Path(os.environ["MIRRORLESS_FAULTS"])
 
+MINUTE = 60.0
+TOPICS = 2.0
+RECORDS = 500
+TIMES: Mapping[str, tuple[str, ...]] = {
+    "mirrorless.pull.shard_lease": ("TERM_MS", "LEAST_MS", "RENEW_BELOW_MS", "HAND_OVER_MS"),
+    "mirrorless.pull.readings": ("ASIDE_SECONDS",),
+    "mirrorless.pull.run": (
+        "LEAST_MS",
+        "POSITIONS_SECONDS",
+        "IDLE_SECONDS",
+        "COMMIT_SECONDS",
+        "REPLICATE_SECONDS",
+        "ENDS_SECONDS",
+    ),
+}
+"""What lasts a minute or parts of it in `pull`, by module."""
+
+
+def quicken(minute: float) -> None:
+    """Let a minute of `pull` last so many seconds."""
+    for name, times in TIMES.items():
+        module = importlib.import_module(name)
+        for each in times:
+            lasts = getattr(module, each)
+            setattr(module, each, type(lasts)(lasts * minute / MINUTE))
+    run = importlib.import_module("mirrorless.pull.run")
+    run.TOPICS_SECONDS, run.BATCH_RECORDS = TOPICS, RECORDS  # type: ignore[attr-defined]  # a module's
+
+
+function: Any = importlib.import_module(os.environ.get("MIRRORLESS_FUNCTION", "forward"))
+if minute := os.environ.get("MIRRORLESS_MINUTE"):
+    quicken(float(minute))
+
 
 def handler(event: Any, context: Any) -> Any:
-    """The forwarder's own. Lambda gives a deadline by the environment's clock, the lab by the machine's."""
+    """The function's own. Lambda gives a deadline by the environment's clock, the lab by the machine's."""
     context._epoch_deadline_time_in_ms += _ahead_ns["wall"] // 1_000_000  # noqa: SLF001 -- the runtime client's own
-    return forward.handler(event, context)
+    return function.handler(event, context)
 
 
 def obey(step: hooks.Step) -> None:

@@ -13,13 +13,16 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec
 
 from mirrorless.adapters.kafka.admin import LASTING, WarmAdmin, first_cause, offsets_call
-from mirrorless.adapters.kafka.client import TurnedAway, client_config, translated
+from mirrorless.adapters.kafka.client import TurnedAway, client_config, seconds_left, translated
 from mirrorless.errors import Retriable
 from mirrorless.naming import PULL_GROUP
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.pull.log import Arrivals
 from mirrorless.record import Headers, Record
 from mirrorless.settings import ClusterSettings
+
+ADDED_SECONDS: Final = 10.0
+"""Between two questions for a topic's partitions, where one is not known to the client."""
 
 PLACES: Final = 2_000
 """Partitions of one call."""
@@ -52,6 +55,9 @@ _NO_HEADERS: Final[Headers] = []
 
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
+_UNKNOWN: Final = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._NOENT})  # noqa: SLF001 -- their names
+"""Of one partition, and of all that were asked for."""
+
 _OUT_OF_RANGE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 -- the constants' names
 
 
@@ -65,6 +71,8 @@ class KafkaPulledLog:
         self._turned_away: TurnedAway = self._config["error_cb"]
         self._admin = WarmAdmin(cluster, f"{flow}|pull-admin")
         self._consumer: Consumer | None = None
+        self._shown_at: dict[str, float] = {}
+        """When topics were described anew, monotonic seconds."""
 
     def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `PulledLog.stable_ends`."""
@@ -79,10 +87,25 @@ class KafkaPulledLog:
     ) -> dict[TopicPartition, int]:
         call = offsets_call(spec, IsolationLevel.READ_COMMITTED)
         answers, failures = self._admin.call_each(places, call, deadline, chunk=PLACES)
+        if added := self._show_added(failures, deadline):
+            more, failed = self._admin.call_each(added, call, deadline, chunk=PLACES)
+            answers |= more
+            failures = {place: error for place, error in failures.items() if place not in added} | failed
         passing = [error for error in failures.values() if error.code() not in LASTING]
         if passing and not answers:
             raise Retriable(f"the source did not list its offsets: {first_cause(passing)}", where=self._where)
         return {place: found.offset for place, found in answers.items()}
+
+    def _show_added(self, failures: Mapping[TopicPartition, KafkaError], deadline: Deadline) -> list[TopicPartition]:
+        """Let the client see partitions that are newer than what it remembers of their topics, for five minutes."""
+        unknown = [place for place, error in failures.items() if error.code() in _UNKNOWN]
+        now = time.monotonic()
+        due = {topic for topic, _ in unknown if now - self._shown_at.get(topic, -ADDED_SECONDS) >= ADDED_SECONDS}
+        for topic in sorted(due):
+            self._shown_at[topic] = now
+            with self._admin.asked(f"show the partitions of {topic}", self._where) as client:
+                client.list_topics(topic, timeout=seconds_left(deadline))
+        return [place for place in unknown if place[0] in due]
 
     def follow(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `PulledLog.follow`."""

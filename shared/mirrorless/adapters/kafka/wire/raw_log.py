@@ -201,6 +201,7 @@ class KafkaRawLog:
     def _taken(self, records: int, size: int) -> RawArrivals:
         found, self._news = self._news, RawArrivals()
         while self._come and records > 0 and size > 0:
+            some: Sequence[RecordBatch]
             come = self._come[0]
             some: Sequence[RecordBatch]
             place, reading = come.reading.place, come.reading

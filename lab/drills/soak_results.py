@@ -1,0 +1,155 @@
+"""The results of soak runs: the file of progress, the totals, and the page of a complete soak."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import get_args
+
+from lab.audit.audit import FINDINGS
+from lab.faults.schedule import DrawnTrigger, RunTrigger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What one seed came to."""
+
+    seed: int
+    trigger: RunTrigger
+    records: int
+    lost: int
+    duplicated: int
+    reordered: int
+    different: int
+    mistranslated: int
+    faults: dict[DrawnTrigger, dict[str, int]]
+    """Faults carried out, by the topic's trigger, and by kind and step."""
+    stuck_seconds: dict[DrawnTrigger, dict[str, float]]
+    """The longest time in which a lane was stuck at each of them; see `lab.audit.stuck_lanes`."""
+    lanes_reset: int
+    """Lanes that stopped for the documented reason, and went on by the documented command."""
+    broker_restarts: int
+    cold_starts: int
+    seconds: float
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found."""
+        return not any(getattr(self, finding) for finding in FINDINGS)
+
+    def count(self) -> int:
+        """How many faults were carried out."""
+        return sum(sum(faults.values()) for faults in self.faults.values())
+
+    def described(self) -> str:
+        """One line."""
+        verdict = "clean" if self.clean else str({finding: getattr(self, finding) for finding in FINDINGS})
+        by_topic = [
+            (f"{trigger}: " if len(self.faults) > 1 else "")
+            + ", ".join(
+                (f"{kind} x{count}" if count > 1 else kind) + f" ({self.stuck_seconds[trigger][kind]:.0f} s)"
+                for kind, count in faults.items()
+            )
+            for trigger, faults in self.faults.items()
+        ]
+        resets = [f"{self.lanes_reset} lanes reset"] if self.lanes_reset else []
+        said = "; ".join([verdict, f"{self.records:,} records, {self.seconds:.0f} s", *by_topic, *resets])
+        return f"seed {self.seed:3} {self.trigger:8}: {said}"
+
+
+def read_results(path: Path) -> dict[int, RunResult]:
+    """The results in a file of progress, by seed; none without the file."""
+    if not path.exists():
+        return {}
+    return {int(seed): RunResult(**each) for seed, each in json.loads(path.read_text()).items()}
+
+
+def add_result(path: Path, result: RunResult) -> dict[int, RunResult]:
+    """Add a result to a file of progress, to which other soaks may add theirs. Returns all of them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        results = read_results(path) | {result.seed: result}
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps({str(seed): asdict(each) for seed, each in sorted(results.items())}, indent=1))
+        draft.replace(path)
+    return results
+
+
+def summary(results: Iterable[RunResult]) -> str:
+    """One line of totals."""
+    results = list(results)
+    totals = ", ".join(f"{sum(getattr(each, finding) for each in results)} {finding}" for finding in FINDINGS)
+    records = sum(each.records for each in results)
+    faults = sum(each.count() for each in results)
+    return f"{len(results)} schedules, {records:,} records, {faults} faults: {totals}"
+
+
+def report(results: Iterable[RunResult], kafka_version: str) -> str:
+    """The page of a complete soak."""
+    results = list(results)
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    restarts, cold_starts = sum(each.broker_restarts for each in results), sum(each.cold_starts for each in results)
+    resets = sum(each.lanes_reset for each in results)
+    runs = Counter(each.trigger for each in results)
+    triggers = [each for each in get_args(DrawnTrigger) if any(each in result.faults for result in results)]
+    kinds = sorted({kind for each in results for faults in each.faults.values() for kind in faults})
+    lines = [
+        "# The last complete soak",
+        "",
+        f"`make soak` on Kafka {kafka_version}, {day}, two cores: {summary(results)}.",
+        f"Servers were restarted {restarts} times, execution environments started {cold_starts} times.",
+        f"{resets} lanes stopped because their remote topic was deleted or truncated, each for the documented reason,",
+        "and went on by the documented command.",
+        "Lab brokers look for timed-out transactions every second, Kafka's default is 10 s",
+        "(`transaction.abort.timed.out.transaction.cleanup.interval.ms`): most of a run would be waiting for them.",
+        "",
+        "| topics of a schedule | schedules |",
+        "| --- | --- |",
+        *(f"| {_TOPICS[trigger]} | {runs[trigger]} |" for trigger in get_args(RunTrigger) if runs[trigger]),
+        "",
+        "A minute of `pull` lasts 10 s here: the lease of a run that was killed, the time between two looks at topics.",
+        "Its schedule starts a run every 3 s, and a run that reads continuously hands over after 15 to 25 s.",
+        "",
+        "Each schedule is drawn from its seed (`make soak SEED=7` replays one).",
+        "What is counted is defined in `lab/audit/audit.py`, and for changed topics in `lab/audit/log_changes.py`.",
+        "",
+        "By the topic's trigger, the table has how often a fault was carried out, and the longest time in seconds for",
+        "which a lane was stuck while it was under way, and until it moved again. Other faults of the run may have",
+        "had their part in it; see `lab/audit/stuck_lanes.py`.",
+        "",
+        "| fault |" + "".join(f" {trigger} | stuck, s |" for trigger in triggers),
+        "| --- |" + " --- | --- |" * len(triggers),
+        *(f"| {kind} |" + "".join(_cells(results, trigger, kind) for trigger in triggers) for kind in kinds),
+        "",
+        "| seed | topics | records | " + " | ".join(FINDINGS) + " | faults | restarts | cold starts | seconds |",
+        "| --- " * (len(FINDINGS) + 7) + "|",
+        *map(_row, results),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_TOPICS = {
+    "mapping": "one, mapped",
+    "schedule": "one, read by a schedule",
+    "change": "one, whose trigger changes there and back while it is written",
+    "mixed": "two of one flow, one mapped and one read by a schedule",
+}
+
+
+def _cells(results: Sequence[RunResult], trigger: DrawnTrigger, kind: str) -> str:
+    count = sum(each.faults.get(trigger, {}).get(kind, 0) for each in results)
+    stuck = max(each.stuck_seconds.get(trigger, {}).get(kind, 0.0) for each in results)
+    return f" {count} | {stuck:.1f} |" if count else " | |"
+
+
+def _row(result: RunResult) -> str:
+    findings = (getattr(result, finding) for finding in FINDINGS)
+    rest = (result.count(), result.broker_restarts, result.cold_starts, round(result.seconds))
+    cells = (result.seed, result.trigger, result.records, *findings, *rest)
+    return "| " + " | ".join(map(str, cells)) + " |"
