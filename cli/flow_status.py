@@ -25,6 +25,8 @@ from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, Sto
 from mirrorless.ports.stores import Chains
 from mirrorless.run import DigestOf, Run
 from mirrorless.scheduled.rate_limit import in_parallel
+from mirrorless.scheduled.standby import RegionRuns, read_region_runs
+from mirrorless.topics.pause import FlowPause, read_pause
 from mirrorless.triggers import MAPPING
 
 if TYPE_CHECKING:
@@ -147,12 +149,17 @@ class FlowStatus:
     tasks: Sequence[TaskStatus] = ()
     shards: Sequence[TaskStatus] = ()
     """The last runs that read scheduled topics."""
+    pause: FlowPause = field(default_factory=FlowPause)
+    """The operator's order to move no record."""
+    regions: RegionRuns | None = None
+    """The last runs of `control` at home and beside the tables; None for a flow without a standby."""
 
     @property
     def needs_operator(self) -> bool:
-        """Whether any lane, mapping, task, group or target partition does."""
+        """Whether any lane, mapping, task, group, target partition or region does."""
         return (
-            any(topic.mapping_is_off for topic in self.topics)
+            (self.regions is not None and self.regions.home_is_silent(self.at))
+            or (any(topic.mapping_is_off for topic in self.topics) and not self.pause.paused)
             or any(
                 lane.needs_operator or lane.waits_without_a_job(self.at)
                 for topic in self.topics
@@ -182,6 +189,8 @@ def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
             groups=groups_of(stores.checkpoints, flow, "forward"),
             tasks=tasks_of(stores.documents, settings),
             shards=shards_of(stores.documents, deployment.flow(flow)),
+            pause=read_pause(stores.documents, flow),
+            regions=read_region_runs(stores.documents, flow) if settings.standby_region else None,
         )
 
 

@@ -1,13 +1,14 @@
-"""`mirrorless lanes quarantine | reset`: orders for a single lane.
+"""`mirrorless lanes quarantine | reset`: orders that change what a lane goes on with.
 
 `quarantine` leaves out the record that the target refused. `reset` closes the lane's chain with a link, after which a
-new generation begins at another upstream offset.
+new generation begins at another upstream offset; without a partition, of every stopped lane of a topic.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cli.args import BadInput, offset
@@ -39,8 +40,70 @@ def run_quarantine(arguments: argparse.Namespace) -> int:
 
 
 def run_reset(arguments: argparse.Namespace) -> int:
-    """Close the chain with a link, and let a new generation begin at `--to`."""
+    """Close chains with a link, and let a new generation begin at `--to`: of one lane, or of a topic's stopped ones.
+
+    Exit code 1 where a lane of several moved on meanwhile: nothing of it was changed, and the others are done.
+    """
+    if arguments.partition is None:
+        return _reset_stopped(arguments)
     deployment, stores, lane, state = _named_lane(arguments)
+    order = _reset_order(arguments, deployment, stores, lane, state)
+    if arguments.execute:
+        _carry_out(order.plan, stores)
+    return _answer(arguments, lane, order.steps, changes=True, more=order.more())
+
+
+def _reset_stopped(arguments: argparse.Namespace) -> int:
+    """One plan for every stopped lane of a topic; held ones are the operator's own order, and stay."""
+    if isinstance(arguments.to, int):
+        raise BadInput(
+            "an offset is one partition's",
+            where=f"{arguments.flow} {arguments.topic}",
+            hint="name the partition, or write --to earliest or --to latest",
+        )
+    deployment = DeployedFlows.of(arguments)
+    flow = deployment.flow_name(arguments.flow)
+    stores = deployment.stores(flow)
+    stops = {lane: state for lane, state in stores.states.stopped(flow).items() if lane.topic == arguments.topic}
+    held = sorted(lane.partition for lane, state in stops.items() if state.stop and state.stop.reason == "held")
+    lanes = sorted(lane for lane in stops if lane.partition not in held)
+    # All plans before the first change: where one is refused, nothing is changed.
+    orders = [_reset_order(arguments, deployment, stores, lane, stops[lane]) for lane in lanes]
+    failures: dict[Lane, str] = {}
+    for order in orders if arguments.execute else ():
+        try:
+            _carry_out(order.plan, stores)
+        except LostRace as exc:
+            failures[order.lane] = str(exc)
+    notes = [f"Partitions {', '.join(map(str, held))} are held, and stay so."] if held else []
+    _answer_all(arguments, orders, failures, notes)
+    return int(bool(failures))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ResetOrder:
+    """The reset of one lane."""
+
+    lane: Lane
+    head: Head
+    to: int
+    plan: ResetPlan
+    steps: list[str]
+
+    def more(self) -> dict[str, int]:
+        """For programs."""
+        head = self.head
+        return {
+            "position": head.position,
+            "generation": head.generation,
+            "to": self.to,
+            "to_generation": head.generation + 1,
+        }
+
+
+def _reset_order(
+    arguments: argparse.Namespace, deployment: DeployedFlows, stores: Stores, lane: Lane, state: LaneState
+) -> _ResetOrder:
     source = SourceView.of(deployment, lane.flow)
     to = _resolved(arguments.to, lane, source)
     head = stores.chains.heads([lane])[lane]
@@ -50,10 +113,34 @@ def run_reset(arguments: argparse.Namespace) -> int:
         raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
     group = deployment.flow(lane.flow).group_name(lane.topic)
     steps = _reset_steps(plan, head) + source.reset_advice(lane, group, to)
-    if arguments.execute:
-        _carry_out(plan, stores)
-    more = {"position": head.position, "generation": head.generation, "to": to, "to_generation": head.generation + 1}
-    return _answer(arguments, lane, steps, changes=True, more=more)
+    return _ResetOrder(lane=lane, head=head, to=to, plan=plan, steps=steps)
+
+
+def _answer_all(
+    arguments: argparse.Namespace, orders: Sequence[_ResetOrder], failures: Mapping[Lane, str], notes: Sequence[str]
+) -> None:
+    executed = bool(arguments.execute and orders)
+    if arguments.json:
+        lanes = [
+            lane_as_json(order.lane)
+            | order.more()
+            | {"plan": order.steps, "error": failures.get(order.lane, ""), "executed": executed}
+            for order in orders
+        ]
+        print_json({"lanes": lanes, "notes": list(notes), "executed": executed})
+        return
+    for order in orders:
+        print(f"{order.lane}:")
+        for step in order.steps:
+            print(f"  - {step}")
+    for note in notes:
+        print(note)
+    for failure in failures.values():
+        print(failure)
+    if not orders:
+        print("No lane of this topic is stopped: nothing to do.")
+    else:
+        print(f"Done: {numbered(len(orders) - len(failures), 'lane')}." if executed else PLAN_ONLY)
 
 
 def _carry_out(plan: ResetPlan, stores: Stores) -> None:

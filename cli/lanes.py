@@ -1,7 +1,8 @@
-"""`mirrorless lanes stopped | resume | quarantine | reset | hold | release`: stopped lanes, and orders for lanes.
+"""`mirrorless lanes stopped | show | resume | quarantine | reset | hold | release`: stopped lanes, orders for lanes.
 
-`hold`, `resume` and `release` are for one lane, a topic's, or all of a flow. `quarantine` and `reset` are for one lane,
-see `lane_orders`. A command that changes state shows its plan first, and carries it out with `--execute`.
+`hold`, `resume` and `release` are for one lane, a topic's, or all of a flow. `quarantine` and `reset` are in
+`lane_orders`, `show` is in `lane_record`. A command that changes state shows its plan first, and carries it out with
+`--execute`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cli.args import BadInput, add_deployment, add_flow, add_lane, add_lanes, add_order, offset
+from cli.args import BadInput, add_deployment, add_flow, add_lane, add_lanes, add_order, offset, partition
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
 from cli.lane_orders import destination, run_quarantine, run_reset
+from cli.lane_record import run_show
 from cli.output import PLAN_ONLY, lane_as_json, moment, numbered, print_json
 from mirrorless.clock import now_ms
 from mirrorless.lane import FlowName, Lane
@@ -28,7 +30,7 @@ BLOCK = 16
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the six commands of `lanes`."""
+    """Add the commands of `lanes`."""
     lanes = subparsers.add_parser(
         "lanes", help="list stopped lanes, bring them back, hold them, end a dead job's lease"
     )
@@ -43,6 +45,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_deployment(stopped)
     stopped.set_defaults(run=run_stopped)
 
+    _add_show(commands)
     _add_orders_for_several(commands)
 
     quarantine = commands.add_parser(
@@ -57,7 +60,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--reason 'orders was re-created, ticket 4711' --execute",
     )
     for parser, run in ((quarantine, run_quarantine), (reset, run_reset)):
-        add_lane(parser)
+        if parser is reset:
+            add_flow(parser)
+            parser.add_argument("topic", metavar="TOPIC", help="the topic's name on the source")
+            help_ = "its partition (default: every stopped one that is not held)"
+            parser.add_argument("partition", metavar="PARTITION", nargs="?", type=partition, help=help_)
+        else:
+            add_lane(parser)
         if parser is quarantine:
             parser.add_argument("offset", metavar="OFFSET", type=offset, help="upstream offset of the refused record")
         if parser is reset:
@@ -68,6 +77,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         add_order(parser)
         add_deployment(parser)
         parser.set_defaults(run=run)
+
+
+def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    show = commands.add_parser(
+        "show",
+        help="show a record of the source as it is: headers, sizes, and its first bytes in hexadecimal",
+        epilog="Example: mirrorless lanes show 'us-east->eu-west' orders 3 1234 --to poison.bin",
+    )
+    add_lane(show)
+    show.add_argument("offset", metavar="OFFSET", type=offset, help="upstream offset of the record")
+    show.add_argument("--to", metavar="FILE", help="write the bytes of its value there; an existing file is kept")
+    add_deployment(show)
+    show.set_defaults(run=run_show)
 
 
 def _add_orders_for_several(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

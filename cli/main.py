@@ -25,6 +25,7 @@ COMMANDS = {
     "config": "cli.config",
     "status": "cli.status",
     "translate": "cli.translate",
+    "flow": "cli.pause",
     "lanes": "cli.lanes",
     "losses": "cli.losses",
     "groups": "cli.groups",

@@ -24,6 +24,8 @@ from mirrorless.lanes.operator_actions import advice
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from mirrorless.scheduled.standby import RegionRuns
+
 NAMED = 10
 """Groups, lanes and troubles that are named one by one; the others are counted, and `--json` has all."""
 
@@ -80,6 +82,8 @@ def as_json(status: FlowStatus) -> dict[str, Any]:
         ],
         "tasks": tasks_as_json(status.tasks, status.at),
         "shards": tasks_as_json(status.shards, status.at),
+        "paused": msgspec.to_builtins(status.pause) if status.pause.paused else None,
+        "regions": None if status.regions is None else msgspec.to_builtins(status.regions),
     }
 
 
@@ -138,6 +142,8 @@ def summary(flow: FlowStatus) -> Iterator[str]:
     groups = ", ".join(f"{count} {_WORDS.get(readiness, readiness)}" for readiness, count in sorted(counts.items()))
     yield f"groups      {groups or 'none'}"
     yield f"tasks       {', '.join(_last_done(task, flow.at) for task in flow.tasks)}"
+    if flow.regions is not None:
+        yield f"regions     {_regions(flow.regions, flow.at)}"
     if flow.shards:
         yield f"schedule    {', '.join(_last_done(shard, flow.at) for shard in flow.shards)}"
 
@@ -153,15 +159,21 @@ _WORDS = {
 
 def notes(flow: FlowStatus) -> Iterator[str]:
     """Sentences below the table; those that need the operator are marked with `!`."""
+    if flow.pause.order is not None and flow.pause.paused:
+        order, quiet = flow.pause.order, flow.pause.quiet_at
+        effect = f"no mapping polls since {moment(quiet)}" if quiet is not None else "mappings are being disabled"
+        yield f"PAUSED since {moment(order.at)} ({order.reason}): {effect}. `flow resume` lets it go on."
     for topic in flow.topics:
         for lane in topic.lanes:
             yield from _lane_notes(lane)
         yield from _job_notes(topic, flow.at)
-        if topic.mapping_is_off and topic.mapping is not None:
+        if topic.mapping_is_off and topic.mapping is not None and not flow.pause.paused:
             yield f"! {topic.topic}: its mapping is {topic.mapping.state}, nothing is polled. Enable it."
     for task in (*flow.tasks, *flow.shards):
         yield from _task_notes(task, flow.at)
     yield from _group_notes(flow)
+    if flow.regions is not None:
+        yield from _region_notes(flow.regions, flow.at)
     if flow.trouble:
         yield f"The source does not answer, so ends and lags are not known: {flow.trouble}"
     if flow.unlisted:
@@ -221,6 +233,29 @@ def _heartbeats(flow: FlowStatus) -> str:
         return "none" if at is None else ago(at, now=flow.at)
 
     return f"on the target {last(beats.emitted)}, end to end {last(beats.replicated)}"
+
+
+def _regions(runs: RegionRuns, now: int) -> str:
+    if runs.home is None:
+        return "none has run yet"
+    home = f"{runs.home.region} {'SILENT' if runs.home_is_silent(now) else 'works'}, {ago(runs.home.at, now=now)}"
+    if runs.standby is None:
+        return f"{home}; standby never"
+    does = "works" if runs.standby.works else "stands by"
+    return f"{home}; {runs.standby.region} {does}, {ago(runs.standby.at, now=now)}"
+
+
+def _region_notes(runs: RegionRuns, now: int) -> Iterator[str]:
+    if runs.home is not None and runs.home_is_silent(now):
+        works = runs.standby is not None and runs.standby.works and not runs.standby_is_silent(now)
+        groups = f"{runs.standby.region} moves the groups" if works and runs.standby else "no standby works either"
+        yield (
+            f"! {runs.home.region}, the home of the flow, has been silent since {moment(runs.home.at)}: {groups}; "
+            "records, topics, configs, ACLs and mappings wait. If the region is lost, fail over."
+        )
+    elif runs.standby_is_silent(now):
+        since = "ever" if runs.standby is None else f"since {moment(runs.standby.at)}"
+        yield f"! the standby in the target's region has not run {since}. See its schedule and its log."
 
 
 def _last_done(task: TaskStatus, now: int) -> str:

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import msgspec
 
-from mirrorless.adapters.aws.metrics import emit_report
+from mirrorless.adapters.aws.metrics import emit_report, emit_standby
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
@@ -50,6 +50,7 @@ from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
 from mirrorless.scheduled.runner import Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, control_settings
+from mirrorless.scheduled.standby import RegionClock
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from mirrorless.triggers import MAPPING
 
@@ -248,6 +249,25 @@ def wire(settings: ControlSettings) -> ControlWiring:
     return _wired[key]
 
 
+def _works(settings: ControlSettings, wiring: ControlWiring) -> bool:
+    """Whether this run does the tasks. It stores its time where the flow has a standby, which goes by it."""
+    if settings.standby_region is None:
+        return True
+    regions = RegionClock(
+        flow=settings.name,
+        documents=wiring.documents,
+        clock=now_ms,
+        after_seconds=settings.standby_after_seconds,
+    )
+    if not settings.stands_by:
+        regions.home_runs(settings.function_region or "")
+        return True
+    works = regions.standby_works(settings.standby_region)
+    if works:
+        emit_standby(settings.name, f"{settings.function_region} is silent, so {settings.standby_region} works")
+    return works
+
+
 def handler(event: Any, context: Any) -> dict[str, Any]:
     """Do one run.
 
@@ -256,10 +276,12 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         context: Lambda's context: the time that is left.
 
     Returns:
-        the last report of each task; empty when another run of the flow is active.
+        the last report of each task; empty when another run of the flow is active, and for a standby whose home runs.
     """
     settings = control_settings(event)
     wiring = wire(settings)
+    if not _works(settings, wiring):
+        return {}
     # A flow without heartbeats is missed by the rounds of its tasks.
     always = () if settings.heartbeats_seconds else ("task-errors",)
     lease = HeldLease()

@@ -40,6 +40,7 @@ from mirrorless.scheduled.functions import shard_task
 from mirrorless.scheduled.runner import TROUBLES, TaskReport
 from mirrorless.scheduled.settings import PullSettings, pull_settings
 from mirrorless.settings import FlowSettings
+from mirrorless.topics.pause import read_pause
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 
 CONTINUOUS_SECONDS = 13 * 60.0
@@ -123,7 +124,7 @@ class PullWiring:
             log=log,
             groups=self.groups,
             lease=lease,
-            topics=lambda: read_scheduled_topics(self.documents, flow.name),
+            topics=self._topics,
             consumer_group=flow.consumer_group,
             shard=settings.shard,
             shards=settings.shards,
@@ -151,6 +152,11 @@ class PullWiring:
         done = TaskReport(task=task, at=now, ms=now - began, ok_at=now, troubles=troubles, figures=figures)
         self.documents.write(flow, {f"task/{task}": msgspec.json.encode(done)})
         emit_report(flow, done)
+
+    def _topics(self) -> dict[str, int]:
+        """The topics to read: none while the flow is paused."""
+        name = self.settings.control.name
+        return {} if read_pause(self.documents, name).paused else read_scheduled_topics(self.documents, name)
 
     def _measured(self, batch: Batch, outcome: BatchOutcome, received_at: int) -> None:
         self.metrics.add(batch, outcome, received_at=received_at, now=now_ms())

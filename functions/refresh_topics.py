@@ -33,6 +33,7 @@ from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.change_detection import ChangeDetector
 from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_sync import MappingSync
+from mirrorless.topics.pause import MappingPause
 from mirrorless.topics.refresh import TopicRefresh
 from mirrorless.topics.remote_changes import RemoteChangeDetector
 from mirrorless.topics.remote_topics import RemoteTopicSync
@@ -80,6 +81,7 @@ def wire(settings: ControlSettings, lease: HeldLease | None = None) -> list[Task
         chains=chains,
         documents=control,
     )
+    mappings = mapping_sync(settings, start, control)
     refresh = TopicRefresh(
         settings=settings,
         source=source,
@@ -87,7 +89,10 @@ def wire(settings: ControlSettings, lease: HeldLease | None = None) -> list[Task
         remote_topics=remote_topics,
         remote_changes=remote_changes,
         scheduled=ScheduledTopicSync(flow=settings.name, documents=control, start=start),
-        mappings=mapping_sync(settings, start, control),
+        mappings=mappings,
+        pause=None
+        if mappings is None
+        else MappingPause(flow=settings.name, mappings=mappings.mappings, documents=control, clock=now_ms),
     )
     acls = AclSync(
         settings=settings,

@@ -18,6 +18,7 @@ from infra.deployment import plan
 from infra.stacks.home import ControlStack, MonitoringStack, ReplicationStack
 from infra.stacks.pull import PullStack
 from infra.stacks.spark import SparkStack
+from infra.stacks.standby import StandbyStack
 from infra.stacks.state import StateStack
 from mirrorless.config import load
 from mirrorless.errors import MirrorlessError
@@ -39,6 +40,8 @@ def build(app: App, deployment: Deployment) -> App:
     for place, pull in pulls.items():
         for state in sorted({flow.state for flow in deployment.pulling_at(place)}):
             pull.add_stack_dependency(states[state])
+    for place in deployment.standbys:
+        StandbyStack(app, deployment=deployment, place=place).add_stack_dependency(states[place])
     for home in deployment.homes:
         replication = ReplicationStack(app, deployment=deployment, place=home)
         for place in sorted({flow.state for flow in deployment.living_at(home)}):

@@ -29,6 +29,7 @@ from mirrorless.cost.replication import (
     mirrorless,
     msk_connect,
     msk_replicator,
+    standby,
     total,
     transfer,
 )
@@ -239,6 +240,14 @@ def _apart() -> Table:
                 "in place of endpoints, and wherever tables are in another region than a function in a VPC: the usual"
                 f" case of a flow between two regions with MSK; ${PRICES.nat_gateway_gb} a GB on top, of requests to"
                 " AWS only, for records go to the brokers by the route between the networks"
+            ),
+        ),
+        (
+            "a standby of the scheduled functions in the target's region",
+            _money(standby()),
+            (
+                "a flow at home in another region, unless `function.standby.enabled` is off; while it works, it costs"
+                " what the function `control` does"
             ),
         ),
         ("a key of KMS", PRICES.kms_key_month, "where keys are the customer's, or an address gets alarms"),

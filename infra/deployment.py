@@ -4,6 +4,7 @@ state        with the target: the flow's tables; a bucket for each place
 replication  at the flow's home: the forwarder and the mappings of literal topics
 pull         with the target, or where the flow says: the function that reads scheduled topics
 control      at the flow's home: the scheduled functions, and the removal of found topics' mappings
+standby      with the target, where that is another region than the home: the function `control` once more
 spark        with the target: the application that the flow's jobs run on
 monitoring   at the flow's home: dashboard and alarms
 """
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from infra.problems import deployment_problems
 from mirrorless.config.cluster import partition_of
 from mirrorless.config.messages import InvalidConfiguration, Problem
-from mirrorless.naming import PULL, flow_id
+from mirrorless.naming import PULL, STANDBY, flow_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -96,6 +97,8 @@ class FlowDeployment:
 
     def has(self, part: str) -> bool:
         """Whether the flow has this part."""
+        if part == STANDBY:
+            return self.flow.standby is not None
         return part != PULL or self.pull is not None
 
     def place_of(self, part: str) -> Location:
@@ -105,18 +108,20 @@ class FlowDeployment:
             ValueError: the flow does not have it.
         """
         if part != PULL:
-            return self.state if part == "jobs" else self.home
+            return self.state if part in {"jobs", STANDBY} else self.home
         if self.pull is None:
             raise ValueError(f"{self.name} has no scheduled topics")
         return self.pull
 
     def network_of(self, part: str) -> Vpc | None:
         """The network that brokers are reached from where a function runs; None where none is written."""
+        if part == STANDBY:
+            return self.flow.target.vpc
         return self.flow.pull_home.vpc if part == PULL else self.flow.home.vpc
 
     def tables_role_of(self, part: str) -> str | None:
         """The role by which a part reaches tables in another account; None where they are in its own."""
-        if part == "jobs":
+        if part in {"jobs", STANDBY}:
             return None
         return self.flow.pull_tables_role if part == PULL else self.flow.tables_role
 
@@ -164,6 +169,11 @@ class Deployment:
         return tuple(sorted({flow.state for flow in self.flows}))
 
     @property
+    def standbys(self) -> tuple[Location, ...]:
+        """Where functions stand by."""
+        return tuple(sorted({flow.state for flow in self.flows if flow.has(STANDBY)}))
+
+    @property
     def places(self) -> tuple[Location, ...]:
         """Where anything lives."""
         return tuple(sorted({*self.homes, *self.pulls, *self.states}))
@@ -175,6 +185,10 @@ class Deployment:
     def pulling_at(self, place: Location) -> tuple[FlowDeployment, ...]:
         """The flows whose scheduled topics are read there."""
         return tuple(flow for flow in self.flows if flow.pull == place)
+
+    def standing_by_at(self, place: Location) -> tuple[FlowDeployment, ...]:
+        """The flows that have a standby there."""
+        return tuple(flow for flow in self.flows if flow.has(STANDBY) and flow.state == place)
 
     def kept_at(self, state: Location) -> tuple[FlowDeployment, ...]:
         """The flows whose tables live there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirrorless.config.cluster import secrets_of
 from mirrorless.config.messages import Problem
 
 if TYPE_CHECKING:
@@ -38,13 +39,28 @@ def deployment_problems(configuration: Configuration) -> Iterator[Problem]:
         if (length := len(flow.resource_name(LONGEST_PART))) > LONGEST_NAME:
             what = f"a function would have a name of {length} characters, and Lambda takes {LONGEST_NAME}"
             yield Problem(path=("flows", str(flow.name)), what=what, hint="shorten the cluster aliases")
+        yield from _standby_problems(flow)
         if flow.settings.start == "backfill":
             yield from _jobs_problems(flow, spark_enabled=configuration.deployment.spark.enabled)
-        for end in (flow.home, *([flow.pull_home] if flow.has_pull else [])):
+        for end in filter(None, (flow.home, flow.pull_home if flow.has_pull else None, flow.standby)):
             if (network := end.vpc) and network.endpoints and network.id is None:
                 what = "endpoints are made in a VPC, and its id is not written"
                 yield Problem(path=("clusters", end.alias, "vpc", "id"), what=what, hint="add `id: vpc-…`")
     yield from _paging_problems(configuration)
+
+
+def _standby_problems(flow: Flow) -> Iterator[Problem]:
+    """Why a flow's standby could not work without the home's region."""
+    if flow.standby is None:
+        return
+    for secret in secrets_of(flow.target.authentication):
+        if secret.startswith("arn:") and secret.split(":")[3] != flow.target.region:
+            yield Problem(
+                path=("clusters", flow.target.alias, "authentication", "secret"),
+                what=f"{secret} is lost with its region, and {flow.name} goes on in {flow.target.region} without it",
+                hint="write the secret's name, and make it in both regions; or write in the flow "
+                "`function: {standby.enabled: false}`",
+            )
 
 
 def _jobs_problems(flow: Flow, *, spark_enabled: bool) -> Iterator[Problem]:
@@ -63,6 +79,7 @@ def _paging_problems(configuration: Configuration) -> Iterator[Problem]:
     alarms = configuration.deployment.alarms
     homes = {flow.home.region: flow for flow in configuration.enabled_flows}
     homes |= {flow.pull_home.region: flow for flow in configuration.enabled_flows if flow.has_pull} | homes
+    homes |= {flow.standby.region: flow for flow in configuration.enabled_flows if flow.standby} | homes
     reached = set()
     for position, arn in enumerate(alarms.topic_arns):
         sections = arn.split(":")

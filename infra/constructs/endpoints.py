@@ -14,20 +14,23 @@ https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/vpc-endpoints-d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from aws_cdk import Annotations
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from mirrorless.config.cluster import secrets_of
-from mirrorless.naming import PULL
+from mirrorless.naming import PULL, STANDBY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from infra.deployment import Deployment, FlowDeployment, Location
     from mirrorless.config.cluster import Vpc
+
+
+UserKind = Literal["home", "pull", "standby"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,8 @@ class VpcEndpoints:
         route_tables: that get the route to DynamoDB; empty: the VPC has one.
         accounts: whose principals may use them.
         elsewhere: regions with tables that no endpoint reaches.
-        polled: whether pollers of mappings are in it.
+        made_by: the first kind of its users, whose stack makes them: `home`, with pollers and functions, `pull` or
+            `standby`.
     """
 
     vpc: str
@@ -52,7 +56,7 @@ class VpcEndpoints:
     route_tables: tuple[str, ...]
     accounts: tuple[str, ...]
     elsewhere: tuple[str, ...]
-    polled: bool = True
+    made_by: UserKind = "home"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +68,35 @@ class _User:
     network: Vpc
     place: Location
     services: frozenset[str]
-    polled: bool
+    kind: UserKind
 
 
-def vpc_endpoints(flows: Iterable[FlowDeployment], pulling: Iterable[FlowDeployment] = ()) -> list[VpcEndpoints]:
+def vpc_endpoints(
+    flows: Iterable[FlowDeployment],
+    pulling: Iterable[FlowDeployment] = (),
+    standing_by: Iterable[FlowDeployment] = (),
+) -> list[VpcEndpoints]:
     """The endpoints that are needed in one place, by VPC.
 
     Args:
         flows: those at home there.
         pulling: those whose scheduled topics are read there.
+        standing_by: those that have a standby there.
     """
     users = [
-        _User(flow, end.alias, end.vpc, flow.home, frozenset(_services(flow)), polled=True)
+        _User(flow, end.alias, end.vpc, flow.home, frozenset(_services(flow)), "home")
         for flow in flows
         if (end := flow.flow.home).vpc
     ]
     users += [
-        _User(flow, end.alias, end.vpc, flow.place_of(PULL), frozenset(_services_of_pull(flow)), polled=False)
+        _User(flow, end.alias, end.vpc, flow.place_of(PULL), frozenset(_services_of_reader(flow, PULL)), PULL)
         for flow in pulling
         if (end := flow.flow.pull_home).vpc
+    ]
+    users += [
+        _User(flow, end.alias, end.vpc, flow.place_of(STANDBY), frozenset(_services_of_reader(flow, STANDBY)), STANDBY)
+        for flow in standing_by
+        if (end := flow.flow.target).vpc
     ]
     of: dict[str, list[_User]] = {}
     for user in sorted(users, key=lambda each: (each.alias, each.flow.id)):
@@ -101,14 +115,16 @@ def _of_vpc(vpc: str, users: list[_User]) -> VpcEndpoints:
         route_tables=_each(table for network in networks for table in network.route_tables),
         accounts=tuple(sorted({place.account for user in users for place in (user.place, user.flow.state)})),
         elsewhere=tuple(sorted({user.flow.state.region for user in users} - {user.place.region for user in users})),
-        polled=any(user.polled for user in users),
+        made_by=min((user.kind for user in users), key=get_args(UserKind).index),
     )
 
 
-def add_endpoints(scope: Construct, deployment: Deployment, place: Location, *, polled: bool) -> list[Endpoints]:
-    """Make the endpoints of a place: of the VPCs that pollers are in, or of those that only `pull` is in."""
-    found = vpc_endpoints(deployment.living_at(place), deployment.pulling_at(place))
-    return [Endpoints(scope, each, region=place.region) for each in found if each.polled == polled]
+def add_endpoints(
+    scope: Construct, deployment: Deployment, place: Location, *, made_by: UserKind = "home"
+) -> list[Endpoints]:
+    """Make the endpoints of a place in the VPCs whose first users are of a kind."""
+    found = vpc_endpoints(deployment.living_at(place), deployment.pulling_at(place), deployment.standing_by_at(place))
+    return [Endpoints(scope, each, region=place.region) for each in found if each.made_by == made_by]
 
 
 def _services(flow: FlowDeployment) -> Iterator[str]:
@@ -122,8 +138,9 @@ def _services(flow: FlowDeployment) -> Iterator[str]:
         yield "secretsmanager"
 
 
-def _services_of_pull(flow: FlowDeployment) -> Iterator[str]:
-    if flow.flow.pull_tables_role:
+def _services_of_reader(flow: FlowDeployment, part: str) -> Iterator[str]:
+    """Of a function that has no mappings. Args: part: which."""
+    if flow.tables_role_of(part):
         yield "sts"
     if _has_secrets(flow):
         yield "secretsmanager"

@@ -17,7 +17,7 @@ from constructs import Construct
 
 from infra.constructs.annotations import acknowledge, excuse
 from infra.deployment import ALIAS
-from infra.iam import Right
+from infra.iam import Right, file_of
 from infra.iam.network import network_of
 from infra.packaging.assets import function_code
 from infra.packaging.bundle import RUNTIME
@@ -64,7 +64,7 @@ class FlowFunction(Construct):
             id_: the construct's id, which must not change: it is part of the logical ids.
             deployment: keys, log retention.
             flow: whose function it is.
-            part: the file in `functions/`, without `.py`.
+            part: which of the flow's functions.
             rights: everything it may do, apart from writing its log.
             description: for the console.
             memory_mb: memory.
@@ -96,8 +96,8 @@ class FlowFunction(Construct):
             description=description,
             runtime=lambda_.Runtime(f"python{RUNTIME}", lambda_.RuntimeFamily.PYTHON),
             architecture=_ARCHITECTURES[architecture],
-            handler=f"{part}.handler",
-            code=function_code(self, part, architecture),
+            handler=f"{file_of(part)}.handler",
+            code=function_code(self, file_of(part), architecture),
             memory_size=memory_mb,
             timeout=Duration.seconds(timeout_seconds),
             environment=dict(variables),

@@ -19,7 +19,7 @@ from infra.constructs.annotations import show_in_diff
 from infra.constructs.forwarder import settings
 from infra.deployment import ALIAS
 from mirrorless.errors import ConfigurationError
-from mirrorless.naming import FORWARD, PULL, pull_schedule
+from mirrorless.naming import FORWARD, PULL, STANDBY, pull_schedule
 from mirrorless.scheduled.functions import LONGEST_INPUT, SCHEDULED
 from mirrorless.scheduled.runner import MINUTE
 from mirrorless.scheduled.settings import control_settings
@@ -37,6 +37,9 @@ GROUP = "mirrorless"
 
 PULL_GROUP = "mirrorless-pull"
 """The group of the pull stack's schedules in each region."""
+
+STANDBY_GROUP = "mirrorless-standby"
+"""The group of the standby stack's schedules in each region."""
 
 OLDEST_SECONDS = int(MINUTE)
 """A start that is late by more is dropped: the next one is due. The least that Scheduler and Lambda's queue take."""
@@ -81,6 +84,24 @@ def pull_schedule_text(flow: FlowDeployment, shard: int) -> str:
         ConfigurationError: it is longer than a schedule's input may be.
     """
     return _input_text(flow, flow.flow.pull_settings(shard))
+
+
+def standby_starts(flow: FlowDeployment) -> list[ScheduleStart]:
+    """The schedule of the function that stands by.
+
+    Raises:
+        ConfigurationError: its input is longer than a schedule's may be.
+    """
+    return [
+        ScheduleStart(
+            id=STANDBY,
+            name=flow.flow.resource_name(STANDBY),
+            part=STANDBY,
+            minutes=1,
+            input=_input_text(flow, flow.flow.standby_settings()),
+            description=f"Starts the standby of {flow.id} every minute",
+        )
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

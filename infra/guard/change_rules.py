@@ -91,7 +91,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     PLAIN_TABLE: "keep the name and the keys; to move it, restore a backup under the new name and replay from it",
     BUCKET: "keep the name; copy what is in it before you give it another",
     MAPPING: "take the topic out, deploy, put it back with the new value, deploy: its group goes on where it was; "
-    "where brokers only get other addresses, accept it",
+    "or, for other addresses of the same brokers, name it in `trigger.overrides`: refresh_topics makes it anew",
     APPLICATION: "wait until no job runs, and accept it",
     FOUND: "keep its id and its function; or accept that found topics stand still for some minutes",
 }

@@ -38,6 +38,8 @@ from mirrorless.naming import PARTIAL_RESPONSES_VARIABLE, flow_prefix
 from mirrorless.policy import HEARTBEATS_TOPIC
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.discovery import discover, some
+from mirrorless.topics.mapping_plan import source_of
+from mirrorless.topics.mapping_sync import MOVED_AT_ONCE
 
 GROUP_DAYS: Final = 7
 """How long Kafka keeps the offsets of a group without members, by default (`offsets.retention.minutes`)."""
@@ -63,6 +65,7 @@ def mapping_findings(old: Templates, new: Templates, before: Resources, after: R
             yield from _mapped(mapping, controls_before)
     yield from _without_pull(old, new)
     yield from _redirected(old, new)
+    yield from _readdressed(old, new)
     yield from _named_failures(old, new)
 
 
@@ -169,6 +172,29 @@ def _redirected(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
                 "make a flow with another alias. The same cluster under other addresses: accept it",
                 subject=f"flow {flow} ({function.stack} {function.id})",
             )
+
+
+def _readdressed(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
+    """Flows whose source gets other addresses: no update of a mapping changes these."""
+    before, forwarders_ = controls(old), forwarders(new)
+    for flow, now in controls(new).items():
+        was = before.get(flow)
+        if (
+            was is None
+            or flow not in forwarders_
+            or not _finds_topics(was)
+            or source_of(was.mapping) == source_of(now.mapping)
+        ):
+            continue
+        function, _ = forwarders_[flow]
+        yield noted(
+            function,
+            "mappings of found topics get other addresses of the source: each is deleted and made anew",
+            f"each topic stands still for some minutes: one first, then {MOVED_AT_ONCE} at a time once it polls; each "
+            "goes on where its chains stand",
+            "keep the old addresses answering until `mirrorless status` shows no trouble of the task topics",
+            subject=f"flow {flow} ({function.stack} {function.id})",
+        )
 
 
 def _hosts(settings: Mapping[str, Any], side: str) -> set[str]:

@@ -223,10 +223,10 @@ def forwarders(templates: Templates) -> dict[str, tuple[Resource, Mapping[str, A
 
 
 def controls(templates: Templates) -> dict[str, ControlSettings]:
-    """The scheduled functions' settings in schedules, by flow; older templates may have other keys than ours."""
+    """The settings of schedules at flows' homes, by flow; older templates may have other keys than ours."""
     found = {}
     for _, given in _schedules(templates):
-        if "flow" in given:
+        if "flow" in given and not given.get("stands_by"):
             flow = {name: given["flow"][name] for name in ("flow", "policy", "separator") if name in given["flow"]}
             flow |= {side: {name: given["flow"][side][name] for name in ("alias", "bootstrap")} for side in SIDES}
             known = {name: given[name] for name in _KNOWN if name in given}

@@ -16,8 +16,13 @@ from aws_cdk import aws_iam as iam
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Part = Literal["forward", "pull", "control", "refresh_topics", "remove_mappings", "jobs"]
-"""Who acts: a function by its file, or the Spark jobs."""
+Part = Literal["forward", "pull", "control", "standby", "refresh_topics", "remove_mappings", "jobs"]
+"""Who acts: a function by its file, `control` in its other region, or the Spark jobs."""
+
+
+def file_of(part: Part) -> str:
+    """The file of a function in `functions/`, without `.py`."""
+    return "control" if part == "standby" else part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ needs, `kafka_names` the flow's names. All other clusters need a secret, and hav
     forward               reads the flow's topics as its mappings' pollers do, and gaps where those copy what no event
                           can carry; writes the remote topics
     pull                  reads the topics that may be scheduled, writes their remote topics
-    control               follows groups, writes internal topics, looks at gaps, settles what is in doubt
+    control, standby      follow groups, write internal topics, look at gaps, settle what is in doubt
     refresh_topics        looks at topics, creates and configures the remote ones, copies ACLs
     jobs                  read and write both sides
 
@@ -229,9 +229,9 @@ def _refresh_topics(flow: Flow) -> _Uses:
         look = ("AdminClient", "list_topics", "describe_topics", "list_offsets", "describe_configs")
         on_source.append(Use(calls=look, topics=topics))
         on_target.append(Use(calls=("AdminClient", "list_topics", "create_topics", "create_partitions"), topics=there))
-        if settings.start != "earliest" or flow.has_pull:
-            # The offsets of mappings' groups are set where found topics begin elsewhere than at their first record, and
-            # where topics change back from schedules.
+        if settings.start != "earliest" or flow.has_pull or not flow.mapped_by_arn:
+            # The offsets of mappings' groups are set where found topics begin elsewhere than at their first record,
+            # where topics change back from schedules, and where the source gets other addresses.
             on_source.append(Use(calls=_GROUP_OFFSETS, topics=topics, groups=_mapping_groups(flow)))
     if settings.sync_topic_configs_enabled:
         compare = ("AdminClient", "list_topics", "describe_configs")
@@ -278,6 +278,7 @@ _USES: Final[Mapping[Part, Callable[[Flow], _Uses]]] = {
     "forward": _forward,
     "pull": _pull,
     "control": _control,
+    "standby": _control,
     "refresh_topics": _refresh_topics,
     "jobs": _jobs,
 }

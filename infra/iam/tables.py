@@ -24,6 +24,14 @@ _LEASE: Final = ("UpdateItem",)
 _JOURNALS: Final = ("Query", "BatchGetItem", "PutItem", "UpdateItem")
 """An entry is put on a condition, and settled by an update."""
 
+_CONTROL: Final[Mapping[str, tuple[str, ...]]] = {
+    "offset_map": ("Query", "BatchGetItem", "UpdateItem"),
+    "lanes": ("BatchGetItem", "UpdateItem"),
+    "loss_ledger": ("GetItem", "PutItem"),
+    "checkpoints": (*_DOCUMENTS, "DeleteItem"),
+    "control": _DOCUMENTS + _LEASE,
+}
+
 ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
     "forward": {
         "offset_map": _JOURNALS,
@@ -36,13 +44,8 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
         "loss_ledger": ("PutItem",),
         "control": ("Query", "BatchWriteItem", "UpdateItem"),
     },
-    "control": {
-        "offset_map": ("Query", "BatchGetItem", "UpdateItem"),
-        "lanes": ("BatchGetItem", "UpdateItem"),
-        "loss_ledger": ("GetItem", "PutItem"),
-        "checkpoints": (*_DOCUMENTS, "DeleteItem"),
-        "control": _DOCUMENTS + _LEASE,
-    },
+    "control": _CONTROL,
+    "standby": _CONTROL,
     "refresh_topics": {
         "offset_map": ("Query", "BatchGetItem"),
         "lanes": ("BatchGetItem", "UpdateItem"),

@@ -31,7 +31,7 @@ class ReplicationStack(PlacedStack):
             scope, "replication", deployment=deployment, place=place, description="forwards records of source topics"
         )
         flows = deployment.living_at(place)
-        endpoints = add_endpoints(self, deployment, place, polled=True)
+        endpoints = add_endpoints(self, deployment, place)
         for flow in flows:
             Forwarder(self, deployment=deployment, flow=flow, after=endpoints)
 

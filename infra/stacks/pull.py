@@ -28,7 +28,7 @@ class PullStack(PlacedStack):
         """Args: place: where scheduled topics of flows are read."""
         super().__init__(scope, "pull", deployment=deployment, place=place, description="reads scheduled topics")
         group = scheduler.CfnScheduleGroup(self, "Schedules", name=PULL_GROUP)
-        endpoints = add_endpoints(self, deployment, place, polled=False)
+        endpoints = add_endpoints(self, deployment, place, made_by=PULL)
         if deployment.settings.alarms.email and place not in deployment.homes:
             OnCallTopic(self, "OnCall", place=place, address=deployment.settings.alarms.email)
         for flow in deployment.pulling_at(place):

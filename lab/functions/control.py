@@ -5,6 +5,7 @@ function runs, so two runs may overlap, as they may at AWS. Unlike there, a run 
 would, twice, unless configured otherwise) and the function is started at once, not after the first interval, so that a
 lab is ready without a minute's wait.
 
+A flow at home in another region than its target's has a standby, whose timer starts `control` with the input of that.
 The function `pull` has a timer for each shard, by the interval of the flow's `schedule`, or every minute where that is
 continuous.
 
@@ -28,8 +29,8 @@ from lab.functions.function import LambdaFunction
 from lab.functions.invocation import Invocation, Invoker
 from mirrorless.config.flow import Flow
 from mirrorless.errors import ConfigurationError
-from mirrorless.naming import PULL, pull_schedule
-from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS, SCHEDULED, ScheduledFunction
+from mirrorless.naming import PULL, STANDBY, pull_schedule
+from mirrorless.scheduled.functions import CONTROL, PULL_TIMEOUT_SECONDS, SCHEDULED, ScheduledFunction
 from mirrorless.scheduled.runner import MINUTE
 from mirrorless.scheduled.settings import control_settings, pull_settings
 
@@ -72,6 +73,10 @@ class ControlPlane:
                 name = control_name(flow, scheduled.name)
                 self.functions[name] = scheduled_function(flow, scheduled, variables, self.folder)
                 self._schedule(name, self.functions[name], event, self.schedule_seconds)
+            if flow.standby:
+                name = control_name(flow, STANDBY)
+                self.functions[name] = scheduled_function(flow, CONTROL, variables, self.folder, part=STANDBY)
+                self._schedule(name, self.functions[name], self._standby_event(flow), self.schedule_seconds)
             if flow.has_pull:
                 reader = self.functions[control_name(flow, PULL)] = self._reader(flow, variables)
                 for name, each in self._pull_events(flow).items():
@@ -87,6 +92,8 @@ class ControlPlane:
         """
         event = self._control_event(flow, forwarder)
         events = {control_name(flow, scheduled.name): event for scheduled in SCHEDULED}
+        if flow.standby:
+            events[control_name(flow, STANDBY)] = self._standby_event(flow)
         if flow.has_pull:
             events |= self._pull_events(flow)
         if unknown := sorted(events.keys() - self.timers.keys()):
@@ -102,6 +109,11 @@ class ControlPlane:
         """The input of the scheduled functions as the schedule keeps it: text, read anew by each run."""
         event: dict[str, Any] = json.loads(json.dumps(flow.control_settings(forwarder(flow)) | dict(self.overrides)))
         control_settings(event)  # what the functions would refuse is refused here
+        return event
+
+    def _standby_event(self, flow: Flow) -> dict[str, Any]:
+        event: dict[str, Any] = json.loads(json.dumps(flow.standby_settings() | dict(self.overrides)))
+        control_settings(event)
         return event
 
     def _reader(self, flow: Flow, variables: Mapping[str, str]) -> LambdaFunction:
@@ -151,11 +163,11 @@ class ControlPlane:
 
 
 def scheduled_function(
-    flow: Flow, scheduled: ScheduledFunction, variables: Mapping[str, str], folder: Path
+    flow: Flow, scheduled: ScheduledFunction, variables: Mapping[str, str], folder: Path, *, part: str | None = None
 ) -> LambdaFunction:
-    """One scheduled function of a flow, with its bundle; nothing runs yet."""
+    """One scheduled function of a flow, with its bundle; nothing runs yet. Args: part: of its name, if not its file."""
     return LambdaFunction(
-        name=control_name(flow, scheduled.name),
+        name=control_name(flow, part or scheduled.name),
         bundle=bundle.build(scheduled.name),
         handler=f"{scheduled.name}.handler",
         variables=variables,

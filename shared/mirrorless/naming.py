@@ -60,6 +60,8 @@ FORWARD_HANDLER: Final = f"{FORWARD}.handler"
 """The handler of every forwarder."""
 PULL: Final = "pull"
 """The file in `functions/` of the function that reads scheduled topics, and its part of that function's name."""
+STANDBY: Final = "standby"
+"""The part of a function's name: `control` once more, in the target's region, for the time that the home is silent."""
 TABLES: Final = ("offset_map", "lanes", "loss_ledger", "checkpoints", "control")
 """The DynamoDB tables of a flow, by what they hold: `mirrorless.tables`."""
 

@@ -40,6 +40,8 @@ ANSWERS: dict[str, Sequence[Sequence[str]]] = {
     "acl-apply": [["acl", "apply", str(FLOW)], ["acl", "apply", str(FLOW), "--execute"]],
     "acl-apply-failover": [["acl", "apply", str(FLOW), "--failover", "--execute"]],
     "acl-revoke-failover": [["acl", "revoke", str(FLOW), "--failover"]],
+    "flow-pause": [["flow", "pause", str(FLOW)]],
+    "flow-resume": [["flow", "resume", str(FLOW)]],
     "lanes-stopped": [["lanes", "stopped"]],
     "lanes-hold": [["lanes", "hold", *LANE, "2", "--execute"], ["lanes", "hold", *LANE, "1"]],
     "lanes-hold-many": [["lanes", "hold", *LANE]],

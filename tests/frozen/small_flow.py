@@ -116,6 +116,10 @@ class _LaneStates(MemoryLaneStates):
         """Every lane with something to its name."""
         return {lane: state for lane, state in self.states.items() if lane.flow == flow}
 
+    def begin_anew(self, lane: Lane) -> None:
+        """Drop the stop and the orders."""
+        self.states[lane] = LaneState()
+
     def stopped(self, flow: FlowName) -> dict[Lane, LaneState]:
         """Every lane that is stopped."""
         return {lane: state for lane, state in self.noted(flow).items() if state.stop is not None}

@@ -12,7 +12,7 @@ import pytest
 
 from infra.guard import diff_guard, examples
 from infra.guard.change_rules import findings
-from infra.guard.templates import MAPPING, TABLE, changeable_at_times, unchangeable
+from infra.guard.templates import MAPPING, TABLE, changeable_at_times, controls, unchangeable
 from infra.guard.verdict import ChangeFinding, accepted
 from tests.support.assembly import REPOSITORY
 
@@ -622,3 +622,32 @@ def test_make_diff_guard_fails_where_an_example_is_judged_otherwise(
 
     assert examples.main() == expected
     assert list(left) == []
+
+
+def test_other_addresses_of_the_source_are_noted_for_the_mappings_of_found_topics(old: Template, new: Template) -> None:
+    def at(*servers: str, literal: bool = False) -> Template:
+        mapping_ = {"SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": list(servers)}}}
+        names = ("orders", "payments") if literal else ("orders", "payments", "events-.*")
+        return schedule(*names, mapping=mapping_, heartbeats_replication=False)
+
+    for templates in (old, new):
+        templates[REPLICATION]["Resources"]["F"] = forwarder()
+    old[CONTROL]["Resources"]["Schedule"] = at("k1:9092", "k2:9092")
+    new[CONTROL]["Resources"]["Schedule"] = at("k2:9092", "k1:9092")
+    assert findings(old, new) == [], "the same in another order"
+
+    new[CONTROL]["Resources"]["Schedule"] = at("k1:9092", "k3:9092")
+    finding = the_only(findings(old, new))
+    assert not finding.refused
+    assert "each is deleted and made anew" in finding.what
+    assert "then 20 at a time" in finding.why
+
+    old[CONTROL]["Resources"]["Schedule"] = at("k1:9092", literal=True)
+    new[CONTROL]["Resources"]["Schedule"] = at("k3:9092", literal=True)
+    assert findings(old, new) == [], "no topic is found"
+
+
+def test_a_standbys_schedule_is_not_taken_for_its_homes(old: Template, new: Template) -> None:
+    new["mirrorless-standby-eu"] = {"Resources": {"Schedule": schedule("orders", stands_by=True)}}
+
+    assert controls(new) == controls(old)

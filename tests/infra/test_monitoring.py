@@ -16,7 +16,7 @@ from infra.monitoring.alarms import alarms, mapping_alarm
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS, dashboard_body
 from infra.monitoring.flow_monitoring import alarm_topics
 from infra.monitoring.pull_alarms import pull_alarms
-from mirrorless.adapters.aws.metrics import NAMESPACE, WATCHED, BatchMetrics, emit_report
+from mirrorless.adapters.aws.metrics import NAMESPACE, WATCHED, BatchMetrics, emit_report, emit_standby
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
 from mirrorless.cost.assumptions import Assumptions
@@ -49,9 +49,10 @@ def emitted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
         batches.add(Batch.of_topic(topic, {0: []}), cast("BatchOutcome", _outcome(topic)), received_at=2, now=3)
     figures = dict.fromkeys(WATCHED, 1)
     emit_report(flow, TaskReport(task="lanes", at=1, ms=1, figures=figures))
+    emit_standby(flow, "the home is silent")
     found = set()
-    for line in capsys.readouterr().out.splitlines():
-        for directive in json.loads(line)["_aws"]["CloudWatchMetrics"]:
+    for line in map(json.loads, capsys.readouterr().out.splitlines()):
+        for directive in line.get("_aws", {"CloudWatchMetrics": []})["CloudWatchMetrics"]:
             assert directive["Namespace"] == NAMESPACE == metrics.NAMESPACE
             for dimensions in directive["Dimensions"]:
                 found |= {(each["Name"], tuple(dimensions)) for each in directive["Metrics"]}
@@ -270,6 +271,9 @@ OF_PULL = {
 }
 
 
+OF_STANDBY = ("home-silent", "standby-fails", "standby-silent")
+
+
 def test_the_reader_of_scheduled_topics_has_its_alarms_where_it_runs(assembled: Assembled) -> None:
     assembly = assembled("long-tail")
     (flow,) = assembly.deployment.flows
@@ -369,7 +373,7 @@ def test_every_alarm_has_a_section_of_the_runbook_that_says_what_to_do(assembled
 def test_every_section_about_an_alarm_is_about_one_that_there_is() -> None:
     written = {anchor for anchor in _sections() if anchor.startswith("alarm-")}
 
-    assert written == {f"alarm-{each}" for each in (*EXPECTED, *OF_PULL)} | {"alarm-mapping-fails"}
+    assert written == {f"alarm-{each}" for each in (*EXPECTED, *OF_PULL, *OF_STANDBY)} | {"alarm-mapping-fails"}
 
 
 def test_every_link_within_the_runbook_leads_somewhere() -> None:
@@ -401,9 +405,9 @@ def test_descriptions_are_short_enough_and_say_what_to_do_first(assembled: Assem
 
 def test_an_address_subscribes_to_a_topic_that_cloudwatch_may_use(assembled: Assembled) -> None:
     assembly = assembled("active-passive")
-    (topic,) = assembly.resources("AWS::SNS::Topic")
+    (topic,) = assembly.resources("AWS::SNS::Topic", stack="mirrorless-monitoring")
     (key,) = assembly.resources("AWS::KMS::Key", stack="mirrorless-monitoring")
-    (subscription,) = assembly.resources("AWS::SNS::Subscription")
+    (subscription,) = assembly.resources("AWS::SNS::Subscription", stack="mirrorless-monitoring")
     arn = "arn:aws:sns:us-east-1:111122223333:mirrorless-alarms"
 
     assert topic.properties["KmsMasterKeyId"] == {"Fn::GetAtt": [key.id, "Arn"]}
@@ -414,7 +418,7 @@ def test_an_address_subscribes_to_a_topic_that_cloudwatch_may_use(assembled: Ass
     ]
     assert [each["Action"] for each in caller] == [["kms:Decrypt", "kms:GenerateDataKey*"]]
     assert subscription.properties["Endpoint"] == "oncall@example.com"
-    (policy,) = assembly.resources("AWS::SNS::TopicPolicy")
+    (policy,) = assembly.resources("AWS::SNS::TopicPolicy", stack="mirrorless-monitoring")
     publish, plain = (
         [each for each in policy.properties["PolicyDocument"]["Statement"] if each["Effect"] == effect]
         for effect in ("Allow", "Deny")
@@ -428,7 +432,8 @@ def test_an_address_subscribes_to_a_topic_that_cloudwatch_may_use(assembled: Ass
         }
     assert all(str(alarm.properties["AlarmName"]).startswith("mirrorless-") for alarm in _alarms(assembly))
     for alarm in _alarms(assembly):
-        assert alarm.properties["AlarmActions"] == [arn]
+        there = arn.replace("us-east-1", "us-west-2") if alarm.stack.startswith("mirrorless-standby") else arn
+        assert alarm.properties["AlarmActions"] == [there]
     ended = {alarm.properties["AlarmName"]: alarm.properties.get("OKActions") for alarm in _alarms(assembly)}
     told_once = {name for name, actions in ended.items() if actions != [arn]}
     assert told_once == {f"mirrorless-us-east_us-west-{each}" for each in ("source-contradicts", "offsets-lost")}

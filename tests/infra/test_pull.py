@@ -214,8 +214,8 @@ def test_endpoints_of_a_network_are_made_once_whoever_is_in_it() -> None:
     (shared,) = vpc_endpoints([both], [both])
     (own,) = vpc_endpoints([], [alone])
 
-    assert (shared.polled, shared.services) == (True, ("lambda", "sts"))
-    assert (own.polled, own.services, own.accounts) == (False, ("sts",), ("111122223333", "444455556666"))
+    assert (shared.made_by, shared.services) == ("home", ("lambda", "sts"))
+    assert (own.made_by, own.services, own.accounts) == ("pull", ("sts",), ("111122223333", "444455556666"))
 
 
 @pytest.mark.parametrize("home", ["target", "source"])

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import pytest
 
 from infra.deployment import ALIAS, FlowDeployment, Location, plan
-from infra.iam import Part, operator, secrets
+from infra.iam import Part, file_of, operator, secrets
 from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.config.cluster import Mtls, Scram
@@ -60,13 +60,16 @@ BY_THE_SERVICE = {
 """What the examples' functions are granted for AWS's own acts in their name."""
 
 WITH_SCHEDULED_TOPICS = {"long-tail"}
+WITH_STANDBY = {"active-active", "active-passive", "cross-account", "hub-and-spoke", "long-tail"}
 CASES = [
     (example, part)
     for example in EXAMPLES
     for part in get_args(Part)
-    if (example, part) != ("aggregation", "jobs") and (part != "pull" or example in WITH_SCHEDULED_TOPICS)
+    if (example, part) != ("aggregation", "jobs")
+    and (part != "pull" or example in WITH_SCHEDULED_TOPICS)
+    and (part != "standby" or example in WITH_STANDBY)
 ]
-"""All but the jobs of the example that wants none, and readers of scheduled topics where there are none."""
+"""All but the jobs of the example that wants none, readers without scheduled topics, and standbys where none is."""
 
 each_part = pytest.mark.parametrize(("example", "part"), CASES)
 
@@ -77,8 +80,8 @@ def functions() -> list[Part]:
 
 
 def test_every_part_has_its_file_and_every_file_is_a_part() -> None:
-    assert set(functions()) == {path.stem for path in (REPOSITORY / "functions").glob("*.py")}
-    assert {*get_args(Part), "operator_look", "operator_repair", "operator_jobs"} == recorded().keys()
+    assert {file_of(part) for part in functions()} == {path.stem for path in (REPOSITORY / "functions").glob("*.py")}
+    assert {*map(file_of, get_args(Part)), "operator_look", "operator_repair", "operator_jobs"} == recorded().keys()
 
 
 # The roles
@@ -99,7 +102,7 @@ def secrets_of(flow: FlowDeployment, place: Location) -> Iterator[Need]:
 
 def table_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
     arns = flow.table_arns()
-    for action, table in recorded()[part]:
+    for action, table in recorded()[file_of(part)]:
         copies = (part, action, table) == ("control", "dynamodb:PutItem", "offset_map")
         if action.startswith("dynamodb:") and (flow.flow.copies_oversize or not copies):
             yield action, arns[table], {}
@@ -116,7 +119,7 @@ def mapping_need(action: str, flow: FlowDeployment) -> Need:
 def function_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
     """What a function does by its own role; tables in another account are not among it."""
     abroad = flow.tables_role_of(part)
-    for action, _ in recorded()[part]:
+    for action, _ in recorded()[file_of(part)]:
         if action == "sts:AssumeRole" and abroad:
             yield action, abroad, {}
         elif action == "secretsmanager:GetSecretValue":

@@ -410,3 +410,57 @@ def test_the_function_does_its_rounds_and_says_how_they_went(
     ):
         with pytest.raises(LeaseLost):
             store.write(crossing.settings.name, {key: b"late"}, epoch=1)
+
+
+# A home that is lost with the source
+
+
+class _Time:
+    """Lambda's context: half a minute."""
+
+    def __init__(self) -> None:
+        self._end = time.monotonic() + SECONDS
+
+    def get_remaining_time_in_millis(self) -> int:
+        return int((self._end - time.monotonic()) * 1000)
+
+
+def test_the_standby_moves_a_group_that_its_lost_home_had_to_leave(crossing: Crossing) -> None:
+    """The source and the home end together, while the group has a member on the target."""
+    source, target = crossing.stage.source, crossing.stage.target
+    home = msgspec.structs.replace(
+        crossing.settings,
+        heartbeats_seconds=None,
+        offset_syncs=False,
+        function_region="us-east-1",
+        standby_region="eu-west-1",
+        checkpoints_seconds=0.1,
+        window_seconds=1,
+    )
+    flow = msgspec.structs.replace(home.flow, source=msgspec.structs.replace(home.flow.source, bootstrap="127.0.0.1:1"))
+    standby = msgspec.structs.replace(home, flow=flow, stands_by=True)
+    crossing.write(20)
+    crossing.replicate()
+    crossing.read(source, 20)
+    member = Consumer({"bootstrap.servers": target.bootstrap, "group.id": crossing.group, "log_level": 0})
+    try:
+        member.subscribe([crossing.stage.remote_topic])
+        deadline = time.monotonic() + SECONDS
+        while not member.assignment():
+            assert time.monotonic() < deadline
+            member.poll(0.1)
+        done = handler(msgspec.to_builtins(home), _Time())
+        assert done["checkpoints"]["error"] == ""
+    finally:
+        member.close()
+    assert crossing.committed(target) == {}, "the group had a member there"
+
+    assert handler(msgspec.to_builtins(standby), _Time()) == {}, "its home has just run"
+    assert crossing.committed(target) == {}
+
+    silent = msgspec.structs.replace(standby, standby_after_seconds=0)
+    done = handler(msgspec.to_builtins(silent), _Time())
+
+    assert done["checkpoints"]["error"] == ""
+    assert any("cannot be read" in each for each in done["checkpoints"]["troubles"]), "what is left out is told"
+    assert crossing.offsets(target) == [10, 10]

@@ -818,6 +818,33 @@ def test_a_lane_goes_on_after_its_topic_was_created_anew(bench: Bench, capsys: p
     assert answer(capsys) == {"offset": 172, "state": "exact", "generation": 1}
 
 
+def test_a_record_is_shown_as_it_is_and_its_value_is_written(
+    bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Behind an aborted transaction, whose record no reader sees."""
+    producer = Producer({"bootstrap.servers": bench.source.bootstrap, "transactional.id": bench.topic})
+    producer.init_transactions(20)
+    for commit in (False, True):
+        producer.begin_transaction()
+        headers: list[tuple[str, str | bytes | None]] = [("n", b"\xff"), ("n", None)]
+        producer.produce(bench.topic, b"\x00poison", b"k", 1, headers=headers)
+        assert producer.flush(20) == 0  # an abort drops what was not sent
+        (producer.commit_transaction if commit else producer.abort_transaction)(20)
+    file = tmp_path / "value"
+    words = ("lanes", "show", str(FLOW), bench.topic, "1")
+
+    assert bench.run(*words, "2", "--to", str(file), "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["upstream_offset"], shown["key_hex"], shown["value_bytes"]) == (2, b"k".hex(), 7)
+    assert shown["headers"] == [{"name": "n", "bytes": 1, "hex": "ff"}, {"name": "n", "bytes": None, "hex": None}]
+    assert file.read_bytes() == b"\x00poison"
+    assert bench.run(*words, "2", "--to", str(file)) == 2, "an existing file is kept"
+    assert bench.run(*words, "0") == 2
+    assert "the next record is at 2" in capsys.readouterr().err
+    assert bench.run(*words, "4") == 2
+    assert "none follows" in capsys.readouterr().err
+
+
 def test_what_a_reset_skips_is_in_the_loss_ledger(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.replicate(0, 100, Span(0, 70, 100))
 

@@ -38,6 +38,7 @@ from mirrorless.pull.run import PullRun
 from mirrorless.pull.shard_lease import ShardHolder, ShardLease
 from mirrorless.scheduled.settings import ControlSettings, PullSettings
 from mirrorless.settings import FlowSettings
+from mirrorless.topics.pause import order_pause, order_resume
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
@@ -219,6 +220,23 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
     ).verify()
     assert (verdict.counts.proved, verdict.counts.compared, verdict.counts.found) == (360, 360, 0)
     assert (verdict.findings, verdict.notes) == ([], [])
+
+
+def test_a_paused_flow_is_not_read_and_goes_on_where_it_was(pull: PullStage) -> None:
+    topic, flow = pull.create("orders", 1), pull.settings.control.name
+    pull.write(topic, b"1")
+    pull.run()
+    order_pause(pull.documents, flow, reason="maintenance", now=1)
+    try:
+        pull.write(topic, b"2")
+        paused = pull.run()
+        assert (paused["ended"], paused["records"], paused["lanes"]) == ("drained", 0, 0)
+        assert pull.values(topic) == [b"1"]
+    finally:
+        order_resume(pull.documents, flow, now=2)
+
+    assert pull.run()["records"] == 1
+    pull.assert_mirrored(topic)
 
 
 def test_a_run_in_a_new_environment_goes_on_where_the_chains_stand(

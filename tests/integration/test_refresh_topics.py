@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Lock, Thread
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
@@ -35,14 +36,14 @@ from msgspec.structs import replace
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.lambda_api import LambdaApi
 from lab.esm.mappings import EventSourceMappings
-from lab.functions.invocation import Invocation
+from lab.functions.invocation import Invocation, Invoker
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.topics import KafkaTopics
-from mirrorless.errors import LeaseLost
+from mirrorless.errors import LeaseLost, MirrorlessError
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, LaneState
 from mirrorless.naming import FLOW_VARIABLE
@@ -52,11 +53,13 @@ from mirrorless.run import Reset
 from mirrorless.scheduled.runner import RoundReport, Task
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import FlowSettings
+from mirrorless.topics.mapping_plan import mapping_request
+from mirrorless.topics.pause import order_pause, order_resume, read_pause
 from mirrorless.topics.remote_topics import RemoteTopicSync
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
 from tests.support.chains import run
 from tests.support.lane_stage import ORDERED
-from tests.support.readback import committed
+from tests.support.readback import committed, read_topic
 
 pytestmark = pytest.mark.integration
 
@@ -99,6 +102,7 @@ class RefreshStage:
     orders: DynamoDbLaneOrders
     documents: DynamoDbDocuments
     mappings: EventSourceMappings
+    functions: dict[str, Invoker]
     wire: Callable[[ControlSettings], list[Task]]
 
     def topic(self, name: str) -> str:
@@ -228,7 +232,8 @@ def stage(
     """A flow that nobody has refreshed yet."""
     source, target = clusters
     prefix = f"t{uuid4().hex[:8]}"
-    mappings = EventSourceMappings(functions={"forward": Nobody()}, folder=tmp_path)
+    functions: dict[str, Invoker] = {"forward": Nobody()}
+    mappings = EventSourceMappings(functions=functions, folder=tmp_path)
     door = LambdaApi(mappings, behaviour=LabBehaviour())
     door.start()
     monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", dynamodb.endpoint)
@@ -262,6 +267,7 @@ def stage(
         orders=DynamoDbLaneOrders(dynamodb.client(), tables.lanes),
         documents=function.documents(settings),
         mappings=mappings,
+        functions=functions,
         wire=function.wire,
     )
     for client in (function.aws_lambda("eu-west-1"), function.dynamodb("us-east-1")):
@@ -515,6 +521,33 @@ def test_a_trigger_changes_to_a_schedule_and_back_without_losing_its_place(stage
     assert stage.scheduled() == {}
 
 
+def test_a_paused_flow_keeps_its_mappings_disabled_until_it_is_resumed(stage: RefreshStage) -> None:
+    """That of the template too; a topic that is found meanwhile is mapped afterwards."""
+    flow = stage.settings.name
+
+    def states() -> dict[str, str]:
+        stage.refresh()
+        return {name: each["State"] for name, each in stage.mapped().items()}
+
+    stage.create("a")
+    template = {**mapping_request(stage.settings, stage.topic("b")), "Tags": {"mirrorless:owner": "deployment"}}
+    stage.create("b")
+    stage.mappings.create(**template, FunctionName=stage.settings.function_name)
+    eventually(lambda: states() == {"a": "Enabled", "b": "Enabled"})
+    order_pause(stage.documents, flow, reason="maintenance", now=1)
+    try:
+        eventually(lambda: states() == {"a": "Disabled", "b": "Disabled"})
+        stage.create("c")
+        for _ in range(2):
+            assert states() == {"a": "Disabled", "b": "Disabled"}
+        assert stage.partitions("c") == 1, "remote topics are made all the same"
+        assert read_pause(stage.documents, flow).quiet_at
+    finally:
+        order_resume(stage.documents, flow, now=2)
+
+    eventually(lambda: states() == {"a": "Enabled", "b": "Enabled", "c": "Enabled"})
+
+
 def test_a_literal_topic_that_was_scheduled_is_mapped_by_the_refresh(stage: RefreshStage) -> None:
     """The template would make the mapping before its group has the right offsets."""
     stage.create("logs")
@@ -550,6 +583,76 @@ def test_a_group_with_members_is_waited_for(stage: RefreshStage) -> None:
 
 
 # Configs
+
+
+class Forwarder:
+    """The real function, in this process, for one flow; events that it was given are counted by their first offsets."""
+
+    def __init__(self, settings: FlowSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(FLOW_VARIABLE, msgspec.json.encode(settings).decode())
+        sys.modules.pop("forward", None)
+        self._module = importlib.import_module("forward")
+        self._one_at_a_time = Lock()
+
+    def invoke(self, event: bytes) -> Invocation:
+        """See `Invoker.invoke`."""
+        with self._one_at_a_time:
+            try:
+                answer = self._module.handler(event, Context(aws_request_id=uuid4().hex))
+            except MirrorlessError as exc:
+                return Invocation(status="function_error", payload=str(exc).encode(), request_id="r", duration_ms=1)
+        return Invocation(status="success", payload=json.dumps(answer).encode(), request_id="r", duration_ms=1)
+
+
+def test_no_record_is_lost_doubled_or_reordered_while_the_source_gets_other_addresses(
+    stage: RefreshStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`localhost` instead of 127.0.0.1, and back, under load."""
+    partitions, written, ending = 3, [0], Event()
+    stage.functions["forward"] = Forwarder(stage.settings.flow, monkeypatch)
+    for name in ("a", "b"):
+        stage.create(name, partitions)
+
+    def produce() -> None:
+        producer = Producer({"bootstrap.servers": stage.bootstrap, **ORDERED})
+        while not ending.wait(0.005):
+            for name in ("a", "b"):
+                for partition in range(partitions):
+                    producer.produce(stage.topic(name), b"%d" % written[0], b"k", partition)
+            written[0] += 1
+        assert producer.flush(20) == 0
+
+    def seen(name: str) -> list[list[int]]:
+        found = read_topic(stage.settings.flow.target.bootstrap, stage.remote(name))
+        return [[int(each.content.value or b"") for each in found[partition]] for partition in range(partitions)]
+
+    def polled_at(address: str) -> bool:
+        stage.refresh()
+        mapped = [each for each in stage.mapped().values() if each["State"] == "Enabled"]
+        return len(mapped) == 2 and all(address in str(each["SelfManagedEventSource"]) for each in mapped)
+
+    port = stage.bootstrap.rpartition(":")[2]
+    writer = Thread(target=produce)
+    writer.start()
+    try:
+        eventually(lambda: polled_at("127.0.0.1"))
+        eventually(lambda: min(map(len, (*seen("a"), *seen("b")))) > 0)
+        for address in (f"localhost:{port}", f"127.0.0.1:{port}"):
+            stage.settings = replace(
+                stage.settings,
+                mapping=stage.settings.mapping
+                | {"SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": [address]}}},
+            )
+            before = written[0]
+            eventually(lambda address=address: polled_at(address))  # type: ignore[misc]
+            eventually(lambda before=before: min(each[-1] for each in (*seen("a"), *seen("b"))) > before)  # type: ignore[misc]
+    finally:
+        ending.set()
+        writer.join()
+
+    everything = list(range(written[0]))
+    eventually(lambda: seen("a") == seen("b") == [everything] * partitions)
+    assert written[0] > 100
 
 
 def test_configs_follow_the_source_and_a_manual_override_is_reverted(stage: RefreshStage) -> None:

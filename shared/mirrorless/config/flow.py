@@ -123,6 +123,13 @@ class Flow:
         return self.source if self.settings.schedule.run_in == "source" else self.target
 
     @property
+    def standby(self) -> Cluster | None:
+        """The target, where the function `control` stands by in its region for the home's; None where none does."""
+        regions = {self.home.region, self.target.region}
+        apart = len(regions) > 1 and None not in regions
+        return self.target if apart and self.settings.function.standby_enabled else None
+
+    @property
     def function_region(self) -> str | None:
         """The region that the forwarder, the scheduled functions and the mappings run in."""
         return self.home.region
@@ -286,8 +293,20 @@ class Flow:
             ),
             "function_name": function_name,
             "function_region": self.function_region,
+            "standby_region": self.standby.region if self.standby else None,
             "mapping": self.mapping_template(secret_arn=secret_arn),
         }
+
+    def standby_settings(self) -> dict[str, Any]:
+        """Return the input of the schedule that starts `control` in the target's region, beside the tables."""
+        control = self._without_mappings()
+        flow = {name: value for name, value in control["flow"].items() if name != "tables_role"}
+        return control | {"flow": flow, "function_region": self.function_region, "stands_by": True}
+
+    def _without_mappings(self) -> dict[str, Any]:
+        """Return `control_settings` for what makes no mappings."""
+        others = ("function_name", "function_region", "mapping")
+        return {name: value for name, value in self.control_settings("").items() if name not in others}
 
     def pull_settings(self, shard: int) -> dict[str, Any]:
         """Return the input of the schedule of one shard: `mirrorless.scheduled.settings`."""
@@ -295,11 +314,8 @@ class Flow:
         flow = {name: value for name, value in self.function_settings().items() if name != "tables_role"}
         if self.pull_tables_role:
             flow["tables_role"] = self.pull_tables_role
-        # It makes no mappings.
-        others = ("function_name", "function_region", "mapping")
-        control = {name: value for name, value in self.control_settings("").items() if name not in others}
         return {
-            "control": control | {"flow": flow},
+            "control": self._without_mappings() | {"flow": flow},
             "shard": shard,
             "shards": schedule.shards,
             "continuous": schedule.continuous,

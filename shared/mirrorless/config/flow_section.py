@@ -82,6 +82,11 @@ class FunctionSection(Section):
         le=10_000,
         description="Concurrent executions, kept and at most; left out, the account's pool.",
     )
+    standby_enabled: bool = Field(
+        default=True,
+        description="Whether checkpoints and group offsets go on in the target's region while the flow's home, in "
+        "another region, is silent.",
+    )
 
 
 class ScheduleSection(Section):

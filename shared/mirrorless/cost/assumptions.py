@@ -96,6 +96,8 @@ class Assumptions:
     idle_seconds: float = 2
     moving_seconds: float = 58
     refresh_seconds: float = 5
+    standby_seconds: float = 0.2
+    standby_alarms: float = 3
     idle_writes: float = 10
     moving_writes: float = 150
     rounds: float = 30
@@ -190,6 +192,8 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "idle_seconds": ("s a minute", "of the function `control` while nothing moves, a round of each task: assumed"),
     "moving_seconds": ("s a minute", "while groups move, or with heartbeats below a minute: its whole window"),
     "refresh_seconds": ("s a minute", "of the function `refresh_topics`: assumed"),
+    "standby_seconds": ("s a minute", "of a standby while the home runs, a read and a write: assumed"),
+    "standby_alarms": ("metrics", "that the alarms of a standby read"),
     "idle_writes": ("write units a minute", "of both, two leases and the tasks' reports, while nothing moves"),
     "moving_writes": ("write units a minute", "while groups move, ten groups that commit every 5 s: assumed"),
     "rounds": ("a minute", "of checkpoints while groups move"),

@@ -193,6 +193,18 @@ def _scheduled(slices: int, assumptions: Assumptions, *, moving: bool) -> float:
     )
 
 
+def standby(assumptions: Assumptions = _DEFAULTS) -> float:
+    """Dollars a month of a function `control` that stands by in the target's region, with its alarms."""
+    return observation(alarms=assumptions.standby_alarms) + _MINUTES * (
+        assumptions.standby_seconds * assumptions.scheduled_gb * PRICES.lambda_gb_second[ARCHITECTURE]
+        + PRICES.lambda_request
+        + PRICES.scheduler_call
+        + PRICES.dynamodb_read_unit
+        # The home's time, and its own.
+        + 2 * (1 + assumptions.copies) * PRICES.dynamodb_write_unit
+    )
+
+
 def heartbeats(assumptions: Assumptions = _DEFAULTS) -> float:
     """Dollars a month of replicating a flow's heartbeats: each is an event of one record."""
     share = cpu_share(assumptions.memory_gb, assumptions)

@@ -17,6 +17,7 @@ from mirrorless.filters import GROUPS_EXCLUDE, TOPICS_EXCLUDE, NameFilter
 from mirrorless.lane import FlowName
 from mirrorless.policy import ReplicationPolicy, replication_policy
 from mirrorless.scheduled.runner import IDLE_AFTER_SECONDS
+from mirrorless.scheduled.standby import SILENT_SECONDS
 from mirrorless.settings import FlowSettings
 from mirrorless.triggers import Trigger, TriggerRules, trigger_rules
 
@@ -61,6 +62,12 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The forwarder that topics are mapped to."""
     function_region: str | None = None
     """The region of the forwarder and its mappings."""
+    standby_region: str | None = None
+    """The region in which `control` stands by; None where it does so nowhere."""
+    stands_by: bool = False
+    """Whether this is the input of the function that stands by."""
+    standby_after_seconds: float = SILENT_SECONDS
+    """How long the home must have been silent until the standby works."""
     mapping: dict[str, Any] = {}
     """CreateEventSourceMapping's options, all but the function, the topic and its consumer group."""
     window_seconds: float = 58.0

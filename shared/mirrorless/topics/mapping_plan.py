@@ -69,7 +69,11 @@ class MappingPlan:
     good: frozenset[str]
     """Mappings without a difference."""
     delete: Mapping[str, str]
-    """UUIDs of mappings of topics that the flow no longer takes, or that read from another cluster."""
+    """UUIDs of mappings of topics that the flow no longer takes."""
+    move: Mapping[str, str]
+    """UUIDs of mappings that name other addresses of the source: no update changes these."""
+    polling: frozenset[str]
+    """Topics whose mappings name the source's addresses, and poll without a problem."""
     busy: tuple[str, ...]
     """Being created, changed or deleted."""
     disabled: tuple[str, ...]
@@ -159,7 +163,14 @@ def plan_mappings(
         },
         update=updates,
         good=frozenset(present.keys() & desired.keys() - busy - moved - updates.keys()),
-        delete={topic: str(present[topic]["UUID"]) for topic in sorted((gone | moved) - busy)},
+        delete={topic: str(present[topic]["UUID"]) for topic in sorted(gone - busy)},
+        move={topic: str(present[topic]["UUID"]) for topic in sorted(moved - busy)},
+        polling=frozenset(
+            topic
+            for topic in present.keys() & desired.keys() - moved
+            if present[topic].get("State") == "Enabled"
+            and not str(present[topic].get("LastProcessingResult", "")).startswith("PROBLEM")
+        ),
         busy=tuple(sorted(busy)),
         disabled=tuple(
             topic
@@ -267,10 +278,11 @@ def _poller_group(mapping: Request) -> str:
 
 
 def _same_source(actual: Request, desired: Request) -> bool:
-    return _source(actual) == _source(desired)
+    return source_of(actual) == source_of(desired)
 
 
-def _source(mapping: Request) -> tuple[str, frozenset[str]]:
+def source_of(mapping: Request) -> tuple[str, frozenset[str]]:
+    """What a mapping reads: an ARN, or addresses of brokers."""
     endpoints = (mapping.get("SelfManagedEventSource") or {}).get("Endpoints") or {}
     return (
         str(mapping.get("EventSourceArn") or ""),

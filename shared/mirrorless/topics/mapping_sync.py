@@ -6,7 +6,7 @@ The changes are independent, so a round may end after any of them and the next o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +34,9 @@ from mirrorless.topics.topic_state import TopicState
 
 NEAR_SECONDS: Final = 5.0
 """Reserved of the deadline: no further change is started."""
+
+MOVED_AT_ONCE: Final = 20
+"""Mappings that are made anew at a time where the source has other addresses: their topics stand still for minutes."""
 
 Update = tuple[str, Request]
 """The UUID of a mapping, and the fields to change."""
@@ -91,9 +94,15 @@ class MappingSync:
         updates = {
             topic: update for topic, update in plan.update.items() if not self._is_repeated(states[topic], update)
         }
-        changes = self._changes(plan, updates, states, arns, returning=returning, deadline=deadline)
+        moves = _moves(plan, states)
+        changes = self._changes(plan, updates, moves, states, arns, returning=returning, deadline=deadline)
         done, pending = self._carry_out(changes, report, deadline)
-        self._forget_updates([states[topic] for topic in sorted(plan.good)])
+        self._forget(plan, states)
+        if plan.move:
+            report.troubles.append(
+                f"the source has other addresses, and mappings are made anew for them, {MOVED_AT_ONCE} at a time once "
+                f"one of them polls: {some(tuple(plan.move))}"
+            )
         if repeated := tuple(topic for topic in plan.update if topic not in updates):
             fields = ", ".join(sorted(plan.update[repeated[0]][1]))
             report.troubles.append(
@@ -112,6 +121,7 @@ class MappingSync:
         self,
         plan: MappingPlan,
         updates: Mapping[str, Update],
+        moves: Mapping[str, str],
         states: Mapping[str, TopicState],
         arns: Mapping[str, str],
         *,
@@ -122,7 +132,7 @@ class MappingSync:
 
         def create(topic: str, request: Request) -> Callable[[], MappingOutcome]:
             def act() -> MappingOutcome:
-                if topic in returning:
+                if topic in returning or states[topic].mapping_moves:
                     self.start.commit_positions(states[topic], deadline)
                 else:
                     self.start.commit_start(states[topic], deadline)
@@ -138,6 +148,15 @@ class MappingSync:
 
             return act
 
+        def move(topic: str, uuid: str) -> Callable[[], MappingOutcome]:
+            def act() -> MappingOutcome:
+                self._check_owner(arns[uuid], deadline)
+                # First: a round that ends here makes the mapping anew where its chains stand, all the same.
+                self._store(replace(states[topic], mapping_moves=True))
+                return self.mappings.delete(uuid, deadline)
+
+            return act
+
         def delete(uuid: str) -> Callable[[], MappingOutcome]:
             def act() -> MappingOutcome:
                 self._check_owner(arns[uuid], deadline)
@@ -149,6 +168,7 @@ class MappingSync:
             *(("created", topic, create(topic, request)) for topic, request in plan.create.items()),
             *(("updated", topic, update(topic, change)) for topic, change in updates.items()),
             *(("deleted", topic, delete(uuid)) for topic, uuid in plan.delete.items()),
+            *(("deleted", topic, move(topic, uuid)) for topic, uuid in moves.items()),
         ]
 
     def _carry_out(self, changes: list[Change], report: RoundReport, deadline: Deadline) -> tuple[dict[str, int], int]:
@@ -189,15 +209,31 @@ class MappingSync:
         """Whether this update was already made, without effect so far."""
         return state.mapping_update == _mark(change)
 
-    def _forget_updates(self, good: Iterable[TopicState]) -> None:
-        """Drop the updates that have taken effect."""
-        self._store(*(replace(state, mapping_update="") for state in good if state.mapping_update))
+    def _forget(self, plan: MappingPlan, states: Mapping[str, TopicState]) -> None:
+        """Drop the updates that have taken effect, and the moves of mappings that poll."""
+        known = [states[topic] for topic in sorted(plan.good)]
+        settled = [
+            replace(state, mapping_update="", mapping_moves=state.mapping_moves and state.topic not in plan.polling)
+            for state in known
+        ]
+        self._store(*(new for old, new in zip(known, settled, strict=True) if new != old))
 
     def _store(self, *states: TopicState) -> None:
         if states:
             self.documents.write(
                 self.settings.name, {f"topic/{state.topic}": msgspec.json.encode(state) for state in states}
             )
+
+
+def _moves(plan: MappingPlan, states: Mapping[str, TopicState]) -> dict[str, str]:
+    """The mappings to delete in this round because the source has other addresses, by topic.
+
+    One first: where the new addresses do not answer, one topic stands still and no other.
+    """
+    most = MOVED_AT_ONCE if plan.polling else 1
+    settled = plan.polling | plan.move.keys()
+    under_way = sum(state.mapping_moves for topic, state in states.items() if topic not in settled)
+    return dict(list(plan.move.items())[: max(0, most - under_way)])
 
 
 def _mark(change: Update) -> str:

@@ -22,6 +22,7 @@ from mirrorless.topics.change_detection import ChangeDetector, SourceSnapshot
 from mirrorless.topics.discovery import Discovery, discover
 from mirrorless.topics.mapping_plan import enabled_topics
 from mirrorless.topics.mapping_sync import MappingSync
+from mirrorless.topics.pause import MappingPause
 from mirrorless.topics.remote_changes import RemoteChangeDetector
 from mirrorless.topics.remote_topics import RemoteTopicSync
 from mirrorless.topics.scheduled_topics import ScheduledTopicSync
@@ -39,6 +40,8 @@ class TopicRefresh:
     scheduled: ScheduledTopicSync
     mappings: MappingSync | None
     """None where the flow does not manage its mappings."""
+    pause: MappingPause | None = None
+    """The same."""
 
     def act(self, report: RoundReport, deadline: Deadline) -> None:
         """One round.
@@ -75,6 +78,8 @@ class TopicRefresh:
             report=report,
             deadline=deadline,
         )
+        if self.pause is not None and self.pause.act(actual, report, deadline):
+            return
         if self.mappings is not None:
             missing = (snapshot.taken.keys() - ready.keys()) | (found.scheduled - scheduled.read.keys())
             unready = missing | changes.just_gone | (found.mapped - changes.topics.keys())

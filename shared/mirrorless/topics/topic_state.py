@@ -60,6 +60,8 @@ class TopicState(msgspec.Struct, frozen=True):
     """Whether the mapping's consumer group has `start` committed."""
     mapping_update: str = ""
     """The last update of its mapping, until it has taken effect."""
+    mapping_moves: bool = False
+    """Whether its mapping is deleted and made anew, for the source has other addresses, until the new one polls."""
     gone_at: int | None = None
     """When it was first missing on the source, ms since the epoch."""
     recreated: Recreated | None = None

@@ -23,6 +23,7 @@ from mirrorless.run import Run, Span
 from mirrorless.scheduled.functions import task_intervals
 from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.scheduled.standby import RegionRun, RegionRuns
 from mirrorless.settings import ClusterSettings, FlowSettings
 from tests.support.chains import MemoryChains
 from tests.support.documents import MemoryDocuments
@@ -290,3 +291,27 @@ def test_a_lane_that_waits_for_a_job_that_does_not_run_needs_the_operator() -> N
     assert as_json(waits)["topics"][0]["partitions"][0]["waits_for_a_job_from"] == 120
     # Once a job has copied so far, the next delivery is taken.
     assert not with_lanes(replace(status(120, Extent(0, 130)), waiting=120)).needs_operator
+
+
+def test_status_says_which_region_works() -> None:
+    home, standby = RegionRun(region="us-east-1", at=NOW - 20_000), RegionRun(region="eu-west-1", at=NOW, works=False)
+    at_home = flow(regions=RegionRuns(home=home, standby=standby))
+    lost = flow(
+        regions=RegionRuns(home=replace_struct(home, at=NOW - 180_000), standby=replace_struct(standby, works=True))
+    )
+    alone = flow(regions=RegionRuns(home=home))
+
+    assert "regions     us-east-1 works, 20 s ago; eu-west-1 stands by, 0 s ago" in list(summary(at_home))
+    assert not at_home.needs_operator
+    assert not list(notes(at_home))
+    assert "regions     us-east-1 SILENT, 3 min ago; eu-west-1 works, 0 s ago" in list(summary(lost))
+    assert lost.needs_operator
+    (sentence,) = notes(lost)
+    assert sentence.startswith("! us-east-1, the home of the flow, has been silent since")
+    assert "eu-west-1 moves the groups; records, topics, configs, ACLs and mappings wait" in sentence
+    assert [each for each in notes(alone) if "the standby in the target's region has not run ever" in each]
+    assert as_json(alone)["regions"] == {
+        "home": {"region": "us-east-1", "at": NOW - 20_000, "works": True},
+        "standby": None,
+    }
+    assert as_json(flow())["regions"] is None

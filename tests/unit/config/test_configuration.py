@@ -530,6 +530,8 @@ def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_defaul
         "window_seconds",
         "idle_after_seconds",
         "group_grace_seconds",
+        "stands_by",
+        "standby_after_seconds",
     }
 
 

@@ -46,6 +46,20 @@ def test_each_flow_has_two_scheduled_functions_with_a_timer_each(tmp_path: Path)
     plane.stop()
 
 
+def test_a_flow_at_home_in_another_region_has_a_standby_with_a_timer(tmp_path: Path) -> None:
+    text = CONFIGURATION.replace("[TOPIC]", "[orders], function: {run.in: source}")
+    (flow,) = load(text).enabled_flows
+    plane = ControlPlane(folder=tmp_path, overrides={"standby_after_seconds": 1})
+
+    functions = plane.deploy([flow], variables={}, forwarder=lambda _: "forwarder")
+
+    event = control_settings(json.loads(plane.timers["mirrorless-standby-a_b"].event))
+    assert "mirrorless-standby-a_b" in functions
+    assert (event.stands_by, event.standby_region, event.standby_after_seconds) == (True, "eu-west-1", 1)
+    assert not control_settings(json.loads(plane.timers["mirrorless-control-a_b"].event)).stands_by
+    plane.stop()
+
+
 def scheduled(trigger: str) -> Any:
     """A flow of a literal topic with an entry, and two shards."""
     entries = f"trigger.overrides: {{orders: {trigger}}}, schedule: {{interval.seconds: 120, shards: 2}}"

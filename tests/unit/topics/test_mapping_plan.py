@@ -106,14 +106,17 @@ def test_a_disabled_mapping_stays_disabled_and_is_reported() -> None:
     assert (plan.update, plan.disabled) == ({}, ("a",))
 
 
-def test_a_mapping_of_another_cluster_is_replaced() -> None:
-    """Its source cannot be updated; its group keeps the offsets."""
+def test_a_mapping_with_other_addresses_of_the_source_is_moved() -> None:
+    """No update changes these."""
     moved = actual("a", SelfManagedEventSource={"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["elsewhere:9092"]}})
     reordered = actual("b", SelfManagedEventSource={"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["b2:9092", "b1:9092"]}})
 
     plan = plan_mappings([moved, reordered], desired("a", "b"), flow=FLOW)
 
-    assert (list(plan.create), plan.update, plan.delete) == ([], {}, {"a": "uuid-a"})
+    assert (list(plan.create), plan.update, plan.delete, plan.move) == ([], {}, {}, {"a": "uuid-a"})
+    assert plan.polling == {"b"}
+    stuck = actual("b", LastProcessingResult="PROBLEM: Connection error")
+    assert plan_mappings([stuck], desired("b"), flow=FLOW).polling == frozenset()
 
 
 @pytest.mark.parametrize("template", [ON_DEMAND, PROVISIONED], ids=["on demand", "provisioned"])

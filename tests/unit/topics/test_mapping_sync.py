@@ -49,11 +49,21 @@ class MemoryMappings:
     silent_after: int = 1000
     """How many changes are answered."""
     updates: int = 0
+    problem: str = ""
+    """An address that pollers do not reach."""
 
     def list(self, deadline: Deadline) -> list[Request]:  # noqa: ARG002 -- the port's
         """See `Mappings.list`."""
         return [
-            {"UUID": topic, "EventSourceMappingArn": topic, "State": "Enabled", **request}
+            {
+                "UUID": topic,
+                "EventSourceMappingArn": topic,
+                "State": "Enabled",
+                "LastProcessingResult": "PROBLEM: Connection error"
+                if self.problem and self.problem in str(request)
+                else "",
+                **request,
+            }
             for topic, request in self.mappings.items()
         ]
 
@@ -164,6 +174,11 @@ class Stage:
         actual = sync.read(deadline)
         sync.sync(found, seen, actual, returning=returning, unready=(), report=report, deadline=deadline)
         return report
+
+    def stored(self) -> dict[str, TopicState]:
+        """The stored states."""
+        texts = self.documents.read(FLOW, "topic/").values()
+        return {state.topic: state for state in (msgspec.json.decode(text, type=TopicState) for text in texts)}
 
 
 def topic(name: str, *start: int) -> TopicState:
@@ -370,3 +385,72 @@ def test_a_returning_topic_is_not_mapped_before_its_group_can_be_set(stage: Stag
 
     assert (sorted(stage.mappings.mappings), len(report.troubles)) == (["tb"], 1)
     assert stage.groups.offsets == {}
+
+
+# A source that gets other addresses
+
+
+def addressed(*servers: str) -> ControlSettings:
+    """The flow's settings with these addresses of the source."""
+    source = {"SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": list(servers)}}}
+    return replace(SETTINGS, mapping={**SETTINGS.mapping, **source})
+
+
+def test_one_mapping_gets_the_other_addresses_first_and_the_others_once_it_polls(stage: Stage) -> None:
+    topics = [topic(f"t{number:02}") for number in range(50)]
+    stage.settings = addressed("old:9092")
+    stage.round(*topics)
+    stage.settings = addressed("new:9092")
+    gone: list[int] = []
+
+    for _ in range(9):
+        before = dict(stage.mappings.mappings)
+        report = stage.round(*topics)
+        gone.append(len(before.keys() - stage.mappings.mappings.keys()))
+
+    assert gone == [1, 0, 20, 0, 20, 0, 9, 0, 0]
+    assert len(stage.mappings.mappings) == 50
+    addresses = {
+        each["SelfManagedEventSource"]["Endpoints"]["KAFKA_BOOTSTRAP_SERVERS"][0]
+        for each in stage.mappings.mappings.values()
+    }
+    assert addresses == {"new:9092"}
+    assert report.troubles == []
+    assert not any(state.mapping_moves for state in stage.stored().values())
+
+
+def test_addresses_that_do_not_answer_stop_one_topic_and_no_other(stage: Stage) -> None:
+    topics = [topic(f"t{number:02}") for number in range(5)]
+    stage.settings = addressed("old:9092")
+    stage.round(*topics)
+    stage.settings = addressed("wrong:9092")
+    stage.mappings.problem = "wrong:9092"
+
+    for _ in range(6):
+        report = stage.round(*topics)
+
+    old = [each for each in stage.mappings.mappings.values() if "old:9092" in str(each)]
+    assert len(old) == 4
+    assert "the source has other addresses" in report.troubles[0]
+
+
+def test_a_mapping_that_is_made_anew_goes_on_where_its_chains_stand(stage: Stage) -> None:
+    """Whatever has become of its group's offsets, and whenever a round has ended."""
+    stage.settings = addressed("old:9092")
+    stage.round(topic("ta"))
+    stage.chains.prepare([run(0, 40, (0, 0, 40), lane=Lane(FLOW, "ta", 0))])
+    stage.settings = addressed("new:9092")
+    stage.round(topic("ta"))
+    assert stage.mappings.mappings == {}
+    stage.groups.offsets = {}  # expired, or another cluster has none
+    stage.groups.active = True
+    assert "was not created" in stage.round(topic("ta")).troubles[0], "the pollers of the old one have not left"
+    stage.groups.active = False
+
+    stage.round(topic("ta"))
+
+    assert stage.groups.offsets[GROUP] == {("ta", 0): OffsetAndMetadata(40)}
+    assert sorted(stage.mappings.mappings) == ["ta"]
+    stage.groups.offsets[GROUP] = {("ta", 0): OffsetAndMetadata(90)}
+    stage.round(topic("ta"))
+    assert stage.groups.offsets[GROUP] == {("ta", 0): OffsetAndMetadata(90)}, "once"

@@ -186,6 +186,14 @@ def emit_report(flow: FlowName, report: TaskReport, *, always: Collection[str] =
             print(json.dumps({"level": "WARNING", **place, "trouble": trouble}))
 
 
+def emit_standby(flow: FlowName, why: str) -> None:
+    """Print that a flow's tasks are done outside its home, as the metric of an alarm, and why."""
+    metrics = _line(flow)
+    metrics.add_metric("home-silent", MetricUnit.Count, 1)
+    metrics.flush_metrics()
+    print(json.dumps({"level": "WARNING", "flow": str(flow), "trouble": why}))
+
+
 METRICS_EVERY_MS = 60_000
 """CloudWatch keeps one value a minute of what is emitted more often."""
 

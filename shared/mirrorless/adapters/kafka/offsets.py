@@ -21,6 +21,7 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.errors import Retriable
 from mirrorless.naming import LOOK_GROUP
 from mirrorless.ports.kafka import TopicPartition
+from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
 
 ANSWER_SECONDS = 5.0
@@ -88,6 +89,10 @@ class KafkaOffsets:
         if not positions:
             return {}
         return KafkaPeek(self._cluster, flow=self._flow, seconds=ANSWER_SECONDS).first_timestamps(positions)
+
+    def record_from(self, place: TopicPartition, offset: int) -> Record | None:
+        """The first record at or after an offset, as `read_committed` readers see it; None where none follows."""
+        return KafkaPeek(self._cluster, flow=self._flow, seconds=2 * ANSWER_SECONDS).record_from(place, offset)
 
     def newest(self, topic: str, *, key: bytes | None = None) -> int | None:
         """When the last record of partition 0 was written, ms since the epoch; of those with this key, if one is given.
@@ -193,6 +198,25 @@ class KafkaPeek:
                 consumer.pause(done)  # what else a partition holds is not wanted
         return found
 
+    def record_from(self, place: TopicPartition, offset: int) -> Record | None:
+        """The first record at or after an offset; None where none follows.
+
+        Raises:
+            Retriable: nothing was seen in time, or the cluster refuses.
+        """
+        with self._consumer() as consumer, translated(f"show a record of {place[0]}", self._where):
+            consumer.assign([ClientPartition(*place, offset)])
+            while (records := self._consume(consumer)) is not None:
+                for found in records:
+                    error = found.error()
+                    if error is None:
+                        return _record(found)
+                    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
+                        return None
+                    if found.topic() is not None:
+                        raise KafkaException(error)
+        raise Retriable(f"no record of {place[0]}-{place[1]} was seen in time", where=self._where)
+
     def last_timestamp(self, place: TopicPartition, first: int, end: int, *, key: bytes | None = None) -> int | None:
         """The timestamp of the last record from an offset on.
 
@@ -237,3 +261,13 @@ class KafkaPeek:
             yield consumer
         finally:
             consumer.close()
+
+
+def _record(message: Message) -> Record:
+    return Record(
+        offset=message.offset() or 0,
+        timestamp=message.timestamp()[1],
+        headers=list(message.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
+        key=message.key(),
+        value=message.value(),
+    )

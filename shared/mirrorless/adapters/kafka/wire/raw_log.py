@@ -203,7 +203,6 @@ class KafkaRawLog:
         while self._come and records > 0 and size > 0:
             some: Sequence[RecordBatch]
             come = self._come[0]
-            some: Sequence[RecordBatch]
             place, reading = come.reading.place, come.reading
             if len(come.batches) <= 1 or (come.bytes <= size and come.records <= records):
                 some, taken, counted = come.batches, come.bytes, come.records
