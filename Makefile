@@ -29,7 +29,7 @@ help: ## this list
 demo: $(READY) ## two real clusters, two faults, a group that moves there and back; audits every record (about 90 s)
 	@$(BIN)/python -m lab demo
 
-demo-failover: $(READY) ## lose a region, move over, reconcile, come back; accounts for every record (about 2 minutes)
+demo-failover: $(READY) ## lose a region, fail over, fail back by the two commands; accounts for every record (about 3 minutes)
 	@$(BIN)/python -m lab failover
 
 lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=file.json, BROKERS=1 in each cluster

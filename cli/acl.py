@@ -7,8 +7,7 @@ delete those afterwards.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -24,7 +23,7 @@ from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
+from mirrorless.topics.acl_revocation import leased, planned_revocation
 from mirrorless.topics.acl_sync import AclFailover, AclOutcome, AclPlan, AclSync, Disabled, stored
 from mirrorless.topics.acls import Acl, on_groups, why_withheld
 
@@ -36,9 +35,6 @@ LOOK_SECONDS = 10.0
 
 WRITE_SECONDS = 30.0
 """Limit for the changes on the target."""
-
-LEASE, LEASE_MS = "lease/refresh_topics", 60_000
-"""The scheduled function's lease: while the command writes what is due, or revokes, rounds of that function wait."""
 
 DUE, SHARED = "due by now: the schedule has it from here", "a failover of another flow needs it"
 """Why a binding of a failover is not deleted."""
@@ -112,7 +108,7 @@ def run_revoke(arguments: argparse.Namespace) -> int:
     """Delete what failovers have created. Exit code 1 where a part of it failed."""
     deployment = DeployedFlows.of(arguments)
     sync = _sync(deployment, arguments.flow)
-    others = _needed_by_others(deployment, sync.settings.name)
+    others = needed_by_others(deployment, sync.settings.name)
     return _carried_out(arguments, _revoke(sync, others, execute=arguments.execute), sync)
 
 
@@ -125,7 +121,7 @@ def _carried_out(arguments: argparse.Namespace, view: AclView, sync: AclSync) ->
 def _due(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclView:
     if not execute:
         return view_of(sync, sync.plan(deadline(LOOK_SECONDS)), groups)
-    with _leased(sync) as held:
+    with leased(sync, holder=_holder(), clock=now_ms) as held:
         plan = held.plan(deadline(LOOK_SECONDS))
         view = view_of(held, plan, groups)
         if isinstance(plan, Disabled):
@@ -150,40 +146,24 @@ def _fail_over(sync: AclSync, groups: Collection[str], *, execute: bool) -> AclV
 def _revoke(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclView:
     if not execute:
         return _revocation(sync, others, execute=False)
-    with _leased(sync) as held:
+    with leased(sync, holder=_holder(), clock=now_ms) as held:
         return _revocation(held, others, execute=True)
 
 
 def _revocation(sync: AclSync, others: frozenset[Acl], *, execute: bool) -> AclView:
     flow = sync.settings.name
     view = AclView(flow=flow, scheduled=is_scheduled(sync))
-    now = sync.plan(deadline(LOOK_SECONDS))
-    due = frozenset[Acl]() if isinstance(now, Disabled) else now.wanted.due
-    failover = AclFailover(flow=flow, target=sync.target, documents=sync.documents)
-    plan = failover.revocation(due, others, deadline(LOOK_SECONDS))
+    plan = planned_revocation(sync, others, deadline(LOOK_SECONDS))
     if isinstance(plan, Disabled):
         return replace(view, without_authorizer=flow.target)
-    kept = dict.fromkeys(sorted(plan.due), DUE) | dict.fromkeys(sorted(plan.shared), SHARED)
-    outcome = failover.revoke(plan, deadline(WRITE_SECONDS)) if execute else None
-    return replace(view, delete=plan.delete, kept=kept, outcome=outcome)
+    found = plan.revocation
+    kept = dict.fromkeys(sorted(found.due), DUE) | dict.fromkeys(sorted(found.shared), SHARED)
+    outcome = plan.failover.revoke(found, deadline(WRITE_SECONDS)) if execute else None
+    return replace(view, delete=found.delete, kept=kept, outcome=outcome)
 
 
-@contextmanager
-def _leased(sync: AclSync) -> Iterator[AclSync]:
-    """The sync under the lease of the scheduled function: its documents are written while that is held."""
-    flow, holder, at = sync.settings.name, f"operator/{uuid4().hex}", now_ms()
-    epoch = sync.documents.claim(flow, LEASE, holder=holder, now=at, until=at + LEASE_MS)
-    if epoch is None:
-        raise Retriable(
-            "refresh_topics is running for this flow, and may be writing the same ACLs",
-            where=str(flow),
-            hint="run the command again in a minute",
-        )
-    held = HeldLease(epoch=epoch, until=at + LEASE_MS)
-    try:
-        yield replace(sync, documents=LeasedDocuments(sync.documents, held, now_ms))
-    finally:
-        sync.documents.release(flow, LEASE, holder=holder)
+def _holder() -> str:
+    return f"operator/{uuid4().hex}"
 
 
 def _groups(deployment: DeployedFlows, flow: FlowName) -> list[str]:
@@ -191,7 +171,7 @@ def _groups(deployment: DeployedFlows, flow: FlowName) -> list[str]:
     return [group.group for group in groups_of(deployment.stores(flow).checkpoints, flow, "forward")]
 
 
-def _needed_by_others(deployment: DeployedFlows, flow: FlowName) -> frozenset[Acl]:
+def needed_by_others(deployment: DeployedFlows, flow: FlowName) -> frozenset[Acl]:
     """What failovers of other flows to the same target need: those found it there, and did not create it."""
     names = (each.name for each in deployment.configuration.enabled_flows)
     others = [name for name in names if name.target == flow.target and name != flow]

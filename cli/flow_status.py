@@ -153,12 +153,15 @@ class FlowStatus:
     """The operator's order to move no record."""
     regions: RegionRuns | None = None
     """The last runs of `control` at home and beside the tables; None for a flow without a standby."""
+    fence: Stop | None = None
+    """Of the whole flow."""
 
     @property
     def needs_operator(self) -> bool:
-        """Whether any lane, mapping, task, group, target partition or region does."""
+        """Whether the flow, or any lane, mapping, task, group, target partition or region does."""
         return (
-            (self.regions is not None and self.regions.home_is_silent(self.at))
+            self.fence is not None
+            or (self.regions is not None and self.regions.home_is_silent(self.at))
             or (any(topic.mapping_is_off for topic in self.topics) and not self.pause.paused)
             or any(
                 lane.needs_operator or lane.waits_without_a_job(self.at)
@@ -191,6 +194,7 @@ def read_flow(deployment: DeployedFlows, flow: FlowName) -> FlowStatus:
             shards=shards_of(stores.documents, deployment.flow(flow)),
             pause=read_pause(stores.documents, flow),
             regions=read_region_runs(stores.documents, flow) if settings.standby_region else None,
+            fence=stores.states.fenced(flow),
         )
 
 

@@ -96,7 +96,7 @@ def _add_orders_for_several(commands: argparse._SubParsersAction[argparse.Argume
     hold = commands.add_parser(
         "hold",
         help="stop lanes where they stand, as before a reconciliation: nothing more is written until they are resumed",
-        epilog="Example: mirrorless lanes hold 'us-east->eu-west' --reason 'failover, ticket 4711' --execute",
+        epilog="Example: mirrorless lanes hold 'us-east->eu-west' --reason 'maintenance, ticket 4711' --execute",
     )
     resume = commands.add_parser(
         "resume",
@@ -121,18 +121,25 @@ def run_stopped(arguments: argparse.Namespace) -> int:
     """List stopped lanes. Exit code 1 where there is one."""
     deployment = DeployedFlows.of(arguments)
     found: dict[Lane, Stop] = {}
+    fences: dict[FlowName, Stop] = {}
     for flow in deployment.flow_names(arguments.flow):
-        found |= stops_of(deployment.stores(flow), flow)
+        stores = deployment.stores(flow)
+        found |= stops_of(stores, flow)
+        if (fence := stores.states.fenced(flow)) is not None:
+            fences[flow] = fence
     if arguments.json:
-        print_json({"stopped": [stop_as_json(lane, stop) for lane, stop in found.items()]})
-    elif not found:
+        fenced = [{"flow": str(flow), "detail": each.detail, "at": each.at} for flow, each in fences.items()]
+        print_json({"stopped": [stop_as_json(lane, stop) for lane, stop in found.items()], "fenced": fenced})
+    elif not found and not fences:
         print("No lane is stopped.")
     else:
+        for flow, fence in fences.items():
+            print(f"{flow}: fenced as a whole since {moment(fence.at)}: {fence.detail}")
         for lane, stop in found.items():
             print(f"{lane.at(stop.upstream_offset)}: {stop.reason} since {moment(stop.at)}")
             print(f"  why         {stop.detail}")
             print(f"  what to do  {advice(stop)}")
-    return 1 if found else 0
+    return 1 if found or fences else 0
 
 
 def stops_of(stores: Stores, flow: FlowName) -> Mapping[Lane, Stop]:

@@ -32,6 +32,8 @@ COMMANDS = {
     "topics": "cli.topics",
     "plan": "cli.plan",
     "acl": "cli.acl",
+    "failover": "cli.failover",
+    "failback": "cli.failback",
     "backfill": "cli.jobs.backfill",
     "verify": "cli.jobs.verify",
     "reconcile": "cli.jobs.reconcile",

@@ -63,6 +63,7 @@ def as_json(status: FlowStatus) -> dict[str, Any]:
         "flow": str(status.flow),
         "at": status.at,
         "needs_operator": status.needs_operator,
+        "fenced": None if status.fence is None else {"detail": status.fence.detail, "at": status.fence.at},
         "source_reachable": not status.trouble,
         "source_trouble": status.trouble,
         "unlisted_patterns": list(status.unlisted),
@@ -159,10 +160,7 @@ _WORDS = {
 
 def notes(flow: FlowStatus) -> Iterator[str]:
     """Sentences below the table; those that need the operator are marked with `!`."""
-    if flow.pause.order is not None and flow.pause.paused:
-        order, quiet = flow.pause.order, flow.pause.quiet_at
-        effect = f"no mapping polls since {moment(quiet)}" if quiet is not None else "mappings are being disabled"
-        yield f"PAUSED since {moment(order.at)} ({order.reason}): {effect}. `flow resume` lets it go on."
+    yield from _order_notes(flow)
     for topic in flow.topics:
         for lane in topic.lanes:
             yield from _lane_notes(lane)
@@ -180,6 +178,15 @@ def notes(flow: FlowStatus) -> Iterator[str]:
         yield f"Topics that match {', '.join(flow.unlisted)} cannot be listed until the source answers."
     if flow.heartbeats.trouble:
         yield f"The target does not answer, so heartbeats are not known: {flow.heartbeats.trouble}"
+
+
+def _order_notes(flow: FlowStatus) -> Iterator[str]:
+    if flow.pause.order is not None and flow.pause.paused:
+        order, quiet = flow.pause.order, flow.pause.quiet_at
+        effect = f"no mapping polls since {moment(quiet)}" if quiet is not None else "mappings are being disabled"
+        yield f"PAUSED since {moment(order.at)} ({order.reason}): {effect}. `flow resume` lets it go on."
+    if flow.fence is not None:
+        yield f"! The flow is fenced since {moment(flow.fence.at)}, and replicates nothing: {flow.fence.detail}"
 
 
 def _task_notes(task: TaskStatus, now: int) -> Iterator[str]:

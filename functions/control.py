@@ -16,6 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from mirrorless.adapters.aws.metrics import emit_report, emit_standby
+from mirrorless.adapters.checkpoint_rounds import CheckpointWiring
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
@@ -29,12 +30,8 @@ from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.adapters.replicator import copying_replicator
 from mirrorless.clock import now_ms
 from mirrorless.groups.checkpoints import Direction
-from mirrorless.groups.clusters import GroupSide, Sides
-from mirrorless.groups.offset_translation import OffsetTranslator
-from mirrorless.groups.readiness import Rereads
+from mirrorless.groups.clusters import GroupSide
 from mirrorless.groups.round import CheckpointRound
-from mirrorless.groups.state import CheckpointStore
-from mirrorless.groups.sync import GroupSync
 from mirrorless.lanes.gap_check import GapCheck
 from mirrorless.lanes.lane_check import LaneCheck
 from mirrorless.lanes.log_ends import LogEndCopy, LogEndMemory
@@ -44,7 +41,6 @@ from mirrorless.mm2.offset_syncs import OffsetSyncs
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import StateStore
 from mirrorless.protocol.replicate import Replicator
-from mirrorless.protocol.translate import OffsetMap
 from mirrorless.scheduled.functions import CONTROL, IDLE_SECONDS, task_intervals
 from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
 from mirrorless.scheduled.runner import Task, TaskRunner
@@ -157,37 +153,17 @@ class ControlWiring:
         )
 
     def _checkpoints(self, documents: StateStore) -> CheckpointRound:
-        every = self.settings.sync_group_offsets_seconds
-        sides = Sides(source=self.source, target=self.target, clock=now_ms)
-        store = CheckpointStore(flow=self.settings.name, documents=documents, clock=now_ms)
-        return CheckpointRound(
+        wiring = CheckpointWiring(
+            settings=self.settings,
             scope=self.scope,
-            sides=sides,
-            store=store,
-            translator=OffsetTranslator(
-                chains=self.chains,
-                source_partition=self.scope.source_partition,
-                remote_partition=self.scope.remote_partition,
-                source_ends=self.source.topics.ends,
-                target_ends=self.target.topics.ends,
-                source_log=self.source_log,
-                transactional=self.settings.flow.delivery == "exactly_once",
-                from_earliest=self.settings.start == "earliest",
-            ),
-            rereads=Rereads(offset_map=OffsetMap(self.chains)),
-            sync=GroupSync(
-                scope=self.scope,
-                sides=sides,
-                store=store,
-                clock=now_ms,
-                every_ms=None if every is None else int(every * 1000),
-                reverse=self.settings.sync_group_offsets_reverse,
-                grace_ms=int(self.settings.group_grace_seconds * 1000),
-                left=self.groups_left,
-            ),
-            replication_factor=self.settings.checkpoints_replication_factor,
+            source=self.source,
+            target=self.target,
+            chains=self.chains,
+            source_log=self.source_log,
             ensured=self.ensured,
+            groups_left=self.groups_left,
         )
+        return wiring.rounds(documents, commits_every_seconds=self.settings.sync_group_offsets_seconds)
 
     def _lanes(self, documents: StateStore) -> LaneCheck:
         flow = self.settings.flow

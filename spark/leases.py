@@ -155,9 +155,10 @@ class HeldLanes:
         """Hold every lane that is not stopped, and wait until every environment has read it; a warning, or nothing."""
         stops = self._stops(lanes)
         loose = [lane for lane in lanes if lane not in stops]
-        for lane in loose:
-            detail = f"held by job run {self.run_id}"
-            self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=self.clock()))
+        # A fenced lane gets a stop of its own: it must stay held after the fence where the run does not finish it.
+        for lane in [*loose, *self._fenced(lanes)]:
+            detail, at = f"held by job run {self.run_id}", stops[lane].at if lane in stops else self.clock()
+            self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=at))
         newest = max((stop.at for stop in stops.values() if stop.reason == HELD), default=0)
         # An environment cannot be queried, but none keeps a lane's state for longer than this. How old a hold is, is
         # only known as well as the clocks of two machines agree.
@@ -175,6 +176,11 @@ class HeldLanes:
         for lane, stop in self._stops(list(lanes)).items():
             if stop.reason == HELD:
                 self.states.resume(lane)
+
+    def _fenced(self, lanes: Sequence[Lane]) -> list[Lane]:
+        """Lanes that are held by their flow's fence alone."""
+        states = self.states.read(lanes)
+        return [lane for lane in lanes if lane in states and states[lane].fenced]
 
     def _stops(self, lanes: Sequence[Lane]) -> dict[Lane, Stop]:
         states = self.states.read(lanes)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import get_args
+
+import msgspec
 
 from cli.jobs.commands import add_kind
 from mirrorless.jobs.request import Policy, ReconcileOptions
@@ -22,17 +25,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def options(arguments: argparse.Namespace) -> ReconcileOptions:
-    """The options of a reconciliation: policies by topic, beside the one for all others."""
-    given: list[tuple[str, Policy]] = arguments.policy or []
+    """The options of a reconciliation."""
+    return msgspec.structs.replace(reconcile_options(arguments.policy or []), look_only=arguments.look_only)
+
+
+def reconcile_options(given: Sequence[tuple[str, Policy]]) -> ReconcileOptions:
+    """Options with these policies: by topic, and one for all others, which has no topic."""
     general = [policy for topic, policy in given if not topic]
     return ReconcileOptions(
         policy=general[-1] if general else "report",
         policies={topic: policy for topic, policy in given if topic},
-        look_only=arguments.look_only,
     )
 
 
-def _more(parser: argparse.ArgumentParser) -> None:
+def add_policies(parser: argparse.ArgumentParser) -> None:
+    """Add `--policy`."""
     parser.add_argument(
         "--policy",
         metavar="[TOPIC=]POLICY",
@@ -41,6 +48,10 @@ def _more(parser: argparse.ArgumentParser) -> None:
         help="what becomes of records that were never replicated: replay, quarantine or report (default); may be "
         "repeated, for a topic by its name",
     )
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    add_policies(parser)
     parser.add_argument("--look-only", action="store_true", help="inspect and report, and change nothing")
 
 

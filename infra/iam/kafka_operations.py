@@ -47,6 +47,7 @@ READ_TOPIC: Final = Operation("topic", "READ", "ReadData")
 WRITE_TOPIC: Final = Operation("topic", "WRITE", "WriteData")
 DESCRIBE_GROUP: Final = Operation("group", "DESCRIBE", "DescribeGroup")
 READ_GROUP: Final = Operation("group", "READ", "AlterGroup")
+DELETE_GROUP: Final = Operation("group", "DELETE", "DeleteGroup")
 DESCRIBE_ID: Final = Operation("transactional-id", "DESCRIBE", "DescribeTransactionalId")
 WRITE_ID: Final = Operation("transactional-id", "WRITE", "AlterTransactionalId")
 
@@ -86,6 +87,7 @@ CALLS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "describe_consumer_groups": (DESCRIBE_GROUP,),
     "list_consumer_group_offsets": (DESCRIBE_GROUP, DESCRIBE_TOPIC),
     "alter_consumer_group_offsets": (READ_GROUP, READ_TOPIC),
+    "delete_consumer_groups": (DELETE_GROUP,),  # of drills, by the operator's own credentials
     # Writing.
     "init_transactions": (DESCRIBE_ID, WRITE_ID),
     "begin_transaction": (),

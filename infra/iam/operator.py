@@ -1,7 +1,7 @@
 """IAM policies of people who operate flows with `mirrorless`, for each flow and kind of command.
 
     python -m infra.iam.operator replication.yaml            to look: status, translate, losses, groups, topics
-    python -m infra.iam.operator replication.yaml --repair   to repair as well: lanes, acl
+    python -m infra.iam.operator replication.yaml --repair   to repair as well: lanes, acl, failover
     python -m infra.iam.operator replication.yaml --jobs     to run jobs as well: backfill, verify, reconcile
 
 Nothing of this is deployed: how people get their rights is each account's own affair. The rights are those of the
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LOOK: Final[Mapping[str, tuple[str, ...]]] = {
     "offset_map": ("Query", "BatchGetItem"),
-    "lanes": ("Scan",),
+    "lanes": ("BatchGetItem", "Scan"),
     "loss_ledger": ("Query", "Scan"),
     "checkpoints": ("Query",),
     "control": ("Query",),
@@ -41,16 +41,14 @@ LOOK: Final[Mapping[str, tuple[str, ...]]] = {
 """DynamoDB's actions by table, to look."""
 
 REPAIR: Final[Mapping[str, tuple[str, ...]]] = {
-    "offset_map": ("PutItem",),
-    "lanes": ("BatchGetItem", "UpdateItem"),
+    "offset_map": ("PutItem", "UpdateItem"),
+    "lanes": ("UpdateItem",),
     "loss_ledger": ("PutItem",),
-    "checkpoints": ("BatchWriteItem",),
+    "checkpoints": ("BatchWriteItem", "DeleteItem", "PartiQLInsert", "PartiQLUpdate"),
     "control": ("PartiQLInsert", "PartiQLUpdate", "BatchWriteItem", "UpdateItem"),
 }
-"""What a repair needs beside: a lane resumed or reset, a record left out, a group moved back, ACLs applied."""
-
-JOBS: Final[Mapping[str, tuple[str, ...]]] = {"lanes": ("BatchGetItem",)}
-"""What the plan of a job reads beside: leases and stops of lanes."""
+"""What a repair needs beside: a lane resumed or reset, a record left out, a group moved back, ACLs applied; and a
+failover, which fences the flow, settles runs in doubt and does rounds of checkpoints. A failback runs a job as well."""
 
 _APPLICATIONS: Final = "an application's id is the service's own choice; the flow's role is the only one that is passed"
 
@@ -64,11 +62,8 @@ def rights(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, ke
         jobs: whether jobs are to be run.
         key: ARN of the customer's key of the place where jobs run.
     """
-    more = [*([REPAIR] if repair else []), *([JOBS] if jobs else [])]
-    tables = {
-        table: tuple(dict.fromkeys((*LOOK[table], *(action for each in more for action in each.get(table, ())))))
-        for table in LOOK
-    }
+    more = REPAIR if repair else {}
+    tables = {table: tuple(dict.fromkeys((*LOOK[table], *more.get(table, ())))) for table in LOOK}
     there = flow.home if flow.home.account == flow.state.account else flow.state
     return [*in_tables(flow, tables), *readable(flow, there), *(_job_rights(flow, key) if jobs else [])]
 

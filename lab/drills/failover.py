@@ -1,7 +1,8 @@
-"""The failover demonstration: one flow, one outage, a reconcile, a failback, and an account of every record.
+"""The failover demonstration: one flow, one outage, a failover, a failback, and an account of every record.
 
-    records flow from A to B  ->  A stops in the middle: its last records never left it
-    hold the lanes  ->  producers and the group go on on B  ->  A is back  ->  reconcile  ->  everybody returns to A
+    records flow from A to B  ->  a drill  ->  A stops in the middle: its last records never left it
+    mirrorless failover --source-lost  ->  producers and the group go on on B  ->  A is back
+    mirrorless failback  ->  everybody returns to A
 
 Every record that anybody wrote must be accounted for, and the group must have read each of them once.
 """
@@ -42,7 +43,7 @@ SCHEDULE_SECONDS = 20.0
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `python -m lab failover`."""
-    parser = subparsers.add_parser("failover", help="lose a region, move over, reconcile, come back, account for all")
+    parser = subparsers.add_parser("failover", help="lose a region, fail over, fail back, account for all")
     parser.add_argument("--records", type=int, default=RECORDS, help="written while everything is well")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kafka", default=os.environ.get("KAFKA") or DEFAULT_KAFKA, metavar="VERSION")

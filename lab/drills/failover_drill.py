@@ -1,16 +1,18 @@
-"""The steps of the failover drill: outage, move, reconcile, return.
+"""The steps of the failover demonstration: rehearsal, outage, failover, failback.
 
-Only the commands that an operator would give touch the flow: hold, reconcile. All else is what applications do.
+Only the operator's commands touch the flow: `mirrorless failover` and `mirrorless failback`. All else is what
+applications do.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +22,14 @@ from lab.audit.topic_reader import stable_ends
 from lab.cloud import Lab, function_name
 from lab.drills.application import Application
 from lab.drills.group_move import ClusterSide, MovingGroup, judge
-from lab.drills.job_process import JobProcess
+from lab.drills.operator_command import operate
 from lab.drills.workload import SHAPES, Workload
+from lab.state import StateFile
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
 from mirrorless.config.flow import Flow
-from mirrorless.jobs.request import JobRequest, Policy, ReconcileOptions
-from mirrorless.lane import Lane
-from mirrorless.lane_state import Stop
+from mirrorless.jobs.request import Policy
 from mirrorless.protocol.positions import ORDERED_MS
-from mirrorless.settings import decode_settings
 from mirrorless.verify.comparison import RecordAt
 from spark.leases import SKEW_MS
 
@@ -40,8 +40,6 @@ QUICKER = 3
 """By which the parts are shorter in a quick drill."""
 GROUP = "shop"
 TIMEOUT_SECONDS = 240.0
-RECONCILED_WITHIN_SECONDS = 600.0
-"""Half a minute on an idle machine; Spark starts slowly on a busy one."""
 
 
 @dataclass(slots=True)
@@ -69,18 +67,22 @@ class Drill:
         lab.start_flows()
         group = self._group()
 
-        self._together(self._workload("source", self.records, self._seconds(LIVE_SECONDS)), group, "source", 0.7)
-        self._replicated()
-        lab.say(
-            f"[bold]group {GROUP}[/]: it leaves {self.flow.name.source}; its offsets are on {self.flow.name.target} "
-            f"after {group.await_offsets('target', seconds=TIMEOUT_SECONDS):.1f} s"
-        )
-        orphans = self._lose_the_source()
-        seen_at = self._hold()
-        self._together(self._workload("target", self.records // 3, self._seconds(AWAY_SECONDS)), group, "target", 0.8)
-        lab.say(f"[bold]{self.flow.name.target}[/]: producers and the group have worked here; both stop")
-        self._bring_back(seen_at)
-        found = self._reconcile()
+        state = StateFile(lab, lab.folder / "state.json")
+        state.start()
+        try:
+            self._together(self._workload("source", self.records, self._seconds(LIVE_SECONDS)), group, "source", 0.7)
+            self._replicated()
+            self._operate("failover", "--drill")
+            orphans = self._lose_the_source()
+            self._operate("failover", "--source-lost")
+            seen_at = self._seen_at()
+            away = self._workload("target", self.records // 3, self._seconds(AWAY_SECONDS))
+            self._together(away, group, "target", 0.8)
+            lab.say(f"[bold]{self.flow.name.target}[/]: producers and the group have worked here; both stop")
+            self._bring_back(seen_at)
+            found = self._fail_back()
+        finally:
+            state.stop()
         self._together(self._workload("source", self.records // 5, self._seconds(BACK_SECONDS)), group, "source", 0.0)
         self._replicated()
         lab.say("replicated; reading both clusters whole")
@@ -110,31 +112,37 @@ class Drill:
         lab.say(f"[bold]outage[/]: {self.flow.name.source} is killed (-9); {made:,} records never left it")
         return orphans
 
-    def _hold(self) -> float:
-        """What `mirrorless lanes hold` does; by when every function sees it."""
-        orders = DynamoDbLaneOrders(self.lab.dynamodb.client(), self.lab.tables.lanes)
-        # One machine has one clock: the job need not allow for another.
-        now = time.time_ns() // 1_000_000 - SKEW_MS
-        if self.quick:
-            now -= ORDERED_MS  # the job has the same minute in mind
-        for topic in POLICIES:
-            for partition in range(SHAPES[topic].partitions):
-                stop = Stop(reason="held", upstream_offset=0, detail="failover", at=now)
-                orders.stop(Lane(self.flow.name, topic, partition), stop)
-        self.lab.say(
-            f"the lanes of {self.flow.name} are held; producers and the group go on on {self.flow.name.target}"
-        )
-        if self.quick:
-            self.lab.functions[function_name(self.flow)].recycle()  # those that start now see it
-            return time.monotonic()
-        return time.monotonic() + ORDERED_MS / 1000
+    def _operate(self, command: str, *options: str) -> dict[str, Any]:
+        """A command on the flow; its report for machines."""
+        lab, name = self.lab, str(self.flow.name)
+        words = [command, name, *options, "--execute"]
+        lab.say(f"[bold]mirrorless {' '.join(words)}[/]")
+        answer = operate(words, state=lab.folder / "state.json", say=lab.say, folder=lab.folder / "operator")
+        (found,) = answer["flows"]
+        self.page = lab.folder / "operator" / found["page"]
+        totals = found["totals"]
+        lab.say(f"{totals['mode']}: {totals['seconds']:.1f} s, recovery point {totals['recovery_point_seconds']} s")
+        report: dict[str, Any] = json.loads((lab.folder / "operator" / found["report"]).read_text())
+        return report
+
+    def _seen_at(self) -> float:
+        """By when every function sees that the flow is fenced."""
+        if not self.quick:
+            return time.monotonic() + ORDERED_MS / 1000
+        # As if the fence were so old already; the job has the same minute in mind, and the clocks of two machines.
+        states = DynamoDbLaneOrders(self.lab.dynamodb.client(), self.lab.tables.lanes)
+        fence = states.fenced(self.flow.name)
+        assert fence is not None  # noqa: S101 -- the command has put it there
+        states.fence(self.flow.name, replace(fence, at=fence.at - ORDERED_MS - SKEW_MS))
+        self.lab.functions[function_name(self.flow)].recycle()  # those that start now see it
+        return time.monotonic()
 
     def _bring_back(self, seen_at: float) -> None:
         """The source is back, with all that it had acknowledged."""
         if time.monotonic() < seen_at:
-            self.lab.say("waiting until the minute is over in which a warm function may not have read that it is held")
+            self.lab.say("waiting until the minute is over in which a warm function may not have read the fence")
             self._over.wait(seen_at - time.monotonic())
-        # What the poller had read before the outage is delivered now, and finds its lanes held.
+        # What the poller had read before the outage is delivered now, and finds its flow fenced.
         for mapping in self.lab.flow_mappings:
             self.lab.mappings.release(mapping.uuid)
         cluster = self.lab.clusters[self.flow.name.source]
@@ -142,24 +150,12 @@ class Drill:
         cluster.start()
         self.lab.say(f"[bold]{self.flow.name.source}[/] is back")
 
-    def _reconcile(self) -> dict[str, Any]:
-        settings = decode_settings(self.flow.function_settings_json())
-        request = JobRequest(
-            run_id=f"reconcile-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-demo",
-            flow=settings,
-            topics=tuple(POLICIES),
-            options=ReconcileOptions(policies=dict(POLICIES), groups=(GROUP,)),
-        )
-        variables = {
-            "AWS_ENDPOINT_URL_DYNAMODB": self.lab.dynamodb.endpoint,
-            "AWS_ACCESS_KEY_ID": "lab",
-            "AWS_SECRET_ACCESS_KEY": "lab",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }
-        job = JobProcess(request, folder=self.lab.folder / "jobs" / request.run_id, variables=variables)
-        self.page = job.page
-        self.lab.say("[bold]reconcile[/]: it runs on Spark")
-        found = job.run(lambda phase: self.lab.say(f"reconcile: {phase}"), seconds=RECONCILED_WITHIN_SECONDS)
+    def _fail_back(self) -> dict[str, Any]:
+        """The report of the reconcile job that a failback has run."""
+        policies = [word for topic, policy in POLICIES.items() for word in ("--policy", f"{topic}={policy}")]
+        document = self._operate("failback", *policies)["document"]
+        (facts,) = [step["facts"] for step in document["back"]["steps"] if step["step"] == "reconcile"]
+        found: dict[str, Any] = facts["report"]
         self.lab.say(f"[bold]reconcile[/]: {found['report']['verdict']}")
         return found
 

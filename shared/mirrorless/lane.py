@@ -54,6 +54,11 @@ class Lane:
     topic: str
     partition: int
 
+    @property
+    def is_of_a_job(self) -> bool:
+        """Whether a job has made it for itself, such as `orders#replay`: a `#` is in no topic's name."""
+        return "#" in self.topic
+
     def at(self, upstream_offset: int) -> str:
         """Return the position of one record as text, for errors and logs."""
         return f"{self} @ {upstream_offset}"

@@ -73,6 +73,9 @@ class LaneState:
     """The state of a lane beside its chain."""
 
     stop: Stop | None = None
+    """Its own or, where it has none and the flow is fenced, the flow's."""
+    fenced: bool = False
+    """Whether `stop` is the flow's: only the fence's end resumes the lane."""
     quarantine: frozenset[int] = frozenset()
     """Upstream offsets that an operator ordered to leave out."""
     lease: Lease | None = None

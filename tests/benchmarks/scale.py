@@ -26,12 +26,15 @@ import psutil
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "docs" / "benchmarks" / "scale-report.json"
 SAMPLE_SECONDS = 0.5
+FIGURES = ROOT / ".lab" / "scale-figures.json"
+"""Where a part leaves figures of its own for the report."""
 
 PARTS: Final[dict[str, Sequence[str]]] = {
     "kills": ("tests.benchmarks.kill_backfill", "--rounds", "4", "--records", "20000"),
     "backfill-live": ("tests.benchmarks.backfill_live", "--kills", "2"),
     "verify": ("tests.benchmarks.verify_five_million",),
     "rounds": ("tests.benchmarks.checkpoint_rounds",),
+    "failover": ("tests.benchmarks.failover_many",),
     "comparison": ("tests.benchmarks.beside_mm2", "--profile", "smoke", "--out", ".lab"),
 }
 """By name: the module that runs, and its arguments."""
@@ -57,11 +60,20 @@ def main() -> int:
         if code:
             failed.append(name)
             continue
-        report[name] = {"command": " ".join(PARTS[name]), "commit": commit, **took}
+        report[name] = {"command": " ".join(PARTS[name]), "commit": commit, **took, **_figures()}
         arguments.report.write_text(json.dumps(dict(sorted(report.items())), indent=2) + "\n")
     if failed:
         print(f"failed: {', '.join(failed)}; run again with --part", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _figures() -> dict[str, Any]:
+    """What the part has measured itself; see `FIGURES`."""
+    if not FIGURES.exists():
+        return {}
+    found: dict[str, Any] = {"figures": json.loads(FIGURES.read_text())}
+    FIGURES.unlink()
+    return found
 
 
 def measured(command: Sequence[str]) -> tuple[int, dict[str, float]]:

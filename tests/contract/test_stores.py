@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirrorless.errors import LeaseHeld, LostRace
-from mirrorless.lane import Lane
+from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
 from mirrorless.losses import ExplainedGap, GapCause, GapSummary, Loss
 from mirrorless.ports.stores import LaneStates, LossLedger
@@ -31,6 +31,39 @@ def test_a_stop_and_the_operators_orders_are_read_back(states: tuple[LaneStates,
     store.stop(LANE, replace(stop, upstream_offset=9))
     operator.resume(LANE)
     assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}))
+
+
+def test_a_fence_stops_every_lane_of_its_flow_and_no_other(states: tuple[LaneStates, Any]) -> None:
+    """One item, whatever the number of lanes; it is read in the request that reads them."""
+    store, operator = states
+    fence = Stop(reason="held", upstream_offset=0, detail="failover", at=9)
+    own = Stop(reason="refused", upstream_offset=5, detail="too large", at=7)
+    stranger = Lane(FlowName("us-east", "eu-westmost"), "orders", 0)
+    store.stop(OTHER, own)
+
+    operator.fence(FLOW, fence)
+
+    many = [Lane(FLOW, "orders", partition) for partition in range(150)]
+    assert store.read(many) == dict.fromkeys(many, LaneState(stop=fence, fenced=True))
+    assert store.read([OTHER, stranger]) == {OTHER: LaneState(stop=own)}
+    assert not store.read([Lane(FLOW, "orders#replay", 0)]), "the job that brings records back goes on"
+    assert operator.fenced(FLOW) == fence
+
+    operator.resume(OTHER)
+    assert store.read([OTHER])[OTHER] == LaneState(stop=fence, fenced=True)
+    operator.lift(FLOW)
+    assert store.read([LANE, OTHER]).get(LANE, RUNNING) == RUNNING
+    assert operator.fenced(FLOW) is None
+
+
+def test_a_fence_is_no_lane_to_the_listing(states: tuple[LaneStates, Any]) -> None:
+    store, operator = states
+    if not hasattr(operator, "noted"):
+        return
+    operator.fence(FLOW, Stop(reason="held", upstream_offset=0, detail="failover", at=9))
+    store.wait(LANE, 3)
+
+    assert operator.noted(FLOW) == {LANE: LaneState(waiting=3)}
 
 
 def test_a_lane_is_one_jobs_until_it_lets_go(states: tuple[LaneStates, Any]) -> None:

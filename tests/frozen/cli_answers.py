@@ -42,6 +42,7 @@ ANSWERS: dict[str, Sequence[Sequence[str]]] = {
     "acl-revoke-failover": [["acl", "revoke", str(FLOW), "--failover"]],
     "flow-pause": [["flow", "pause", str(FLOW)]],
     "flow-resume": [["flow", "resume", str(FLOW)]],
+    "failover": [["failover", str(FLOW), "--drill"]],
     "lanes-stopped": [["lanes", "stopped"]],
     "lanes-hold": [["lanes", "hold", *LANE, "2", "--execute"], ["lanes", "hold", *LANE, "1"]],
     "lanes-hold-many": [["lanes", "hold", *LANE]],

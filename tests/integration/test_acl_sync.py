@@ -19,8 +19,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from cli import acl as acl_command
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
-from lab.servers.kafka_broker import KafkaBroker
-from lab.servers.process import free_port
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.adapters.kafka.topics import KafkaTopics
@@ -34,14 +32,9 @@ from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.acls import Acl
 from tests.support.documents import MemoryDocuments
+from tests.support.guarded_cluster import AUTHORIZER, as_dummy, guarded_clusters
 
 pytestmark = pytest.mark.integration
-
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-    "super.users": "User:ANONYMOUS",
-}
 
 
 def within() -> float:
@@ -113,46 +106,6 @@ class Stage:
         return report
 
 
-class GuardedBroker(KafkaBroker):
-    """A broker that also listens for the user `dummy`, who is no super user."""
-
-    def __init__(self, **rest: Any) -> None:
-        """Choose the address; the rest is as ever."""
-        super().__init__(**rest)
-        self.by_password = f"127.0.0.1:{free_port()}"
-
-    def _write_settings(self) -> str:
-        path = Path(super()._write_settings())
-        listeners = f"SASL_PLAINTEXT://{self.by_password},PLAINTEXT://{self.place.address}"
-        login = "org.apache.kafka.common.security.plain.PlainLoginModule required user_dummy=dummy;"
-        settings = {
-            "listeners": f"{listeners},CONTROLLER://{self.place.controller}",
-            "advertised.listeners": listeners,
-            "listener.security.protocol.map": (
-                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
-            ),
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
-        }
-        with path.open("a") as file:
-            file.writelines(f"{key}={value}\n" for key, value in settings.items())  # the last one of a name counts
-        return str(path)
-
-
-def as_dummy(cluster: KafkaCluster) -> dict[str, str | int]:
-    """The settings of a client of the user `dummy`."""
-    (broker,) = cluster.brokers
-    assert isinstance(broker, GuardedBroker)
-    return {
-        "bootstrap.servers": broker.by_password,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanisms": "PLAIN",
-        "sasl.username": "dummy",
-        "sasl.password": "dummy",
-        "log_level": 0,
-    }
-
-
 def write_as_dummy(cluster: KafkaCluster, topic: str) -> str:
     """The name of the error with which a record is refused; empty where it is taken."""
     refusals: list[KafkaError | None] = []
@@ -176,20 +129,8 @@ def fence_as_dummy(cluster: KafkaCluster, transactional_id: str) -> str:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
     """Two clusters with an authorizer, on which we are a super user."""
-    folder = tmp_path_factory.mktemp("guarded")
-    source, target = (
-        KafkaCluster(alias=alias, folder=folder / alias, properties=AUTHORIZER, heap_mb=256, kind=GuardedBroker)
-        for alias in ("us-east", "eu-west")
-    )
-    try:
-        source.begin_start()
-        target.begin_start()
-        source.wait_ready()
-        target.wait_ready()
-        yield source, target
-    finally:
-        source.stop()
-        target.stop()
+    with guarded_clusters(tmp_path_factory.mktemp("guarded")) as both:
+        yield both
 
 
 @pytest.fixture

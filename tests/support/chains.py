@@ -127,10 +127,30 @@ class MemoryLaneStates:
     """Implements `mirrorless.ports.stores.LaneStates`, and the operator's orders."""
 
     states: dict[Lane, LaneState] = field(default_factory=dict)
+    fences: dict[FlowName, Stop] = field(default_factory=dict)
 
     def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:  # noqa: ARG002 -- the port's
         """See `LaneStates.read`."""
-        return {lane: self.states[lane] for lane in lanes if lane in self.states}
+        found = {}
+        for lane in lanes:
+            own, fence = self.states.get(lane), None if lane.is_of_a_job else self.fences.get(lane.flow)
+            if fence is not None and (own is None or own.stop is None):
+                found[lane] = replace(own or LaneState(), stop=fence, fenced=True)
+            elif own is not None:
+                found[lane] = own
+        return found
+
+    def fenced(self, flow: FlowName) -> Stop | None:
+        """See `FlowFences.fenced`."""
+        return self.fences.get(flow)
+
+    def fence(self, flow: FlowName, stop: Stop) -> None:
+        """See `FlowFences.fence`."""
+        self.fences[flow] = stop
+
+    def lift(self, flow: FlowName) -> None:
+        """See `FlowFences.lift`."""
+        self.fences.pop(flow, None)
 
     def stop(self, lane: Lane, stop: Stop) -> None:
         """See `LaneStates.stop`."""

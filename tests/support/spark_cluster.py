@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyspark
 
-from lab.drills.job_process import JAVA_OPTIONS
+from lab.drills.operator_command import JAVA_OPTIONS
 from spark.lane_tasks import _LOCAL
 
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -105,9 +105,15 @@ def resumption(lane: Lane, head: Head, state: LaneState, *, now: int) -> str | N
     """One sentence on what resuming a lane does; None where there is nothing to resume.
 
     Raises:
-        NotAllowed: the lane waits for a job, and no action ends that.
+        NotAllowed: the lane waits for a job, and no action ends that; or its flow is fenced.
     """
     stop, lease = state.stop, state.lease
+    if state.fenced and stop is not None:
+        raise NotAllowed(
+            f"the whole flow is fenced: {stop.detail}",
+            where=str(lane),
+            hint=f"`mirrorless failback '{lane.flow}'` ends that",
+        )
     if stop is not None and stop.reason == "backfilled":
         return (
             "Drop the stop: the mapping goes on where it is. What lies between is left out, and the loss ledger says "

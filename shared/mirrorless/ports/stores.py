@@ -120,7 +120,7 @@ class LaneStates(Protocol):
     """Which lanes wait for the operator or for a job, and what the operator ordered."""
 
     def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> Mapping[Lane, LaneState]:
-        """The state of each of the lanes; a lane never written is running.
+        """The state of each of the lanes; a lane never written is running, unless its flow is fenced.
 
         Args:
             lanes: any number.
@@ -137,6 +137,22 @@ class LaneStates(Protocol):
 
     def wait(self, lane: Lane, upstream_offset: int | None) -> None:
         """Note from which upstream offset on a batch waits for a job, which must come that far; None for no longer."""
+        ...
+
+
+class FlowFences(Protocol):
+    """The fences of flows: one item stops all lanes of a flow. Every method raises Retriable without an answer."""
+
+    def fenced(self, flow: FlowName) -> Stop | None:
+        """The fence of a flow; None where there is none."""
+        ...
+
+    def fence(self, flow: FlowName, stop: Stop) -> None:
+        """Stop all lanes of a flow, present and future; a fence that is there is replaced."""
+        ...
+
+    def lift(self, flow: FlowName) -> None:
+        """End the fence. Lanes with a stop of their own stay stopped."""
         ...
 
 

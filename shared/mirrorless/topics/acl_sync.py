@@ -22,6 +22,7 @@ from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.topics.acls import Acl, Acls, Changes, Wanted, changes, held_back, on_groups, wanted_acls
 from mirrorless.topics.discovery import discover
+from mirrorless.topics.write_fence import without_fences
 
 DOCUMENT: Final = "acls"
 FAILOVER: Final = "acls/failover"
@@ -116,6 +117,7 @@ class AclSync:
         on_target = self.target.read(deadline)
         if on_target is None:
             return Disabled(cluster="target")
+        on_source = without_fences(on_source)
         previous, moved = stored(self.documents, self._flow)
         topics = self._taken(on_source, previous, deadline)
         wanted = wanted_acls(on_source, taken=topics, flow=self._flow, policy=self.settings.policy)

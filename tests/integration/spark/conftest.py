@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from lab.drills.job_process import JAVA_OPTIONS
+from lab.drills.operator_command import JAVA_OPTIONS
 from lab.servers.dynamodb import DynamoDbLocal
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 from spark.lane_tasks import spark_session

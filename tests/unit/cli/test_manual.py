@@ -34,6 +34,8 @@ def test_the_commands_are_these() -> None:
         "mirrorless acl plan",
         "mirrorless acl apply",
         "mirrorless acl revoke",
+        "mirrorless failover",
+        "mirrorless failback",
         *(
             f"mirrorless {kind} {command}"
             for kind in ("backfill", "verify", "reconcile")
@@ -62,7 +64,17 @@ def test_the_example_in_a_commands_help_is_in_the_manual(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "order", ["lanes resume", "lanes quarantine", "lanes reset", "lanes hold", "lanes release", "acl apply"]
+    "order",
+    [
+        "lanes resume",
+        "lanes quarantine",
+        "lanes reset",
+        "lanes hold",
+        "lanes release",
+        "acl apply",
+        "failover",
+        "failback",
+    ],
 )
 def test_what_changes_state_shows_its_plan_first(order: str) -> None:
     options = COMMANDS[f"mirrorless {order}"][0]._option_string_actions

@@ -227,6 +227,22 @@ def test_a_job_waits_for_as_long_as_a_warm_forwarder_remembers_whatever_the_oper
     assert operator.slept == [60.0]
 
 
+def test_a_lane_that_a_job_does_not_finish_stays_held_when_the_fence_of_its_flow_is_lifted() -> None:
+    operator = Operator()
+    operator.states.fence(LANES[0].flow, Stop(reason="held", upstream_offset=0, detail="failover", at=NOW))
+    held = HeldLanes(
+        states=operator.states, run_id="run-1", settle_ms=0, clock=lambda: NOW, sleep=operator.slept.append
+    )
+
+    assert not held.hold(LANES), "they were held before the job"
+    held.release(LANES[1:])
+    operator.states.lift(LANES[0].flow)
+
+    states = operator.states.read(LANES)
+    assert [lane for lane in LANES if states[lane].stop is not None] == [LANES[0]]
+    assert held.since(LANES[:1]) == NOW
+
+
 def test_a_job_does_not_wait_for_lanes_that_were_held_long_ago() -> None:
     operator = Operator()
     operator.hold(at=NOW)

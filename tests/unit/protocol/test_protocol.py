@@ -903,6 +903,26 @@ def test_a_hold_is_kept_by_an_event_that_began_before_it_and_takes_longer_than_a
     there.assert_invariants()
 
 
+def test_a_fence_of_the_flow_is_kept_by_all_lanes_and_by_an_event_that_began_before_it() -> None:
+    there = world([1, 2, 5], [0, 3])
+    slow = attempt(there.environment(), there.whole())
+    slow.until("settled")
+    there.states.fence(lane().flow, Stop(reason="held", upstream_offset=0, detail="failover", at=there.now))
+
+    there.now += STATES_MS
+    slow.finish()
+
+    assert {place: stop.reason for place, stop in slow.result.stopped.items()} == {
+        (TOPIC, 0): "held",
+        (TOPIC, 1): "held",
+    }
+    assert (there.visible(0), there.visible(1)) == ([], [])
+    assert not there.states.states, "nothing is written for a lane"
+    there.states.lift(lane().flow)
+    assert not replicate(there.environment(), there.whole()).stopped
+    there.assert_invariants()
+
+
 def test_a_slow_event_without_an_order_meanwhile_is_written_once() -> None:
     there = world([1, 2, 5], [0, 3])
     slow = attempt(there.environment(), there.whole())

@@ -9,45 +9,13 @@ import msgspec
 import pytest
 
 from mirrorless.errors import ConfigurationError, Retriable
-from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.acl_sync import AclDocument, AclFailover, AclSync, Disabled, Revocation, stored
 from mirrorless.topics.acls import Acl
+from tests.support.acls import MemoryAcls
 from tests.support.documents import MemoryDocuments
-
-
-@dataclass(slots=True)
-class MemoryAcls:
-    """A cluster's ACLs in a set. It refuses what is in `refused`; `silent`: it raises after each change."""
-
-    there: set[Acl] | None = field(default_factory=set)
-    refused: set[Acl] = field(default_factory=set)
-    silent: bool = False
-    reads: int = 0
-
-    def read(self, _: Deadline) -> frozenset[Acl] | None:
-        """See `Acls.read`."""
-        self.reads += 1
-        return None if self.there is None else frozenset(self.there)
-
-    def create(self, acls: Collection[Acl], _: Deadline) -> dict[Acl, str]:
-        """See `Acls.create`."""
-        assert self.there is not None
-        self.there |= set(acls) - self.refused
-        return self._answer(acls)
-
-    def delete(self, acls: Collection[Acl], _: Deadline) -> dict[Acl, str]:
-        """See `Acls.delete`."""
-        assert self.there is not None
-        self.there -= set(acls) - self.refused
-        return self._answer(acls)
-
-    def _answer(self, acls: Collection[Acl]) -> dict[Acl, str]:
-        if self.silent:
-            raise Retriable("the cluster did not say what became of it")
-        return dict.fromkeys(self.refused & set(acls), "refused")
 
 
 @dataclass(slots=True)

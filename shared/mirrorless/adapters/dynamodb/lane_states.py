@@ -1,8 +1,13 @@
-"""Stops, leases and the operator's orders in DynamoDB."""
+"""Stops, leases, fences and the operator's orders in DynamoDB.
+
+a lane    <flow> <topic>-<partition>   stopped, quarantine, lease, waiting
+a flow    <flow>                       stopped: the fence of all its lanes, read in the request that reads lanes
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -13,7 +18,7 @@ from mirrorless.adapters.dynamodb.direct import COLLISION
 from mirrorless.adapters.dynamodb.retries import tries
 from mirrorless.errors import LeaseHeld, Retriable
 from mirrorless.lane import FlowName, Lane
-from mirrorless.lane_state import LaneState, Lease, Stop
+from mirrorless.lane_state import RUNNING, LaneState, Lease, Stop
 from mirrorless.ports.kafka import Deadline
 
 KEYS = 100
@@ -21,7 +26,7 @@ KEYS = 100
 
 
 class DynamoDbLaneStates:
-    """Implements `mirrorless.ports.stores.LaneStates`, and what the operator's command needs beside it."""
+    """Implements `mirrorless.ports.stores.LaneStates`, and what the operator's commands need beside it."""
 
     def __init__(self, client: Any, table: str) -> None:
         self._client = client
@@ -30,27 +35,42 @@ class DynamoDbLaneStates:
     def read(self, lanes: Iterable[Lane], deadline: Deadline | None = None) -> dict[Lane, LaneState]:
         """See `LaneStates.read`."""
         wanted = list(lanes)
+        flows = sorted({lane.flow for lane in wanted}, key=str)
+        room = KEYS - len(flows)
         found: dict[Lane, LaneState] = {}
-        for start in range(0, len(wanted), KEYS):
-            keys: list[dict[str, Any]] = [_key(lane) for lane in wanted[start : start + KEYS]]
-            # DynamoDB may leave some keys for the next call.
-            for _ in tries(deadline):
-                with translated("read lane states", str(wanted[start])):
-                    answer = self._client.batch_get_item(
-                        RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}}
-                    )
-                found.update(_state(item) for item in answer["Responses"].get(self._table, []))
-                keys = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
-                if not keys:
-                    break
-            else:
-                raise Retriable("DynamoDB keeps leaving keys unread: it is throttled", where=str(wanted[start]))
+        for start in range(0, len(wanted), room):
+            # The fence is read with the lanes: it costs a read unit, and no request.
+            items = self._items([*map(str, flows), *map(str, some := wanted[start : start + room])], deadline)
+            fences = {flow: _stop(item) for flow in flows if (item := items.pop(str(flow), None)) is not None}
+            found |= dict(map(_state, items.values()))
+            for lane in some:
+                # A fence stops what is replicated, and not the job that brings it back.
+                fence = None if lane.is_of_a_job else fences.get(lane.flow)
+                if fence is not None and found.get(lane, RUNNING).stop is None:
+                    found[lane] = replace(found.get(lane, RUNNING), stop=fence, fenced=True)
         return found
+
+    def _items(self, names: Sequence[str], deadline: Deadline | None) -> dict[str, dict[str, Any]]:
+        """Those of some items that are there, by key."""
+        found: dict[str, dict[str, Any]] = {}
+        keys: list[dict[str, Any]] = [_key(name) for name in names]
+        # DynamoDB may leave some keys for the next call.
+        for _ in tries(deadline):
+            with translated("read lane states", names[-1]):
+                answer = self._client.batch_get_item(RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}})
+            found |= {item["lane"]["S"]: item for item in answer["Responses"].get(self._table, [])}
+            keys = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
+            if not keys:
+                return found
+        raise Retriable("DynamoDB keeps leaving keys unread: it is throttled", where=names[-1])
 
     def stop(self, lane: Lane, stop: Stop) -> None:
         """See `LaneStates.stop`."""
+        self._stop(str(lane), stop)
+
+    def _stop(self, key: str, stop: Stop) -> None:
         self._update(
-            lane,
+            key,
             "SET stopped = :stop",
             {
                 ":stop": {
@@ -120,13 +140,16 @@ class DynamoDbLaneStates:
         return {lane: state for lane, state in self.noted(flow).items() if state.stop is not None}
 
     def noted(self, flow: FlowName) -> dict[Lane, LaneState]:
-        """Every lane of a flow of which anything was ever noted: a stop, an order, a lease. Reads the whole table."""
+        """Every lane of a flow of which anything was ever noted: a stop of its own, an order, a lease.
+
+        Reads the whole table. A fence is none of them.
+        """
         states: dict[Lane, LaneState] = {}
         request: dict[str, Any] = {"TableName": self._table, "ConsistentRead": True}
         while True:
             with translated("read lane states", str(flow)):
                 answer = self._client.scan(**request)
-            states.update(_state(item) for item in answer["Items"])
+            states.update(_state(item) for item in answer["Items"] if not _is_flow(item))
             if "LastEvaluatedKey" not in answer:
                 return {lane: state for lane, state in states.items() if lane.flow == flow}
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
@@ -163,11 +186,11 @@ class DynamoDbLaneStates:
                     raise
                 return None
 
-    def _update(self, lane: Lane, expression: str, values: dict[str, Any]) -> None:
-        request = {"TableName": self._table, "Key": _key(lane), "UpdateExpression": expression}
+    def _update(self, key: Lane | str, expression: str, values: dict[str, Any]) -> None:
+        request = {"TableName": self._table, "Key": _key(key), "UpdateExpression": expression}
         if values:
             request["ExpressionAttributeValues"] = values
-        with translated("update a lane's state", str(lane)):
+        with translated("update a lane's state", str(key)):
             self._client.update_item(**request)
 
 
@@ -175,26 +198,34 @@ def _stored(lease: Lease) -> dict[str, Any]:
     return {"M": {"holder": {"S": lease.holder}, "until": {"N": str(lease.until)}}}
 
 
-def _key(lane: Lane) -> dict[str, Any]:
-    return {"lane": {"S": str(lane)}}
+def _key(key: Lane | str) -> dict[str, Any]:
+    return {"lane": {"S": str(key)}}
+
+
+def _is_flow(item: dict[str, Any]) -> bool:
+    """Whether it is a flow's and no lane's: no alias has a space."""
+    return " " not in item["lane"]["S"]
+
+
+def _stop(item: dict[str, Any]) -> Stop | None:
+    if "stopped" not in item:
+        return None
+    stored = item["stopped"]["M"]
+    return Stop(
+        reason=stored["reason"]["S"],
+        upstream_offset=int(stored["upstream_offset"]["N"]),
+        detail=stored["detail"]["S"],
+        at=int(stored["at"]["N"]),
+    )
 
 
 def _state(item: dict[str, Any]) -> tuple[Lane, LaneState]:
-    stop = None
-    if "stopped" in item:
-        stored = item["stopped"]["M"]
-        stop = Stop(
-            reason=stored["reason"]["S"],
-            upstream_offset=int(stored["upstream_offset"]["N"]),
-            detail=stored["detail"]["S"],
-            at=int(stored["at"]["N"]),
-        )
     lease = None
     if "lease" in item:
         held = item["lease"]["M"]
         lease = Lease(holder=held["holder"]["S"], until=int(held["until"]["N"]))
     state = LaneState(
-        stop=stop,
+        stop=_stop(item),
         quarantine=frozenset(int(each) for each in item.get("quarantine", {}).get("NS", [])),
         lease=lease,
         waiting=int(item["waiting"]["N"]) if "waiting" in item else None,
@@ -208,3 +239,16 @@ class DynamoDbLaneOrders(DynamoDbLaneStates):
     def begin_anew(self, lane: Lane) -> None:
         """Drop the stop, who waits and every quarantine order: the offsets of another generation are other records."""
         self._update(lane, "REMOVE stopped, quarantine, waiting", {})
+
+    def fenced(self, flow: FlowName) -> Stop | None:
+        """See `FlowFences.fenced`."""
+        item = self._items([str(flow)], None).get(str(flow))
+        return None if item is None else _stop(item)
+
+    def fence(self, flow: FlowName, stop: Stop) -> None:
+        """See `FlowFences.fence`."""
+        self._stop(str(flow), stop)
+
+    def lift(self, flow: FlowName) -> None:
+        """See `FlowFences.lift`."""
+        self._update(str(flow), "REMOVE stopped", {})

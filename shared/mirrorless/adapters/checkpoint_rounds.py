@@ -1,0 +1,74 @@
+"""The checkpoint rounds of a flow, with their ports: for the scheduled function, and for a failover's command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mirrorless.clock import now_ms
+from mirrorless.groups.checkpoints import Direction
+from mirrorless.groups.clusters import GroupSide, Sides
+from mirrorless.groups.offset_translation import OffsetTranslator
+from mirrorless.groups.readiness import Rereads
+from mirrorless.groups.round import CheckpointRound
+from mirrorless.groups.state import CheckpointStore
+from mirrorless.groups.sync import GroupSync
+from mirrorless.lanes.gaps import SourceLog
+from mirrorless.mm2.internal_topics import EnsuredTopics
+from mirrorless.ports.stores import Chains, StateStore
+from mirrorless.protocol.translate import OffsetMap
+from mirrorless.scheduled.scope import FlowScope
+from mirrorless.scheduled.settings import ControlSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointWiring:
+    """What rounds need; warm for as long as its environment."""
+
+    settings: ControlSettings
+    scope: FlowScope
+    source: GroupSide
+    target: GroupSide
+    chains: Chains
+    source_log: SourceLog
+    ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
+    groups_left: set[tuple[Direction, str]] = field(default_factory=set)
+    """See `GroupSync.left`."""
+
+    def rounds(self, documents: StateStore, *, commits_every_seconds: float | None) -> CheckpointRound:
+        """Rounds with empty caches.
+
+        Args:
+            documents: where the groups' checkpoints are kept, under the lease of the run.
+            commits_every_seconds: between commits on the target; None for no commits.
+        """
+        settings = self.settings
+        sides = Sides(source=self.source, target=self.target, clock=now_ms)
+        store = CheckpointStore(flow=settings.name, documents=documents, clock=now_ms)
+        return CheckpointRound(
+            scope=self.scope,
+            sides=sides,
+            store=store,
+            translator=OffsetTranslator(
+                chains=self.chains,
+                source_partition=self.scope.source_partition,
+                remote_partition=self.scope.remote_partition,
+                source_ends=self.source.topics.ends,
+                target_ends=self.target.topics.ends,
+                source_log=self.source_log,
+                transactional=settings.flow.delivery == "exactly_once",
+                from_earliest=settings.start == "earliest",
+            ),
+            rereads=Rereads(offset_map=OffsetMap(self.chains)),
+            sync=GroupSync(
+                scope=self.scope,
+                sides=sides,
+                store=store,
+                clock=now_ms,
+                every_ms=None if commits_every_seconds is None else int(commits_every_seconds * 1000),
+                reverse=settings.sync_group_offsets_reverse,
+                grace_ms=int(settings.group_grace_seconds * 1000),
+                left=self.groups_left,
+            ),
+            replication_factor=settings.checkpoints_replication_factor,
+            ensured=self.ensured,
+        )

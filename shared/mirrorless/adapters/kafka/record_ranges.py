@@ -1,0 +1,95 @@
+"""Short ranges of many partitions, read by one consumer. See `mirrorless.failover.effects.TargetRecords`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from mirrorless.adapters.kafka.client import TurnedAway, client_config, translated, wait_left
+from mirrorless.errors import Retriable
+from mirrorless.naming import JOB_GROUP
+from mirrorless.ports.kafka import Deadline
+from mirrorless.ports.kafka import TopicPartition as Place
+from mirrorless.record import Record
+from mirrorless.settings import ClusterSettings
+
+AT_ONCE = 1_000
+"""Records taken from the client in one call, at most."""
+
+WAIT_SECONDS = 0.05
+
+_FETCH = {
+    "group.id": JOB_GROUP,
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "auto.offset.reset": "earliest",  # what is gone is then found missing
+    "fetch.wait.max.ms": 20,
+    "fetch.queue.backoff.ms": 5,
+}
+
+
+class KafkaRecordRanges:
+    """Implements `TargetRecords`; a consumer for each call."""
+
+    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
+        """Args: flow: part of what the client calls itself in the brokers' logs."""
+        self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
+        self._config = client_config(cluster, f"{flow}|failover") | _FETCH
+        self._turned_away: TurnedAway = self._config["error_cb"]
+
+    def ranges(
+        self, wanted: Mapping[Place, tuple[int, int]], deadline: Deadline
+    ) -> Iterator[tuple[Place, list[Record]]]:
+        """See `TargetRecords.ranges`."""
+        if not wanted:
+            return
+        found: dict[Place, list[Record]] = {place: [] for place in wanted}
+        with translated("show its records", self._where, self._turned_away):
+            consumer = Consumer(self._config)
+            try:
+                consumer.assign([TopicPartition(*place, first) for place, (first, _) in wanted.items()])
+                while found:
+                    if wait_left(deadline) <= 0:
+                        self._turned_away.check()
+                        place = min(found)
+                        raise Retriable(f"{place[0]}-{place[1]} did not show all in time", where=self._where)
+                    yield from self._poll(consumer, wanted, found)
+            finally:
+                consumer.close()
+
+    @staticmethod
+    def _poll(
+        consumer: Consumer, wanted: Mapping[Place, tuple[int, int]], found: dict[Place, list[Record]]
+    ) -> Iterator[tuple[Place, list[Record]]]:
+        complete: list[Place] = []
+        for message in consumer.consume(AT_ONCE, timeout=WAIT_SECONDS):
+            place, offset, error = (
+                (message.topic() or "", message.partition() or 0),
+                message.offset() or 0,
+                message.error(),
+            )
+            if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
+                if error.fatal() or not error.retriable():
+                    raise KafkaException(error)
+                continue
+            if place not in found:
+                continue
+            following = wanted[place][1]
+            if error is None and offset < following:
+                found[place].append(
+                    Record(
+                        offset=offset,
+                        timestamp=message.timestamp()[1],
+                        headers=list(message.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
+                        key=message.key(),
+                        value=message.value(),
+                    )
+                )
+            if error is not None or offset >= following - 1:
+                complete.append(place)
+                yield place, found.pop(place)
+        if complete:
+            consumer.incremental_unassign([TopicPartition(*place) for place in complete])

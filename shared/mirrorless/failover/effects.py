@@ -1,0 +1,158 @@
+"""The ports of a failover: both clusters, the stores of the target's region, the reconcile job, and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from mirrorless.lane import FlowName
+from mirrorless.lanes.gaps import GapRange, Look
+from mirrorless.ports.kafka import Deadline, Groups, LogEnds, OffsetAndMetadata, Target, TopicPartition
+from mirrorless.ports.stores import Chains, FlowFences, LaneStates, StateStore
+from mirrorless.record import Record
+from mirrorless.scheduled.runner import RoundReport
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.topics.acl_sync import AclSync
+from mirrorless.topics.acls import Acl, Acls
+
+
+class SourceRecords(Protocol):
+    """Reads of the source's log."""
+
+    def look(
+        self, ranges: Mapping[TopicPartition, Sequence[GapRange]], *, committed: bool, deadline: Deadline
+    ) -> Mapping[TopicPartition, Look]:
+        """See `mirrorless.lanes.gaps.SourceLog.look`."""
+        ...
+
+
+class TargetRecords(Protocol):
+    """Reads of short ranges of many partitions of the target at once."""
+
+    def ranges(
+        self, wanted: Mapping[TopicPartition, tuple[int, int]], deadline: Deadline
+    ) -> Iterator[tuple[TopicPartition, list[Record]]]:
+        """The visible records of each half-open range of offsets, partition by partition as they are complete.
+
+        Raises:
+            Retriable: the target does not answer, or did not show all in time.
+        """
+        ...
+
+
+class ShadowGroups(Protocol):
+    """Consumer groups of the drill's own, on the target."""
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline) -> None:
+        """See `mirrorless.ports.kafka.Groups.commit`."""
+        ...
+
+    def committed(
+        self, groups: Iterable[str], deadline: Deadline
+    ) -> Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]]:
+        """See `mirrorless.ports.kafka.Groups.committed`."""
+        ...
+
+    def names(self, deadline: Deadline) -> list[str]:
+        """See `mirrorless.ports.kafka.Groups.names`."""
+        ...
+
+    def delete(self, groups: Iterable[str], deadline: Deadline) -> None:
+        """Delete groups without members; one that is not there is no error.
+
+        Raises:
+            Retriable: the cluster does not answer, or refuses.
+        """
+        ...
+
+
+class CheckpointRounds(Protocol):
+    """Checkpoint rounds as the scheduled function does them, which commit for groups without members at once."""
+
+    def act(self, report: RoundReport, deadline: Deadline) -> None:
+        """See `mirrorless.groups.round.CheckpointRound.act`."""
+        ...
+
+
+class ReconcileRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a reconcile job's run."""
+
+    state: Literal["missing", "running", "succeeded", "failed"]
+    phase: str = ""
+    place: str = ""
+    """URI or path of its folder."""
+    error: str = ""
+    report: dict[str, Any] = {}
+    """Of one that succeeded: `clean`, `totals`, `lanes`, `groups`, `troubles`."""
+
+
+class ReconcileJobs(Protocol):
+    """The reconcile job of one flow, on some platform."""
+
+    def new_id(self) -> str:
+        """An id for a new run."""
+        ...
+
+    def start(self, run_id: str, *, topics: Sequence[str], groups_exclude: Sequence[str]) -> None:
+        """Start a run, and return at once."""
+        ...
+
+    def inspect(self, run_id: str) -> ReconcileRun:
+        """The state of a run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverSide:
+    """One cluster of the flow."""
+
+    answers: Callable[[], str]
+    """Why it does not answer; empty where it does."""
+    partitions: Callable[[Deadline], Mapping[str, int]]
+    """Every topic with its number of partitions."""
+    ends: Callable[[Iterable[TopicPartition], Deadline], Mapping[TopicPartition, LogEnds]]
+    acls: Acls
+    groups: Groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverEffects:
+    """Everything that a failover of one flow reads and changes."""
+
+    settings: ControlSettings
+    source: FailoverSide
+    target: FailoverSide
+    source_records: SourceRecords
+    target_records: TargetRecords
+    replication: Target
+    """By which runs in doubt are settled."""
+    shadows: ShadowGroups
+    chains: Chains
+    states: LaneStates
+    fences: FlowFences
+    documents: StateStore
+    """The control table."""
+    checkpoints: StateStore
+    rounds: Callable[[StateStore], CheckpointRounds]
+    """Of the store of checkpoints under a lease."""
+    acl_sync: AclSync
+    acls_of_others: Callable[[], frozenset[Acl]]
+    """What failovers of other flows to the same target need."""
+    jobs: ReconcileJobs
+    clock: Callable[[], int]
+    """ms since the epoch."""
+    sleep: Callable[[float], None]
+    new_id: Callable[[], str]
+    """Never the same twice, anywhere."""
+
+    @property
+    def flow(self) -> FlowName:
+        """The flow's name."""
+        return self.settings.name
+
+    def remote_topic(self, topic: str) -> str:
+        """The name on the target of a topic of the source."""
+        return self.settings.policy.remote_topic(self.flow.source, topic)

@@ -1,0 +1,241 @@
+"""The report of a failover, a failback or a drill, from its document: what moved, what is missing and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mirrorless.failover.state import FailoverDocument, StepName, StepResult
+from mirrorless.lane import FlowName
+from mirrorless.reports.format import moment
+from mirrorless.reports.report import Cell, Figure, Report, ReportSection, Table, Tone
+
+MAY_WRITE: tuple[StepName, ...] = ("drain", "fence-flow", "groups", "acls", "prove")
+"""After these, producers and groups start on the target."""
+
+
+def summary(flow: FlowName, document: FailoverDocument) -> dict[str, Any]:
+    """The totals, for programs."""
+    groups = _groups(document)
+    holdings = _facts(document.steps, "holdings")
+    proof = _facts(document.steps, "prove")
+    missing = missing_of(document)
+    back = document.back
+    return {
+        "flow": str(flow),
+        "run": document.run,
+        "mode": document.order.mode if back is None else "failback",
+        "finished": bool(document.ended_at if back is None else back.ended_at),
+        "clean": is_clean(document),
+        "seconds": recovery_seconds(document),
+        "recovery_point_seconds": 0.0 if document.order.mode == "planned" else holdings.get("recovery_point_seconds"),
+        "topics": len(_facts(document.steps, "check").get("topics", {})),
+        "partitions": sum(_facts(document.steps, "check").get("topics", {}).values()),
+        "groups_moved": sum(each["fate"] == "moved" for each in groups),
+        "groups_left": sum(each["fate"] != "moved" for each in groups),
+        "digests_verified": proof.get("proved", 0),
+        "digests_wrong": len(proof.get("wrong", {})),
+        "missing": missing,
+    }
+
+
+def missing_of(document: FailoverDocument) -> list[str]:
+    """What is missing, one sentence each with its reason."""
+    if document.back is not None:
+        return list(_missing_back(_facts(document.back.steps, "reconcile").get("report", {})))
+    found = [
+        f"{lane}: it was stopped, and not waited for" for lane in _facts(document.steps, "check").get("stopped", ())
+    ]
+    if document.order.mode != "planned":
+        found = []
+    for lane in _facts(document.steps, "holdings").get("lanes", ()):
+        missing = max(0, (lane["seen_end"] or 0) - lane["position"])
+        if missing:
+            found.append(
+                f"{lane['topic']}-{lane['partition']}: {missing:,} upstream offsets from {lane['position']} on were on "
+                "the source and are not here"
+            )
+        if lane["in_doubt"]:
+            found.append(f"{lane['topic']}-{lane['partition']}: its newest run is in doubt")
+    for lane, why in _facts(document.steps, "prove").get("wrong", {}).items():
+        found.append(f"{lane}: {why}")
+    found += [f"group {each['group']}: {each['why']}" for each in _groups(document) if each["fate"] != "moved"]
+    found += [
+        f"group {each['group']}: {each['why']}" for each in _groups(document) if each["fate"] == "moved" and each["why"]
+    ]
+    shadows = _facts(document.steps, "shadow-groups")
+    found += [f"group {group}: its offsets did not come back as committed" for group in shadows.get("differing", ())]
+    found += [f"group {group}: {why}" for group, why in shadows.get("left", {}).items()]
+    return found
+
+
+def _missing_back(report: Mapping[str, Any]) -> Iterable[str]:
+    for lane in report.get("lanes", ()):
+        name = f"{lane['topic']}-{lane['partition']}"
+        orphans = sum(each["records"] for each in lane.get("orphans", ()))
+        if orphans:
+            yield f"{name}: {orphans:,} records were never replicated ({lane['policy']}), see the loss ledger"
+        for what in ("differs", "error", "waits"):
+            if lane.get(what):
+                yield f"{name}: {lane[what]}"
+        if lane.get("unmapped"):
+            yield f"{name}: {lane['unmapped']:,} records came back without a place in the offset map"
+    for group in report.get("groups", ()):
+        if group["readiness"] not in {"ready", "active_on_source"}:
+            yield f"group {group['group']}: {group['readiness']}"
+        elif group.get("reread"):
+            yield f"group {group['group']}: it reads {group['reread']:,} records again"
+    yield from report.get("troubles", ())
+
+
+def is_clean(document: FailoverDocument) -> bool:
+    """Whether everything is done, and nothing is missing but groups that are another application's."""
+    ended = document.ended_at if document.back is None else document.back.ended_at
+    others = {
+        f"group {each['group']}: {each['why']}" for each in _groups(document) if each["readiness"] == "independent"
+    }
+    return bool(ended) and not set(missing_of(document)) - others
+
+
+def recovery_seconds(document: FailoverDocument) -> float:
+    """From the first change until applications may start on the other side, with pauses between two commands."""
+    steps = [each for each in document.current if each.step != "check"]
+    if not steps:
+        return 0.0
+    return (steps[-1].at + steps[-1].ms - steps[0].at) / 1000
+
+
+def report_of(flow: FlowName, document: FailoverDocument) -> Report:
+    """The report."""
+    totals, missing = summary(flow, document), missing_of(document)
+    back = document.back is not None
+    target, source = flow.target, flow.source
+    goes_to = source if back else target
+    title = {"planned": "Planned failover", "source-lost": "Failover", "drill": "Drill of a failover"}
+    clean = bool(totals["clean"])
+    if not totals["finished"]:
+        verdict, tone = "It is unfinished: the same command continues.", "bad"
+    elif document.order.mode == "drill":
+        verdict, tone = "A failover would take this long and lose this much. Nothing was changed.", "good"
+    else:
+        verdict = f"Producers and groups may start on {goes_to}." + ("" if missing else " Nothing is missing.")
+        tone = "good" if clean else "bad"
+    return Report(
+        title=f"{'Failback' if back else title[document.order.mode]} of {flow}",
+        verdict=verdict,
+        tone=tone,  # type: ignore[arg-type]  # one of two literals
+        figures=tuple(_figures(totals)),
+        sections=tuple(_sections(flow, document, missing)),
+        made_at=document.back.ended_at if document.back is not None else document.ended_at,
+    )
+
+
+def _figures(totals: Mapping[str, Any]) -> Iterable[Figure]:
+    yield Figure(name="recovery time", value=totals["seconds"], unit="s")
+    yield Figure(name="recovery point", value=totals["recovery_point_seconds"], unit="s at most")
+    yield Figure(name="partitions", value=totals["partitions"])
+    if totals["mode"] not in {"failback", "drill"}:
+        left: Tone = "bad" if totals["groups_left"] else "good"
+        yield Figure(name="groups moved", value=totals["groups_moved"], tone="good")
+        yield Figure(name="groups left", value=totals["groups_left"], tone=left)
+    if totals["mode"] == "planned":
+        wrong: Tone = "bad" if totals["digests_wrong"] else "good"
+        yield Figure(name="digests verified", value=totals["digests_verified"], tone=wrong)
+
+
+def _sections(flow: FlowName, document: FailoverDocument, missing: Sequence[str]) -> Iterable[ReportSection]:
+    yield ReportSection(
+        heading="Missing, and why",
+        text=tuple(missing) or ("Nothing.",),
+    )
+    yield ReportSection(heading="Steps", tables=(_steps(document.current),))
+    if document.back is None:
+        if groups := _groups(document):
+            yield ReportSection(heading="Groups", tables=(_group_table(groups),))
+        if lanes := _facts(document.steps, "holdings").get("lanes"):
+            yield ReportSection(heading="What the target holds", tables=(_lane_table(document, lanes),))
+        elif ends := _facts(document.steps, "standstill").get("ends"):
+            rows = tuple((topic, flow.target, len(by), sum(by)) for topic, by in sorted(ends.items()))
+            columns = ("topic", "moved to", "partitions", "upstream offsets, all replicated")
+            yield ReportSection(heading="Topics", tables=(Table(title="Topics", columns=columns, rows=rows),))
+    else:
+        report = _facts(document.back.steps, "reconcile").get("report", {})
+        yield ReportSection(heading="Topics", tables=(_back_table(report.get("lanes", ())),))
+        yield ReportSection(heading="Groups", tables=(_back_groups(report.get("groups", ())),))
+    commands = [(each.step, command) for each in document.current for command in each.commands]
+    table = Table(title="Changes", columns=("step", "change"), rows=tuple(commands))
+    yield ReportSection(heading="Everything that was changed", tables=(table,))
+
+
+def _steps(steps: Sequence[StepResult]) -> Table:
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (number, each.step, moment(each.at), each.ms / 1000, each.said) for number, each in enumerate(steps, 1)
+    )
+    return Table(title="Steps", columns=("", "step", "began", "seconds", "result"), rows=rows)
+
+
+def _group_table(groups: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(
+        title="Groups",
+        columns=("group", "fate", "state", "reads again", "skips", "ahead", "why"),
+        rows=tuple(
+            (each["group"], each["fate"], each["readiness"], each["reread"], each["skip"], each["ahead"], each["why"])
+            for each in groups
+        ),
+        tones=tuple("" if each["fate"] == "moved" else "bad" for each in groups),
+    )
+
+
+def _lane_table(document: FailoverDocument, lanes: Sequence[Mapping[str, Any]]) -> Table:
+    seen_at = _facts(document.steps, "holdings").get("seen_at", 0)
+    seen = moment(seen_at) if seen_at else "never"
+    return Table(
+        title="Partitions",
+        columns=("partition", "position", "last copied record", "copied", "source's end", "missing"),
+        rows=tuple(
+            (
+                f"{each['topic']}-{each['partition']}",
+                each["position"],
+                moment(each["copied_at"]) if each["copied_at"] else None,
+                moment(each["written_at"]) if each["written_at"] else None,
+                each["seen_end"],
+                max(0, (each["seen_end"] or 0) - each["position"]),
+            )
+            for each in lanes
+        ),
+        note=f"The source's ends were last seen at {seen}.",
+    )
+
+
+def _back_table(lanes: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(
+        title="Partitions",
+        columns=("partition", "on the target", "copied back", "orphans", "policy"),
+        rows=tuple(
+            (
+                f"{each['topic']}-{each['partition']}",
+                each["on_target"],
+                each["copied_back"],
+                sum(some["records"] for some in each.get("orphans", ())),
+                each["policy"],
+            )
+            for each in lanes
+        ),
+    )
+
+
+def _back_groups(groups: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(
+        title="Groups",
+        columns=("group", "state", "reads again"),
+        rows=tuple((each["group"], each["readiness"], each["reread"]) for each in groups),
+    )
+
+
+def _facts(steps: Sequence[StepResult], step: StepName) -> dict[str, Any]:
+    return next((each.facts for each in steps if each.step == step), {})
+
+
+def _groups(document: FailoverDocument) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = _facts(document.steps, "groups").get("groups", [])
+    return found

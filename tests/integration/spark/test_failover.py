@@ -1,0 +1,204 @@
+"""Failover and failback under ACLs, each command killed behind every step: nothing is lost, read twice or skipped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from lab.servers.dynamodb import DynamoDbLocal
+from lab.servers.kafka import KafkaCluster
+from mirrorless.adapters.dynamodb.chains import DynamoDbChains
+from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneOrders
+from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
+from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
+from mirrorless.failover.report import missing_of, summary
+from mirrorless.failover.state import FailoverOrder
+from mirrorless.protocol.replicate import Replicator
+from mirrorless.settings import ClusterSettings, FlowSettings
+from tests.support.failover_scenario import (
+    FLOW,
+    PARTITIONS,
+    FailoverScenario,
+    SparkReconcile,
+    deployed,
+    granted,
+)
+from tests.support.flow_stage import eventually
+from tests.support.guarded_cluster import guarded_clusters
+from tests.support.lane_stage import LaneStage
+
+pytestmark = pytest.mark.integration
+
+PLANNED = FailoverOrder(mode="planned")
+LOST = FailoverOrder(mode="source-lost")
+REHEARSAL = FailoverOrder(mode="drill")
+DENIED = "TOPIC_AUTHORIZATION_FAILED"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
+    """Two clusters with an authorizer."""
+    with guarded_clusters(tmp_path_factory.mktemp("guarded")) as both:
+        yield both
+
+
+@pytest.fixture
+def build(  # noqa: PLR0917 -- fixtures
+    guarded: tuple[KafkaCluster, KafkaCluster],
+    dynamodb: DynamoDbLocal,
+    flow_settings: FlowSettings,
+    wire: Callable[[FlowSettings], Replicator],
+    spark: SparkSession,
+    tmp_path: Path,
+) -> Callable[[str], FailoverScenario]:
+    """Makes the scenario of a naming: records of both producers, and three groups that have read a part of them."""
+
+    def scenario(policy: str) -> FailoverScenario:
+        source, target = guarded
+        settings = replace(
+            flow_settings,
+            source=ClusterSettings(alias=source.alias, bootstrap=source.bootstrap),
+            target=ClusterSettings(alias=target.alias, bootstrap=target.bootstrap, region="us-east-1"),
+            policy=policy,
+        )
+        client, tables = dynamodb.client(), settings.tables
+        stage = LaneStage(
+            topic=f"orders-{uuid4().hex[:8]}",
+            settings=settings,
+            source=source,
+            target=target,
+            chains=DynamoDbChains(client, tables.offset_map),
+            orders=DynamoDbLaneOrders(client, tables.lanes),
+            ledger=DynamoDbLossLedger(client, tables.loss_ledger),
+            checkpoints=DynamoDbDocuments(client, tables.checkpoints),
+            wire=wire,
+        )
+        stage.create(source, stage.topic, PARTITIONS)
+        made = FailoverScenario(
+            stage=stage,
+            deployment=deployed(stage, tmp_path, dynamodb.endpoint),
+            jobs=SparkReconcile(spark=spark, settings=settings, folder=tmp_path / "jobs"),
+        )
+        acls = made.acls(source)
+        for cluster in guarded:  # those of the test before
+            made.acls(cluster).delete(made.acls(cluster).read(lambda: 20.0) or (), lambda: 20.0)
+        assert acls.create(granted(stage.topic), lambda: 20.0) == {}
+        eventually(lambda: not made.produce(source, "a0", "a1", "a2"), "the applications' rights", seconds=20)
+        assert not made.produce_in_transactions(source, "t0", "t1", "t2")
+        made.replicate()
+        made.schedule()
+        return made
+
+    return scenario
+
+
+def begin(scenario: FailoverScenario) -> None:
+    """Two groups read a part on the source. `audit` is another application on the target, which has read there too."""
+    source, target = scenario.stage.source, scenario.stage.target
+    scenario.read(source, "shop", 3)
+    scenario.read(source, "billing", 1)
+    scenario.read(source, "audit", 2)
+    grant = [acl for acl in granted(scenario.stage.remote_topic) if acl.resource == "GROUP" and acl.name == "audit"]
+    assert scenario.acls(target).create(grant, lambda: 20.0) == {}
+    eventually(lambda: _reads(scenario, target), "the independent application's rights", seconds=20)
+    scenario.schedule()
+
+
+def _reads(scenario: FailoverScenario, cluster: KafkaCluster) -> bool:
+    from confluent_kafka import KafkaException  # noqa: PLC0415 -- used here only
+
+    try:
+        return bool(scenario.read(cluster, "audit", 1, counted=False))
+    except KafkaException:
+        return False
+
+
+def accounted(scenario: FailoverScenario, *, but: frozenset[str] = frozenset()) -> None:
+    """Each moved group has read every record once. Args: but: what the report has named as missing."""
+    expected = Counter(value for value in scenario.written if value not in but)
+    for group in ("shop", "billing"):
+        assert scenario.reads[group] == expected, group
+
+
+def test_a_planned_failover_and_its_failback_lose_and_repeat_nothing(
+    build: Callable[[str], FailoverScenario],
+) -> None:
+    scenario = build("prefixed")
+    source, target = scenario.stage.source, scenario.stage.target
+    begin(scenario)
+    before = [scenario.acls(cluster).read(lambda: 20.0) for cluster in (source, target)]
+    there = scenario.stage.checkpoints.read(FLOW, "forward/")
+
+    drill = scenario.until_done(REHEARSAL)
+    assert summary(FLOW, drill)["recovery_point_seconds"] == 0
+    assert [scenario.acls(cluster).read(lambda: 20.0) for cluster in (source, target)] == before
+    assert scenario.stage.checkpoints.read(FLOW, "forward/") == there
+
+    scenario.produce(source, "b0", "b1")  # not replicated yet
+    document = scenario.until_done(PLANNED)
+
+    assert [each for each in missing_of(document) if "group audit" not in each] == []
+    assert summary(FLOW, document)["digests_verified"] == PARTITIONS
+    assert scenario.produce(source, "refused") == DENIED
+    assert scenario.produce_in_transactions(source, "refused") == DENIED
+    assert not scenario.produce(target, "c0", "c1")
+    assert not scenario.produce_in_transactions(target, "u0")
+    for group in ("shop", "billing"):
+        scenario.read(target, group)
+    accounted(scenario)
+    independent = scenario.read(source, "audit", counted=False)
+    assert len(independent) == len(scenario.written) - 2 - 3, "what the source has, behind what it had read there"
+
+    back = scenario.until_done(None)
+
+    assert back.over
+    assert missing_of(back) == []
+    assert [scenario.acls(cluster).read(lambda: 20.0) for cluster in (source, target)] == before
+    eventually(lambda: not scenario.produce(source, "d0", "d1"), "the fence is lifted", seconds=20)
+    for group in ("shop", "billing"):
+        scenario.read(source, group)
+    accounted(scenario)
+    scenario.replicate()
+    on_target = scenario.stage.on_target().values()
+    assert sum(each.content.value == b"d0" for partition in on_target for each in partition) == 1
+
+
+def test_a_lost_source_costs_what_the_report_names_and_nothing_is_read_twice(
+    build: Callable[[str], FailoverScenario],
+) -> None:
+    scenario = build("identity")
+    source, target = scenario.stage.source, scenario.stage.target
+    begin(scenario)
+    before = [scenario.acls(cluster).read(lambda: 20.0) for cluster in (source, target)]
+    scenario.produce(source, "orphan 0", "orphan 1")
+    for broker in source.brokers:
+        broker.kill()
+
+    document = scenario.until_done(LOST)
+
+    assert not document.facts("holdings")["seen_at"], "no round of the topics' task has run here"
+    assert not scenario.produce(target, "c0", "c1")
+    assert not scenario.produce_in_transactions(target, "u0")
+    for group in ("shop", "billing"):
+        scenario.read(target, group)
+    orphans = frozenset({"orphan 0", "orphan 1"})
+    accounted(scenario, but=orphans)
+    scenario.let_a_minute_pass()
+    source.start()
+
+    back = scenario.until_done(None)
+
+    assert back.over
+    named = [each for each in missing_of(back) if "never replicated" in each]
+    assert len(named) == PARTITIONS
+    assert [scenario.acls(cluster).read(lambda: 20.0) for cluster in (source, target)] == before
+    assert not scenario.produce(source, "d0", "d1")
+    for group in ("shop", "billing"):
+        scenario.read(source, group)
+    accounted(scenario, but=orphans)

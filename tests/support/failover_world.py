@@ -1,0 +1,366 @@
+"""A flow that fails over, in memory: clusters, ACLs, stores and the reconcile job, and commands that can be killed.
+
+Time passes only where a command waits. `meanwhile` is what the rest of the world does then: the flow replicates,
+producers are stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from mirrorless.errors import Retriable
+from mirrorless.failover.effects import FailoverEffects, FailoverSide, ReconcileRun
+from mirrorless.failover.run import FailoverCommand
+from mirrorless.failover.state import FailoverDocument, FailoverOrder, read_document
+from mirrorless.groups.round import CheckpointRound
+from mirrorless.lane import Lane
+from mirrorless.ports.kafka import Deadline, LogEnds, OffsetAndMetadata, TopicPartition
+from mirrorless.ports.stores import StateStore
+from mirrorless.protocol.digest import digest
+from mirrorless.record import Record
+from mirrorless.run import Run
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.topics.acl_sync import AclSync
+from mirrorless.topics.acls import Acl
+from mirrorless.topics.write_fence import MARK
+from tests.support.acls import MemoryAcls
+from tests.support.chains import FLOW, MemoryLaneStates
+from tests.support.clusters import MemoryCluster, MemoryTarget
+from tests.support.documents import MemoryDocuments
+from tests.support.group_cluster import MARKER, MemoryGroups, MemoryTopics, TwoClusters, settings
+
+TOPICS = {"orders": 2, "payments": 1}
+APPLICATION = "User:application"
+
+
+class CommandKilled(BaseException):
+    """The command's process is gone."""
+
+
+@dataclass(slots=True)
+class Kill:
+    """Ends a command behind the effect of one of its calls; whatever it calls later has no effect."""
+
+    at: int
+    calls: int = 0
+    dead: bool = False
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """A call that may be the last one."""
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if self.dead:
+                raise CommandKilled
+            self.calls += 1
+            result = call(*args, **kwargs)
+            if self.calls == self.at:
+                self.dead = True
+                raise CommandKilled
+            return result
+
+        return wrapped
+
+    def object(self, inner: Any) -> Any:
+        """An object all of whose methods are such calls."""
+        return _Mortal(inner, self)
+
+
+class _Mortal:
+    def __init__(self, inner: Any, kill: Kill) -> None:
+        self._inner, self._kill = inner, kill
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        return self._kill.around(found) if callable(found) else found
+
+
+@dataclass(slots=True)
+class MemoryReconcile:
+    """Implements `ReconcileJobs`: the groups' offsets go back, and the report says so."""
+
+    world: FailoverWorld
+    runs: dict[str, ReconcileRun] = field(default_factory=dict)
+    started: list[str] = field(default_factory=list)
+    excluded: list[Sequence[str]] = field(default_factory=list)
+    failures: int = 0
+    """Of the next runs."""
+    _ids: Iterator[int] = field(default_factory=count)
+
+    def new_id(self) -> str:
+        """See `ReconcileJobs.new_id`."""
+        return f"reconcile-{next(self._ids)}"
+
+    def start(self, run_id: str, *, topics: Sequence[str], groups_exclude: Sequence[str]) -> None:
+        """See `ReconcileJobs.start`."""
+        assert self.world.states.fences, "the flow is fenced until its lanes are reconciled"
+        assert not self.world.is_closed(), "the job writes to the source's topics"
+        self.started.append(run_id)
+        self.excluded.append(groups_exclude)
+        if self.failures:
+            self.failures -= 1
+            self.runs[run_id] = ReconcileRun(state="failed", error="a broker did not answer")
+            return
+        lanes = [
+            {"topic": topic, "partition": 0, "on_target": 0, "copied_back": 0, "policy": "report"} for topic in topics
+        ]
+        totals = {"copied_back": 0, "copied_back_ratio": 0.0, "orphans": 0}
+        self.runs[run_id] = ReconcileRun(
+            state="succeeded", place="jobs", report={"clean": True, "totals": totals, "lanes": lanes, "groups": []}
+        )
+
+    def inspect(self, run_id: str) -> ReconcileRun:
+        """See `ReconcileJobs.inspect`."""
+        return self.runs.get(run_id, ReconcileRun(state="missing"))
+
+
+@dataclass(slots=True)
+class MemoryShadows(MemoryGroups):
+    """Implements `ShadowGroups` beside the groups of applications."""
+
+    deleted: list[str] = field(default_factory=list)
+
+    def delete(self, groups: Iterable[str], deadline: Deadline) -> None:  # noqa: ARG002 -- the port's
+        """See `ShadowGroups.delete`."""
+        for group in groups:
+            self.deleted.append(group)
+            self.offsets.pop(group, None)
+
+
+@dataclass(slots=True)
+class FailoverWorld:
+    """The flow us-east->eu-west of two topics, with groups, under ACLs."""
+
+    settings: ControlSettings = field(default_factory=lambda: settings(topics=tuple(TOPICS)))
+    clusters: TwoClusters = field(init=False)
+    source_acls: MemoryAcls = field(default_factory=MemoryAcls)
+    target_acls: MemoryAcls = field(default_factory=MemoryAcls)
+    states: MemoryLaneStates = field(default_factory=MemoryLaneStates)
+    documents: MemoryDocuments = field(default_factory=MemoryDocuments)
+    shadows: MemoryShadows = field(default_factory=MemoryShadows)
+    jobs: MemoryReconcile = field(init=False)
+    meanwhile: Callable[[], None] = lambda: None
+    """Called in each wait."""
+    source_lost: bool = False
+    open_transactions: set[TopicPartition] = field(default_factory=set)
+    said: list[str] = field(default_factory=list)
+    _ids: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        """Write the ACLs, and let the schedule stage them."""
+        self.clusters = TwoClusters(self.settings)
+        self.jobs = MemoryReconcile(self)
+        for lane in self.lanes:
+            self.clusters.source_log(lane)
+            self.clusters.target_log(lane)
+        granted = {
+            Acl("TOPIC", "LITERAL", topic, APPLICATION, "*", "ALLOW", operation)
+            for topic in TOPICS
+            for operation in ("READ", "WRITE")
+        }
+        granted.add(Acl("GROUP", "LITERAL", "shop", APPLICATION, "*", "ALLOW", "READ"))
+        self.source_acls.there = set(granted)
+        self.acl_round()
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """Every lane."""
+        return [Lane(FLOW, topic, partition) for topic, number in TOPICS.items() for partition in range(number)]
+
+    def acl_round(self) -> None:
+        """One round of the schedule's task."""
+        sync = self._acl_sync()
+        plan = sync.plan(lambda: 60.0)
+        sync.carry_out(plan, lambda: 60.0)  # type: ignore[arg-type]  # both have an authorizer
+
+    def is_closed(self) -> bool:
+        """Whether producers are kept from writing on the source."""
+        return any(acl.principal == MARK for acl in self.source_acls.there or ())
+
+    # Records
+
+    def produce(self, *sizes: int) -> None:
+        """Records on the source, to each lane, in transactions; refused where the source denies writes."""
+        if not self.is_closed():
+            for lane in self.lanes:
+                self.clusters.produce(lane, *sizes)
+
+    def replicate(self, records: int | None = None) -> None:
+        """One event for each lane; nothing where the flow is fenced. Digests are those of the records."""
+        if self.states.fenced(FLOW) is not None or self.source_lost:
+            return
+        for lane in self.lanes:
+            before = self.clusters.chains.heads([lane])[lane].run
+            self.clusters.replicate(lane, records)
+            link = self.clusters.chains.heads([lane])[lane].run
+            if link is not None and link != before:
+                self.clusters.chains.replace_link(link, replace(link, digest=self._digest(link)))
+
+    def _digest(self, run: Run) -> bytes:
+        log = self.clusters.target_log(run.lane)
+        offsets = [at for span in run.spans for at in range(span.downstream, span.downstream + span.length)]
+        return digest([_record(at, log[at]) for at in offsets])
+
+    def ranges(
+        self,
+        wanted: Mapping[TopicPartition, tuple[int, int]],
+        deadline: Deadline,  # noqa: ARG002 -- the port's
+    ) -> Iterator[tuple[TopicPartition, list[Record]]]:
+        """See `TargetRecords.ranges`."""
+        for place, (first, following) in wanted.items():
+            log = self.clusters.target_topics.logs[place]
+            yield place, [_record(at, log[at]) for at in range(first, min(following, len(log))) if log[at] != MARKER]
+
+    def lose_source(self) -> None:
+        """The source does not answer any more."""
+        self.source_lost = True
+        self.clusters.source.silent = self.clusters.source_topics.silent = True
+
+    def bring_source_back(self) -> None:
+        """It answers again."""
+        self.source_lost = False
+        self.clusters.source.silent = self.clusters.source_topics.silent = False
+
+    # Commands
+
+    def command(
+        self, order: FailoverOrder | None, *, kill: Kill | None = None, force: bool = False, **changes: Any
+    ) -> FailoverCommand:
+        """A command of a new process. Args: kill: ends it; changes: of its effects."""
+        effects = replace(self.effects(), **changes)
+        return FailoverCommand(
+            effects=effects if kill is None else mortal(effects, kill),
+            order=order,
+            force=force,
+            say=self.said.append,
+        )
+
+    def carry_out(self, order: FailoverOrder | None, **options: Any) -> FailoverDocument:
+        """Prepare and execute."""
+        command = self.command(order, **options)
+        command.prepare()
+        return command.execute()
+
+    def until_done(self, order: FailoverOrder | None, kill: Kill) -> tuple[FailoverDocument, bool]:
+        """Carry out, killed once, and again until it is done. Returns the document, and whether the kill came."""
+        try:
+            return self.carry_out(order, kill=kill), False
+        except CommandKilled:
+            pass
+        return self.carry_out(order), True
+
+    def document(self, key: str = "failover") -> FailoverDocument | None:
+        """The stored document."""
+        return read_document(self.documents, FLOW, key)
+
+    def effects(self) -> FailoverEffects:
+        """Of a new process."""
+        clusters = self.clusters
+        return FailoverEffects(
+            settings=self.settings,
+            source=self._side(clusters.source, clusters.source_topics, self.source_acls, TOPICS),
+            target=self._side(
+                clusters.target,
+                clusters.target_topics,
+                self.target_acls,
+                {f"{FLOW.source}.{topic}": number for topic, number in TOPICS.items()},
+            ),
+            source_records=clusters.source_topics,
+            target_records=self,
+            replication=MemoryTarget(MemoryCluster(), "failover"),
+            shadows=self.shadows,
+            chains=clusters.chains,
+            states=self.states,
+            fences=self.states,
+            documents=self.documents,
+            checkpoints=clusters.documents,
+            rounds=self._rounds,
+            acl_sync=self._acl_sync(),
+            acls_of_others=frozenset,
+            jobs=self.jobs,
+            clock=lambda: clusters.now,
+            sleep=self._sleep,
+            new_id=lambda: str(next(self._ids)),
+        )
+
+    def _rounds(self, _: StateStore) -> CheckpointRound:
+        self.clusters.restart()
+        self.clusters.round.sync.every_ms = 0
+        return self.clusters.round
+
+    def _sleep(self, seconds: float) -> None:
+        self.clusters.now += int(seconds * 1000)
+        self.meanwhile()
+
+    def _acl_sync(self) -> AclSync:
+        return AclSync(
+            settings=self.settings,
+            source=self.source_acls,
+            target=self.target_acls,
+            topics=lambda _: TOPICS,
+            documents=self.documents,
+        )
+
+    def _side(
+        self, groups: MemoryGroups, topics: MemoryTopics, acls: MemoryAcls, partitions: Mapping[str, int]
+    ) -> FailoverSide:
+        def ends(places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:
+            found = topics.ends(places, deadline)
+            return {
+                place: (start, end - 1 if place in self.open_transactions else end, end)
+                for place, (start, _, end) in found.items()
+            }
+
+        def listed(_: Deadline) -> Mapping[str, int]:
+            if topics.silent:
+                raise Retriable("the cluster does not answer")
+            return partitions
+
+        return FailoverSide(
+            answers=lambda: "it is silent" if topics.silent else "",
+            partitions=listed,
+            ends=ends,
+            acls=acls,
+            groups=groups,
+        )
+
+
+def mortal(effects: FailoverEffects, kill: Kill) -> FailoverEffects:
+    """Effects of a process that is killed at one of its calls."""
+
+    def side(each: FailoverSide) -> FailoverSide:
+        return FailoverSide(
+            answers=kill.around(each.answers),
+            partitions=kill.around(each.partitions),
+            ends=kill.around(each.ends),
+            acls=kill.object(each.acls),
+            groups=kill.object(each.groups),
+        )
+
+    documents = kill.object(effects.documents)
+    source, target = side(effects.source), side(effects.target)
+    return replace(
+        effects,
+        source=source,
+        target=target,
+        shadows=kill.object(effects.shadows),
+        fences=kill.object(effects.fences),
+        documents=documents,
+        checkpoints=kill.object(effects.checkpoints),
+        rounds=lambda store: kill.object(effects.rounds(store)),
+        acl_sync=replace(effects.acl_sync, source=source.acls, target=target.acls, documents=documents),
+        jobs=kill.object(effects.jobs),
+        sleep=kill.around(effects.sleep),
+    )
+
+
+def committed(groups: MemoryGroups, group: str) -> dict[TopicPartition, int]:
+    """What a group has committed."""
+    offsets: Mapping[TopicPartition, OffsetAndMetadata] = groups.offsets.get(group, {})
+    return {place: at.offset for place, at in offsets.items()}
+
+
+def _record(offset: int, identity: int) -> Record:
+    return Record(offset, 1_000 + identity, [], b"key", str(identity).encode())

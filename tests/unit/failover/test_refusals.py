@@ -1,0 +1,227 @@
+"""Everything that a failover, a failback or a drill refuses, before anything is changed."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+
+from mirrorless.failover.refusals import FailoverRefused
+from mirrorless.failover.state import FailoverOrder
+from mirrorless.failover.work import Unfinished
+from mirrorless.lane import Lane
+from mirrorless.lane_state import Lease, Stop
+from mirrorless.settings import Authentication
+from mirrorless.topics.write_fence import deny
+from tests.support.chains import FLOW
+from tests.support.failover_world import APPLICATION, CommandKilled, FailoverWorld, Kill
+
+PLANNED = FailoverOrder(mode="planned")
+WAITED = FailoverOrder(mode="planned", fencing="wait")
+LOST = FailoverOrder(mode="source-lost")
+REHEARSAL = FailoverOrder(mode="drill")
+LANE = Lane(FLOW, "orders", 0)
+
+
+def everything(world: FailoverWorld) -> Any:
+    """All that a command could change."""
+    clusters = world.clusters
+    return deepcopy(
+        (
+            world.documents.documents,
+            clusters.documents.documents,
+            world.states.states,
+            world.states.fences,
+            world.source_acls.there,
+            world.target_acls.there,
+            clusters.target.offsets,
+            world.jobs.started,
+        )
+    )
+
+
+def refused(world: FailoverWorld, order: FailoverOrder | None, why: str, *, force: bool = False) -> None:
+    before = everything(world)
+    with pytest.raises(FailoverRefused, match=why):
+        world.carry_out(order, force=force)
+    assert everything(world) == before
+
+
+@pytest.mark.parametrize("order", [PLANNED, LOST, REHEARSAL], ids=["planned", "source-lost", "drill"])
+def test_without_the_target_nothing_begins(order: FailoverOrder) -> None:
+    world = FailoverWorld()
+    world.clusters.target_topics.silent = True
+
+    refused(world, order, "eu-west does not answer")
+
+
+@pytest.mark.parametrize("order", [PLANNED, REHEARSAL], ids=["planned", "drill"])
+def test_without_the_source_neither_a_planned_failover_nor_a_drill_begins(order: FailoverOrder) -> None:
+    world = FailoverWorld()
+    world.lose_source()
+
+    refused(world, order, "us-east does not answer.*--source-lost")
+
+
+def test_a_source_that_answers_is_not_lost_unless_the_operator_says_so() -> None:
+    world = FailoverWorld()
+    world.produce(3)
+    world.replicate()
+
+    refused(world, LOST, "us-east answers")
+    assert world.carry_out(LOST, force=True).ended_at
+
+
+def test_acls_do_not_bind_the_principals_of_iam() -> None:
+    world = FailoverWorld()
+    source = msgspec.structs.replace(world.settings.flow.source, authentication=Authentication(type="iam"))
+    flow = msgspec.structs.replace(world.settings.flow, source=source)
+    world.settings = msgspec.structs.replace(world.settings, flow=flow)
+
+    refused(world, PLANNED, "do not bind the principals of IAM on us-east.*--fence wait")
+
+
+def test_acls_keep_nobody_from_a_cluster_without_an_authorizer() -> None:
+    world = FailoverWorld()
+    world.source_acls.there = None
+
+    refused(world, PLANNED, "us-east has no authorizer")
+
+
+def test_a_topic_without_acls_is_not_given_its_first_one() -> None:
+    """On a cluster with `allow.everyone.if.no.acl.found`, it would be closed to its readers."""
+    world = FailoverWorld()
+    assert world.source_acls.there is not None
+    world.source_acls.there = {acl for acl in world.source_acls.there if acl.name != "payments"}
+
+    refused(world, PLANNED, "no ACL applies to payments on us-east")
+
+
+def test_records_behind_a_stopped_lane_are_not_left_behind_unless_the_operator_says_so() -> None:
+    world = FailoverWorld()
+    world.produce(5)
+    world.replicate()
+    world.states.stop(LANE, Stop(reason="refused", upstream_offset=3, detail="too large", at=1))
+
+    refused(world, PLANNED, "behind stopped lanes: us-east->eu-west orders-0")
+    document = world.carry_out(PLANNED, force=True)
+    assert document.facts("check")["stopped"] == [str(LANE)]
+
+
+def test_a_job_is_waited_for_but_not_by_a_drill() -> None:
+    world = FailoverWorld()
+    world.produce(3)
+    world.replicate()
+    world.states.take(LANE, Lease(holder="backfill-1", until=world.clusters.now + 9_000), now=world.clusters.now)
+
+    refused(world, PLANNED, "a job has us-east->eu-west orders-0")
+    assert world.carry_out(REHEARSAL).ended_at
+
+
+def test_a_failback_needs_a_failover_and_both_clusters() -> None:
+    world = FailoverWorld()
+    refused(world, None, "it has not failed over")
+    world.produce(3)
+    world.replicate()
+    world.lose_source()
+    world.carry_out(LOST)
+
+    refused(world, None, "us-east does not answer")
+    world.bring_source_back()
+    world.clusters.target_topics.silent = True
+    refused(world, None, "eu-west does not answer")
+
+
+@pytest.mark.parametrize("other", [WAITED, LOST, REHEARSAL], ids=["wait", "source-lost", "drill"])
+def test_another_order_is_refused_while_a_failover_is_unfinished(other: FailoverOrder) -> None:
+    world = FailoverWorld()
+    world.produce(3)
+    with pytest.raises(CommandKilled):
+        world.carry_out(PLANNED, kill=Kill(at=14))
+    document = world.document()
+    assert document is not None
+    assert not document.ended_at
+
+    refused(world, other, "other options is unfinished: --planned --fence acl", force=True)
+
+
+def test_nothing_begins_while_a_failback_is_unfinished() -> None:
+    world = FailoverWorld()
+    world.produce(3)
+    world.replicate()
+    world.carry_out(PLANNED)
+    world.jobs.failures = 1
+    with pytest.raises(Unfinished, match="a broker did not answer"):
+        world.carry_out(None)
+
+    for order in (PLANNED, WAITED, REHEARSAL):
+        refused(world, order, "its failback is unfinished")
+    world.carry_out(None)
+    assert len(world.jobs.started) == 2
+    assert world.jobs.started[0] != world.jobs.started[1]
+
+
+def test_a_flow_that_has_failed_over_does_not_fail_over_in_another_way() -> None:
+    world = FailoverWorld()
+    world.produce(3)
+    world.replicate()
+    world.carry_out(PLANNED)
+
+    refused(world, LOST, "has failed over already", force=True)
+
+
+def test_a_planned_failover_goes_on_without_its_source_when_that_is_lost() -> None:
+    world = FailoverWorld()
+    world.produce(3)
+    with pytest.raises(CommandKilled):
+        world.carry_out(PLANNED, kill=Kill(at=14))
+    world.lose_source()
+
+    document = world.carry_out(LOST)
+
+    assert document.order == LOST
+    assert document.ended_at
+    assert {"fence-flow", "holdings", "groups", "acls"} <= {each.step for each in document.steps}
+
+
+def test_a_plan_that_is_outdated_is_not_carried_out() -> None:
+    world = FailoverWorld()
+    world.produce(3)
+    world.replicate()
+    late = world.command(PLANNED)
+    late.prepare()
+    world.carry_out(PLANNED)
+
+    with pytest.raises(FailoverRefused, match="another command has been at work"):
+        late.execute()
+
+
+def test_an_application_s_own_deny_is_no_fence_and_stays() -> None:
+    world = FailoverWorld()
+    assert world.source_acls.there is not None
+    world.source_acls.there.add(deny("payments"))
+    before = set(world.source_acls.there)
+    world.produce(3)
+    world.replicate()
+
+    world.carry_out(PLANNED)
+    assert deny("orders") in world.source_acls.there
+    world.carry_out(None)
+
+    assert world.source_acls.there == before
+
+
+def test_a_fence_is_not_copied_to_the_target() -> None:
+    """A DENY there would keep out the flow, and the producers that have moved."""
+    world = FailoverWorld()
+    world.produce(3)
+    world.replicate()
+    world.carry_out(PLANNED)
+
+    world.acl_round()
+
+    assert world.target_acls.there is not None
+    assert not [acl for acl in world.target_acls.there if acl.permission == "DENY"]
+    assert {acl.principal for acl in world.target_acls.there} == {APPLICATION}
