@@ -87,7 +87,7 @@ integration-%: $(READY)
 	$(KEEP_CALLS) $(BIN)/pytest -q --part $* --durations 10 tests/integration
 
 sample: $(READY)
-	$(BIN)/python -m lab soak --count 3 --records 6500 --fresh --progress .lab/sample.json
+	$(BIN)/python -m lab soak --first 2 --count 2 --records 6500 --fresh --progress .lab/sample.json
 
 soak: $(READY) ## 64 random fault schedules, resumable; SEED=n replays one; BROKERS=3 on clusters of three; TRIGGER=mapping|schedule|change|mixed
 	@$(BIN)/python -m lab soak $(if $(SEED),--seed $(SEED)) $(if $(TRIGGER),--trigger $(TRIGGER)) $(if $(BROKERS),--brokers $(BROKERS)) \
@@ -97,10 +97,10 @@ mutants: $(READY) ## change code line by line: which change no test notices; PAR
 	@$(BIN)/python -c 'import mutmut.configuration' 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e '.[mutants]'
 	@$(BIN)/python -m tests.mutants.run $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES))
 
-scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify|rounds|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
+scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify|rounds|pull-topics|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)
 
-bench: $(READY) ## measure beside real MirrorMaker 2, about 30 minutes; PART=throughput|latency|catch-up|recovery|offset-map for one; BENCH=quick for a few; RESUME=1 goes on
+bench: $(READY) ## measure beside real MirrorMaker 2, about 30 minutes; PART=throughput|latency|pull|catch-up|recovery|offset-map for one; BENCH=quick for a few; RESUME=1 goes on
 	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(PART),--only $(PART)) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))
 
 bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; that of whole batches; how soon groups follow; what lagging ones read again, beside MM2

@@ -217,7 +217,7 @@ def _configured(flow: Flow, known: KnownRates, goal: Goal) -> Option:
     window = BatchingWindow(mapping.maximum_batching_window_seconds)
     pull = ShardSettings(
         continuous=schedule.continuous,
-        seconds=window.gather_seconds(goal.assumptions) if schedule.continuous else schedule.interval_seconds,
+        seconds=schedule.window_seconds if schedule.continuous else schedule.interval_seconds,
         shards=schedule.shards,
         memory_mb=schedule.memory_mb,
     )

@@ -34,7 +34,7 @@ from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.copy_choice import BatchTally, Engine, engine_of
 from mirrorless.pull.log import PulledLog
 from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import WINDOW_SECONDS, PullReport, PullRun
+from mirrorless.pull.run import PullReport, PullRun
 from mirrorless.pull.shard_lease import ShardLease
 from mirrorless.scheduled.functions import shard_task
 from mirrorless.scheduled.runner import TROUBLES, TaskReport
@@ -42,6 +42,7 @@ from mirrorless.scheduled.settings import PullSettings, pull_settings
 from mirrorless.settings import FlowSettings
 from mirrorless.topics.pause import read_pause
 from mirrorless.topics.scheduled_topics import read_scheduled_topics
+from mirrorless.triggers import WINDOW_SECONDS
 
 CONTINUOUS_SECONDS = 13 * 60.0
 """After which a continuous run gives way: Lambda ends it after 15 minutes, and its successor is started in between."""
@@ -130,7 +131,7 @@ class PullWiring:
             shards=settings.shards,
             continuous=settings.continuous,
             max_bytes_per_second=limit / settings.shards if limit else None,
-            window_seconds=(settings.continuous and settings.window_seconds) or WINDOW_SECONDS,
+            window_seconds=settings.window_seconds if settings.continuous else WINDOW_SECONDS,
             request=request,
             on_batch=self._measured,
             on_minute=lambda report: self.note(report, began),

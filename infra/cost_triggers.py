@@ -124,10 +124,10 @@ def _table(latency: int, found: list[TriggerCell]) -> Table:
         rows=tuple(rows),
         note=(
             "At the 99th percentile, everything counted but what stands apart below. A dash: too slow. Settings are "
-            "those that cost least: windows of half a second or whole seconds, shards, memory. A continuous run "
-            "gathers for the same window as mappings, and for 0.4 s without one. Figures of schedules rest on "
-            "assumptions until their CPU is measured. Neither of the others states a latency, and MM2's price is that "
-            "of its CPU, however many partitions it has. Plan a flow of your own by `mirrorless plan`."
+            "those that cost least: a mapping's window is half a second or whole seconds, a continuous run's some "
+            "times 50 ms; shards, memory. The CPU of schedules is measured, on a busy machine. Neither of the others "
+            "states a latency, and MM2's price is that of its CPU, however many partitions it has. Plan a flow of your "
+            "own by `mirrorless plan`."
             if latency == LATENCIES[0]
             else ""
         ),

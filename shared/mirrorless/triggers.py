@@ -19,6 +19,12 @@ from mirrorless.filters import NameFilter, is_literal
 
 Trigger = Literal["mapping", "schedule"]
 
+WINDOW_SECONDS: Final = 0.4
+"""For which a continuous run gathers records, where nothing is set: each transaction costs writes of the journals."""
+
+LONGEST_WINDOW_SECONDS: Final = 15.0
+"""The lease of a shard is renewed between two transactions."""
+
 MAPPING: Final = "mapping"
 SCHEDULE: Final = "schedule"
 

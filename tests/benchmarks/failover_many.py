@@ -38,7 +38,6 @@ from mirrorless.protocol.event import Batch
 from mirrorless.settings import ClusterSettings, FlowSettings, Tables
 from mirrorless.tables import definitions
 from mirrorless.topics.acls import Acl
-from tests.benchmarks.scale import FIGURES
 from tests.support.guarded_cluster import guarded_clusters
 
 FLOW = FlowName("us-east", "eu-west")
@@ -55,6 +54,7 @@ def main() -> int:
     parser.add_argument("--topics", type=int, default=200)
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--groups", type=int, default=100)
+    parser.add_argument("--figures", type=Path, metavar="FILE", help="write the figures there, as JSON")
     arguments = parser.parse_args()
     os.environ |= {"AWS_ACCESS_KEY_ID": "lab", "AWS_SECRET_ACCESS_KEY": "lab", "AWS_DEFAULT_REGION": "us-east-1"}
     with TemporaryDirectory() as name, guarded_clusters(Path(name)) as (source, target):
@@ -65,8 +65,8 @@ def main() -> int:
         finally:
             dynamodb.stop()
     print(json.dumps(figures))
-    FIGURES.parent.mkdir(exist_ok=True)
-    FIGURES.write_text(json.dumps(figures))
+    if arguments.figures is not None:
+        arguments.figures.write_text(json.dumps(figures))
     return 0 if not figures["missing"] and figures["finished"] else 1
 
 

@@ -5,8 +5,8 @@
 
 Each part is a program of its own, audits what it did, and fails if a record is lost, repeated, reordered, different or
 mistranslated, or if the comparison with MM2 does not run. The report is written after each part: seconds, CPU seconds
-and the most resident memory of all its processes, sampled. A part that failed keeps its last good entry; `--resume`
-leaves out what this commit has run.
+and the most resident memory of all its processes, sampled; parts in `OWN_FIGURES` give their own, of what they are
+about. A part that failed keeps its last good entry; `--resume` leaves out what this commit has run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,8 +27,6 @@ import psutil
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "docs" / "benchmarks" / "scale-report.json"
 SAMPLE_SECONDS = 0.5
-FIGURES = ROOT / ".lab" / "scale-figures.json"
-"""Where a part leaves figures of its own for the report."""
 
 PARTS: Final[dict[str, Sequence[str]]] = {
     "kills": ("tests.benchmarks.kill_backfill", "--rounds", "4", "--records", "20000"),
@@ -35,9 +34,13 @@ PARTS: Final[dict[str, Sequence[str]]] = {
     "verify": ("tests.benchmarks.verify_five_million",),
     "rounds": ("tests.benchmarks.checkpoint_rounds",),
     "failover": ("tests.benchmarks.failover_many",),
+    "pull-topics": ("tests.benchmarks.pull_topics",),
     "comparison": ("tests.benchmarks.beside_mm2", "--profile", "smoke", "--out", ".lab"),
 }
 """By name: the module that runs, and its arguments."""
+
+OWN_FIGURES: Final = frozenset({"failover", "pull-topics"})
+"""Parts that write their figures into the file named by `--figures`."""
 
 
 def main() -> int:
@@ -55,25 +58,24 @@ def main() -> int:
             print(f"{name}: has run on {commit}", flush=True)
             continue
         print(f"{name}: python -m {' '.join(PARTS[name])}", flush=True)
-        code, took = measured([sys.executable, "-m", *PARTS[name]])
+        code, took = _own(PARTS[name]) if name in OWN_FIGURES else measured([sys.executable, "-m", *PARTS[name]])
         print(f"{name}: exit code {code}, {json.dumps(took)}", flush=True)
         if code:
             failed.append(name)
             continue
-        report[name] = {"command": " ".join(PARTS[name]), "commit": commit, **took, **_figures()}
+        report[name] = {"command": " ".join(PARTS[name]), "commit": commit, **took}
         arguments.report.write_text(json.dumps(dict(sorted(report.items())), indent=2) + "\n")
     if failed:
         print(f"failed: {', '.join(failed)}; run again with --part", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _figures() -> dict[str, Any]:
-    """What the part has measured itself; see `FIGURES`."""
-    if not FIGURES.exists():
-        return {}
-    found: dict[str, Any] = {"figures": json.loads(FIGURES.read_text())}
-    FIGURES.unlink()
-    return found
+def _own(part: Sequence[str]) -> tuple[int, dict[str, Any]]:
+    """Run a part that gives figures of its own, which take the place of those of the same names."""
+    with tempfile.TemporaryDirectory(prefix="scale-") as folder:
+        figures = Path(folder, "figures.json")
+        code, took = measured([sys.executable, "-m", *part, "--figures", str(figures)])
+        return code, took | (json.loads(figures.read_text()) if figures.exists() else {})
 
 
 def measured(command: Sequence[str]) -> tuple[int, dict[str, float]]:

@@ -322,7 +322,7 @@ class Flow:
             "interval_seconds": schedule.interval_seconds,
             "maximum_bytes_per_second": schedule.maximum_bytes_per_second,
             **({} if self.settings.copying == "auto" else {"copy": self.settings.copying}),
-            **({"window_seconds": window} if (window := self.settings.mapping.maximum_batching_window_seconds) else {}),
+            "window_seconds": schedule.window_seconds,
         }
 
     def mapping_template(self, *, secret_arn: Callable[[str], str] = str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from mirrorless.config.types import (
     WholeMinutes,
 )
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE, GROUPS_EXCLUDE, TOPICS_EXCLUDE
-from mirrorless.triggers import Trigger
+from mirrorless.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS, Trigger
 
 
 class MappingSection(Section):
@@ -93,7 +93,15 @@ class ScheduleSection(Section):
     """The schedules of topics whose trigger is `schedule`, and the function that reads these topics."""
 
     continuous: bool = Field(
-        default=False, description="Read all the time, each run until the next one takes over; otherwise by interval."
+        default=False,
+        description="Read all the time, each run until the next one takes over; otherwise by interval. A partition "
+        "that was silent for long is looked at each 5 seconds.",
+    )
+    window_seconds: float = Field(
+        default=WINDOW_SECONDS,
+        ge=0.1,
+        le=LONGEST_WINDOW_SECONDS,
+        description="Seconds for which a continuous run gathers records; the longer, the fewer writes are paid for.",
     )
     interval_seconds: WholeMinutes = Field(
         default=60, description="Seconds between two runs, in whole minutes; a run reads what is there, and ends."

@@ -111,19 +111,22 @@ class Assumptions:
     pull_gather_mb: float = 8
     pull_gather_records: float = 20_000
     pull_fetch_mb: float = 1
-    pull_gather_seconds: float = 0.4
     pull_round_waits: float = 1
     pull_wait_ms: float = 60
     pull_transaction_ms: float = 2.1
-    pull_lane_ms: float = 0.15
-    pull_entry_ms: float = 1.7
-    pull_listed_lane_ms: float = 0.03
+    pull_lane_ms: float = 0.55
+    pull_entry_ms: float = 1.05
+    pull_group_ms: float = 0.9
+    pull_commit_seconds: float = 10
+    pull_listed_lane_ms: float = 0.01
     pull_look_seconds: float = 1
+    pull_longest_look_seconds: float = 5
+    pull_looks: float = 30
     pull_idle_seconds: float = 60
-    pull_followed_lanes: float = 512
+    pull_followed_lanes: float = 1_024
     pull_positions_seconds: float = 300
-    pull_record_ms: float = 0.00285
-    pull_mb_ms: float = 5.84
+    pull_record_ms: float = 0.0035
+    pull_mb_ms: float = 3.5
     pull_mb_per_second: float = 40
     pull_utilisation: float = 0.6
     pull_warm_seconds: float = 1
@@ -132,9 +135,9 @@ class Assumptions:
     pull_run_seconds: float = 690
     pull_lease_seconds: float = 15
     pull_run_writes: float = 5
-    pull_base_mb: float = 200
+    pull_base_mb: float = 65
     pull_lane_kb: float = 20
-    pull_buffer_mb: float = 80
+    pull_buffer_mb: float = 195
     pull_cold_reads: float = 2
     pull_run_log_bytes: float = 900
     pull_metrics: float = 1
@@ -145,6 +148,8 @@ class Assumptions:
     backfill_mb_per_vcpu_second: float = 40.0
     backfill_gb_per_vcpu: float = 4.0
 
+
+_PULL_MEASURED: Final = "measured 2026-11-23 on two busy cores, `python -m tests.benchmarks.pull_cpu`"
 
 TABLE: Final[dict[str, tuple[str, str]]] = {
     "memory_gb": ("GB", "`memory.mb`, its default"),
@@ -207,28 +212,28 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "pull_gather_mb": ("MB", "of all lanes that are gathered for transactions, at most"),
     "pull_gather_records": ("records", "the same"),
     "pull_fetch_mb": ("MB", "of a lane that come together, at most"),
-    "pull_gather_seconds": ("s", "for which a continuous run gathers records, where the flow sets no window"),
     "pull_round_waits": (
         "of a round",
         "that a record waits for beside its window: 1, since all is gathered before the first of its transactions",
     ),
     "pull_wait_ms": ("ms a transaction", "as of an event: assumed until measured"),
-    "pull_transaction_ms": (
-        "ms of CPU a transaction",
-        "an event's own share without its two calls to DynamoDB: assumed until measured",
-    ),
-    "pull_lane_ms": ("ms of CPU", "of a lane in a transaction, as in an event: assumed until measured"),
-    "pull_entry_ms": ("ms of CPU", "of an entry, its two calls to DynamoDB: assumed until measured"),
-    "pull_listed_lane_ms": ("ms of CPU", "of a lane in a list of log ends: assumed until measured"),
-    "pull_look_seconds": ("s", "between two such lists of a continuous run, of the lanes that it does not follow"),
+    "pull_transaction_ms": ("ms of CPU a transaction", "an event's own share without its two calls to DynamoDB"),
+    "pull_lane_ms": ("ms of CPU", f"of a lane in a transaction: {_PULL_MEASURED}"),
+    "pull_entry_ms": ("ms of CPU", f"of an entry, its two calls to DynamoDB: {_PULL_MEASURED}"),
+    "pull_group_ms": ("ms of CPU", f"of a commit for a topic's consumer group: {_PULL_MEASURED}"),
+    "pull_commit_seconds": ("s", "between two such commits of a continuous run; another has one"),
+    "pull_listed_lane_ms": ("ms of CPU", "of a lane in a list of log ends: measured, 6,000 lanes"),
+    "pull_look_seconds": ("s", "between two such lists of a continuous run, of lanes not followed, at least"),
+    "pull_longest_look_seconds": ("s", "the same at most, for lanes that are silent for long"),
+    "pull_looks": ("times", "that a lane is listed while it is silent for as long again, between the two"),
     "pull_idle_seconds": ("s", "without a record, after which a continuous run follows a lane no more"),
     "pull_followed_lanes": ("lanes", "that a shard follows at a time, at most"),
     "pull_positions_seconds": ("s", "after which positions and states of silent lanes are read again"),
     "pull_record_ms": (
         "ms of CPU a record",
-        "with the next, the CPU of tuned MM2, lanes and entries apart: assumed until measured",
+        f"lanes and entries apart: {_PULL_MEASURED}",
     ),
-    "pull_mb_ms": ("ms of CPU a MB", "see above: assumed until measured"),
+    "pull_mb_ms": ("ms of CPU a MB", f"see above: {_PULL_MEASURED}"),
     "pull_mb_per_second": ("MB/s", "that one function reads and writes: AWS states none; assumed"),
     "pull_utilisation": ("of its time", "that a shard may be busy, so that it can catch up: assumed"),
     "pull_warm_seconds": ("s", "of a run in a warm environment beside its work: assumed until measured"),
@@ -237,9 +242,9 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "pull_run_seconds": ("s", "of a continuous run at least; its successor warms up beside it"),
     "pull_lease_seconds": ("s", "between two renewals of a shard's lease, a write unit each"),
     "pull_run_writes": ("write units", "of a run: its lease, who holds and follows, its report"),
-    "pull_base_mb": ("MB", "of a run without lanes: assumed until measured"),
+    "pull_base_mb": ("MB", f"of a run without lanes: {_PULL_MEASURED}"),
     "pull_lane_kb": ("KB", "of a lane: assumed until measured"),
-    "pull_buffer_mb": ("MB", "fetched ahead, and of a transaction in memory: assumed until measured"),
+    "pull_buffer_mb": ("MB", f"fetched ahead, and of a transaction in memory: {_PULL_MEASURED}"),
     "pull_cold_reads": ("read units", "of each slice in a new environment: assumed"),
     "pull_run_log_bytes": ("bytes", "that Lambda logs of a run, and its report: assumed"),
     "pull_metrics": ("metrics", "of a flow with scheduled topics: assumed"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log, sqrt
+from math import inf, log, sqrt
 
 from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
 from mirrorless.cost.replication import cpu_share
@@ -101,6 +101,7 @@ def pull_round(
         + transactions * assumptions.pull_transaction_ms
         + lanes * assumptions.pull_lane_ms
         + entries * assumptions.pull_entry_ms
+        + _commits(loads, pull, assumptions) * assumptions.pull_group_ms
         + records * assumptions.pull_record_ms
         + mb * assumptions.pull_mb_ms
     ) / 1000
@@ -146,6 +147,17 @@ def followed_lanes(load: ReplicationLoad, assumptions: Assumptions) -> float:
     return min(float(load.partitions), load.records_per_topic * assumptions.pull_idle_seconds)
 
 
+def look_seconds(load: ReplicationLoad, assumptions: Assumptions) -> float:
+    """Between two lists of the end of a lane that a continuous run does not follow; records come evenly."""
+    of_silence = load.partitions / load.records_per_topic / assumptions.pull_looks if load.records_per_topic else inf
+    return min(max(assumptions.pull_look_seconds, of_silence), assumptions.pull_longest_look_seconds)
+
+
+def _is_rare(load: ReplicationLoad, assumptions: Assumptions) -> bool:
+    """Whether a lane is not followed when its next record comes."""
+    return 0 < load.records_per_topic * assumptions.pull_idle_seconds < load.partitions
+
+
 def fits(loads: Sequence[ReplicationLoad], pull: ShardSettings, assumptions: Assumptions = _DEFAULTS) -> bool:
     """Whether each shard can do its work, in its time and in its memory."""
     busiest = _skew(loads, pull, assumptions)
@@ -170,7 +182,8 @@ def pull_p99(loads: Sequence[ReplicationLoad], pull: ShardSettings, assumptions:
         # A lane may be first in one run and last in the next.
         return pull.seconds + start_seconds(pull, assumptions) + whole
     own = assumptions.tail * busy.transaction_seconds
-    return pull.seconds + own + assumptions.pull_round_waits * max(0.0, whole - own)
+    found = max((look_seconds(load, assumptions) for load in loads if _is_rare(load, assumptions)), default=0.0)
+    return found + pull.seconds + own + assumptions.pull_round_waits * max(0.0, whole - own)
 
 
 def start_seconds(pull: ShardSettings, assumptions: Assumptions = _DEFAULTS) -> float:
@@ -193,8 +206,18 @@ def _listed(loads: Sequence[ReplicationLoad], pull: ShardSettings, assumptions: 
     lanes = sum(load.topics * load.partitions for load in loads)
     if not pull.continuous:
         return 2 * lanes / pull.shards
-    silent = lanes - sum(load.topics * followed_lanes(load, assumptions) for load in loads)
-    return silent / pull.shards * pull.seconds / assumptions.pull_look_seconds
+    silent = (
+        load.topics * (load.partitions - followed_lanes(load, assumptions)) / look_seconds(load, assumptions)
+        for load in loads
+    )
+    return sum(silent) / pull.shards * pull.seconds
+
+
+def _commits(loads: Sequence[ReplicationLoad], pull: ShardSettings, assumptions: Assumptions) -> float:
+    """Commits of a shard in a round for the groups of the topics that moved since the last of them."""
+    seconds = max(pull.seconds, assumptions.pull_commit_seconds) if pull.continuous else pull.seconds
+    moved = sum(load.topics * min(1.0, load.records_per_topic * seconds) for load in loads)
+    return moved / pull.shards * pull.seconds / seconds
 
 
 def _skew(loads: Sequence[ReplicationLoad], pull: ShardSettings, assumptions: Assumptions) -> float:

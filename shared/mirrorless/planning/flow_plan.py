@@ -184,16 +184,11 @@ def _level(rate: TopicRate) -> int:
 
 
 def _split(rates: Sequence[TopicRate], scheduled: frozenset[str], goal: Goal, *, continuous: bool) -> Option | None:
-    """The flow with these topics by schedule and the others by mappings; both have the same window."""
+    """The flow with these topics by schedule and the others by mappings."""
     by_pull = flow_loads(rate for rate in rates if rate.topic in scheduled)
     others = flow_loads(rate for rate in rates if rate.topic not in scheduled)
     mapping = mapping_settings(others, "on-demand", goal) if others else None
     pull = pull_settings(by_pull, goal, continuous=continuous)
-    if mapping is not None and pull is not None and continuous:
-        gathered = (each for each in goal.windows() if each.gather_seconds(goal.assumptions) == pull.seconds)
-        window = min((mapping.window, *gathered), key=lambda each: each.seconds)
-        mapping = replace(mapping, window=window)
-        pull = pull_settings(by_pull, goal, continuous=True, window=window)
     return None if pull is None else option(others, mapping, by_pull, pull, goal)
 
 

@@ -45,19 +45,16 @@ def planned_keys(plan: FlowPlan, now: TriggersNow) -> PlannedKeys:
     chosen = plan.recommended
     overrides = trigger_overrides(plan, now)
     schedule: dict[str, Any] | None = None
-    window: int | None = None
     if chosen.pull is not None:
         pull = chosen.pull
-        pace = {"continuous": True} if pull.continuous else {"continuous": False, "interval.seconds": int(pull.seconds)}
-        schedule = {**pace, "shards": pull.shards, "memory.mb": pull.memory_mb}
-        # Half a second is what a window is where it is left out.
-        window = int(pull.seconds) if pull.continuous and pull.seconds >= 1 else None
+        pace = {"window.seconds": pull.seconds} if pull.continuous else {"interval.seconds": int(pull.seconds)}
+        schedule = {"continuous": pull.continuous, **pace, "shards": pull.shards, "memory.mb": pull.memory_mb}
     mapping: dict[str, Any] = {}
     if chosen.mapping is not None:
         mapping["mode"] = chosen.mapping.mode
-        window = chosen.mapping.window.setting
-    if window is not None:
-        mapping["maximum.batching.window.seconds"] = window
+        # Half a second is what a window is where it is left out.
+        if chosen.mapping.window.setting is not None:
+            mapping["maximum.batching.window.seconds"] = chosen.mapping.window.setting
     return PlannedKeys(
         overrides=overrides if overrides or now.entries else None, schedule=schedule, mapping=mapping or None
     )

@@ -13,8 +13,9 @@ from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
 from mirrorless.cost.pull import ShardSettings, fits, pull_p99
 from mirrorless.cost.replication import Mode, event_seconds, mapped, shared, together
 from mirrorless.cost.scheduled_topics import pulled
+from mirrorless.triggers import LONGEST_WINDOW_SECONDS
 
-MEMORIES: Final = (512, 640, 768, 1024, 1280, 1536, 1769, 2560, 3584)
+MEMORIES: Final = (512, 576, 640, 704, 768, 896, 1024, 1280, 1536, 1769, 2560, 3584)
 """MB of a scheduled function that are tried. Below the first, its memory is not known to suffice."""
 
 SHARDS: Final = (*range(1, 13), 14, 16, 20, 24, 32, 40, 48, 64)
@@ -31,7 +32,7 @@ _DEFAULTS: Final = Assumptions()
 
 @dataclass(frozen=True, slots=True)
 class BatchingWindow:
-    """A batching window, of mappings and of continuous runs, which have the same setting.
+    """A batching window of mappings.
 
     Attributes:
         setting: `mapping.maximum.batching.window.seconds`; None: left out, half a second.
@@ -44,12 +45,14 @@ class BatchingWindow:
         """A mapping gathers records for so long."""
         return _DEFAULTS.window_seconds if self.setting is None else self.setting or NO_WINDOW_SECONDS
 
-    def gather_seconds(self, assumptions: Assumptions) -> float:
-        """A continuous run gathers for so long."""
-        return assumptions.pull_gather_seconds if self.setting is None else self.seconds
-
 
 SHORTEST: Final = BatchingWindow(0)
+
+SHORTEST_GATHER: Final = 0.2
+"""Seconds of a continuous run: without a pause it would write an entry for nearly every record."""
+
+GATHER_STEPS: Final = 20
+"""Of a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +70,17 @@ class Goal:
     assumptions: Assumptions = _DEFAULTS
 
     def windows(self) -> Iterator[BatchingWindow]:
-        """From the longest that may do to none."""
+        """Of mappings, from the longest that may do to none."""
         yield from map(BatchingWindow, _falling(min(LONGEST_WINDOW, int(self.latency))))
         if self.half_second:
             yield BatchingWindow(None)
         yield SHORTEST
+
+    def gathers(self) -> Iterator[float]:
+        """Windows of continuous runs, `schedule.window.seconds`, from the longest that may do, by 50 ms."""
+        steps = int(min(LONGEST_WINDOW_SECONDS, self.latency) * GATHER_STEPS)
+        shortest = int(SHORTEST_GATHER * GATHER_STEPS)
+        yield from (each / GATHER_STEPS for each in range(max(shortest, steps), shortest - 1, -1))
 
     def intervals(self) -> Iterator[float]:
         """Of scheduled runs, from the longest that may do to the shortest that there is."""
@@ -130,9 +139,7 @@ def mapping_settings(loads: Sequence[ReplicationLoad], mode: Mode, goal: Goal) -
     return MappingSettings(mode=mode, window=SHORTEST)
 
 
-def pull_settings(
-    loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: bool, window: BatchingWindow | None = None
-) -> ShardSettings | None:
+def pull_settings(loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: bool) -> ShardSettings | None:
     """The settings that cost least; None where no number of shards suffices.
 
     Where none keeps the latency: of intervals the cheapest, of continuous runs those with the least latency.
@@ -141,12 +148,11 @@ def pull_settings(
         loads: the scheduled topics.
         goal: to keep.
         continuous: whether runs follow each other without a pause.
-        window: of a continuous run, where it is given.
     """
     best: tuple[float, ShardSettings] | None = None
     slow: tuple[float, ShardSettings] | None = None
     for memory in MEMORIES:
-        for seconds in _gathering(goal, window) if continuous else goal.intervals():
+        for seconds in goal.gathers() if continuous else goal.intervals():
             found = _fewest_shards(loads, memory, seconds, continuous=continuous, assumptions=goal.assumptions)
             if found is None:
                 break  # what does not fit into a window fits into a shorter one still less
@@ -191,12 +197,6 @@ def by_schedule(loads: Sequence[ReplicationLoad], goal: Goal, *, continuous: boo
     """All topics by schedule; None where no number of shards suffices."""
     pull = pull_settings(loads, goal, continuous=continuous)
     return None if pull is None else option((), None, loads, pull, goal)
-
-
-def _gathering(goal: Goal, window: BatchingWindow | None) -> Iterator[float]:
-    """Seconds of continuous runs. Without any pause they would write an entry for nearly every record."""
-    windows = goal.windows() if window is None else (window,)
-    yield from (each.gather_seconds(goal.assumptions) for each in windows if each != SHORTEST)
 
 
 def _fewest_shards(

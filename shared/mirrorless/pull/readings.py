@@ -10,7 +10,7 @@ from mirrorless.ports.kafka import TopicPartition
 from mirrorless.pull.copy_choice import BatchTally
 from mirrorless.pull.shards import LANES_OF_TRANSACTION, transactions
 
-FOLLOWED: Final = 512
+FOLLOWED: Final = 1_024
 """Lanes that are read at the same time, at most: each of them is named in every request of the consumer."""
 
 ASIDE_SECONDS: Final = 60.0
@@ -18,6 +18,15 @@ ASIDE_SECONDS: Final = 60.0
 
 PAUSE_SECONDS: Final = 1.0
 """For which a lane is left alone after its first failure; it doubles with each, up to `ASIDE_SECONDS`."""
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at the ends of lanes that are not followed."""
+
+LONGEST_LOOK_SECONDS: Final = 5.0
+"""The same of a lane that has been silent for long, in a continuous run."""
+
+LOOKS_OF_SILENCE: Final = 30
+"""A silent lane is looked at again after such a part of its silence."""
 
 UNSEEN: Final = -1
 """In place of an upstream offset, where the log's end was not met."""
@@ -40,6 +49,8 @@ class Reading:
     """Whether all offsets from the lane's position on are read, and none was passed over."""
     moved_at: float = 0.0
     """When records last came, monotonic seconds."""
+    looked_at: float | None = None
+    """When its end was last looked at, monotonic seconds; None: not in this run."""
     free_at: float = 0.0
     """Until when it is left alone, monotonic seconds."""
     failures: int = 0
@@ -48,6 +59,13 @@ class Reading:
     """Lanes of its next transaction, at most."""
     tally: BatchTally = field(default_factory=BatchTally)
     """Of its batches, where its log is read by them."""
+
+    def is_due(self, now: float) -> bool:
+        """Whether to look at its end again."""
+        if self.looked_at is None:
+            return True
+        pause = min(max(LOOK_SECONDS, (now - self.moved_at) / LOOKS_OF_SILENCE), LONGEST_LOOK_SECONDS)
+        return now - self.looked_at >= pause
 
 
 @dataclass(slots=True)
@@ -70,6 +88,23 @@ class Readings:
     def idle(self, now: float) -> list[TopicPartition]:
         """The lanes that are not followed, and not left alone."""
         return [place for place, each in self.lanes.items() if place not in self.followed and each.free_at <= now]
+
+    def due(self, places: Iterable[TopicPartition], now: float) -> list[TopicPartition]:
+        """Those of these lanes at whose ends to look now: the longer one was silent, the rarer. They are noted."""
+        found = [place for place in places if self.lanes[place].is_due(now)]
+        for place in found:
+            self.lanes[place].looked_at = now
+        return found
+
+    def look_again(self, places: Iterable[TopicPartition]) -> None:
+        """Look at the ends of these lanes the next time: they are behind, and wait for their turn."""
+        for place in places:
+            self.lanes[place].looked_at = None
+
+    def begin_run(self) -> None:
+        """No lane is followed yet in a new run, and the ends of all are to be seen."""
+        self.followed.clear()
+        self.look_again(self.lanes)
 
     def begin(self, place: TopicPartition, offset: int, *, generation: int, examined: bool = True) -> None:
         """Read a lane from this upstream offset on, for this generation of its chain."""
@@ -111,6 +146,7 @@ class Readings:
         """The consumer reads these lanes too; their ends are to be seen anew."""
         for place in places:
             self.lanes[place].ended = UNSEEN
+            self.lanes[place].looked_at = None  # to be looked at as soon as it is followed no more
             self.followed.add(place)
 
     def silent(self, since: float) -> list[TopicPartition]:

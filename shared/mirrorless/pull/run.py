@@ -25,13 +25,11 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.outgoing import LaneContent, following_offset, is_raw, opened_to_records
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.log import Arrivals, PulledLog
-from mirrorless.pull.readings import FOLLOWED, Readings
+from mirrorless.pull.readings import FOLLOWED, LOOK_SECONDS, Readings
 from mirrorless.pull.shard_lease import LEAST_MS, ShardLease
 from mirrorless.pull.shards import places_of_shard, transactions
 from mirrorless.scheduled.rate_limit import ByteRateLimit
-
-LOOK_SECONDS: Final = 1.0
-"""Between two looks at the ends of lanes that are not followed."""
+from mirrorless.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS
 
 TOPICS_SECONDS: Final = 60.0
 """Between two readings of the list of topics."""
@@ -41,12 +39,6 @@ POSITIONS_SECONDS: Final = 300.0
 
 IDLE_SECONDS: Final = 60.0
 """Without a record, until a continuous run follows a lane no more."""
-
-WINDOW_SECONDS: Final = 0.4
-"""Between the beginnings of two transactions, unless there is enough for one: each costs writes of the journals."""
-
-LONGEST_WINDOW_SECONDS: Final = 15.0
-"""The lease is renewed between two transactions."""
 
 BATCH_BYTES: Final = 8_000_000
 BATCH_RECORDS: Final = 20_000
@@ -107,7 +99,7 @@ class PullRun:
     max_bytes_per_second: float | None = None
     """Of this shard."""
     window_seconds: float = WINDOW_SECONDS
-    """For which records are gathered."""
+    """Between the beginnings of two transactions, unless there is enough for one."""
     request: str = ""
     """Id of the Lambda request."""
     on_batch: Callable[[Batch, BatchOutcome, int], None] = lambda _batch, _outcome, _received_at: None
@@ -136,7 +128,7 @@ class PullRun:
         if self.max_bytes_per_second:
             self._limit = ByteRateLimit(self.max_bytes_per_second, sleep=self.sleep)
         ended: PullEnding | None = None
-        self.readings.followed.clear()  # by the consumer of an earlier run in this environment
+        self.readings.begin_run()  # an earlier one in this environment had a consumer of its own
         if not self.lease.continues:
             self.readings.found_at = None
             self.replicator.positions.forget()
@@ -207,9 +199,11 @@ class PullRun:
         self._leave(self.readings.silent(now - IDLE_SECONDS if self.continuous else now))
         idle = self.readings.idle(now)
         self._locate([place for place in idle if self.readings.lanes[place].next is None], deadline)
-        behind = self.readings.behind(self.log.stable_ends(idle, deadline) if idle else {})
+        due = self.readings.due(idle, now) if self.continuous else idle
+        behind = self.readings.behind(self.log.stable_ends(due, deadline) if due else {})
         self._leave(self.readings.in_the_way(len(behind)))
         wanted = dict(islice(behind.items(), FOLLOWED - len(self.readings.followed)))
+        self.readings.look_again(behind.keys() - wanted.keys())
         if wanted:
             self.log.follow(wanted)
             self.readings.follow(wanted)

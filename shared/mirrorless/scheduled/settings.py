@@ -19,7 +19,7 @@ from mirrorless.policy import ReplicationPolicy, replication_policy
 from mirrorless.scheduled.runner import IDLE_AFTER_SECONDS
 from mirrorless.scheduled.standby import SILENT_SECONDS
 from mirrorless.settings import FlowSettings
-from mirrorless.triggers import Trigger, TriggerRules, trigger_rules
+from mirrorless.triggers import WINDOW_SECONDS, Trigger, TriggerRules, trigger_rules
 
 GROUP_GRACE_SECONDS: Final = 300.0
 """Kubernetes starts a container that fails again and again every five minutes at least, and a deployment that stops all
@@ -134,8 +134,8 @@ class PullSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the flow; its shards share it."""
     copy: Literal["auto", "records"] = "auto"
     """Whether whole record batches may be copied as they lie in the source's log."""
-    window_seconds: float | None = None
-    """For which a continuous run gathers records, as mappings do; None for as short as is worth it."""
+    window_seconds: float = WINDOW_SECONDS
+    """For which a continuous run gathers records."""
 
 
 def control_settings(event: Any) -> ControlSettings:

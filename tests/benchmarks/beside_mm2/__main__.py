@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mirrorless.reports.page import render
-from tests.benchmarks.beside_mm2 import catch_up, lagging, latency, offset_map, pipe, recovery, throughput
+from tests.benchmarks.beside_mm2 import catch_up, lagging, latency, offset_map, pipe, pull, recovery, throughput
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.pages import markdown, report_of
 from tests.benchmarks.beside_mm2.profiles import PROFILES, Profile
@@ -96,6 +96,7 @@ def _throughput(ground: Ground, results: Results, profile: Profile) -> None:
 PARTS: dict[str, Part] = {
     "throughput": _throughput,
     "latency": latency.measure,
+    "pull": pull.measure,
     "catch-up": catch_up.measure,
     "recovery": recovery.measure,
     "pipe": pipe.measure,

@@ -7,13 +7,16 @@ only say when to look; the record that stands last says whether it is the last.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from itertools import product
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.records import Shape
 
+Place = tuple[str, int]
+"""A topic of the target, and a partition."""
 LOOK_EVERY_S = 0.02
 BEFORE_THE_END = 10
 """How far before an end to begin to look for the last record: markers and nothing else may stand behind it."""
@@ -25,15 +28,21 @@ class NotArrivedError(Exception):
 
 
 def await_arrival(
-    ground: Ground, topic: str, records: Shape, before: Mapping[int, int], *, seconds: float, alive: Callable[[], str]
+    ground: Ground,
+    topics: Collection[str],
+    records: Shape,
+    before: Mapping[Place, int],
+    *,
+    seconds: float,
+    alive: Callable[[], str],
 ) -> float:
-    """Wait until the records stand on a topic of the target; the moment, on the clock of `time.perf_counter`.
+    """Wait until the records stand on topics of the target; the moment, on the clock of `time.perf_counter`.
 
     Args:
         ground: the clusters.
-        topic: its name on the target.
-        records: what was written to its source.
-        before: the ends of the topic before anything of it arrived.
+        topics: their names on the target.
+        records: what was written to their sources.
+        before: the ends of the topics before anything of it arrived.
         seconds: how long to wait.
         alive: why none arrive any more; empty while some may.
 
@@ -41,28 +50,30 @@ def await_arrival(
         NotArrivedError: saying how far they came.
     """
     deadline = time.perf_counter() + seconds
-    waiting = set(range(records.partitions))
-    looked: dict[int, int] = {}
+    waiting = set(product(topics, range(records.partitions)))
+    looked: dict[Place, int] = {}
     while True:
-        ends = ground.ends(topic)
+        ends = ground.ends_of(topics)
         moment = time.perf_counter()
         there = {each for each in waiting if ends.get(each, 0) - before.get(each, 0) >= records.per_partition}
         fresh = {each: ends[each] for each in there if looked.get(each) != ends[each]}
         if fresh:
             looked |= fresh
-            numbers = _last_numbers(ground, topic, fresh)
+            numbers = _last_numbers(ground, fresh)
             waiting -= {each for each, last in numbers.items() if last == records.per_partition - 1}
         if not waiting:
             return moment
         if reason := alive():
-            raise NotArrivedError(f"{topic}: {reason}")
+            raise NotArrivedError(f"{next(iter(topics))}: {reason}")
         if moment > deadline:
-            came = sum(ends.get(each, 0) - before.get(each, 0) for each in range(records.partitions))
-            raise NotArrivedError(f"{topic}: {came:,} of {records.count:,} records came within {seconds:.0f} s")
+            came = sum(end - before.get(each, 0) for each, end in ends.items())
+            raise NotArrivedError(
+                f"{next(iter(topics))}: {came:,} of {records.count:,} records came within {seconds:.0f} s"
+            )
         time.sleep(LOOK_EVERY_S)  # between two looks at a condition with a deadline
 
 
-def _last_numbers(ground: Ground, topic: str, ends: Mapping[int, int]) -> dict[int, int]:
+def _last_numbers(ground: Ground, ends: Mapping[Place, int]) -> dict[Place, int]:
     """The number of the last visible record before each end; a partition without any is absent."""
     consumer = Consumer(
         {
@@ -75,20 +86,22 @@ def _last_numbers(ground: Ground, topic: str, ends: Mapping[int, int]) -> dict[i
             "log_level": 0,
         }
     )
-    found: dict[int, int] = {}
+    found: dict[Place, int] = {}
     unread = set(ends)
     deadline = time.perf_counter() + READ_S
     try:
-        consumer.assign([TopicPartition(topic, each, max(0, end - BEFORE_THE_END)) for each, end in ends.items()])
+        consumer.assign([TopicPartition(*each, max(0, end - BEFORE_THE_END)) for each, end in ends.items()])
         while unread and time.perf_counter() < deadline:
             for message in consumer.consume(1000, timeout=0.05):
-                partition, error, value = message.partition(), message.error(), message.value()
-                if partition is None:
-                    continue
+                place, error, value = (
+                    (message.topic() or "", message.partition() or 0),
+                    message.error(),
+                    message.value(),
+                )
                 if error is None and value is not None:
-                    found[partition] = int(value[:8], 16)
+                    found[place] = int(value[:8], 16)
                 elif error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard(partition)
+                    unread.discard(place)
     finally:
         consumer.close()
     return found

@@ -42,7 +42,7 @@ def measure(ground: Ground, results: Results, profile: Profile) -> None:
         return
     ground.create({TOPIC: records.partitions, READY_TOPIC: 1})
     results.say(f"writing a backlog of {records.count:,} records of {records.size} B")
-    fill(ground.source.bootstrap, TOPIC, records)
+    fill(ground.source.bootstrap, [TOPIC], records)
     for turn in range(1, profile.catch_up + 1):
         makers: list[Callable[[], ColdSide]] = [
             partial(Mirrorless, ground, alias=f"ours-late{turn}", topics=[TOPIC]),
@@ -84,7 +84,7 @@ def _caught_up(ground: Ground, side: ColdSide, records: Shape) -> dict[str, floa
     began = time.perf_counter()
     try:
         side.begin_start()
-        ended = await_arrival(ground, side.remote_topic(TOPIC), records, {}, seconds=WITHIN_S, alive=side.obstacle)
+        ended = await_arrival(ground, [side.remote_topic(TOPIC)], records, {}, seconds=WITHIN_S, alive=side.obstacle)
         time.sleep(SETTLED_AFTER_S)  # late confirmations are part of the work
         return figures(records, ended - began, side.cpu()) | {"resident_mb": side.resident_mb()}
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,9 @@ LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the
 
 HEAP_MB = 1024
 ANSWER_S = 20.0
+AT_ONCE = 100
+"""Topics that are created by one request."""
+CREATED_S = 60.0
 TOPIC = {"segment.bytes": str(64 * 2**20)}
 
 ISOLATION = {True: IsolationLevel.READ_COMMITTED, False: IsolationLevel.READ_UNCOMMITTED}
@@ -58,6 +61,8 @@ class Ground:
     folder: Path
     quick_start: bool = False
     """Whether Java is to start quickly instead of becoming fast."""
+    partitions: dict[str, int] = field(default_factory=dict)
+    """Of the source topics."""
     source: KafkaCluster = field(init=False)
     target: KafkaCluster = field(init=False)
     dynamodb: DynamoDbLocal = field(init=False)
@@ -98,45 +103,61 @@ class Ground:
 
     def create(self, topics: Mapping[str, int]) -> None:
         """Create the source topics that are not there, with so many partitions."""
-        there = self.source_admin.list_topics(timeout=ANSWER_S).topics
-        wanted = [NewTopic(name, count, 1, config=TOPIC) for name, count in topics.items() if name not in there]
-        if wanted:
-            for future in self.source_admin.create_topics(wanted).values():
-                future.result(ANSWER_S)
+        self.partitions |= topics
+        _create(self.source_admin, topics)
+
+    def create_remote(self, topics: Mapping[str, int]) -> None:
+        """The same on the target, as `refresh_topics` does for topics before they are read by a schedule."""
+        _create(self.target_admin, topics)
 
     def ends(self, topic: str, *, committed: bool = True) -> dict[int, int]:
         """The end of each partition of a topic of the target, as a reader sees it; one that is not there is absent."""
-        return _ends(self.target_admin, topic, committed=committed)
+        found = _ends_of(self.target_admin, [topic], committed=committed)
+        return {partition: end for (_, partition), end in found.items()}
+
+    def ends_of(self, topics: Collection[str]) -> dict[tuple[str, int], int]:
+        """The same of many topics, by topic and partition, in two requests."""
+        return _ends_of(self.target_admin, topics, committed=True)
 
     def drop(self, remote_topic: str) -> None:
         """Delete a topic of the target, if it is there."""
         if remote_topic in self.target_admin.list_topics(timeout=ANSWER_S).topics:
             self.target_admin.delete_topics([remote_topic])[remote_topic].result(ANSWER_S)
 
-    def clear(self, topic: str, remote_topics: Iterable[str]) -> None:
-        """Throw the records of a topic away, on both sides."""
-        for admin, names in ((self.source_admin, [topic]), (self.target_admin, list(remote_topics))):
+    def clear(self, topics: Collection[str], remote_topics: Collection[str]) -> None:
+        """Throw the records of topics away, on both sides."""
+        for admin, names in ((self.source_admin, topics), (self.target_admin, remote_topics)):
             whole = [
-                TopicPartition(name, partition, end)
-                for name in names
-                for partition, end in _ends(admin, name, committed=False).items()
-                if end
+                TopicPartition(*place, end) for place, end in _ends_of(admin, names, committed=False).items() if end
             ]
             if whole:
                 for future in admin.delete_records(whole).values():
                     future.result(ANSWER_S)
 
 
-def _ends(admin: AdminClient, topic: str, *, committed: bool) -> dict[int, int]:
-    known = admin.list_topics(timeout=ANSWER_S).topics.get(topic)
-    if known is None or not known.partitions:
+def _create(admin: AdminClient, topics: Mapping[str, int]) -> None:
+    there = admin.list_topics(timeout=ANSWER_S).topics
+    wanted = [NewTopic(name, count, 1, config=TOPIC) for name, count in topics.items() if name not in there]
+    for some in (wanted[start : start + AT_ONCE] for start in range(0, len(wanted), AT_ONCE)):
+        for future in admin.create_topics(some).values():
+            future.result(CREATED_S)
+
+
+def _ends_of(admin: AdminClient, topics: Collection[str], *, committed: bool) -> dict[tuple[str, int], int]:
+    known = admin.list_topics(timeout=ANSWER_S).topics
+    wanted = {
+        TopicPartition(topic, partition): LATEST
+        for topic in topics
+        if topic in known
+        for partition in known[topic].partitions
+    }
+    if not wanted:
         return {}
-    wanted = {TopicPartition(topic, partition): LATEST for partition in known.partitions}
     answers = admin.list_offsets(wanted, isolation_level=ISOLATION[committed], request_timeout=ANSWER_S)
     ends = {}
     for place, future in answers.items():
         try:
-            ends[place.partition] = future.result(ANSWER_S).offset
+            ends[place.topic, place.partition] = future.result(ANSWER_S).offset
         except KafkaException as exc:
             if exc.args[0].code() not in NOT_YET:
                 raise

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 HEADINGS: Mapping[str, str] = {
     "throughput": "Throughput and CPU",
     "latency": "Latency, end to end",
+    "pull": "Scheduled topics: throughput and CPU",
+    "pull latency": "Scheduled topics: latency, end to end",
     "catch-up": "Catch-up of a backlog",
     "recovery": "Recovery",
     "pipe": "The limit: a pipe in C",
@@ -53,6 +55,20 @@ of warm-up at the rate are not counted.
 
 Mirrorless delivers at once (`maximum.batching.window.seconds: 0`). “Mirrorless, default window” gathers for half a
 second, as Lambda does where a mapping says nothing. MM2's tuning waits as well: for 64 KiB, or half a second.
+""",
+    "pull": """
+The function that reads scheduled topics, by `schedule: {continuous: true}`, one shard of 512 MB: one process, as MM2
+is. Both copy the same backlogs in turns, as in “Throughput and CPU”, after the same warm-up. No poller stands between,
+so seconds can be compared. CPU and memory are those of the function's process and of MM2's Java process. “1000B-100x6”
+are 100 topics of six partitions, with as many bytes as one topic of 1 KB.
+
+Ratios are ours over MM2's: of records per CPU-second (“pull_cpu_ratio”) and of records a second (“pull_wall_ratio”)
+more is better. “pull_memory_ratio” is that of resident memory at the end of a copy of the 100 topics; less is better.
+""",
+    "pull latency": """
+As in “Latency, end to end”, at 1,000 records a second: one continuous run, which gathers for as long as it does where a
+flow sets nothing. “Mirrorless, handed over”: the schedule starts the run's successor, cold, and the measurement lasts
+until that has taken over, and as long again as the others.
 """,
     "catch-up": """
 A backlog lies on the source when the side is started, cold. Seconds are from the start of its process until the last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.flow import SIZE, Reader, Writer
@@ -119,8 +119,16 @@ def _one(ground: Ground, results: Results, side: Side, topic: str, *, rate: int,
         )
 
 
-def latency(ground: Ground, side: Side, topic: str, rate: int, seconds: float) -> dict[str, float]:
-    """One measurement.
+def latency(
+    ground: Ground,
+    side: Side,
+    topic: str,
+    rate: int,
+    seconds: float,
+    *,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """One measurement; it lasts until `meanwhile` has returned, and so many seconds more.
 
     Raises:
         RuntimeError: records did not arrive, or the source did not take them.
@@ -131,6 +139,7 @@ def latency(ground: Ground, side: Side, topic: str, rate: int, seconds: float) -
         with writer:
             time.sleep(WARM_S)  # a warm-up at this rate
             first, earlier, began = writer.written, side.cpu(), time.monotonic()
+            meanwhile()
             time.sleep(seconds)  # the measurement's own length
             last, spent, lasted = writer.written, side.cpu() - earlier, time.monotonic() - began
         deadline = time.monotonic() + DRAIN_S

@@ -112,14 +112,11 @@ class Mirrorless(Server):
 
     def _command(self) -> list[str]:
         (self._folder / READY).unlink(missing_ok=True)
-        text = CONFIGURATION.format(alias=self._alias, topics=", ".join(self._topics), options=self._options)
-        configuration = self._folder / "replication.yaml"
-        configuration.write_text(text)
         request = self._folder / "request.json"
         request.write_bytes(
             msgspec.json.encode(
                 Request(
-                    configuration=str(configuration),
+                    configuration=str(self._write_configuration()),
                     source=self._ground.source.bootstrap,
                     target=self._ground.target.bootstrap,
                     source_alias=self._alias,
@@ -129,10 +126,25 @@ class Mirrorless(Server):
                 )
             )
         )
+        return self._program("aws_stand_in", request)
+
+    def _write_configuration(self) -> Path:
+        text = CONFIGURATION.format(alias=self._alias, topics=", ".join(self._topics), options=self._options)
+        configuration = self._folder / "replication.yaml"
+        configuration.write_text(text)
+        return configuration
+
+    def _program(self, module: str, request: Path) -> list[str]:
         # It runs in a folder of its own, and is to find this repository's code, not an installed one's.
         path = os.pathsep.join(str(each) for each in (REPOSITORY, REPOSITORY / "shared"))
-        module = "tests.benchmarks.beside_mm2.aws_stand_in"
-        return ["env", f"PYTHONPATH={path}", sys.executable, "-m", module, str(request)]
+        return [
+            "env",
+            f"PYTHONPATH={path}",
+            sys.executable,
+            "-m",
+            f"tests.benchmarks.beside_mm2.{module}",
+            str(request),
+        ]
 
     def _probe(self) -> Callable[[], str]:
         ready = self._folder / READY

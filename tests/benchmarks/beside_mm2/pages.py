@@ -25,6 +25,14 @@ NAMES = {
     "p99_ratio_1000rps_default": "p99 latency at 1,000 records/s, over MM2 exactly once",
     "write_units_per_event_6_lanes": "write units of an event of six lanes",
     "stored_bytes_per_event_6_lanes": "bytes stored for an event of six lanes",
+    "pull_cpu_ratio_100B": "scheduled topics: records per CPU-second, 100 B, over MM2 exactly once, tuned",
+    "pull_cpu_ratio_1KB": "scheduled topics: records per CPU-second, 1 KB, over MM2 exactly once, tuned",
+    "pull_cpu_ratio_10KB": "scheduled topics: records per CPU-second, 10 KB, over MM2 exactly once, tuned",
+    "pull_wall_ratio_100B": "scheduled topics: records a second, 100 B, over MM2 exactly once, tuned",
+    "pull_wall_ratio_1KB": "scheduled topics: records a second, 1 KB, over MM2 exactly once, tuned",
+    "pull_wall_ratio_10KB": "scheduled topics: records a second, 10 KB, over MM2 exactly once, tuned",
+    "pull_p99_ratio_1000rps": "scheduled topics: p99 latency at 1,000 records/s, over MM2 exactly once, tuned",
+    "pull_memory_ratio": "scheduled topics: resident memory, 100 topics of 6 partitions, over MM2 exactly once, tuned",
     "recovery_ratio_target_broker": "seconds until a killed target broker's lag is gone, over MM2 exactly once, tuned",
 }
 
@@ -46,6 +54,14 @@ def report_of(run: Run) -> Report:
         made_at=run.ended_at,
     )
 
+
+CHIEF_OF = {
+    "throughput": ("records_per_cpu_s", "records"),
+    "latency": ("p99_ms", "ms"),
+    "pull": ("records_per_cpu_s", "records"),
+    "pull latency": ("p99_ms", "ms"),
+}
+"""The figure of a kind's plots, and its unit; of others it is seconds."""
 
 CHIEF = {"records_per_cpu_s", "p99_ms", "seconds"}
 """The figure of each kind of measurement that says most."""
@@ -76,8 +92,12 @@ def _behind_elsewhere(run: Run) -> list[str]:
     ]
 
 
+LESS = ("p99", "recovery", "memory")
+"""In the names of first figures of which less is better."""
+
+
 def _ahead(name: str, value: float) -> bool:
-    return value <= 1 if name.startswith(("p99", "recovery")) else value >= 1
+    return value <= 1 if any(part in name for part in LESS) else value >= 1
 
 
 def _summary(run: Run) -> Iterator[Figure]:
@@ -99,6 +119,7 @@ def _ratio_section(found: Sequence[Ratio]) -> ReportSection:
     for kind, title, note in (
         ("throughput", "Records per CPU-second, ours over MM2's", "More is better; 1 is even."),
         ("latency", "p99 latency, ours over MM2's", "Less is better; 1 is even."),
+        ("pull", "Scheduled topics: records per CPU-second, ours over MM2's", "More is better; 1 is even."),
     ):
         bars = tuple(
             Bar(
@@ -196,9 +217,7 @@ def _figure_names(measurements: Iterable[Measurement]) -> list[str]:
 
 
 def _plots(kind: str, measurements: Sequence[Measurement]) -> Iterator[BarPlot]:
-    figure, unit = {"throughput": ("records_per_cpu_s", "records"), "latency": ("p99_ms", "ms")}.get(
-        kind, ("seconds", "s")
-    )
+    figure, unit = CHIEF_OF.get(kind, ("seconds", "s"))
     for case in dict.fromkeys(each.case for each in measurements):
         bars = []
         sides: dict[str, list[float]] = defaultdict(list)

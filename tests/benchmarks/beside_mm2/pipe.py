@@ -40,7 +40,7 @@ def measure(ground: Ground, results: Results, profile: Profile) -> None:
         topic, remote = f"pipe-{size}", f"pipe-copy-{size}"
         ground.create({topic: records.partitions})
         ground.target_admin.create_topics([NewTopic(remote, records.partitions, 1)])[remote].result(ANSWER_S)
-        fill(ground.source.bootstrap, topic, records)
+        fill(ground.source.bootstrap, [topic], records)
         for turn in range(1, profile.pipe + 1):
             if results.has(KIND, "", records.name, turn, (NAME,)):
                 continue

@@ -13,6 +13,7 @@ SIZES = {100: 300_000, 1_000: 100_000, 10_000: 12_000}
 """Bytes of a value, and the records of one measurement: some seconds each on two cores."""
 PARTITIONS = (1, 6, 24)
 MAIN_PARTITIONS = 6
+PULLED_TOPICS = 100
 """Of the cases that the summary speaks of."""
 
 
@@ -35,15 +36,22 @@ class Profile:
     """Rounds."""
     quick_start: bool = False
     """Whether Java is to start quickly instead of becoming fast: its figures are of no use."""
+    pull: Plan | None = None
+    """Of scheduled topics."""
+    pull_latency: int = 0
+    """Rounds."""
     translation: int = 0
     """Records of the partition on which groups lag; 0 for none."""
 
 
 def _full() -> Profile:
     shapes = [shape(size, count, about) for size, about in SIZES.items() for count in PARTITIONS]
+    main_shapes = [each for each in shapes if each.partitions == MAIN_PARTITIONS]
     noise = shape(1_000, MAIN_PARTITIONS, SIZES[1_000], noise=True)
     # Seven rounds of what the summary compares beside MM2 exactly once, whose CPU of one copy varies by a third; three
     # beside its other modes, one of the rest: more would take an hour.
+    # A hundred topics: as many bytes as one of 1 KB.
+    pulled = dict.fromkeys(main_shapes, 5) | {shape(1_000, MAIN_PARTITIONS, SIZES[1_000], topics=PULLED_TOPICS): 3}
     everything = {each: 7 if each.partitions == MAIN_PARTITIONS else 1 for each in shapes} | {noise: 3}
     main = {each: 3 for each in shapes if each.partitions == MAIN_PARTITIONS and each.size < max(SIZES)}
     return Profile(
@@ -59,6 +67,8 @@ def _full() -> Profile:
         catch_up=1,
         recovery=1,
         pipe=3,
+        pull=Plan(mode=EXACTLY_ONCE_TUNED, rounds=pulled),
+        pull_latency=3,
         translation=200_000,
     )
 
@@ -77,6 +87,12 @@ def _quick() -> Profile:
         catch_up_records=shape(1_000, 6, 60_000),
         recovery=1,
         pipe=1,
+        pull=Plan(
+            mode=EXACTLY_ONCE_TUNED,
+            rounds={shape(1_000, 6, 30_000): 1, shape(1_000, 6, 30_000, topics=PULLED_TOPICS): 1},
+            warm_up=0.3,
+        ),
+        pull_latency=1,
         translation=100_000,
     )
 

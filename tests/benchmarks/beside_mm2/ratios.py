@@ -25,6 +25,8 @@ COMPARED: Mapping[str, tuple[tuple[str, Better], ...]] = {
         ("resident_mb", "less"),
     ),
     "latency": (("p50_ms", "less"), ("p99_ms", "less"), ("p999_ms", "less"), ("cpu_s_per_million", "less")),
+    "pull": (("records_per_cpu_s", "more"), ("records_per_s", "more"), ("resident_mb", "less")),
+    "pull latency": (("p50_ms", "less"), ("p99_ms", "less"), ("p999_ms", "less"), ("cpu_s_per_million", "less")),
     "catch-up": (("seconds", "less"), ("cpu_s", "less")),
     "recovery": (("seconds", "less"),),
 }
@@ -40,6 +42,14 @@ SUMMARY: Mapping[str, tuple[str, str, str, str]] = {
     "cpu_ratio_1KB_default": ("throughput", EXACTLY_ONCE, "1000B-x6", "records_per_cpu_s"),
     "p99_ratio_1000rps": ("latency", EXACTLY_ONCE_TUNED, "1000/s", "p99_ms"),
     "p99_ratio_1000rps_default": ("latency", EXACTLY_ONCE, "1000/s", "p99_ms"),
+    "pull_cpu_ratio_100B": ("pull", EXACTLY_ONCE_TUNED, "100B-x6", "records_per_cpu_s"),
+    "pull_cpu_ratio_1KB": ("pull", EXACTLY_ONCE_TUNED, "1000B-x6", "records_per_cpu_s"),
+    "pull_cpu_ratio_10KB": ("pull", EXACTLY_ONCE_TUNED, "10000B-x6", "records_per_cpu_s"),
+    "pull_wall_ratio_100B": ("pull", EXACTLY_ONCE_TUNED, "100B-x6", "records_per_s"),
+    "pull_wall_ratio_1KB": ("pull", EXACTLY_ONCE_TUNED, "1000B-x6", "records_per_s"),
+    "pull_wall_ratio_10KB": ("pull", EXACTLY_ONCE_TUNED, "10000B-x6", "records_per_s"),
+    "pull_p99_ratio_1000rps": ("pull latency", EXACTLY_ONCE_TUNED, "1000/s", "p99_ms"),
+    "pull_memory_ratio": ("pull", EXACTLY_ONCE_TUNED, "1000B-100x6", "resident_mb"),
     "recovery_ratio_target_broker": ("recovery", EXACTLY_ONCE_TUNED, "target broker killed", "seconds"),
 }
 """The figures that come first: kind, other side, case, figure."""

@@ -8,9 +8,9 @@ random bytes, as encryption or another codec leaves them: lz4 finds nothing in t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 from random import Random
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -34,16 +34,20 @@ class Shape:
     """Records of one measurement, a multiple of the partitions."""
     noise: bool = False
     """Whether the values are random bytes."""
+    topics: int = 1
+    """That have so many partitions each."""
 
     @property
     def name(self) -> str:
-        """`100B-x6`, `1000B-x6-noise`."""
-        return f"{self.size}B-x{self.partitions}" + ("-noise" if self.noise else "")
+        """`100B-x6`, `1000B-x6-noise`, `1000B-100x6`."""
+        return f"{self.size}B-{self.topics if self.topics > 1 else ''}x{self.partitions}" + (
+            "-noise" if self.noise else ""
+        )
 
     @property
     def per_partition(self) -> int:
         """Records of each partition."""
-        return self.count // self.partitions
+        return self.count // self.partitions // self.topics
 
     @property
     def megabytes(self) -> float:
@@ -51,9 +55,10 @@ class Shape:
         return self.count * (self.size + len(KEY % 0)) / 1e6
 
 
-def shape(size: int, partitions: int, about: int, *, noise: bool = False) -> Shape:
+def shape(size: int, partitions: int, about: int, *, noise: bool = False, topics: int = 1) -> Shape:
     """A shape of about so many records, as many on each partition."""
-    return Shape(size=size, partitions=partitions, count=max(1, about // partitions) * partitions, noise=noise)
+    lanes = partitions * topics
+    return Shape(size=size, partitions=partitions, count=max(1, about // lanes) * lanes, noise=noise, topics=topics)
 
 
 def values(records: Shape, *, seed: int) -> list[bytes]:
@@ -90,8 +95,8 @@ def _orders(random: Random) -> Iterator[bytes]:
         yield json.dumps(order).encode()
 
 
-def fill(bootstrap: str, topic: str, records: Shape, *, seed: int = 1) -> None:
-    """Write the records, lz4 as many producers do; returns when all are acknowledged.
+def fill(bootstrap: str, topics: Sequence[str], records: Shape, *, seed: int = 1) -> None:
+    """Write the records to the topics, lz4 as many producers do; returns when all are acknowledged.
 
     Raises:
         RuntimeError: the cluster refused one, or took them for too long.
@@ -120,7 +125,7 @@ def fill(bootstrap: str, topic: str, records: Shape, *, seed: int = 1) -> None:
     last = records.per_partition - 1
     for number in range(records.per_partition):
         head, key = b"%08x" % number, KEY % number
-        for partition in range(records.partitions):
+        for topic, partition in product(topics, range(records.partitions)):
             value = head + tails[(number + partition) % len(tails)]
             while True:
                 try:
@@ -131,4 +136,4 @@ def fill(bootstrap: str, topic: str, records: Shape, *, seed: int = 1) -> None:
         if number % 1000 == 0:
             poll(0)
     if producer.flush(TIMEOUT_S) or refused:
-        raise RuntimeError(f"{topic} was not filled within {TIMEOUT_S:.0f} s {refused[:1]}")
+        raise RuntimeError(f"{topics[0]} was not filled within {TIMEOUT_S:.0f} s {refused[:1]}")

@@ -10,10 +10,10 @@ Both sides run and are warm; whoever is not measured is frozen. While the source
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tests.benchmarks.beside_mm2.arrival import NotArrivedError, await_arrival
+from tests.benchmarks.beside_mm2.arrival import NotArrivedError, Place, await_arrival
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.cpu import Cpu
 from tests.benchmarks.beside_mm2.mirrorless_side import Mirrorless
@@ -46,7 +46,15 @@ class Plan:
     """Part of the warm-up's records; with less than all of them they are copied once, warm or not."""
 
 
-def measure(ground: Ground, results: Results, plan: Plan, *, number: int) -> None:
+def measure(
+    ground: Ground,
+    results: Results,
+    plan: Plan,
+    *,
+    number: int,
+    kind: str = "throughput",
+    ours_of: Callable[..., Side] = Mirrorless,
+) -> None:
     """Measure one mode of MM2 beside Mirrorless. What fails is in the results as failed.
 
     Args:
@@ -54,6 +62,8 @@ def measure(ground: Ground, results: Results, plan: Plan, *, number: int) -> Non
         results: where the measurements go; what is there already is left out.
         plan: what to measure.
         number: of this session, for names of its own.
+        kind: of the measurements.
+        ours_of: makes our side of the ground, an alias and topics.
 
     Raises:
         MirrorlessError: a side does not start.
@@ -61,19 +71,20 @@ def measure(ground: Ground, results: Results, plan: Plan, *, number: int) -> Non
     """
     against = f"MM2 {plan.mode.name}"
     warm = [shape(size, 6, int(count * plan.warm_up)) for size, count in WARM_UP]
-    topics = {each: f"s{number}-{each.name}" for each in plan.rounds}
-    topics |= {each: f"s{number}-warm{each.size}" for each in warm}
+    topics = {each: _topics(f"s{number}-{each.name}", each) for each in plan.rounds}
+    topics |= {each: _topics(f"s{number}-warm{each.size}", each) for each in warm}
+    names = {topic: each.partitions for each, some in topics.items() for topic in some}
     due = [
         (turn, each)
         for turn in range(1, max(plan.rounds.values()) + 1)
         for each, rounds in plan.rounds.items()
-        if turn <= rounds and not results.has("throughput", against, each.name, turn, (OURS, against))
+        if turn <= rounds and not results.has(kind, against, each.name, turn, (OURS, against))
     ]
     if not due:
         return
-    ground.create({topic: each.partitions for each, topic in topics.items()} | {READY_TOPIC: 1})
+    ground.create(names | {READY_TOPIC: 1})
     pattern = f"s{number}-.*"
-    ours = Mirrorless(ground, alias=f"ours{number}", topics=list(topics.values()))
+    ours = ours_of(ground, alias=f"ours{number}", topics=list(names))
     theirs = MirrorMaker(ground, plan.mode, alias=f"mm2x{number}", topics=[pattern], frozen=True)
     sides: tuple[Side, Side] = (ours, theirs)
     failures = 0
@@ -82,11 +93,11 @@ def measure(ground: Ground, results: Results, plan: Plan, *, number: int) -> Non
             results.say(f"starting {side.name}")
             side.start()
             side.freeze()
-        for each, topic in topics.items():
-            few = Shape(size=each.size, partitions=each.partitions, count=PRIMING * each.partitions)
+        for each, some in topics.items():
+            few = replace(each, count=PRIMING * each.partitions * each.topics)
             for side in sides:
                 side.thaw()
-            _copy_all(ground, topic, few, sides)
+            _copy_all(ground, some, few, sides)
             for side in sides:
                 side.freeze()
         for each in warm:
@@ -95,7 +106,7 @@ def measure(ground: Ground, results: Results, plan: Plan, *, number: int) -> Non
         for turn, each in due:
             # Who begins changes from round to round, so that neither always finds the page cache as the other left it.
             order = sides if turn % 2 else sides[::-1]
-            well = _round(ground, results, each, topics[each], order, turn=turn, against=against)
+            well = _round(ground, results, each, topics[each], order, turn=turn, against=against, kind=kind)
             failures = 0 if well else failures + 1
             if failures == GIVE_UP_AFTER:
                 raise NotArrivedError(f"{failures} rounds in a row failed, the last one of {each.name}")
@@ -104,14 +115,18 @@ def measure(ground: Ground, results: Results, plan: Plan, *, number: int) -> Non
             side.discard()
 
 
+def _topics(name: str, records: Shape) -> list[str]:
+    return [name] if records.topics == 1 else [f"{name}-{number}" for number in range(records.topics)]
+
+
 def _warm_up(
-    ground: Ground, results: Results, topic: str, records: Shape, sides: tuple[Side, Side], *, most: int
+    ground: Ground, results: Results, topics: Sequence[str], records: Shape, sides: tuple[Side, Side], *, most: int
 ) -> None:
     """Copy the records until MM2 is warm, or so many times."""
     against, taken = sides[1].name, list[float]()
     results.say(f"warming up with {records.count:,} records of {records.size} B")
     while len(taken) < most and not is_steady(taken):
-        taken.append(_copy(ground, topic, records, sides)[against]["cpu_s"])
+        taken.append(_copy(ground, topics, records, sides)[against]["cpu_s"])
         results.say(f"{against} took {taken[-1]:.2f} s of CPU")
     results.warmed_up(WarmUp(against=against, case=records.name, cpu_s=tuple(taken), steady=is_steady(taken)))
 
@@ -121,13 +136,14 @@ def is_steady(taken: Sequence[float]) -> bool:
     return len(taken) > 1 and abs(taken[-1] - taken[-2]) < STEADY * taken[-2]
 
 
-def _copy_all(ground: Ground, topic: str, records: Shape, sides: Sequence[Side]) -> None:
-    before = {side.name: ground.ends(side.remote_topic(topic)) for side in sides}
-    fill(ground.source.bootstrap, topic, records)
+def _copy_all(ground: Ground, topics: Sequence[str], records: Shape, sides: Sequence[Side]) -> None:
+    remote = {side.name: list(map(side.remote_topic, topics)) for side in sides}
+    before = {side.name: ground.ends_of(remote[side.name]) for side in sides}
+    fill(ground.source.bootstrap, topics, records)
     for side in sides:
         await_arrival(
             ground,
-            side.remote_topic(topic),
+            remote[side.name],
             records,
             before[side.name],
             seconds=ARRIVED_WITHIN_S,
@@ -135,26 +151,27 @@ def _copy_all(ground: Ground, topic: str, records: Shape, sides: Sequence[Side])
         )
 
 
-def _copy(ground: Ground, topic: str, records: Shape, sides: Sequence[Side]) -> dict[str, dict[str, float]]:
+def _copy(ground: Ground, topics: Sequence[str], records: Shape, sides: Sequence[Side]) -> dict[str, dict[str, float]]:
     """Fill, let one side after the other copy, and clear; the figures by side."""
-    before = {side.name: ground.ends(side.remote_topic(topic)) for side in sides}
-    fill(ground.source.bootstrap, topic, records)
+    remote = {side.name: list(map(side.remote_topic, topics)) for side in sides}
+    before = {side.name: ground.ends_of(remote[side.name]) for side in sides}
+    fill(ground.source.bootstrap, topics, records)
     found = {}
     try:
         for side in sides:
-            found[side.name] = _measured(ground, side, topic, records, before[side.name])
+            found[side.name] = _measured(ground, side, remote[side.name], records, before[side.name])
     finally:
-        ground.clear(topic, [side.remote_topic(topic) for side in sides])
+        ground.clear(topics, [topic for each in remote.values() for topic in each])
     return found
 
 
-def _measured(ground: Ground, side: Side, topic: str, records: Shape, before: dict[int, int]) -> dict[str, float]:
+def _measured(
+    ground: Ground, side: Side, remote: Sequence[str], records: Shape, before: Mapping[Place, int]
+) -> dict[str, float]:
     earlier, began = side.cpu(), time.perf_counter()
     side.thaw()
     try:
-        ended = await_arrival(
-            ground, side.remote_topic(topic), records, before, seconds=ARRIVED_WITHIN_S, alive=side.obstacle
-        )
+        ended = await_arrival(ground, remote, records, before, seconds=ARRIVED_WITHIN_S, alive=side.obstacle)
         time.sleep(SETTLED_AFTER_S)  # late confirmations are part of the work
         return figures(records, ended - began, side.cpu() - earlier) | {"resident_mb": side.resident_mb()}
     finally:
@@ -178,17 +195,25 @@ def figures(records: Shape, seconds: float, spent: Cpu) -> dict[str, float]:
 
 
 def _round(
-    ground: Ground, results: Results, records: Shape, topic: str, sides: Sequence[Side], *, turn: int, against: str
+    ground: Ground,
+    results: Results,
+    records: Shape,
+    topics: Sequence[str],
+    sides: Sequence[Side],
+    *,
+    turn: int,
+    against: str,
+    kind: str,
 ) -> bool:
     failed, found = "", dict[str, dict[str, float]]()
     try:
-        found = _copy(ground, topic, records, sides)
+        found = _copy(ground, topics, records, sides)
     except Exception as exc:  # noqa: BLE001 -- the next round may succeed; this one is kept as failed
         failed = f"{type(exc).__name__}: {exc}"
     for side in sides:
         results.add(
             Measurement(
-                kind="throughput",
+                kind=kind,
                 against=against,
                 case=records.name,
                 round=turn,

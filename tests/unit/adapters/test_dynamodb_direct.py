@@ -161,7 +161,7 @@ def test_a_connection_that_the_server_closed_is_opened_again_and_boto3_is_not_ne
     server.will_answer(200, ANSWER)
     client = server.client()
     client.put_item(**REQUEST)
-    client._line._idle[0].sock.shutdown(0)  # as if the server's end had come in the meantime
+    client._line._spare[0].sock.shutdown(0)  # as if the server's end had come in the meantime
     assert client.put_item(**REQUEST) == ANSWER
     assert len({each.connection for each in server.requests}) == 2
     assert not any(each.by_boto3 for each in server.requests)
@@ -251,13 +251,17 @@ def test_calls_at_the_same_time_have_a_connection_each_and_those_are_kept(server
     assert len({each.connection for each in server.requests}) == READERS
 
 
-def test_a_call_beyond_all_connections_is_boto3s(server: Server) -> None:
-    server.will_answer(200, ANSWER)
+def test_calls_at_the_same_time_have_a_connection_each_and_those_after_them_take_these(server: Server) -> None:
+    server.will_answer(200, ANSWER, Connection="keep-alive")
     client = server.client()
-    for _ in range(READERS):
-        client._line._room.acquire()
     client.put_item(**REQUEST)
-    assert [each.by_boto3 for each in server.requests] == [True]
+    in_use = client._line._spare.pop()  # as while another thread calls
+    client.put_item(**REQUEST)
+    client._line._spare.append(in_use)
+    client.put_item(**REQUEST)
+    assert not any(each.by_boto3 for each in server.requests)
+    first, second, third = (each.connection for each in server.requests)
+    assert first == third != second
 
 
 FUNCTION = {

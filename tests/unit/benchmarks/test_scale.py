@@ -40,3 +40,22 @@ def test_a_part_that_failed_keeps_its_last_good_entry_and_one_that_has_run_is_le
     monkeypatch.setattr(sys, "argv", ["scale", "--report", str(report), "--resume", "--part", "good"])
     assert scale.main() == 0
     assert "good: has run on" in capfd.readouterr().out
+
+
+def test_a_part_that_measures_itself_has_its_own_figures_in_the_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = tmp_path / "measures_itself.py"
+    module.write_text(
+        "import sys; open(sys.argv[sys.argv.index('--figures') + 1], 'w').write('{\"cpu_seconds\": 1.5}')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(scale, "PARTS", {"own": ("measures_itself",)})
+    monkeypatch.setattr(scale, "OWN_FIGURES", {"own"})
+    monkeypatch.setattr(sys, "argv", ["scale", "--report", str(tmp_path / "report.json")])
+
+    assert scale.main() == 0
+
+    kept = json.loads((tmp_path / "report.json").read_text())["own"]
+    assert kept.keys() == {"command", "commit", "cpu_seconds"}
+    assert kept["cpu_seconds"] == 1.5

@@ -52,8 +52,8 @@ def test_a_schedule_of_all_topics_is_one_pattern() -> None:
 
     assert found == PlannedKeys(
         overrides={".*": "schedule"},
-        schedule={"continuous": True, "shards": 2, "memory.mb": 768},
-        mapping={"maximum.batching.window.seconds": 4},
+        schedule={"continuous": True, "window.seconds": 4, "shards": 2, "memory.mb": 768},
+        mapping=None,
     )
 
 
@@ -66,10 +66,13 @@ def test_an_interval_has_no_window() -> None:
     assert found.mapping is None
 
 
-def test_a_continuous_run_that_gathers_for_half_a_second_leaves_the_window_out() -> None:
-    half = ShardSettings(continuous=True, seconds=0.5, shards=1, memory_mb=512)
+def test_a_mapping_and_a_continuous_run_have_windows_of_their_own() -> None:
+    short = ShardSettings(continuous=True, seconds=0.65, shards=1, memory_mb=512)
 
-    assert planned_keys(plan({"a": "schedule"}, pull=half), TriggersNow()).mapping is None
+    found = planned_keys(plan({"a": "schedule", "b": "mapping"}, mapping=MAPPING, pull=short), TriggersNow())
+
+    assert found.schedule == {"continuous": True, "window.seconds": 0.65, "shards": 1, "memory.mb": 512}
+    assert found.mapping == {"mode": "on-demand", "maximum.batching.window.seconds": 4}
 
 
 @pytest.mark.parametrize("window", [None, 0, 7])

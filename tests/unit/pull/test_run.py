@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 
@@ -289,3 +290,54 @@ def test_a_run_by_batches_says_which_bytes_passed() -> None:
 
     assert report is not None
     assert 0 < report.passed_bytes < report.bytes
+
+
+def test_a_lane_is_looked_at_less_often_the_longer_it_is_silent_and_each_five_seconds_at_least() -> None:
+    readings, place = Readings(), ("orders", 0)
+    readings.only([place])
+    readings.lanes[place].moved_at = 1_000.0
+    looks = [now / 10 for now in range(10_600, 14_000) if readings.due([place], now / 10)]
+
+    pauses = [round(after - before, 1) for before, after in itertools.pairwise(looks)]
+    assert looks[0] == 1_060.0
+    assert pauses[0] == 2.1
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 5.0
+
+
+def test_a_lane_that_waits_for_its_turn_and_one_that_was_followed_are_looked_at_the_next_time() -> None:
+    readings, waiting, followed = Readings(), ("orders", 0), ("orders", 1)
+    readings.only([waiting, followed])
+    assert readings.due([waiting, followed], 1_000.0) == [waiting, followed]
+    assert not readings.due([waiting, followed], 1_001.0)
+
+    readings.look_again([waiting])
+    readings.follow([followed])
+
+    assert readings.due([waiting, followed], 1_001.0) == [waiting, followed]
+
+
+def test_a_continuous_run_lists_silent_lanes_each_few_seconds_and_finds_what_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = world([], [], [])
+    listed: list[tuple[int, int]] = []
+    stable_ends = MemoryLog.stable_ends
+
+    def noted(log: MemoryLog, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        wanted = list(places)
+        listed.append((there.now, len(wanted)))
+        if len(listed) == 20:
+            there.source[0] += records(0)
+        return stable_ends(log, wanted, deadline)
+
+    monkeypatch.setattr(MemoryLog, "stable_ends", noted)
+
+    report = function(there, continuous=True).invoke()
+
+    assert report is not None
+    assert report.records == 1
+    assert there.visible(0) == [0]
+    seconds = (listed[-1][0] - listed[0][0]) / 1000
+    lanes = sum(count for _, count in listed)
+    assert 3 * seconds / 5 < lanes < 3 * seconds / 2  # of three lanes, each second at first, then more and more rarely

@@ -15,7 +15,6 @@ import base64
 import os
 import re
 import ssl
-import threading
 import zlib
 from collections.abc import Callable
 from functools import cache, partial
@@ -31,8 +30,6 @@ from botocore.exceptions import ClientError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 from urllib3.util.wait import wait_for_read
-
-from mirrorless.scheduled.rate_limit import READERS
 
 _REGION: Final = re.compile(r"(af|ap|ca|eu|il|me|mx|sa|us|us-gov)-[a-z]+-\d")
 """Regions whose endpoints end in amazonaws.com; held to botocore's list by a test."""
@@ -79,7 +76,11 @@ class FixedKeys(NamedTuple):
 
 
 class DirectLine:
-    """Connections to one region's DynamoDB, as many as are used at a time, opened again when they were lost."""
+    """Connections to one region's DynamoDB, opened when they are needed, and again when they were lost.
+
+    A thread at a time has a connection: there are as many as calls were made at the same time, and the last one used is
+    taken first.
+    """
 
     def __init__(
         self,
@@ -90,10 +91,9 @@ class DirectLine:
         credentials: CredentialSource,
         agent: str,
     ) -> None:
-        """Args: connection: one more to the endpoint, opened here when it is needed. agent: how we name ourselves."""
-        self._connection = connection
-        self._idle: list[HTTPConnection] = []
-        self._room = threading.BoundedSemaphore(READERS)
+        """Args: connection: makes one to the endpoint, not open yet. agent: how we name ourselves."""
+        self._new = connection
+        self._spare: list[HTTPConnection] = []
         self._url = endpoint.rstrip("/") + "/"
         self._region = region
         self._credentials = credentials
@@ -113,18 +113,17 @@ class DirectLine:
         Raises:
             ClientError: the call's condition does not hold.
         """
-        if not self._room.acquire(blocking=False):
-            return None  # more than are ever written at the same time
-        # The last one that was used: the others stay for when several are written, and lie idle until then.
-        connection = self._idle.pop() if self._idle else self._connection()
+        try:
+            connection = self._spare.pop()
+        except IndexError:
+            connection = self._new()
         try:
             status, answer = self._call(connection, msgspec.json.encode(request), operation)
         except (OSError, HTTPException, msgspec.DecodeError):
             connection.close()
             return None
         finally:
-            self._idle.append(connection)
-            self._room.release()
+            self._spare.append(connection)
         if status == _REFUSED and str(answer.get("__type", "")).endswith(f"#{COLLISION}"):
             error = {"Code": COLLISION, "Message": str(answer.get("message"))}
             raise ClientError({"Error": error, **answer}, operation)
@@ -190,7 +189,7 @@ def direct_client(client: Any, credentials: CredentialSource | None) -> Any:
     if credentials is None or get_environ_proxies(endpoint):
         return client
     line = DirectLine(
-        _connection(endpoint, config.read_timeout),
+        _connections(endpoint, config.read_timeout),
         endpoint,
         region=client.meta.region_name,
         credentials=credentials,
@@ -220,11 +219,12 @@ def line_of_environment(region: str | None, timeout: float) -> DirectLine | None
         return None
     credentials = FixedKeys(access, secret, variables.get("AWS_SESSION_TOKEN") or None)
     return DirectLine(
-        _connection(endpoint, timeout), endpoint, region=region, credentials=credentials, agent="mirrorless"
+        _connections(endpoint, timeout), endpoint, region=region, credentials=credentials, agent="mirrorless"
     )
 
 
-def _connection(endpoint: str, timeout: float) -> Callable[[], HTTPConnection]:
+def _connections(endpoint: str, timeout: float) -> Callable[[], HTTPConnection]:
+    """Makes connections to an endpoint."""
     parts = urlsplit(endpoint)
     host = str(parts.hostname)
     if parts.scheme == "http":

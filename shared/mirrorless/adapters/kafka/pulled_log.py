@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_END, Consumer, IsolationLevel, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import OffsetSpec
 
@@ -25,7 +25,10 @@ ADDED_SECONDS: Final = 10.0
 """Between two questions for a topic's partitions, where one is not known to the client."""
 
 PLACES: Final = 2_000
-"""Partitions of one call."""
+"""Partitions of one call of the admin client."""
+
+ANSWER_SECONDS: Final = 5.0
+"""For a list of all offsets at once, until the admin client takes over."""
 
 QUEUE_KB: Final = 32 * 1024
 """Of what the client fetches ahead, for all partitions together."""
@@ -50,6 +53,12 @@ _FETCH: Final[Mapping[str, Any]] = {
     "queued.max.messages.kbytes": QUEUE_KB,
 }
 
+_LISTING: Final[Mapping[str, Any]] = {
+    "group.id": PULL_GROUP,
+    "enable.auto.commit": False,
+    "isolation.level": "read_committed",
+}
+
 _NO_HEADERS: Final[Headers] = []
 """Of all records without any: nobody writes to a record's headers, and as many lists would cost a fifth of the CPU."""
 
@@ -69,14 +78,36 @@ class KafkaPulledLog:
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
         self._config = client_config(cluster, f"{flow}|pull") | dict(_FETCH)
         self._turned_away: TurnedAway = self._config["error_cb"]
+        self._listing = client_config(cluster, f"{flow}|pull-ends") | dict(_LISTING)
         self._admin = WarmAdmin(cluster, f"{flow}|pull-admin")
+        self._lister: Consumer | None = None
         self._consumer: Consumer | None = None
         self._shown_at: dict[str, float] = {}
         """When topics were described anew, monotonic seconds."""
 
     def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `PulledLog.stable_ends`."""
-        return self._offsets(places, OffsetSpec.latest(), deadline)  # type: ignore[no-untyped-call]  # theirs
+        wanted = list(places)
+        found = self._all_at_once(wanted, deadline)
+        rest = [place for place in wanted if place not in found]
+        # A list fails as a whole where one partition has no leader, and does not say which.
+        return found | (self._offsets(rest, OffsetSpec.latest(), deadline) if rest else {})  # type: ignore[no-untyped-call]  # theirs
+
+    def _all_at_once(self, places: list[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """The last stable offsets of partitions, those that one list has; none where it fails.
+
+        By the consumer's search for times, whose time -1 is the end that its isolation level sees: 0.007 ms of CPU a
+        partition, where the admin client takes 0.25 for a future of each (measured, 6,000 partitions).
+        """
+        try:
+            if self._lister is None:
+                self._lister = Consumer(self._listing)
+            asked = [ClientPartition(*place, OFFSET_END) for place in places]
+            answers = self._lister.offsets_for_times(asked, timeout=min(ANSWER_SECONDS, seconds_left(deadline)))
+        except KafkaException:
+            self._lister = None  # after a freeze its connections may be dead
+            return {}  # whoever is asked next says why
+        return {(at.topic, at.partition): at.offset for at in answers if at.error is None and at.offset >= 0}
 
     def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `PulledLog.starts`."""
@@ -158,7 +189,8 @@ class KafkaPulledLog:
 def _sort(messages: list[Message], found: Arrivals) -> int:
     """Put messages where they belong; the bytes of their records.
 
-    Column by column, because a call from C costs a third of one from Python. Messages of a partition come in runs.
+    Column by column, because a call from C costs a third of one from Python. Messages of a partition come in runs, most
+    often of all that is taken at once.
 
     Raises:
         KafkaException: an error that does not pass by itself.
@@ -178,9 +210,16 @@ def _sort(messages: list[Message], found: Arrivals) -> int:
         map(Message.value, messages),
     )
     records = map(Record, *columns)
-    places: Any = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
-    for place, run in groupby(zip(places, records, strict=True), _FIRST):
-        found.records.setdefault(place, []).extend(map(_SECOND, run))
+    topics: list[Any] = list(map(Message.topic, messages))
+    partitions: list[Any] = list(map(Message.partition, messages))
+    if topics and topics.count(topics[0]) == partitions.count(partitions[0]) == len(topics):
+        whole: list[Any] = found.records.setdefault((topics[0], partitions[0]), [])
+        whole.extend(records)
+    else:
+        places = zip(topics, partitions, strict=True)
+        for place, run in groupby(zip(places, records, strict=True), _FIRST):
+            own: list[Any] = found.records.setdefault(place, [])
+            own.extend(map(_SECOND, run))
     return size
 
 
