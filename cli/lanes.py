@@ -56,8 +56,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     reset = commands.add_parser(
         "reset",
         help="close a lane's chain and go on from another upstream offset, as after a topic was re-created",
-        epilog="Example: mirrorless lanes reset 'us-east->eu-west' orders 3 --to earliest "
-        "--reason 'orders was re-created, ticket 4711' --execute",
+        epilog="Example: mirrorless lanes reset 'us-east->eu-west' orders --to earliest "
+        "--reason 'orders was re-created, ticket 4711'",
     )
     for parser, run in ((quarantine, run_quarantine), (reset, run_reset)):
         if parser is reset:

@@ -70,6 +70,7 @@ CALLS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "list_topics": (DESCRIBE_TOPIC,),
     "describe_topics": (DESCRIBE_TOPIC,),
     "list_offsets": (DESCRIBE_TOPIC,),
+    "offsets_for_times": (DESCRIBE_TOPIC,),
     "get_watermark_offsets": (DESCRIBE_TOPIC,),
     "describe_cluster": (),
     # Topics.

@@ -126,6 +126,9 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
         "stopped": lambda store: store.stopped(FLOW),
         "noted": lambda store: store.noted(FLOW),
         "begin_anew": lambda store: store.begin_anew(LANE),
+        "fence": lambda store: store.fence(FLOW, STOP),
+        "fenced": lambda store: store.fenced(FLOW),
+        "lift": lambda store: store.lift(FLOW),
     },
     DynamoDbLossLedger: {
         "note": lambda store: store.note(LOSS),

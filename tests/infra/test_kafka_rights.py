@@ -28,8 +28,8 @@ from tests.support.assembly import EXAMPLES, REPOSITORY
 from tests.support.yaml_text import dump_yaml, load_yaml
 
 ADAPTERS = REPOSITORY / "shared" / "mirrorless" / "adapters"
-OURS = {("KafkaGroups", "committed")}
-"""Methods of ours that are called like one of the client's, by what their module says of the receiver."""
+OURS = {("KafkaGroups", "self._groups", "committed"), ("RawWriter", "self._raw", "commit")}
+"""Methods of ours that are called like one of the client's: what their module says of the receiver, and that."""
 
 SOURCE = "arn:aws:kafka:us-east-1:111122223333"
 TARGET = "arn:aws:kafka:us-west-2:111122223333"
@@ -81,7 +81,7 @@ def used(module: Path) -> Iterator[str]:
                 yield node.func.id
         elif isinstance(node, ast.Attribute) and node.attr in methods:
             receiver = ast.unparse(node.value)
-            if not any(ours in text and receiver == "self._groups" and node.attr == name for ours, name in OURS):
+            if not any(ours in text and (receiver, node.attr) == (of, name) for ours, of, name in OURS):
                 yield BROKER_CONFIGS if node.attr == "describe_configs" and "ResourceType.BROKER" in text else node.attr
     if '"enable.idempotence"' in text:
         yield IDEMPOTENT_PRODUCER

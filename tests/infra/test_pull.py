@@ -298,6 +298,11 @@ def test_positions_are_committed_only_for_the_groups_of_these_topics() -> None:
     assert groups == {"mirrorless.a.b.logs", "mirrorless-pull"}
 
 
+MSK: dict[str, Any] = {
+    "msk.cluster.arn": "arn:aws:kafka:us-east-1:111122223333:cluster/a/0f0c1e1a-0000-4000-8000-000000000000-1"
+}
+
+
 @pytest.mark.parametrize("flow", [SCHEDULED, {"trigger.overrides": {"orders": "mapping"}}])
 def test_the_refresh_may_set_the_groups_of_topics_that_change_back(flow: dict[str, Any]) -> None:
     def groups(deployed: FlowDeployment) -> set[str]:
@@ -308,5 +313,14 @@ def test_the_refresh_may_set_the_groups_of_topics_that_change_back(flow: dict[st
             for arn in right.resources
         }
 
-    assert groups(planned(flow)) == {"mirrorless.a.b.*"}
-    assert groups(planned({})) == set()
+    assert groups(planned(flow, source=MSK)) == {"mirrorless.a.b.*"}
+    assert groups(planned({}, source=MSK)) == set()
+
+
+def test_the_refresh_may_set_the_groups_of_mappings_whose_source_may_get_other_addresses() -> None:
+    def groups(deployed: FlowDeployment) -> set[str]:
+        granted = kafka.rights("refresh_topics", deployed)
+        return {arn for right in granted if "kafka-cluster:AlterGroup" in right.actions for arn in right.resources}
+
+    assert len(groups(planned({}))) == 1
+    assert not groups(planned({}, source=MSK))

@@ -300,7 +300,8 @@ class Flow:
     def standby_settings(self) -> dict[str, Any]:
         """Return the input of the schedule that starts `control` in the target's region, beside the tables."""
         control = self._without_mappings()
-        flow = {name: value for name, value in control["flow"].items() if name != "tables_role"}
+        # Records that no event can carry are at the source.
+        flow = {name: value for name, value in control["flow"].items() if name not in ("tables_role", "oversize")}
         return control | {"flow": flow, "function_region": self.function_region, "stands_by": True}
 
     def _without_mappings(self) -> dict[str, Any]:

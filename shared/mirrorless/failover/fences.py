@@ -10,7 +10,7 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.topics.acls import Acl
 from mirrorless.topics.write_fence import to_create, to_delete
 
-Change = Callable[[Collection[Acl], Deadline], Mapping[Acl, str]]
+AclChange = Callable[[Collection[Acl], Deadline], Mapping[Acl, str]]
 
 
 def fence_producers(work: FailoverWork) -> Done:
@@ -51,7 +51,7 @@ def lift_producers(work: FailoverWork) -> Done:
     )
 
 
-def _change(work: FailoverWork, change: Change, acls: frozenset[Acl]) -> None:
+def _change(work: FailoverWork, change: AclChange, acls: frozenset[Acl]) -> None:
     failed = change(acls, work.within()) if acls else {}
     if failed:
         acl, why = min(failed.items())

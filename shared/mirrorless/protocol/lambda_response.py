@@ -20,7 +20,7 @@ from mirrorless.record import Record
 def partial_batch_response(batch: Batch, outcome: BatchOutcome) -> dict[str, list[dict[str, Any]]]:
     """The records that were not delivered, in the shape that `ReportBatchItemFailures` wants."""
     held = {place: stop.upstream_offset for place, stop in outcome.stopped.items()}
-    held |= {place: each.upstream_offset for place, each in outcome.waiting.items()}
+    held |= dict.fromkeys(outcome.waiting, 0)
     return {
         "batchItemFailures": [
             {"itemIdentifier": {"partition": f"{topic}-{partition}", "offset": record.offset}}

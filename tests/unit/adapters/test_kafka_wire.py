@@ -431,6 +431,38 @@ def test_what_comes_of_a_partition_that_was_left_is_dropped(broker: FakeBroker) 
     log.close()
 
 
+def test_an_answer_counts_for_the_offset_and_the_reading_that_asked(broker: FakeBroker) -> None:
+    """Of two leaders that answered, or to one that was left and is followed again."""
+    content = appended(some(1)[0], 0)
+    broker.fetches.append(fetched(part(content)))
+    log = log_of(broker)
+    first = log._readings[LANE]
+    until(log, lambda found: found.covered)
+    (connection,) = log._cluster.data_connections()
+
+    out_of_range = memoryview(fetched(part(error=1)))
+    log._take(connection, {LANE: (first, 0)}, out_of_range)
+    log.follow({LANE: 9})
+    left = log._readings[LANE]
+    log.follow({LANE: 9})
+    log._take(connection, {LANE: (left, 9)}, out_of_range)
+
+    assert not log.arrivals(0.1, records=10, size=10**6).out_of_range
+    log._take(connection, {LANE: (log._readings[LANE], 9)}, out_of_range)
+    assert log.arrivals(0.1, records=10, size=10**6).out_of_range == {LANE}
+    log.close()
+
+
+def test_batches_that_lie_below_the_offset_are_left_out(broker: FakeBroker) -> None:
+    broker.fetches.append(fetched(part(b"".join(appended(batch, 2 * i) for i, batch in enumerate(some(3))))))
+    log = log_of(broker, 3)
+
+    found = log.arrivals(5.0, records=100, size=10**6)
+
+    assert ([each.base_offset for each in found.records[LANE]], found.covered) == ([2, 4], {LANE: 6})
+    log.close()
+
+
 def test_a_fetch_holds_every_partition_and_the_epoch_of_what_came_last() -> None:
     wanted = [WantedPart(("t", 1), 5, 7, -1), WantedPart(("u", 0), 6, 8, 3), WantedPart(("t", 0), 9, 7, 2)]
 

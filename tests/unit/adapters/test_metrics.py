@@ -25,7 +25,7 @@ class _Written:
 
     def __init__(self, records: int, size: int, oldest: int, newest: int) -> None:
         self.lane = Lane(FLOW, "orders", 0)
-        self.records, self.bytes = records, size
+        self.records, self.bytes, self.passed_bytes = records, size, 0
         self.oldest_timestamp, self.newest_timestamp = oldest, newest
 
 

@@ -57,5 +57,5 @@ def test_a_part_that_measures_itself_has_its_own_figures_in_the_report(
     assert scale.main() == 0
 
     kept = json.loads((tmp_path / "report.json").read_text())["own"]
-    assert kept.keys() == {"command", "commit", "cpu_seconds"}
+    assert kept.keys() == {"command", "commit", "cpu_seconds", "seconds", "resident_mb"}
     assert kept["cpu_seconds"] == 1.5

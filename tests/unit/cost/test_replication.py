@@ -125,7 +125,13 @@ def _batch(topic: str, *, records: int = 500, per_topic: bool = False) -> None:
     run = type(
         "Written",
         (),
-        {"records": records, "bytes": 1000 * records, "oldest_timestamp": at - 900, "lane": Lane(FLOW, topic, 0)},
+        {
+            "records": records,
+            "bytes": 1000 * records,
+            "passed_bytes": 0,
+            "oldest_timestamp": at - 900,
+            "lane": Lane(FLOW, topic, 0),
+        },
     )()
     run.newest_timestamp = at - 100
     outcome = BatchOutcome(runs=[run], stopped={})

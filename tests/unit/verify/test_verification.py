@@ -58,7 +58,7 @@ def test_a_true_copy_is_proved_whole_and_has_no_finding(*, lane: VerifiedLane, a
     verdict = lane.verify(against_source=against_source)
 
     assert found(verdict) == CLEAN
-    assert verdict.findings == []
+    assert (verdict.findings, verdict.notes) == ([], [])
     assert verdict.counts.proved == verdict.counts.records == len(lane.target.records)
     assert verdict.counts.compared == (verdict.counts.records if against_source else 0)
     assert [part.kind for part in verdict.segments] == ["proved"]

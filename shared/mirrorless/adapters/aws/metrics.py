@@ -126,6 +126,7 @@ def _of_flow(topic: str, figures: Mapping[str, int]) -> dict[str, int]:
     found = {name: value for name, value in figures.items() if name not in _BY_TOPIC_ONLY}
     if topic == HEARTBEATS_TOPIC and (arrived := found.pop("record-count", 0)):
         found.pop("byte-count", None)
+        found.pop("passed-byte-count", None)
         found["heartbeats-arrived"] = arrived
     return found
 

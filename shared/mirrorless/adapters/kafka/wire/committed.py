@@ -1,19 +1,14 @@
 """The batches of a fetched part that a read_committed reader sees. Pure.
 
 A transactional batch is dropped if its producer's transaction was aborted. The answer names those transactions by
-producer and first offset, and a producer's abort marker ends its: also where all of that lies below the position.
+producer and first offset, and the producer's next marker ends it: also where all of that lies below the position.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
-from mirrorless.batch_records import records
 from mirrorless.record_batch import RecordBatch
-
-_ABORT: Final = b"\x00\x00\x00\x00"
-"""The key of an abort marker: version 0, type 0; a commit has type 1."""
 
 
 def committed(batches: Iterable[RecordBatch], aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[RecordBatch, bool]]:
@@ -29,14 +24,7 @@ def committed(batches: Iterable[RecordBatch], aborted: Sequence[tuple[int, int]]
         while to_come and to_come[-1][1] <= batch.last_offset:
             dropped.add(to_come.pop()[0])
         if batch.is_control:
-            if batch.producer_id in dropped and _is_abort(batch):
-                dropped.discard(batch.producer_id)
+            dropped.discard(batch.producer_id)
             yield batch, False
         else:
             yield batch, not (batch.is_transactional and batch.producer_id in dropped)
-
-
-def _is_abort(batch: RecordBatch) -> bool:
-    if not batch.records_count:
-        return False  # compaction has removed the marker, and with it all records of its transaction
-    return (records(batch)[0].key or b"")[:4] == _ABORT

@@ -92,7 +92,6 @@ _COORDINATOR_PASSING: Final = _COORDINATOR_MOVED | {
     KafkaError.THROTTLING_QUOTA_EXCEEDED,
 }
 _FENCED: Final = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
-_OUT_OF_ORDER: Final = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
 _SLOW: Final = "if the target is up, it is slow or a quota holds the flow back: raise its `transaction.timeout.ms`"
 
 
@@ -461,7 +460,7 @@ class RawWriter:
             if queue.failed or queue.refusal:
                 # It comes again: what follows a failed batch is out of order for its sake, or was appended after all.
                 continue
-            if not each.error and index == len(queue.offsets):
+            if not each.error:
                 queue.offsets.append(each.base_offset)
             elif each.error in _REFUSALS:
                 record = "" if each.record is None else f", record {each.record} of it"
@@ -470,7 +469,7 @@ class RawWriter:
             elif each.error in _PASSING:
                 self._fail(queue, each.error)
             else:
-                raise self._spoilt("take the batches", each.error or _OUT_OF_ORDER, queue)
+                raise self._spoilt("take the batches", each.error, queue)
 
     def _spoilt(self, what: str, error: int, queue: _Queue | None = None) -> Retriable:
         place = "" if queue is None else f" {queue.place[0]}-{queue.place[1]}"
