@@ -26,7 +26,7 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.batch_log import KafkaBatchLog
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.pulled_log import KafkaPulledLog
-from mirrorless.adapters.replicator import flow_replicator
+from mirrorless.adapters.replicator import LARGEST_RECORD, flow_replicator
 from mirrorless.clock import now_ms
 from mirrorless.naming import METRICS_PER_TOPIC_VARIABLE
 from mirrorless.protocol.event import Batch
@@ -47,12 +47,8 @@ from mirrorless.triggers import WINDOW_SECONDS
 CONTINUOUS_SECONDS = 13 * 60.0
 """After which a continuous run gives way: Lambda ends it after 15 minutes, and its successor is started in between."""
 
-LARGEST_RECORD = 100_000_000
-"""Bytes that the Kafka client takes: the target's topic judges what is too large."""
-
 CLAIM_SECONDS = 0.2
 """Between two tries of a successor to take the shard."""
-
 
 MEASURED_SECONDS = 3_600.0
 """After which lanes that are copied by records are read by batches once more: the Kafka client shows none."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 LARGEST_RECORD: Final = 100_000_000
-"""Bytes that the Kafka client takes where records that no event can carry are copied: the target judges them."""
+"""Bytes that the Kafka client takes where what no event can carry is copied: the target's topic judges it."""
 
 
 def copying_replicator(settings: FlowSettings, dynamodb: Any, *, environment: str) -> Replicator:
