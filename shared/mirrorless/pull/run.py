@@ -48,7 +48,7 @@ COMMIT_SECONDS: Final = 10.0
 """Between two commits for the consumer groups."""
 
 REPLICATE_SECONDS: Final = 25.0
-"""For one transaction."""
+"""For one transaction, and for one question to a cluster: an answer that is lost does not take the run with it."""
 
 PAUSE_SECONDS: Final = 0.25
 """After a failure; it doubles with each in a row."""
@@ -200,7 +200,7 @@ class PullRun:
         idle = self.readings.idle(now)
         self._locate([place for place in idle if self.readings.lanes[place].next is None], deadline)
         due = self.readings.due(idle, now) if self.continuous else idle
-        behind = self.readings.behind(self.log.stable_ends(due, deadline) if due else {})
+        behind = self.readings.behind(self.log.stable_ends(due, self._limited(deadline)) if due else {})
         self._leave(self.readings.in_the_way(len(behind)))
         wanted = dict(islice(behind.items(), FOLLOWED - len(self.readings.followed)))
         self.readings.look_again(behind.keys() - wanted.keys())
@@ -236,7 +236,7 @@ class PullRun:
                 else:
                     self.readings.begin(place, head.position, generation=head.generation)
         if new:
-            self._begin(new, deadline)
+            self._begin(new, self._limited(deadline))
 
     def _begin(self, places: list[TopicPartition], deadline: Deadline) -> None:
         """Begin lanes without a chain where their group stands, or else at the beginning of the log."""

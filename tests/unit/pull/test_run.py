@@ -15,7 +15,7 @@ from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import Deadline, Delivery, OffsetAndMetadata, TopicPartition
 from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import FAILURES
+from mirrorless.pull.run import FAILURES, REPLICATE_SECONDS
 from mirrorless.record import Record
 from mirrorless.record_batch import BatchUnreadable, RecordBatch
 from tests.support.batches import batch_of
@@ -341,3 +341,28 @@ def test_a_continuous_run_lists_silent_lanes_each_few_seconds_and_finds_what_com
     seconds = (listed[-1][0] - listed[0][0]) / 1000
     lanes = sum(count for _, count in listed)
     assert 3 * seconds / 5 < lanes < 3 * seconds / 2  # of three lanes, each second at first, then more and more rarely
+
+
+def test_a_cluster_that_does_not_answer_is_asked_again_within_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that waits for a lost answer waits as long as it may."""
+    there = world([0, 1])
+    pulling = function(there)
+    lost = [True]
+    left: list[float] = []
+    committed = NoGroups.committed
+
+    def answer(
+        groups: NoGroups, names: Iterable[str], deadline: Deadline
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        left.append(deadline())
+        if lost.pop() if lost else False:
+            raise Retriable("no answer in time")
+        return committed(groups, names, deadline)
+
+    monkeypatch.setattr(NoGroups, "committed", answer)
+
+    pulling.invoke()
+
+    assert len(left) == 2
+    assert max(left) <= REPLICATE_SECONDS
+    assert there.visible(0) == [0, 1]
