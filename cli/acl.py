@@ -17,7 +17,7 @@ import msgspec
 from cli.args import add_deployment, add_flow, add_order
 from cli.clusters import deadline
 from cli.deployment import DeployedFlows
-from cli.groups import groups_of
+from cli.groups_view import groups_of
 from cli.output import PLAN_ONLY, UNKNOWN, WIDE_PIPE_WIDTH, console, numbered, print_json, table
 from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable

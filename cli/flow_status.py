@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cli.clusters import HeartbeatTimes, SourceView, heartbeats_of
 from cli.deployment import DeployedFlows, Stores
-from cli.groups import groups_of, need_operator
+from cli.groups_view import groups_of, need_operator
 from cli.lab_state import LabMapping
 from cli.lanes import lanes_with_a_chain
 from cli.tasks import TaskStatus, shards_of, tasks_of

@@ -2,40 +2,25 @@
 
 `--move-back` is an order, see `group_orders`.
 
-They are read from the checkpoint table. The clusters add what it does not have; either may be down.
+They are read by `groups_view`.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Any
 
 from cli.args import BadInput, add_deployment, add_flow, add_order
-from cli.clusters import deadline
 from cli.deployment import DeployedFlows
 from cli.group_orders import MoveBack
+from cli.groups_view import GroupsView, need_operator, read_groups
 from cli.output import ago, console, duration, numbered, print_json, table
 from mirrorless.clock import now_ms
-from mirrorless.errors import MirrorlessError
-from mirrorless.groups.checkpoints import Direction, GroupCheckpoints, GroupOffset
-from mirrorless.lane import FlowName, Lane
-from mirrorless.naming import OWN_GROUPS
-from mirrorless.ports.stores import StateStore
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mirrorless.settings import ClusterSettings
-
-ANSWER_SECONDS = 5.0
-"""Limit for a cluster that may be down."""
-
-AHEAD: Final = frozenset({"ahead_on_target", "ahead_on_source"})
-"""Readiness of groups that would skip records."""
+    from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 
 SHOWN_METADATA = 40
 """Characters of a commit's metadata that are shown; `--json` has all of it."""
@@ -78,171 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         show(view, one=arguments.group is not None, now=now_ms())
     return int(any(need_operator(view.groups)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPartition:
-    """One partition of a group, on both sides."""
-
-    lane: Lane
-    offset: GroupOffset
-    committed: int | None
-    """The group's commit on the side where it would go on; None for nothing, or not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupsView:
-    """The groups of one flow in one direction."""
-
-    flow: FlowName
-    direction: Direction
-    groups: Sequence[GroupCheckpoints]
-    excluded: Sequence[str] = ()
-    """Groups on the side where the direction begins that the flow's filter refuses."""
-    partitions: Sequence[GroupPartition] = field(default_factory=tuple)
-    """Of the one group that `--group` names."""
-    grace_ms: int = 0
-    """How long the flow waits before it commits for a group whose members have left; 0 where it does not commit."""
-    trouble: str = ""
-    """Why a cluster does not answer. The rest is known without it."""
-
-    @property
-    def begins_on(self) -> str:
-        """The cluster whose commits are followed."""
-        return self.flow.target if self.direction == "reverse" else self.flow.source
-
-    @property
-    def ends_on(self) -> str:
-        """The cluster where a group would go on."""
-        return self.flow.source if self.direction == "reverse" else self.flow.target
-
-
-def need_operator(groups: Iterable[GroupCheckpoints]) -> list[str]:
-    """The groups that no further round makes ready, and those that would skip records from this flow's own offsets."""
-    return [
-        group.group
-        for group in groups
-        if group.readiness == "before_map" or (group.readiness in AHEAD and bool(group.own))
-    ]
-
-
-def read_groups(deployment: DeployedFlows, flow: FlowName, direction: Direction, *, group: str | None) -> GroupsView:
-    """Read a flow's groups, or one of them by partition.
-
-    Raises:
-        BadInput: no checkpoint of the one group is kept.
-        Retriable: the store does not answer.
-    """
-    groups = groups_of(deployment.stores(flow).checkpoints, flow, direction)
-    if group is None:
-        return _all(deployment, flow, direction, groups)
-    return _one(deployment, flow, direction, groups, group)
-
-
-def groups_of(checkpoints: StateStore, flow: FlowName, direction: Direction) -> list[GroupCheckpoints]:
-    """Every group of a flow with a checkpoint, in order.
-
-    Raises:
-        Retriable: the store does not answer.
-    """
-    stored = checkpoints.read(flow, f"{direction}/").values()
-    return [msgspec.json.decode(text, type=GroupCheckpoints) for text in stored]
-
-
-def _all(
-    deployment: DeployedFlows, flow: FlowName, direction: Direction, groups: Sequence[GroupCheckpoints]
-) -> GroupsView:
-    names, trouble = _group_names(deployment, flow, direction)
-    accepts = deployment.flow(flow).groups.accepts
-    excluded = [name for name in names if not name.startswith(OWN_GROUPS) and not accepts(name)]
-    return GroupsView(flow=flow, direction=direction, groups=groups, excluded=excluded, trouble=trouble)
-
-
-def _one(
-    deployment: DeployedFlows, flow: FlowName, direction: Direction, groups: Sequence[GroupCheckpoints], name: str
-) -> GroupsView:
-    found = [group for group in groups if group.group == name]
-    if not found:
-        raise BadInput(
-            f"no checkpoint of group {name} is kept: {_why_not(deployment, flow, name)}",
-            where=f"{flow} {direction}",
-            hint="`mirrorless groups` lists the groups with a checkpoint; with --reverse those that read on the target",
-        )
-    committed, trouble = _committed(deployment, flow, direction, name)
-    partitions = [
-        GroupPartition(lane=lane, offset=offset, committed=committed.get(lane))
-        for lane, offset in sorted(found[0].lanes(flow), key=lambda each: each[0])
-    ]
-    settings = deployment.control_settings(flow)
-    commits = settings.sync_group_offsets_reverse if direction == "reverse" else settings.sync_group_offsets_seconds
-    return GroupsView(
-        flow=flow,
-        direction=direction,
-        groups=found,
-        partitions=partitions,
-        grace_ms=int(settings.group_grace_seconds * 1000) if commits else 0,
-        trouble=trouble,
-    )
-
-
-def _why_not(deployment: DeployedFlows, flow: FlowName, name: str) -> str:
-    if name.startswith(OWN_GROUPS):
-        return "it belongs to an event source mapping"
-    if not deployment.flow(flow).groups.accepts(name):
-        return "the flow's `groups` and `groups.exclude` refuse it"
-    return "it has committed nothing on a topic of this flow, or no checkpoint round has run since"
-
-
-def _group_names(deployment: DeployedFlows, flow: FlowName, direction: Direction) -> tuple[list[str], str]:
-    """The groups of the cluster where the direction begins; or none, and why they are not known."""
-    try:
-        from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- commands without Kafka start sooner
-
-        cluster = _cluster(deployment, flow, target=direction == "reverse")
-        _assert_answers(cluster, flow)
-        return KafkaGroups(cluster, flow=str(flow)).names(deadline(ANSWER_SECONDS)), ""
-    except (MirrorlessError, ImportError) as exc:
-        return [], str(exc)
-
-
-def _committed(
-    deployment: DeployedFlows, flow: FlowName, direction: Direction, name: str
-) -> tuple[dict[Lane, int], str]:
-    """A group's commits on the cluster where the direction ends, by lane; or none, and why they are not known."""
-    configured, reverse = deployment.flow(flow), direction == "reverse"
-    try:
-        from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- same
-
-        cluster = _cluster(deployment, flow, target=not reverse)
-        _assert_answers(cluster, flow)
-        found = KafkaGroups(cluster, flow=str(flow)).committed([name], deadline(ANSWER_SECONDS))
-    except (MirrorlessError, ImportError) as exc:
-        return {}, str(exc)
-    if name not in found:
-        return {}, f"the commits of group {name} on {cluster.alias} are not visible: check the rights on the group"
-    committed = {}
-    for (topic, partition), each in found[name].items():
-        source_topic = topic if reverse else configured.policy.upstream_topic(topic)
-        # A group may read other topics too, of its own cluster or of other flows.
-        if source_topic is not None and (reverse or configured.remote_topic(source_topic) == topic):
-            committed[Lane(flow, source_topic, partition)] = each.offset
-    return committed, ""
-
-
-def _cluster(deployment: DeployedFlows, flow: FlowName, *, target: bool) -> ClusterSettings:
-    settings = deployment.settings(flow)
-    return settings.target if target else settings.source
-
-
-def _assert_answers(cluster: ClusterSettings, flow: FlowName) -> None:
-    """Check by the client that does not log a failed connection; the functions' clients do.
-
-    Raises:
-        Retriable: it does not answer.
-    """
-    from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- same
-
-    KafkaOffsets(cluster, flow=str(flow)).partitions()
 
 
 def as_json(view: GroupsView) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cli.groups import GroupPartition, GroupsView, as_json, need_operator, sentence, show
+from cli.groups import as_json, sentence, show
+from cli.groups_view import GroupPartition, GroupsView, need_operator
 from mirrorless.groups.checkpoints import GroupCheckpoints, GroupOffset
 from mirrorless.lane import FlowName, Lane
 

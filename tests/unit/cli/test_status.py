@@ -11,7 +11,8 @@ from msgspec.structs import replace as replace_struct
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, gaps_in_newest_runs
 from cli.lab_state import LabMapping
 from cli.lanes import lanes_with_a_chain
-from cli.status import as_json, notes, summary
+from cli.status import as_json
+from cli.status_notes import notes, summary
 from cli.tasks import TaskStatus, shards_of
 from cli.triggers import TopicTrigger
 from mirrorless.adapters.kafka.offsets import Extent

@@ -1,0 +1,198 @@
+"""The lines of `mirrorless status` below its table: a summary of the flow, and what needs the operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
+from cli.groups_view import need_operator
+from cli.output import UNKNOWN, ago, moment, numbered
+from cli.tasks import TaskStatus
+from mirrorless.lanes.operator_actions import advice
+
+if TYPE_CHECKING:
+    from mirrorless.scheduled.standby import RegionRuns
+
+NAMED = 10
+"""Groups, lanes and troubles that are named one by one; the others are counted, and `--json` has all."""
+
+
+def summary(flow: FlowStatus) -> Iterator[str]:
+    """One line each for heartbeats, groups, tasks, and the shards of scheduled topics."""
+    yield f"heartbeats  {_heartbeats(flow)}"
+    counts = Counter(group.readiness for group in flow.groups)
+    groups = ", ".join(f"{count} {_WORDS.get(readiness, readiness)}" for readiness, count in sorted(counts.items()))
+    yield f"groups      {groups or 'none'}"
+    yield f"tasks       {', '.join(_last_done(task, flow.at) for task in flow.tasks)}"
+    if flow.regions is not None:
+        yield f"regions     {_regions(flow.regions, flow.at)}"
+    if flow.shards:
+        yield f"schedule    {', '.join(_last_done(shard, flow.at) for shard in flow.shards)}"
+
+
+_WORDS = {
+    "active_on_target": "active on the target",
+    "before_map": "before the map",
+    "ahead_of_replication": "ahead of replication",
+    "ahead_on_target": "ahead on the target",
+}
+"""Readiness in words, where it is not one."""
+
+
+def notes(flow: FlowStatus) -> Iterator[str]:
+    """Sentences below the table; those that need the operator are marked with `!`."""
+    yield from _order_notes(flow)
+    for topic in flow.topics:
+        for lane in topic.lanes:
+            yield from _lane_notes(lane)
+        yield from _job_notes(topic, flow.at)
+        if topic.mapping_is_off and topic.mapping is not None and not flow.pause.paused:
+            yield f"! {topic.topic}: its mapping is {topic.mapping.state}, nothing is polled. Enable it."
+    for task in (*flow.tasks, *flow.shards):
+        yield from _task_notes(task, flow.at)
+    yield from _group_notes(flow)
+    if flow.regions is not None:
+        yield from _region_notes(flow.regions, flow.at)
+    if flow.trouble:
+        yield f"The source does not answer, so ends and lags are not known: {flow.trouble}"
+    if flow.unlisted:
+        yield f"Topics that match {', '.join(flow.unlisted)} cannot be listed until the source answers."
+    if flow.heartbeats.trouble:
+        yield f"The target does not answer, so heartbeats are not known: {flow.heartbeats.trouble}"
+
+
+def _order_notes(flow: FlowStatus) -> Iterator[str]:
+    if flow.pause.order is not None and flow.pause.paused:
+        order, quiet = flow.pause.order, flow.pause.quiet_at
+        effect = f"no mapping polls since {moment(quiet)}" if quiet is not None else "mappings are being disabled"
+        yield f"PAUSED since {moment(order.at)} ({order.reason}): {effect}. `flow resume` lets it go on."
+    if flow.fence is not None:
+        yield f"! The flow is fenced since {moment(flow.fence.at)}, and replicates nothing: {flow.fence.detail}"
+
+
+def _task_notes(task: TaskStatus, now: int) -> Iterator[str]:
+    last = task.last
+    if last is None:
+        return
+    if task.overdue(now):
+        since = f"since {moment(last.ok_at)}" if last.ok_at else "ever"
+        why = last.error or "its function is not started, or does not end. See its schedule and its log."
+        yield f"! task {task.task} has not been done {since}: {why}"
+    elif last.error:
+        yield f"task {task.task} failed {ago(last.at, now=now)}, and will be retried: {last.error}"
+    mark = "! " if task.stuck_partitions else ""
+    for trouble in last.troubles[:NAMED]:
+        yield f"{mark}{task.task}: {trouble}"
+    if len(last.troubles) > NAMED:
+        yield f"{mark}{task.task}: {numbered(len(last.troubles) - NAMED, 'more trouble')}, see --json"
+
+
+def _group_notes(flow: FlowStatus) -> Iterator[str]:
+    urgent = set(need_operator(flow.groups))
+    found = sorted(flow.groups, key=lambda group: (group.group not in urgent, group.group))
+    waiting = [group for group in found if group.readiness not in {"ready", "active_on_target"}]
+    for group in waiting[:NAMED]:
+        match group.readiness:
+            case "before_map":
+                yield f"! group {group.group} stands before the map: see `groups '{flow.flow}' --group {group.group}`."
+            case "ahead_of_replication":
+                records = numbered(group.ahead, "upstream offset")
+                yield f"group {group.group} is ahead of replication by {records}: they would come again."
+            case "ahead_on_target":
+                records = numbered(group.skip, "record")
+                mark, name = "! " if group.group in urgent else "", group.group
+                yield f"{mark}group {name} would skip {records}: see `groups '{flow.flow}' --group {name}`."
+            case "independent":
+                yield f"group {group.group} has offsets on {flow.flow.target} that are not this flow's: see `groups`."
+            case _:
+                yield f"group {group.group} would read {numbered(group.reread, 'record')} again."
+    if len(waiting) > NAMED:
+        yield f"{numbered(len(waiting) - NAMED, 'more group')} not ready: see `groups '{flow.flow}'`."
+
+
+def _heartbeats(flow: FlowStatus) -> str:
+    beats = flow.heartbeats
+    if not beats.enabled:
+        return "switched off"
+
+    def last(at: int | None) -> str:
+        if beats.trouble:
+            return UNKNOWN
+        return "none" if at is None else ago(at, now=flow.at)
+
+    return f"on the target {last(beats.emitted)}, end to end {last(beats.replicated)}"
+
+
+def _regions(runs: RegionRuns, now: int) -> str:
+    if runs.home is None:
+        return "none has run yet"
+    home = f"{runs.home.region} {'SILENT' if runs.home_is_silent(now) else 'works'}, {ago(runs.home.at, now=now)}"
+    if runs.standby is None:
+        return f"{home}; standby never"
+    does = "works" if runs.standby.works else "stands by"
+    return f"{home}; {runs.standby.region} {does}, {ago(runs.standby.at, now=now)}"
+
+
+def _region_notes(runs: RegionRuns, now: int) -> Iterator[str]:
+    if runs.home is not None and runs.home_is_silent(now):
+        works = runs.standby is not None and runs.standby.works and not runs.standby_is_silent(now)
+        groups = f"{runs.standby.region} moves the groups" if works and runs.standby else "no standby works either"
+        yield (
+            f"! {runs.home.region}, the home of the flow, has been silent since {moment(runs.home.at)}: {groups}; "
+            "records, topics, configs, ACLs and mappings wait. If the region is lost, fail over."
+        )
+    elif runs.standby_is_silent(now):
+        since = "ever" if runs.standby is None else f"since {moment(runs.standby.at)}"
+        yield f"! the standby in the target's region has not run {since}. See its schedule and its log."
+
+
+def _last_done(task: TaskStatus, now: int) -> str:
+    if task.last is None:
+        return f"{task.task} never"
+    if task.last.error or task.overdue(now):
+        return f"{task.task} FAILED" if task.last.error else f"{task.task} LATE"
+    return f"{task.task} {ago(task.last.ok_at, now=now)}"
+
+
+def _lane_notes(status: LaneStatus) -> Iterator[str]:
+    lane, stop = status.lane, status.stop
+    if stop is not None:
+        yield f"! {lane.at(stop.upstream_offset)} is stopped ({stop.reason}) since {moment(stop.at)}: {stop.detail}"
+        yield f"  What to do: {advice(stop)}."
+    if status.overtaken and status.source is not None:
+        yield (
+            f"! {lane}: {numbered(status.overtaken, 'upstream offset')} from {status.head.position} on were removed by "
+            f"the source's retention before they were replicated. Raise its retention until the lag is gone."
+        )
+    if status.shrunk and status.source is not None and stop is None:
+        yield (
+            f"! {lane}: the source ends at {status.source.end}, below the position {status.head.position}: it was "
+            "re-created or truncated. See `lanes reset`."
+        )
+    if status.head.in_doubt and status.head.run is not None and status.lease is None:
+        run = status.head.run
+        yield f"{lane}: the run [{run.position}, {run.next}) is in doubt; the next delivery settles it."
+
+
+def _job_notes(topic: TopicStatus, now: int) -> Iterator[str]:
+    """Sentences on the leases of jobs on a topic's lanes, and on lanes that wait for a job that is not running."""
+    leased: dict[str, list[LaneStatus]] = {}
+    for lane in topic.lanes:
+        if (lease := lane.leased(now)) is not None:
+            leased.setdefault(lease.holder, []).append(lane)
+    for holder, lanes in leased.items():
+        until = max(lane.lease.until for lane in lanes if lane.lease is not None)
+        waiting = sum(lane.waiting is not None for lane in lanes)
+        yield (
+            f"{topic.topic}: {numbered(len(lanes), 'lane')} leased by job run {holder} until {moment(until)}; "
+            f"batches wait for {waiting} of them, until the job releases them."
+        )
+    alone = [lane for lane in topic.lanes if lane.waits_without_a_job(now)]
+    if alone:
+        offsets = ", ".join(f"{lane.lane.partition} @ {lane.waiting}" for lane in alone[:NAMED])
+        yield (
+            f"! {topic.topic}: {numbered(len(alone), 'lane')} waiting for a job that brings what lies before: {offsets}"
+            f"{', ...' if len(alone) > NAMED else ''}. Run `backfill start '{topic.lanes[0].lane.flow}'`."
+        )
