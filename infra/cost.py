@@ -3,75 +3,42 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Final
 
-from msgspec import structs
-
+from infra.cost_cases import assumed, idle, list_prices, sensitivity, stated_apart
+from infra.cost_rates import USUAL_LOAD, break_evens, by_part, months, per_gb, rate_plot
 from infra.cost_triggers import dearer, trigger_tables
-from mirrorless.cost.assumptions import (
-    HOURS,
-    MEASURED_EVENTS,
-    MEASURED_ON,
-    METRICS_PER_TOPIC,
-    MM2_RECORDS_PER_CPU_SECOND,
-    Assumptions,
-    ReplicationLoad,
-    rows,
-)
-from mirrorless.cost.break_even import break_even
 from mirrorless.cost.prices import PRICES
-from mirrorless.cost.replication import (
-    backfill,
-    events_per_second,
-    mirrorless,
-    msk_connect,
-    msk_replicator,
-    standby,
-    total,
-    transfer,
-)
-from mirrorless.poller_groups import MAPPINGS_OF_A_GROUP
-from mirrorless.reports.report import Cell, Line, LinePlot, ReportSection, Table
-
-RATES: Final = (0.0, 1.0, 10.0, 100.0)
-"""MB/s of the tables."""
-
-USUAL: Final = Assumptions()
-
-TUNED: Final = replace(USUAL, window_seconds=5.0)
-"""What costs least without being slow: a batching window of 5 s."""
-
-_USUAL: Final = ReplicationLoad(mb_per_second=1.0)
+from mirrorless.reports.report import Cell, ReportSection
 
 
+@cache
 def cost_section() -> ReportSection:
-    """Tables and a plot."""
+    """Tables and a plot. Nothing in them depends on the caller."""
     return ReportSection(
         heading="Cost",
         text=(
             " ".join(dearer()),
             (
-                f"List prices of {PRICES.region} as of {PRICES.as_of}, one direction, {_USUAL.topics} topics of"
-                f" {_USUAL.partitions} partitions, records of {_USUAL.record_bytes:,} bytes, all day. Neither Kafka nor"
-                " bytes between regions, which all pay alike: the last column of the first table shows these."
+                f"List prices of {PRICES.region} as of {PRICES.as_of}, one direction, {USUAL_LOAD.topics} topics of"
+                f" {USUAL_LOAD.partitions} partitions, records of {USUAL_LOAD.record_bytes:,} bytes, all day. Neither"
+                " Kafka nor bytes between regions, which all pay alike: the last column of the first table shows these."
             ),
         ),
         tables=(
             *trigger_tables(),
-            _months(),
-            _break_evens(),
-            _per_gb(),
-            _parts(),
-            _idle(),
-            _apart(),
-            _sensitivity(),
-            _assumptions(),
-            _prices(),
+            months(),
+            break_evens(),
+            per_gb(),
+            by_part(),
+            idle(),
+            stated_apart(),
+            sensitivity(),
+            assumed(),
+            list_prices(),
         ),
-        plots=(_plot(),),
+        plots=(rate_plot(),),
     )
 
 
@@ -87,312 +54,6 @@ def cost_page() -> str:
         lines += ["| " + " | ".join(map(_text, row)) + " |" for row in table.rows]
         lines += ["", *([table.note, ""] if table.note else [])]
     return "\n".join(lines)
-
-
-def _break_evens() -> Table:
-    others: dict[str, Callable[[ReplicationLoad], float]] = {
-        "MSK Replicator": msk_replicator,
-        "MSK Connect, MM2 tuned": msk_connect,
-        "MSK Connect, MM2 default": lambda at: msk_connect(at, "exactly once"),
-    }
-    cases = {
-        "free pollers": (USUAL, False),
-        "provisioned": (USUAL, True),
-        "free pollers, window 5 s": (TUNED, False),
-        "provisioned, window 5 s": (TUNED, True),
-    }
-
-    def where(assumptions: Assumptions, against: Callable[[ReplicationLoad], float], *, provisioned: bool) -> str:
-        found = break_even(_USUAL, assumptions, provisioned=provisioned, against=against)
-        parts = []
-        for first, last in found:
-            if first == 0:
-                parts.append("everywhere" if last is None else f"below {_rate(last)}")
-            else:
-                parts.append(f"from {_rate(first)}" + ("" if last is None else f" to {_rate(last)}"))
-        return ", ".join(parts) or "nowhere"
-
-    return Table(
-        title="Where Mirrorless costs less: MB/s, up to 200",
-        columns=("Mirrorless with", *others),
-        rows=tuple(
-            (name, *(where(assumptions, other, provisioned=provisioned) for other in others.values()))
-            for name, (assumptions, provisioned) in cases.items()
-        ),
-        note=(
-            "Beside a busy machine of one's own, a high steady rate is dearer here: pollers are paid by the 20 MB/s,"
-            " and the offset map by the event. Not in the comparison: who runs, patches and watches the connectors."
-        ),
-    )
-
-
-def _months() -> Table:
-    table = []
-    for rate in RATES:
-        at = _USUAL.at(rate)
-        table.append(
-            (
-                rate,
-                total(at, provisioned=False),
-                total(at),
-                total(at, TUNED, provisioned=False),
-                total(at, TUNED),
-                msk_replicator(at),
-                msk_connect(at),
-                msk_connect(at, "exactly once"),
-                transfer(at),
-            )
-        )
-    return Table(
-        title="Dollars a month",
-        columns=(
-            "MB/s",
-            "Mirrorless, free pollers",
-            "Mirrorless, provisioned",
-            "the same, window 5 s, free",
-            "window 5 s, provisioned",
-            "MSK Replicator",
-            "MSK Connect, MM2 tuned",
-            "MSK Connect, MM2 default",
-            "between regions, for all",
-        ),
-        rows=tuple(tuple(_money(each) for each in row) for row in table),
-        note=(
-            f"Provisioned: mappings in poller groups, as by default, {MAPPINGS_OF_A_GROUP} in each at most; a poller"
-            f" unit carries {USUAL.unit_pollers} pollers. Without a group each topic has a unit of its own, some"
-            f" ${PRICES.event_poller_unit_hour * HOURS:,.0f} a month each. MSK Replicator translates offsets"
-            " approximately and delivers at least once; both columns of MM2 are exactly once."
-        ),
-    )
-
-
-def _per_gb() -> Table:
-    table = []
-    for rate in RATES[1:]:
-        at = _USUAL.at(rate)
-        costs = (total(at, provisioned=False), total(at, TUNED, provisioned=False), total(at, TUNED))
-        others = (msk_replicator(at), msk_connect(at))
-        table.append((rate, *(round(each / at.gb_month(), 4) for each in (*costs, *others))))
-    return Table(
-        title="Dollars a GB",
-        columns=(
-            "MB/s",
-            "Mirrorless, free pollers",
-            "window 5 s, free",
-            "window 5 s, provisioned",
-            "MSK Replicator",
-            "MSK Connect, MM2 tuned",
-        ),
-        rows=tuple(table),
-    )
-
-
-def _parts() -> Table:
-    found = [mirrorless(_USUAL.at(rate), "provisioned") for rate in RATES]
-    events: tuple[Cell, ...] = ("events a second", *(round(events_per_second(_USUAL.at(rate)), 2) for rate in RATES))
-    parts: list[tuple[Cell, ...]] = [(part, *(_money(each[part]) for each in found)) for part in found[0]]
-    return Table(
-        title="Where it goes: dollars a month by part, provisioned",
-        columns=("part", *(f"{rate:g} MB/s" for rate in RATES)),
-        rows=(*parts, events),
-    )
-
-
-def _idle() -> Table:
-    still = _USUAL.at(0)
-    cases: list[tuple[str, dict[str, float]]] = [
-        ("by default", mirrorless(still, "on-demand")),
-        *(
-            (f"heartbeats every {seconds} s", mirrorless(still, "on-demand", replace(USUAL, heartbeat_seconds=seconds)))
-            for seconds in (10, 1)
-        ),
-        ("100 topics", mirrorless(replace(still, topics=100), "on-demand")),
-    ]
-    parts = ("scheduled functions", "heartbeats", "metrics, alarms, logs")
-    return Table(
-        title="A flow in which nothing moves: dollars a month",
-        columns=("case", *parts, "together"),
-        rows=tuple(
-            (name, *(_money(found[part]) for part in parts), _money(sum(found[part] for part in parts)))
-            for name, found in cases
-        ),
-        note="Mappings on demand. Dashboard and network stand in the next table.",
-    )
-
-
-def _apart() -> Table:
-    rows: tuple[tuple[Cell, ...], ...] = (
-        ("a dashboard for each flow", PRICES.cloudwatch_dashboard_month, "an account's first three are free"),
-        (
-            "an event poller unit",
-            round(PRICES.event_poller_unit_hour * HOURS),
-            "provisioned mappings only, which share units in poller groups",
-        ),
-        (
-            "an interface endpoint, in each zone",
-            round(PRICES.interface_endpoint_hour * HOURS, 2),
-            "`vpc.endpoints`: Lambda, STS and Secrets Manager, each only where the flow needs it; DynamoDB's is free",
-        ),
-        (
-            "a NAT gateway, in each zone",
-            round(PRICES.nat_gateway_hour * HOURS),
-            (
-                "in place of endpoints, and wherever tables are in another region than a function in a VPC: the usual"
-                f" case of a flow between two regions with MSK; ${PRICES.nat_gateway_gb} a GB on top, of requests to"
-                " AWS only, for records go to the brokers by the route between the networks"
-            ),
-        ),
-        (
-            "a standby of the scheduled functions in the target's region",
-            _money(standby()),
-            (
-                "a flow at home in another region, unless `function.standby.enabled` is off; while it works, it costs"
-                " what the function `control` does"
-            ),
-        ),
-        ("a key of KMS", PRICES.kms_key_month, "where keys are the customer's, or an address gets alarms"),
-        (
-            "a copy of the tables in the source's region",
-            _money(
-                total(_USUAL, replace(USUAL, copies=1), provisioned=False) - total(_USUAL, USUAL, provisioned=False)
-            ),
-            "at 1 MB/s: `offset.map.replicas.enabled`, to read the map when the target's region is lost",
-        ),
-        ("a TB by a backfill", _money(backfill(1000)), "on EMR Serverless, its start and its driver apart"),
-    )
-    return Table(title="Stated apart: dollars a month", columns=("what", "dollars", "when"), rows=rows)
-
-
-def _sensitivity() -> Table:
-    base = USUAL
-    cases: list[tuple[str, ReplicationLoad, Assumptions]] = [
-        ("as above", _USUAL, base),
-        ("batching window 5 s", _USUAL, TUNED),
-        ("batching window 60 s", _USUAL, replace(base, window_seconds=60.0)),
-        ("no batching window", _USUAL, replace(base, window_seconds=0.02)),
-        ("records of 100 bytes", replace(_USUAL, record_bytes=100), base),
-        ("records of 10,000 bytes", replace(_USUAL, record_bytes=10_000), base),
-        ("one topic of 60 partitions", replace(_USUAL, topics=1, partitions=60), base),
-        ("one topic of one partition", replace(_USUAL, topics=1, partitions=1), base),
-        ("100 topics of 6 partitions", replace(_USUAL, topics=100), base),
-        ("compressed 4 to 1", replace(_USUAL, compression=4.0), base),
-        ("target across an ocean, 350 ms", _USUAL, replace(base, wait_ms=350.0)),
-        ("a copy of the tables", _USUAL, replace(base, copies=1)),
-        ("metrics by topic", _USUAL, replace(base, metrics_per_topic=METRICS_PER_TOPIC)),
-        ("Lambda's CPU half as fast", _USUAL, replace(base, vcpu_gb=2 * base.vcpu_gb)),
-    ]
-    found: list[tuple[Cell, ...]] = []
-    for name, workload, assumptions in cases:
-        one, ten = workload.at(1.0), workload.at(10.0)
-        found.append(
-            (
-                name,
-                *(
-                    _money(each)
-                    for each in (
-                        total(one, assumptions, provisioned=False),
-                        msk_replicator(one),
-                        msk_connect(one),
-                        total(ten, assumptions, provisioned=False),
-                        msk_replicator(ten),
-                        msk_connect(ten),
-                    )
-                ),
-            )
-        )
-    return Table(
-        title="What moves it: dollars a month, free pollers",
-        columns=(
-            "case",
-            "1 MB/s: Mirrorless",
-            "Replicator",
-            "Connect",
-            "10 MB/s: Mirrorless",
-            "Replicator",
-            "Connect",
-        ),
-        rows=tuple(found),
-        note=(
-            "Events that carry little are what costs: each is an entry in the offset map, written twice. A"
-            " longer window, fewer partitions or fewer topics make fuller events. Topics without records cost"
-            " nothing with free pollers."
-        ),
-    )
-
-
-def _assumptions() -> Table:
-    measured: list[tuple[Cell, ...]] = [
-        (
-            f"CPU of an event: {each.records:,} records of {each.record_bytes:,} bytes",
-            each.cpu_ms,
-            "ms",
-            f"measured {MEASURED_ON}",
-        )
-        for each in MEASURED_EVENTS
-    ]
-    measured += [
-        (f"MM2, {mode}: records of {size} bytes", rate, "records per CPU-s", "measured on the same machine")
-        for mode, rates in MM2_RECORDS_PER_CPU_SECOND.items()
-        for size, rate in rates.items()
-    ]
-    return Table(
-        title="Assumptions",
-        columns=("what", "value", "unit", "why"),
-        rows=(*rows(USUAL), *measured),
-    )
-
-
-def _prices() -> Table:
-    flat: list[tuple[Cell, ...]] = []
-    for name, price in structs.asdict(PRICES).items():
-        for kind, value in price.items() if isinstance(price, dict) else (("", price),):
-            if isinstance(value, float):
-                note = "unchecked" if name in PRICES.unchecked.prices else ""
-                flat.append((f"{name} {kind}".strip(), _plain(value), note))
-    jobs = PRICES.jobs
-    for name, kinds in (("job vcpu_hour", jobs.vcpu_hour), ("job gb_hour", jobs.gb_hour)):
-        flat += [(f"{name} {kind}", _plain(value), f"as of {jobs.as_of}") for kind, value in kinds.items()]
-    return Table(
-        title="Prices",
-        columns=("price", "dollars", ""),
-        rows=tuple(flat),
-        note=f"`shared/mirrorless/cost/prices.json`. Unchecked: {PRICES.unchecked.why}.",
-    )
-
-
-def _plot() -> LinePlot:
-    rates = [10 ** (step / 4 - 2) for step in range(17)]
-
-    def line(label: str, cost: Callable[[ReplicationLoad], float]) -> Line:
-        return Line(label=label, points=tuple((rate, cost(_USUAL.at(rate))) for rate in rates))
-
-    return LinePlot(
-        title="Dollars a month over the rate",
-        x_unit="MB/s",
-        y_unit="$ a month",
-        lines=(
-            line("Mirrorless, free pollers", lambda at: total(at, provisioned=False)),
-            line("Mirrorless, free pollers, window 5 s", lambda at: total(at, TUNED, provisioned=False)),
-            line("Mirrorless, provisioned, window 5 s", lambda at: total(at, TUNED)),
-            line("MSK Replicator", msk_replicator),
-            line("MSK Connect, MM2 tuned", msk_connect),
-        ),
-        log_x=True,
-        log_y=True,
-    )
-
-
-def _money(dollars: float) -> float | int:
-    return round(dollars) if dollars >= 10 else round(dollars, 2)  # noqa: PLR2004 -- cents matter below
-
-
-def _rate(number: float) -> str:
-    """Two digits that count."""
-    return f"{float(f'{number:.2g}'):g}"
-
-
-def _plain(number: float) -> str:
-    return f"{number:.10f}".rstrip("0").rstrip(".")
 
 
 def _text(cell: Cell) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from mirrorless.cost.assumptions import ReplicationLoad
@@ -43,12 +44,10 @@ class TriggerCell:
         return self.cheapest[1].dollars
 
 
-def cells() -> Iterator[TriggerCell]:
-    """All of them, by latency."""
-    for latency in LATENCIES:
-        for rate in RATES:
-            for topics in TOPICS:
-                yield trigger_cell(rate, topics, latency)
+@cache
+def cells() -> tuple[TriggerCell, ...]:
+    """All of them, by latency. Each is a search over settings: together a second of CPU."""
+    return tuple(trigger_cell(rate, topics, latency) for latency in LATENCIES for rate in RATES for topics in TOPICS)
 
 
 def trigger_cell(mb_per_second: float, topics: int, latency: int) -> TriggerCell:
@@ -71,14 +70,14 @@ def trigger_cell(mb_per_second: float, topics: int, latency: int) -> TriggerCell
 
 def dearer() -> tuple[str, ...]:
     """One sentence for each of the others: where Mirrorless costs more than it."""
-    found = list(cells())
+    found = cells()
     return (
         _dearer("MSK Replicator", found, lambda cell: cell.replicator),
         _dearer("MirrorMaker 2 on MSK Connect", found, lambda cell: cell.connect),
     )
 
 
-def _dearer(name: str, found: list[TriggerCell], other: Callable[[TriggerCell], float]) -> str:
+def _dearer(name: str, found: Sequence[TriggerCell], other: Callable[[TriggerCell], float]) -> str:
     places = []
     for latency in LATENCIES:
         at = [
@@ -97,7 +96,7 @@ def _dearer(name: str, found: list[TriggerCell], other: Callable[[TriggerCell], 
 
 def trigger_tables() -> tuple[Table, ...]:
     """A table for each latency."""
-    found = list(cells())
+    found = cells()
     return tuple(_table(latency, [cell for cell in found if cell.latency == latency]) for latency in LATENCIES)
 
 
