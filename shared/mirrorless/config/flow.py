@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from mirrorless.config.cluster import Iam, Mtls, OauthBearer, Plain, Plaintext, Scram, Tls, WithSecret, partition_of
+from mirrorless.config.cluster import partition_of
+from mirrorless.config.mapping_options import provisioned, source_access, starting_position
+from mirrorless.config.task_settings import task_settings
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
 from mirrorless.naming import TABLES, mapping_group, resource_name
 from mirrorless.policy import HEARTBEATS_TOPIC, ReplicationPolicy, replication_policy
-from mirrorless.poller_groups import flow_groups, literal_group
+from mirrorless.poller_groups import flow_groups
 from mirrorless.triggers import MAPPING, TriggerRules, trigger_rules
 
 if TYPE_CHECKING:
@@ -212,16 +213,16 @@ class Flow:
         request: dict[str, Any] = {"Topics": [topic], "Enabled": True, "BatchSize": mapping.batch_size}
         if mapping.maximum_batching_window_seconds is not None:
             request["MaximumBatchingWindowInSeconds"] = mapping.maximum_batching_window_seconds
-        request |= _starting_position(self.settings.start)
+        request |= starting_position(self.settings.start)
         if self.mapped_by_arn:
             request |= {"EventSourceArn": self.source.msk_arn, "AmazonManagedKafkaEventSourceConfig": group}
         else:
             endpoints = {"KAFKA_BOOTSTRAP_SERVERS": list(self.source.bootstrap)}
             request |= {"SelfManagedEventSource": {"Endpoints": endpoints}, "SelfManagedKafkaEventSourceConfig": group}
-        if access := self._source_access(secret_arn):
+        if access := source_access(self, secret_arn):
             request["SourceAccessConfigurations"] = access
         if mapping.mode == "provisioned":
-            request |= self._provisioned(topic)
+            request |= provisioned(self, topic)
         return request
 
     def function_settings(self) -> dict[str, Any]:
@@ -255,42 +256,10 @@ class Flow:
 
         `function_name` is the forwarder's, for the mappings of found topics; `secret_arn` as in `mapping_request`.
         """
-        settings = self.settings
-
-        def every(enabled: bool, seconds: int) -> int | None:  # noqa: FBT001 -- two halves of one setting
-            return seconds if enabled else None
-
         return {
             "flow": self.function_settings(),
             "aliases": sorted(self.aliases),
-            "internal_topic_separator_enabled": settings.replication_policy_internal_topic_separator_enabled,
-            "topics": settings.topics,
-            "topics_exclude": settings.topics_exclude,
-            "heartbeats_replication": settings.heartbeats_replication_enabled,
-            "trigger": settings.trigger,
-            "trigger_overrides": list(settings.trigger_overrides.items()),
-            "start": settings.start,
-            "heartbeats_seconds": every(settings.emit_heartbeats_enabled, settings.emit_heartbeats_interval_seconds),
-            "heartbeats_on_source": settings.emit_heartbeats_source_enabled,
-            "heartbeats_replication_factor": settings.heartbeats_topic_replication_factor,
-            "checkpoints_seconds": every(settings.emit_checkpoints_enabled, settings.emit_checkpoints_interval_seconds),
-            "checkpoints_replication_factor": settings.checkpoints_topic_replication_factor,
-            "offset_syncs": settings.emit_offset_syncs_enabled,
-            "offset_syncs_replication_factor": settings.offset_syncs_topic_replication_factor,
-            "sync_group_offsets_seconds": every(
-                settings.sync_group_offsets_enabled, settings.sync_group_offsets_interval_seconds
-            ),
-            "sync_group_offsets_reverse": settings.sync_group_offsets_reverse_enabled,
-            "groups": settings.groups,
-            "groups_exclude": settings.groups_exclude,
-            "refresh_topics_seconds": every(settings.refresh_topics_enabled, settings.refresh_topics_interval_seconds),
-            "sync_topic_configs_seconds": every(
-                settings.sync_topic_configs_enabled, settings.sync_topic_configs_interval_seconds
-            ),
-            "config_properties_protect": settings.config_properties_protect,
-            "sync_topic_acls_seconds": every(
-                settings.sync_topic_acls_enabled, settings.sync_topic_acls_interval_seconds
-            ),
+            **task_settings(self.settings),
             "function_name": function_name,
             "function_region": self.function_region,
             "standby_region": self.standby.region if self.standby else None,
@@ -347,68 +316,3 @@ class Flow:
     def function_settings_json(self) -> str:
         """Return `function_settings` as the compact JSON text of the environment variable."""
         return json.dumps(self.function_settings(), separators=(",", ":"), ensure_ascii=False)
-
-    def _provisioned(self, topic: str) -> dict[str, Any]:
-        mapping = self.settings.mapping
-        pollers: dict[str, Any] = {"MinimumPollers": mapping.minimum_pollers, "MaximumPollers": mapping.maximum_pollers}
-        if self.own_poller_groups:
-            topics, maximum = self.template_topics, mapping.maximum_pollers
-            pollers["PollerGroupName"] = literal_group(self.name, topic, topics, maximum_pollers=maximum)
-        elif mapping.poller_group_name is not None:
-            pollers["PollerGroupName"] = mapping.poller_group_name
-        # Retried for ever and sent nowhere else: with any other setting a failing batch loses records.
-        request: dict[str, Any] = {"ProvisionedPollerConfig": pollers, "MaximumRetryAttempts": -1}
-        # Whether the function uses it or not: a deployment changes the function before its mappings, and a mapping
-        # without it would take a list of failed records for success. They would be lost.
-        request["FunctionResponseTypes"] = ["ReportBatchItemFailures"]
-        if mapping.metrics:
-            request["MetricsConfig"] = {"Metrics": list(mapping.metrics)}
-        if mapping.system_log_level:
-            request["LoggingConfig"] = {"SystemLogLevel": mapping.system_log_level}
-        return request
-
-    def _source_access(self, secret_arn: Callable[[str], str]) -> list[dict[str, str]]:
-        access: list[dict[str, str]] = []
-        match self.source.authentication:
-            case Plain(secret=secret):
-                access.append({"Type": "BASIC_AUTH", "URI": secret_arn(secret)})
-            case OauthBearer() as oauth:
-                told = {
-                    "OAUTHBEARER_AUTH": secret_arn(oauth.secret),
-                    "OAUTHBEARER_SCOPE": oauth.scope,
-                    "OAUTHBEARER_LOGICAL_CLUSTER": oauth.logical_cluster,
-                    "OAUTHBEARER_IDENTITY_POOL": oauth.identity_pool,
-                }
-                access += [{"Type": kind, "URI": value} for kind, value in told.items() if value]
-            case Scram(secret=secret, mechanism=mechanism):
-                access.append({"Type": f"SASL_SCRAM_{mechanism[-3:]}_AUTH", "URI": secret_arn(secret)})
-            case Mtls(secret=secret):
-                access.append({"Type": "CLIENT_CERTIFICATE_TLS_AUTH", "URI": secret_arn(secret)})
-            case Iam() if not self.mapped_by_arn:
-                access.append({"Type": "IAM_AUTH"})
-            case Iam() | Plaintext() | Tls():
-                pass  # an MSK mapping without a secret uses IAM where the cluster has it, else TLS, else plaintext
-        if self.mapped_by_arn:
-            return access  # the pollers use the cluster's own network, and its certificates are Amazon's
-        if isinstance(self.source.authentication, WithSecret | Tls) and self.source.authentication.ca:
-            access.append({"Type": "SERVER_ROOT_CA_CERTIFICATE", "URI": secret_arn(self.source.authentication.ca)})
-        if vpc := self.home.vpc:
-            access += [{"Type": "VPC_SUBNET", "URI": f"subnet:{subnet}"} for subnet in vpc.subnets]
-            access += [
-                {"Type": "VPC_SECURITY_GROUP", "URI": f"security_group:{group}"} for group in vpc.security_groups
-            ]
-        return access
-
-
-def _starting_position(start: str) -> dict[str, Any]:
-    """Return where a group without committed offsets begins.
-
-    With `backfill` a job copies the history, so the mapping begins at the end. Pollers that restart before their first
-    commit begin at a later end: the forwarder sees that the job's copy ends below, and its lane waits for a job.
-    """
-    if start == "earliest":
-        return {"StartingPosition": "TRIM_HORIZON"}
-    if start in {"latest", "backfill"}:
-        return {"StartingPosition": "LATEST"}
-    moment = datetime.fromisoformat(start)
-    return {"StartingPosition": "AT_TIMESTAMP", "StartingPositionTimestamp": int(moment.timestamp())}
