@@ -34,7 +34,8 @@ from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.copy_choice import BatchTally, Engine, engine_of
 from mirrorless.pull.log import PulledLog
 from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import PullReport, PullRun
+from mirrorless.pull.report import PullReport
+from mirrorless.pull.run import PullRun
 from mirrorless.pull.shard_lease import ShardLease
 from mirrorless.scheduled.functions import shard_task
 from mirrorless.scheduled.runner import TROUBLES, TaskReport

@@ -10,7 +10,8 @@ from mirrorless.ports.kafka import Deadline, OffsetAndMetadata, TopicPartition
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
-from mirrorless.pull.run import PullReport, PullRun
+from mirrorless.pull.report import PullReport
+from mirrorless.pull.run import PullRun
 from mirrorless.pull.shard_lease import ShardLease
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments

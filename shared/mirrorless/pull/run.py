@@ -1,6 +1,6 @@
 """One run of a pull: the lanes of a shard, read from where their chains stand and replicated by the seven steps.
 
-    look      which lanes are behind: their positions, and the last stable offsets of the source
+    look      which lanes are behind: their positions, and the last stable offsets of the source (followed_lanes.py)
     follow    one consumer reads all of them, each from its position
     replicate what has come, up to 64 lanes in a transaction
     commit    positions to the consumer groups of the topics, for those who watch lag
@@ -12,33 +12,24 @@ and the consumer is opened anew there: records that it had fetched ahead are nev
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
 from mirrorless.errors import MirrorlessError, NotAcknowledged, Retriable
 from mirrorless.lane import Lane
-from mirrorless.lane_state import NEW_LANE, Stop
 from mirrorless.ports.kafka import Deadline, GroupIsActive, Groups, OffsetAndMetadata, TopicPartition
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.outgoing import LaneContent, following_offset, is_raw, opened_to_records
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
+from mirrorless.pull.followed_lanes import FollowedLanes
 from mirrorless.pull.log import Arrivals, PulledLog
-from mirrorless.pull.readings import FOLLOWED, LOOK_SECONDS, Readings
+from mirrorless.pull.readings import Readings
+from mirrorless.pull.report import PullEnding, PullReport
 from mirrorless.pull.shard_lease import LEAST_MS, ShardLease
-from mirrorless.pull.shards import places_of_shard, transactions
+from mirrorless.pull.shards import places_of_shard
 from mirrorless.scheduled.rate_limit import ByteRateLimit
 from mirrorless.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS
-
-TOPICS_SECONDS: Final = 60.0
-"""Between two readings of the list of topics."""
-
-POSITIONS_SECONDS: Final = 300.0
-"""After which the position of a silent lane is read again: an operator may have reset it."""
-
-IDLE_SECONDS: Final = 60.0
-"""Without a record, until a continuous run follows a lane no more."""
 
 BATCH_BYTES: Final = 8_000_000
 BATCH_RECORDS: Final = 20_000
@@ -60,24 +51,6 @@ FAILURES: Final = 8
 
 ENDS_SECONDS: Final = 35.0
 """Before its function's end a run begins nothing more."""
-
-PullEnding = Literal["drained", "time", "successor", "lease lost"]
-
-
-@dataclass(slots=True)
-class PullReport:
-    """What a run has done."""
-
-    ended: PullEnding = "drained"
-    lanes: int = 0
-    records: int = 0
-    bytes: int = 0
-    passed_bytes: int = 0
-    """Those of `bytes` whose batches were passed as they lay in the source's log."""
-    transactions: int = 0
-    failures: int = 0
-    troubles: list[str] = field(default_factory=list)
-    """One sentence for each lane, or topic, that could not go on."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,13 +83,32 @@ class PullRun:
     monotonic: Callable[[], float] = time.monotonic
     report: PullReport = field(default_factory=PullReport)
     readings: Readings = field(default_factory=Readings)
-    _topics_at: float | None = None
-    _look_at: float = 0.0
+    _lanes: FollowedLanes = field(init=False)
     _begun_at: float | None = None
     _committed_at: float | None = None
     _moved: set[TopicPartition] = field(default_factory=set)
     _failures: int = 0
     _limit: ByteRateLimit | None = None
+
+    def __post_init__(self) -> None:
+        """Wire the followed lanes."""
+        self._lanes = FollowedLanes(
+            replicator=self.replicator,
+            log=self.log,
+            groups=self.groups,
+            readings=self.readings,
+            topics=self.topics,
+            consumer_group=self.consumer_group,
+            shard=self.shard,
+            shards=self.shards,
+            continuous=self.continuous,
+            limited=self._limited,
+            note=self._note,
+            report=self.report,
+            on_minute=self.on_minute,
+            monotonic=self.monotonic,
+            clock=self.lease.clock,
+        )
 
     def run(self, deadline: Deadline) -> PullReport:
         """Read and replicate until the run ends. The lease is taken, and is let go of.
@@ -163,11 +155,11 @@ class PullRun:
         if deadline() < ENDS_SECONDS:
             return "time"
         if not self.continuous and self.readings.all_ended:
-            self._look_at = 0.0  # for what has come meanwhile, or to end
-        if self.monotonic() >= self._look_at:
+            self._lanes.look_at = 0.0  # for what has come meanwhile, or to end
+        if self.monotonic() >= self._lanes.look_at:
             if self.lease.has_successor():
                 return "successor"
-            if not self._look(deadline) and not self.readings.followed and not self.continuous:
+            if not self._lanes.look(deadline) and not self.readings.followed and not self.continuous:
                 return "drained"
         self._go_on(deadline)
         return None
@@ -175,90 +167,17 @@ class PullRun:
     def _go_on(self, deadline: Deadline) -> None:
         """Replicate what comes, or wait for the next look."""
         if not self.readings.followed:
-            self.sleep(max(0.0, self._look_at - self.monotonic()))
+            self.sleep(max(0.0, self._lanes.look_at - self.monotonic()))
             return
         self._take(self._gather(), deadline)
         if self._committed_at is None or self.monotonic() - self._committed_at >= COMMIT_SECONDS:
             self._commit(deadline)
 
-    # Look
-
-    def _look(self, deadline: Deadline) -> bool:
-        """Follow what is behind; whether any lane is that is not left alone."""
-        now = self.monotonic()
-        self._look_at = now + LOOK_SECONDS
-        if self._topics_at is None or now - self._topics_at >= TOPICS_SECONDS:
-            if self._topics_at is not None:
-                self.on_minute(self.report)
-            self._topics_at = now
-            self._leave(self.readings.only(places_of_shard(self.topics(), self.shard, self.shards)))
-        if self.readings.found_at is None or now - self.readings.found_at >= POSITIONS_SECONDS:
-            self.readings.found_at = now
-            self.readings.forget(self.readings.idle(now))
-        self.report.lanes = len(self.readings.lanes)
-        self._leave(self.readings.silent(now - IDLE_SECONDS if self.continuous else now))
-        idle = self.readings.idle(now)
-        self._locate([place for place in idle if self.readings.lanes[place].next is None], deadline)
-        due = self.readings.due(idle, now) if self.continuous else idle
-        behind = self.readings.behind(self.log.stable_ends(due, self._limited(deadline)) if due else {})
-        self._leave(self.readings.in_the_way(len(behind)))
-        wanted = dict(islice(behind.items(), FOLLOWED - len(self.readings.followed)))
-        self.readings.look_again(behind.keys() - wanted.keys())
-        if wanted:
-            self.log.follow(wanted)
-            self.readings.follow(wanted)
-        return bool(wanted)
-
-    def _leave(self, places: Iterable[TopicPartition]) -> None:
-        leaving = self.readings.followed & set(places)
-        if leaving:
-            self.log.leave(leaving)
-            self.readings.followed -= leaving
-
-    def _locate(self, places: Iterable[TopicPartition], deadline: Deadline) -> None:
-        """Find where lanes are to be read on; those that cannot be read now are left alone for a while."""
-        positions, flow = self.replicator.positions, self.replicator.flow
-        new: list[TopicPartition] = []
-        for some in transactions(places):
-            lanes = {place: Lane(flow, *place) for place in some}
-            positions.forget(lanes.values())
-            try:
-                leased = positions.load(lanes.values(), self.replicator.remote_topic, self._limited(deadline))
-            except Retriable as exc:
-                self._note(exc)
-                self.readings.failed(some, some, self.monotonic())
-                continue
-            for place, lane in lanes.items():
-                if lane in leased:
-                    self.readings.put_aside(place, self.monotonic())
-                elif (head := positions.head(lane)) == NEW_LANE:
-                    new.append(place)
-                else:
-                    self.readings.begin(place, head.position, generation=head.generation)
-        if new:
-            self._begin(new, self._limited(deadline))
-
-    def _begin(self, places: list[TopicPartition], deadline: Deadline) -> None:
-        """Begin lanes without a chain where their group stands, or else at the beginning of the log."""
-        group_of = {topic: self.consumer_group(topic) for topic, _ in places}
-        committed = self.groups.committed(set(group_of.values()), deadline)
-        known = [place for place in places if group_of[place[0]] in committed]
-        if unknown := sorted(group_of.keys() - {topic for topic, _ in known}):
-            self._note(f"the source does not show where these topics begin, and they wait: {', '.join(unknown)}")
-            left = [place for place in places if place[0] in unknown]
-            self.readings.failed(left, left, self.monotonic())
-        begun = {
-            place: found.offset for place in known if (found := committed[group_of[place[0]]].get(place)) is not None
-        }
-        begun |= self.log.starts([place for place in known if place not in begun], deadline)
-        for place, offset in begun.items():
-            self.readings.begin(place, offset, generation=NEW_LANE.generation)
-
     # Replicate
 
     def _gather(self) -> Arrivals:
         """What comes until there is enough for a transaction, or it is time for one."""
-        until_look = max(0.0, self._look_at - self.monotonic())
+        until_look = max(0.0, self._lanes.look_at - self.monotonic())
         first = self.log.arrivals(until_look, records=BATCH_RECORDS, size=BATCH_BYTES)
         begins = (
             self.monotonic()
@@ -298,8 +217,8 @@ class PullRun:
                 self._limit.spend(sum(run.bytes for run in outcome.runs), self._hold)
             if not self.lease.keep():
                 return
-        self._pass_over(arrivals.out_of_range & self.readings.followed, deadline)
-        self._stop_unreadable(arrivals, deadline)
+        self._lanes.pass_over(arrivals.out_of_range & self.readings.followed, deadline)
+        self._lanes.stop_unreadable(arrivals, deadline)
 
     def _content(self, place: TopicPartition, arrived: LaneContent) -> LaneContent:
         """What came of a lane: batches whose records are few and small are packed anew by the writer."""
@@ -332,7 +251,7 @@ class PullRun:
             if (held := outcome.stopped.get(place) or outcome.waiting.get(place)) is not None:
                 self.readings.put_aside(place, now)
                 self.readings.forget([place])
-                self._leave([place])
+                self._lanes.leave([place])
                 self._note(f"{Lane(self.replicator.flow, *place).at(held.upstream_offset)}: {held.detail}")
             else:
                 following = max(following_offset(records), batch.covered.get(place, 0))
@@ -360,46 +279,7 @@ class PullRun:
         self.replicator.forget()
         self.log.close()
         self.readings.followed.clear()
-        self._look_at = self.monotonic() + min(PAUSE_SECONDS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECONDS)
-
-    def _pass_over(self, places: Iterable[TopicPartition], deadline: Deadline) -> None:
-        """Go on where the log begins now, if it was cut off above the position; the gap check reports what is lost."""
-        wanted = list(places)
-        if not wanted:
-            return
-        self._leave(wanted)
-        starts = self.log.starts(wanted, deadline)
-        for place in wanted:
-            if starts.get(place, -1) > (self.readings.lanes[place].next or 0):
-                generation = self.readings.lanes[place].generation
-                self.readings.begin(place, starts[place], generation=generation, examined=False)
-            else:
-                self.readings.put_aside(place, self.monotonic())  # the log ends below: `topics` stops such a lane
-
-    def _stop_unreadable(self, arrivals: Arrivals, deadline: Deadline) -> None:
-        """Stop lanes whose log parted from what was read, or has a batch that nobody can read."""
-        now, clock = self.monotonic(), self.lease.clock()
-        found = {
-            place: Stop(
-                reason="truncated", upstream_offset=at, detail=f"the source's log was cut off at {at}", at=clock
-            )
-            for place, at in arrivals.truncated.items()
-        }
-        for place, exc in arrivals.unreadable.items():
-            if exc.old_format and place in self.readings.lanes:
-                self.readings.lanes[place].tally.by_client = True
-                self._note(f"{Lane(self.replicator.flow, *place)}: {exc.what}: the next run reads records")
-            else:
-                found[place] = Stop(reason="refused", upstream_offset=exc.offset, detail=exc.what, at=clock)
-        for place in (arrivals.truncated.keys() | arrivals.unreadable.keys()) & self.readings.followed:
-            self._leave([place])
-            self.readings.put_aside(place, now)
-            self.readings.forget([place])
-            if (stop := found.get(place)) is not None:
-                lane, positions = Lane(self.replicator.flow, *place), self.replicator.positions
-                if lane not in positions.load([lane], self.replicator.remote_topic, self._limited(deadline)):
-                    positions.stop(lane, stop)
-                self._note(f"{lane.at(stop.upstream_offset)}: {stop.detail}")
+        self._lanes.look_at = self.monotonic() + min(PAUSE_SECONDS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECONDS)
 
     # The lease, and the groups
 

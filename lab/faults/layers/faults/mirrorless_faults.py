@@ -55,14 +55,8 @@ RECORDS = 500
 TIMES: Mapping[str, tuple[str, ...]] = {
     "mirrorless.pull.shard_lease": ("TERM_MS", "LEAST_MS", "RENEW_BELOW_MS", "HAND_OVER_MS"),
     "mirrorless.pull.readings": ("ASIDE_SECONDS",),
-    "mirrorless.pull.run": (
-        "LEAST_MS",
-        "POSITIONS_SECONDS",
-        "IDLE_SECONDS",
-        "COMMIT_SECONDS",
-        "REPLICATE_SECONDS",
-        "ENDS_SECONDS",
-    ),
+    "mirrorless.pull.followed_lanes": ("POSITIONS_SECONDS", "IDLE_SECONDS"),
+    "mirrorless.pull.run": ("LEAST_MS", "COMMIT_SECONDS", "REPLICATE_SECONDS", "ENDS_SECONDS"),
 }
 """What lasts a minute or parts of it in `pull`, by module."""
 
@@ -74,8 +68,8 @@ def quicken(minute: float) -> None:
         for each in times:
             lasts = getattr(module, each)
             setattr(module, each, type(lasts)(lasts * minute / MINUTE))
-    run = importlib.import_module("mirrorless.pull.run")
-    run.TOPICS_SECONDS, run.BATCH_RECORDS = TOPICS, RECORDS  # type: ignore[attr-defined]  # a module's
+    lanes, run = (importlib.import_module(f"mirrorless.pull.{name}") for name in ("followed_lanes", "run"))
+    lanes.TOPICS_SECONDS, run.BATCH_RECORDS = TOPICS, RECORDS  # type: ignore[attr-defined]  # modules'
 
 
 function: Any = importlib.import_module(os.environ.get("MIRRORLESS_FUNCTION", "forward"))
