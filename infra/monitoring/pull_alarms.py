@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from infra.monitoring import metrics
 from infra.monitoring.alarms import Alarm, lane_stopped, minutes, nothing_arrives
+from infra.monitoring.function_alarms import not_started, runs_fail
 from infra.monitoring.metrics import MINUTE
 from mirrorless.naming import PULL
 
@@ -27,26 +28,22 @@ def pull_alarms(flow: FlowDeployment, *, record_age_seconds: int) -> list[Alarm]
     interval = MINUTE if schedule.continuous else schedule.interval_seconds
     failing = minutes(max(_FIVE_MINUTES, interval))
     found = [
-        Alarm(
-            id="pull-silent",
+        not_started(
+            flow,
+            PULL,
             means=f"A shard of {flow.name} has not been started for {MISSED} intervals: its scheduled topics wait.",
             first="see which of the schedules mirrorless-pull-… is missing, disabled or refused.",
-            metric=metrics.of_function(flow, PULL, "Invocations", "Sum"),
-            below=schedule.shards,
+            starts=schedule.shards,
             period=interval,
-            evaluation_periods=MISSED,
-            datapoints_to_alarm=MISSED,
-            missing="breaching",
+            periods=MISSED,
         ),
-        Alarm(
-            id="pull-fails",
+        runs_fail(
+            flow,
+            PULL,
             means=f"Runs that read scheduled topics of {flow.name} have failed again and again.",
             first="read the last error in the log of the function pull: it names the lane and says what to do.",
-            metric=metrics.of_function(flow, PULL, "Errors", "Sum"),
-            above=0,
             period=failing,
-            evaluation_periods=MISSED,
-            datapoints_to_alarm=MISSED,
+            periods=MISSED,
         ),
         Alarm(
             id="scheduled-late",

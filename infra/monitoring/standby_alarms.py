@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from infra.monitoring import metrics
 from infra.monitoring.alarms import Alarm
+from infra.monitoring.function_alarms import not_started, runs_fail
 from mirrorless.naming import STANDBY
 
 if TYPE_CHECKING:
@@ -26,23 +27,18 @@ def standby_alarms(flow: FlowDeployment) -> list[Alarm]:
             above=0,
             evaluation_periods=3,
         ),
-        Alarm(
-            id="standby-fails",
+        runs_fail(
+            flow,
+            STANDBY,
             means=f"The standby of {flow.name} fails: its groups would not move if {flow.home.region} were lost.",
             first="read the last error in the log of the function standby.",
-            metric=metrics.of_function(flow, STANDBY, "Errors", "Sum"),
-            above=0,
-            evaluation_periods=_PERIODS,
-            datapoints_to_alarm=_PERIODS,
+            periods=_PERIODS,
         ),
-        Alarm(
-            id="standby-silent",
+        not_started(
+            flow,
+            STANDBY,
             means=f"The standby of {flow.name} is not started: its groups would not move without {flow.home.region}.",
             first="see whether the schedule mirrorless-standby-… is missing, disabled or refused.",
-            metric=metrics.of_function(flow, STANDBY, "Invocations", "Sum"),
-            below=1,
-            evaluation_periods=_PERIODS,
-            datapoints_to_alarm=_PERIODS,
-            missing="breaching",
+            periods=_PERIODS,
         ),
     ]
