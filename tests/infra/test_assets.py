@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from aws_cdk import FileSystem
@@ -56,3 +60,32 @@ def test_a_template_for_this_machine_deploys_the_folder_that_the_lab_runs(assemb
     assert found
     for name, (key, _) in found.items():
         assert key == FileSystem.fingerprint(str(bundle.build(name.partition(" ")[0]))), name
+
+
+def test_a_bundle_built_anew_on_another_machine_is_the_same_bytes_and_the_same_asset(tmp_path: Path) -> None:
+    """Another folder, umask, hash seed, time zone and language; installed again, wheel by wheel.
+
+    On one platform: they differ in which wheels are installed, not in what is done with them.
+    """
+    platform: wheels.Platform = "manylinux arm64"
+    here = bundle.build("forward", platform=platform)
+    program = "import os, sys; os.umask(0o077); from infra.packaging import bundle; from pathlib import Path; "
+    program += f"print(bundle.build('forward', platform={platform!r}, out=Path(sys.argv[1])))"
+    elsewhere = {"PYTHONHASHSEED": "7", "TZ": "Asia/Kathmandu", "LC_ALL": "tr_TR.UTF-8", "SOURCE_DATE_EPOCH": "1"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "away")],
+        env={
+            **os.environ,
+            **elsewhere,
+            "PYTHONPATH": f"{bundle.PACKAGE.parent}{os.pathsep}{bundle.REPOSITORY}",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    there = Path(done.stdout.strip())
+    assert there.name == here.name
+    assert wheels.tree_hash(there) == wheels.tree_hash(here)
+    assert FileSystem.fingerprint(str(there)) == FileSystem.fingerprint(str(here))
