@@ -593,11 +593,25 @@ def test_to_accept_what_is_not_refused_is_bad_input(
     assert "nothing is refused of Map" in capsys.readouterr().err
 
 
-def test_of_the_two_examples_one_may_be_deployed_and_the_other_may_not() -> None:
+@pytest.fixture(scope="module")
+def changed() -> dict[str, dict[str, Template]]:
+    """The templates of the examples of changes, by their names."""
     changes = REPOSITORY / "docs" / "examples" / "changes"
-    before, harmless, refused = (
-        diff_guard.templates_of(changes / f"{name}.yaml") for name in ("before", "harmless", "refused")
-    )
+    return {name: dict(diff_guard.templates_of(changes / f"{name}.yaml")) for name in ("before", "harmless", "refused")}
+
+
+def test_make_diff_guard_lets_the_harmless_example_pass_and_refuses_the_other(
+    changed: dict[str, dict[str, Template]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make diff-guard` itself, but for the synthesis, which has been done once."""
+    monkeypatch.setattr(diff_guard, "templates_of", lambda given: changed[given.stem])
+
+    assert examples.main() == 0
+    assert "before.yaml -> refused.yaml\nREFUSED" in capsys.readouterr().out
+
+
+def test_of_the_two_examples_one_may_be_deployed_and_the_other_may_not(changed: dict[str, dict[str, Template]]) -> None:
+    before, harmless, refused = (changed[name] for name in ("before", "harmless", "refused"))
 
     assert [finding.what for finding in findings(before, harmless)] == [
         "changed in place: BatchSize, ProvisionedPollerConfig",

@@ -20,8 +20,9 @@ from mirrorless.run import Run
 from tests.support.oversize_world import Kind, OversizeWorld, bytes_in_event
 from tests.support.protocol_world import lane
 from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps
+from tests.support.tries import tries
 
-SEEDS = 40
+SEEDS = tries(16, many=40)
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,7 @@ from tests.support.chains import MemoryChains, reset
 from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.protocol_world import REMOTE, TOPIC, T, World, lane, records
 from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps
+from tests.support.tries import tries
 
 
 @pytest.fixture(autouse=True)
@@ -1113,7 +1114,7 @@ def test_a_crash_in_a_transaction_of_two_topics_is_settled_for_both(point: Step)
 FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 20 + [Killed, lost_answer]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(tries(24, many=60)))
 def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invariants(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1132,7 +1133,7 @@ def test_any_schedule_of_rivals_zombies_crashes_and_lost_answers_keeps_the_invar
     there.assert_invariants()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(tries(5, many=10)))
 def test_any_schedule_of_environments_by_batches_beside_those_by_records_keeps_the_invariants(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1223,7 +1224,7 @@ def rivals(there: World, chance: random.Random, monkeypatch: pytest.MonkeyPatch,
     eventually(there, there.raw(there.whole()) if raw else there.whole())
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(tries(16, many=40)))
 def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invariants(seed: int) -> None:  # noqa: C901, PLR0915  one schedule, in order
     """Two tries of two jobs beside two environments; jobs die with their leases, and forwarders read of them late."""
     chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed

@@ -29,6 +29,7 @@ from mirrorless.run import Reset
 from tests.benchmarks.mm2_store import Sync, SyncStore, SyncWriter
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget
+from tests.support.tries import tries
 
 REMOTE = f"us-east.{LANE.topic}"
 T = 1_763_686_800_000
@@ -233,7 +234,7 @@ def happened(history: list[Generation]) -> History:
     return lane
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(100, many=300), deadline=None)
 @given(HISTORIES)
 def test_every_upstream_offset_translates_to_the_first_record_at_or_after_it(history: list[Generation]) -> None:
     """The true place: where a consumer that committed this offset finds the next record that it has not read."""
@@ -249,7 +250,7 @@ def test_every_upstream_offset_translates_to_the_first_record_at_or_after_it(his
         assert at_record <= (found.state == "exact")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(100, many=300), deadline=None)
 @given(HISTORIES)
 def test_every_downstream_offset_translates_back_to_the_record_that_a_reader_finds_there(
     history: list[Generation],
@@ -273,7 +274,7 @@ def test_every_downstream_offset_translates_back_to_the_record_that_a_reader_fin
         assert at_record <= (found.state == "exact")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(100, many=300), deadline=None)
 @given(HISTORIES, st.sampled_from([0, 1, 2, 5, 10]))
 def test_ours_is_never_behind_mm2s_and_never_beyond_the_true_place(history: list[Generation], lag_max: int) -> None:
     """MM2 sees the records as they were acknowledged; nothing that it stores may place an offset better."""

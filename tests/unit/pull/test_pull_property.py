@@ -19,6 +19,7 @@ from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import World, records
 from tests.support.pulled import PullFunction
 from tests.support.schedule import Attempt, Killed, lost_answer, watch_steps
+from tests.support.tries import tries
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +32,7 @@ def _steps() -> Iterator[None]:
 FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 120 + [Killed, lost_answer, lost_answer]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(tries(12, many=30)))
 def test_any_schedule_of_runs_of_a_shard_keeps_the_invariants(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
     monkeypatch.setattr("mirrorless.pull.run.BATCH_RECORDS", chance.choice([3, 1_000]))
@@ -45,7 +46,7 @@ def test_any_schedule_of_runs_of_a_shard_keeps_the_invariants(seed: int, monkeyp
     there.assert_invariants()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(tries(5, many=12)))
 def test_any_schedule_of_runs_by_batches_beside_runs_by_records_keeps_the_invariants(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
