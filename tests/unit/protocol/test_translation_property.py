@@ -234,7 +234,11 @@ def happened(history: list[Generation]) -> History:
     return lane
 
 
-@settings(max_examples=tries(100, many=300), deadline=None)
+HISTORIES_TRIED = tries(100, many=300)
+"""By each of three tests: of one kind of history, 300 together."""
+
+
+@settings(max_examples=HISTORIES_TRIED, deadline=None)
 @given(HISTORIES)
 def test_every_upstream_offset_translates_to_the_first_record_at_or_after_it(history: list[Generation]) -> None:
     """The true place: where a consumer that committed this offset finds the next record that it has not read."""
@@ -250,7 +254,7 @@ def test_every_upstream_offset_translates_to_the_first_record_at_or_after_it(his
         assert at_record <= (found.state == "exact")
 
 
-@settings(max_examples=tries(100, many=300), deadline=None)
+@settings(max_examples=HISTORIES_TRIED, deadline=None)
 @given(HISTORIES)
 def test_every_downstream_offset_translates_back_to_the_record_that_a_reader_finds_there(
     history: list[Generation],
@@ -274,7 +278,7 @@ def test_every_downstream_offset_translates_back_to_the_record_that_a_reader_fin
         assert at_record <= (found.state == "exact")
 
 
-@settings(max_examples=tries(100, many=300), deadline=None)
+@settings(max_examples=HISTORIES_TRIED, deadline=None)
 @given(HISTORIES, st.sampled_from([0, 1, 2, 5, 10]))
 def test_ours_is_never_behind_mm2s_and_never_beyond_the_true_place(history: list[Generation], lag_max: int) -> None:
     """MM2 sees the records as they were acknowledged; nothing that it stores may place an offset better."""
