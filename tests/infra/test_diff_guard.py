@@ -12,7 +12,7 @@ import pytest
 
 from infra.guard import diff_guard, examples
 from infra.guard.change_rules import findings
-from infra.guard.templates import MAPPING, TABLE, changeable_at_times, controls, unchangeable
+from infra.guard.templates import MAPPING, TABLE, Templates, changeable_at_times, controls, unchangeable
 from infra.guard.verdict import ChangeFinding, accepted
 from tests.support.assembly import REPOSITORY
 
@@ -594,14 +594,14 @@ def test_to_accept_what_is_not_refused_is_bad_input(
 
 
 @pytest.fixture(scope="module")
-def changed() -> dict[str, dict[str, Template]]:
+def changed() -> dict[str, Templates]:
     """The templates of the examples of changes, by their names."""
     changes = REPOSITORY / "docs" / "examples" / "changes"
-    return {name: dict(diff_guard.templates_of(changes / f"{name}.yaml")) for name in ("before", "harmless", "refused")}
+    return {name: diff_guard.templates_of(changes / f"{name}.yaml") for name in ("before", "harmless", "refused")}
 
 
 def test_make_diff_guard_lets_the_harmless_example_pass_and_refuses_the_other(
-    changed: dict[str, dict[str, Template]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    changed: dict[str, Templates], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`make diff-guard` itself, but for the synthesis, which has been done once."""
     monkeypatch.setattr(diff_guard, "templates_of", lambda given: changed[given.stem])
@@ -610,7 +610,7 @@ def test_make_diff_guard_lets_the_harmless_example_pass_and_refuses_the_other(
     assert "before.yaml -> refused.yaml\nREFUSED" in capsys.readouterr().out
 
 
-def test_of_the_two_examples_one_may_be_deployed_and_the_other_may_not(changed: dict[str, dict[str, Template]]) -> None:
+def test_of_the_two_examples_one_may_be_deployed_and_the_other_may_not(changed: dict[str, Templates]) -> None:
     before, harmless, refused = (changed[name] for name in ("before", "harmless", "refused"))
 
     assert [finding.what for finding in findings(before, harmless)] == [
