@@ -50,9 +50,8 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaCl
         target.wait_ready()
         yield source, target
     finally:
-        # Not stopped: a broker would write out hundreds of logs that nobody reads again.
-        source.kill()
-        target.kill()
+        source.stop()
+        target.stop()
 
 
 @pytest.fixture(scope="session")
