@@ -2,7 +2,7 @@
 
     1 position    the head of each lane's chain; a run in doubt is settled first      (positions.py)
     2 plan        what lies at or above the position                                   (plan.py, replay_check.py, pure)
-    3 produce     all lanes in one transaction; every record acknowledged
+    3 produce     all lanes in one transaction; every record acknowledged       (transaction.py, as 5 to 7)
     4 settle      fold the acknowledgements into one run per lane                      (settle.py, pure)
     5 prepare     insert every run as prepared, on condition that its key is free
     6 commit      the target's transaction
@@ -31,19 +31,18 @@ from mirrorless.errors import LostRace, Retriable
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import Stop
 from mirrorless.losses import quarantined_loss
-from mirrorless.ports.kafka import CommittedLog, Deadline, Delivery, Source, Target, TopicPartition, Writer
+from mirrorless.ports.kafka import CommittedLog, Deadline, Source, Target, TopicPartition
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.protocol.admission import Waiting, waits_for_history, waits_for_lease
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.gap_merge import PORTION_BYTES, Portion, gaps_of_batch, merged, near_offsets
 from mirrorless.protocol.hooks import reached
-from mirrorless.protocol.outgoing import Element, last_offset, of_batches, records_in
+from mirrorless.protocol.outgoing import last_offset
 from mirrorless.protocol.plan import LanePlan, plan_lane
 from mirrorless.protocol.positions import Positions
-from mirrorless.protocol.refusal import RefusalSearch
+from mirrorless.protocol.remote_partitions import RemotePartitions
 from mirrorless.protocol.replay_check import hold_against
-from mirrorless.protocol.settle import Attempt, lost_end, settle_lane
-from mirrorless.record import Record, size_of
+from mirrorless.protocol.transaction import PortionTransactions
 from mirrorless.run import Run
 
 if TYPE_CHECKING:
@@ -103,11 +102,14 @@ class Replicator:
     """The source's logs, where gaps of a batch are read for records that no event can carry; None: gaps stay gaps."""
     from_log_start: bool = False
     """Whether a lane without a chain begins with its log, see `gaps_of_batch`."""
-    _partitions: dict[str, int] = field(default_factory=dict)
+    _remote: RemotePartitions = field(init=False)
 
     def __post_init__(self) -> None:
         """Bind the positions to their environment."""
         self.positions.holder = self.holder
+        self._remote = RemotePartitions(
+            flow=self.flow, remote_topic=self.remote_topic, target=self.target, source=self.source
+        )
 
     def replicate(
         self, batch: Batch, *, request: str, deadline: Deadline, generations: Mapping[Lane, int] | None = None
@@ -165,7 +167,7 @@ class Replicator:
     def forget(self) -> None:
         """Drop everything that was remembered: after an exception nothing warm is to be trusted."""
         self.positions.forget()
-        self._partitions.clear()
+        self._remote.forget()
         self.target.discard_writers()
 
     def _once(
@@ -199,13 +201,14 @@ class Replicator:
         moving = [plan for plan in plans.values() if plan.moves]
         runs: list[Run] = []
         if moving:
-            self._ensure_partitions(moving, deadline)
+            self._remote.ensure(moving, deadline)
             self._note_quarantined(moving)
-            runs, refused, broken = self._write(moving, request, deadline)
+            transactions = self._transactions(request, deadline)
+            runs, refused, broken = transactions.write(moving)
             plans |= {_place(plan.lane): plan for plan in broken}
             # A refused record has spoilt the transaction. Its lane goes again alone, portion by portion.
             for plan, index in refused:
-                careful, stop = self._write_alone(plan, index, request, deadline)
+                careful, stop = transactions.write_alone(plan, index)
                 plans[_place(plan.lane)] = replace(plan, stop=stop)
                 runs += careful
         stopped = {place: plan.stop for place, plan in plans.items() if plan.stop is not None}
@@ -305,203 +308,19 @@ class Replicator:
             for offset in plan.quarantined:
                 self.ledger.note(quarantined_loss(plan.lane, plan.head.generation, offset, at=self.clock()))
 
-    def _ensure_partitions(self, plans: Sequence[LanePlan], deadline: Deadline) -> None:
-        """Create what the target lacks before a record needs it: as many partitions as the source has."""
-        highest: dict[str, int] = {}
-        for plan in plans:
-            highest[plan.lane.topic] = max(plan.lane.partition, highest.get(plan.lane.topic, 0))
-        for topic, partition in highest.items():
-            self._ensure_partition(topic, partition, deadline)
-
-    def _ensure_partition(self, topic: str, partition: int, deadline: Deadline) -> None:
-        remote_topic = self.remote_topic(topic)
-        if partition < self._partitions.get(remote_topic, 0):
-            return
-        count = self.target.partition_count(remote_topic, deadline)
-        if partition >= count:
-            described = self.source.describe(topic, deadline)
-            self.target.create_partitions(remote_topic, described.partitions, described.configs, deadline)
-            count = self.target.partition_count(remote_topic, deadline)
-        if partition >= count:
-            raise Retriable(
-                f"{remote_topic} has {count} partitions and needs {partition + 1}",
-                where=f"{self.flow} {topic}-{partition}",
-                hint="check that the function may create topics and partitions on the target",
-            )
-        self._partitions[remote_topic] = count
-
-    # Produce, settle, prepare, commit, confirm
-
-    def _write(
-        self, plans: Sequence[LanePlan], request: str, deadline: Deadline
-    ) -> tuple[list[Run], list[tuple[LanePlan, int]], list[LanePlan]]:
-        """Steps 3 to 7 for `plans` in one transaction; without the others the rest goes again.
-
-        Returns:
-            the runs, the plans with a refused record and the index of the refusal, and those stopped because the target
-            lost records.
-        """
-        refused: list[tuple[LanePlan, int]] = []
-        broken: list[LanePlan] = []
-        rest = list(plans)
-        while rest:
-            writer = self.target.writer(deadline)
-            deliveries = self._produce(writer, rest, deadline)
-            if any(delivery.unclear for delivery in deliveries.values()):
-                writer.abort(deadline)
-                continue
-            good: list[LanePlan] = []
-            for plan in rest:
-                delivery = deliveries[plan.lane]
-                if (stop := self._lost_end(writer, plan, delivery, deadline)) is not None:
-                    broken.append(replace(plan, stop=stop))
-                elif delivery.refusal is not None:
-                    refused.append((plan, delivery.refusal.index))
-                else:
-                    good.append(plan)
-            if good and (len(good) == len(rest) or self.delivery == "at_least_once"):
-                # Without a transaction nothing is spoilt for the other lanes: what they wrote stands.
-                return self._record(writer, good, deliveries, request, deadline), refused, broken
-            writer.abort(deadline)
-            rest = good
-        return [], refused, broken
-
-    def _write_alone(
-        self, plan: LanePlan, refused: int, request: str, deadline: Deadline
-    ) -> tuple[list[Run], Stop | None]:
-        """One lane alone, up to the record that the target refuses.
-
-        Of whole batches those before the refused one pass, its records are searched, and those behind it pass again.
-
-        Args:
-            plan: of the lane.
-            refused: the index of the refusal.
-            request: see `replicate`.
-            deadline: the same.
-        """
-        if not of_batches(plan.write):
-            return self._write_carefully(plan, request, deadline)
-        runs: list[Run] = []
-        while True:
-            before = _part(plan.first(refused))
-            if before.moves:
-                taken, again, broken = self._write([before], request, deadline)
-                runs += taken
-                if broken:
-                    return runs, broken[0].stop
-                if again:
-                    refused = again[0][1]  # the target judges by the moment: nothing was written
-                    continue
-                plan = plan.behind(runs[-1])
-            one = plan.first(1)
-            parts, stop = self._write_carefully(_opened(one), request, deadline)
-            runs += parts
-            if stop is not None:
-                return runs, stop
-            self.target.limit_batches(sum(each.batch.size for each in one.write if not isinstance(each, Record)))
-            plan = plan.behind(runs[-1])
-            rest, again, broken = self._write([plan] if plan.moves else [], request, deadline)
-            runs += rest
-            if not again:
-                return runs, broken[0].stop if broken else plan.stop
-            ((plan, refused),) = again
-
-    def _write_carefully(self, plan: LanePlan, request: str, deadline: Deadline) -> tuple[list[Run], Stop | None]:
-        """One lane alone, up to the record that the target refuses; see `RefusalSearch`."""
-        runs: list[Run] = []
-        search = RefusalSearch.among(len(plan.write))
-        while plan.moves:
-            portion = plan.first(search.certain or len(plan.write))
-            writer = self.target.careful_writer(search.batch, deadline)
-            delivery = self._produce(writer, [portion], deadline)[plan.lane]
-            if (lost := self._lost_end(writer, portion, delivery, deadline)) is not None:
-                writer.abort(deadline)
-                return runs, lost
-            if delivery.refusal is None:
-                taken = len(delivery.downstream)
-                runs += self._record(writer, [portion.first(taken)], {plan.lane: delivery}, request, deadline)
-                plan = plan.behind(runs[-1])
-                if too_large := search.taken(taken, len(plan.write)):
-                    self.target.limit_batches(too_large)
-                continue
-            writer.abort(deadline)
-            index = delivery.refusal.index
-            if search.refused(index, _size(portion.write[index : index + search.batch])):
-                offset = plan.write[index].offset
-                stop = Stop(reason="refused", upstream_offset=offset, detail=delivery.refusal.detail, at=self.clock())
-                # Without the stop the plan would pass over the record, where it covers what lies behind.
-                plan = replace(plan.first(index), stop=stop)
-        return runs, plan.stop
-
-    def _lost_end(self, writer: Writer, plan: LanePlan, delivery: Delivery, deadline: Deadline) -> Stop | None:
-        """See `lost_end`; compared with what the chain's newest record is now.
-
-        Raises:
-            LostRace: the remembered position is stale: after a reset, its newest record may be in a topic that is gone.
-        """
-        stop = lost_end(plan, delivery.downstream, now=self.clock())
-        if stop is not None:
-            head = self.chains.heads([plan.lane])[plan.lane]
-            if (head.generation, head.position) != (plan.head.generation, plan.head.position):
-                writer.abort(deadline)
-                raise LostRace("the lane was reset or moved on since its position was read", where=str(plan.lane))
-        return stop
-
-    def _produce(self, writer: Writer, plans: Sequence[LanePlan], deadline: Deadline) -> dict[Lane, Delivery]:
-        remote = {plan.lane: (self.remote_topic(plan.lane.topic), plan.lane.partition) for plan in plans}
-        written = writer.write(
-            {remote[plan.lane]: _content(plan) for plan in plans}, deadline, self.chains.catch_up(remote)
-        )
-        reached("produced")
-        return {lane: written[place] for lane, place in remote.items()}
-
-    def _record(
-        self,
-        writer: Writer,
-        plans: Sequence[LanePlan],
-        deliveries: Mapping[Lane, Delivery],
-        request: str,
-        deadline: Deadline,
-    ) -> list[Run]:
-        # 4. Settle.
-        attempt = Attempt(
-            writer=writer.transactional_id,
-            attempt=self.new_id(),
-            request=request,
-            now=self.clock(),
+    def _transactions(self, request: str, deadline: Deadline) -> PortionTransactions:
+        return PortionTransactions(
+            delivery=self.delivery,
+            remote_topic=self.remote_topic,
+            chains=self.chains,
+            positions=self.positions,
+            target=self.target,
+            clock=self.clock,
+            new_id=self.new_id,
             examined=self.examined,
+            request=request,
+            deadline=deadline,
         )
-        runs = [settle_lane(plan, deliveries[plan.lane].downstream, attempt) for plan in plans]
-        reached("settled")
-        if self.delivery == "at_least_once":
-            runs = [run.committed() for run in runs]
-            self.chains.prepare(runs, deadline)
-        else:
-            runs = self._commit(writer, runs, deadline)
-        reached("confirmed")
-        self.positions.advance(runs)
-        return runs
-
-    def _commit(self, writer: Writer, runs: list[Run], deadline: Deadline) -> list[Run]:
-        # 5. Prepare.
-        try:
-            self.positions.heed_orders((run.lane for run in runs), deadline)
-            self.chains.prepare(runs, deadline)
-        except Retriable:
-            # Abort first: while the transaction could still commit, the prepared runs must keep naming it.
-            writer.abort(deadline)
-            self.chains.withdraw(runs, deadline)
-            raise
-        reached("prepared")
-
-        # 6. Commit. If this fails, the runs stay in doubt, and the chain decides.
-        writer.commit(deadline)
-        reached("committed")
-
-        # 7. Confirm.
-        committed = [run.committed() for run in runs]
-        self.chains.confirm(committed, deadline)
-        return committed
 
 
 def _without(rest: Batch | None, stopped: Mapping[TopicPartition, Stop]) -> Batch | None:
@@ -514,22 +333,3 @@ def _without(rest: Batch | None, stopped: Mapping[TopicPartition, Stop]) -> Batc
 def _place(lane: Lane) -> TopicPartition:
     """The lane's topic-partition on the source."""
     return lane.topic, lane.partition
-
-
-def _content(plan: LanePlan) -> Sequence[Record]:
-    """What its writer is given: whole batches where the lane was read by them."""
-    return [each.batch for each in plan.write] if of_batches(plan.write) else plan.write  # type: ignore[misc,return-value]  # see `Writer.write`
-
-
-def _part(plan: LanePlan) -> LanePlan:
-    """A part of a plan: it covers no more than its records, for what stops the lane may come behind it."""
-    return replace(plan, stop=None, covered=0)
-
-
-def _opened(plan: LanePlan) -> LanePlan:
-    """A part of a plan by its records, where it has whole batches."""
-    return replace(_part(plan), write=list(records_in(plan.write)))
-
-
-def _size(records: Sequence[Element]) -> int:
-    return sum(size_of(record) for record in records if isinstance(record, Record))

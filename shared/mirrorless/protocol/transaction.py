@@ -1,0 +1,220 @@
+"""Steps 3 to 7 of replicate.py: planned lanes of a portion, written to the target and to their chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mirrorless.errors import LostRace, Retriable
+from mirrorless.lane import Lane
+from mirrorless.lane_state import Stop
+from mirrorless.ports.kafka import Deadline, Delivery, Target, Writer
+from mirrorless.ports.stores import Chains
+from mirrorless.protocol.hooks import reached
+from mirrorless.protocol.outgoing import Element, of_batches, records_in
+from mirrorless.protocol.plan import LanePlan
+from mirrorless.protocol.positions import Positions
+from mirrorless.protocol.refusal import RefusalSearch
+from mirrorless.protocol.settle import Attempt, lost_end, settle_lane
+from mirrorless.record import Record, size_of
+from mirrorless.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortionTransactions:
+    """The transactions of one portion: one for its lanes, and others for a lane with a record that is refused."""
+
+    delivery: Literal["exactly_once", "at_least_once"]
+    remote_topic: Callable[[str], str]
+    chains: Chains
+    positions: Positions
+    target: Target
+    clock: Callable[[], int]
+    new_id: Callable[[], str]
+    examined: bool
+    request: str
+    """See `Replicator.replicate`."""
+    deadline: Deadline
+
+    def write(self, plans: Sequence[LanePlan]) -> tuple[list[Run], list[tuple[LanePlan, int]], list[LanePlan]]:
+        """Steps 3 to 7 for `plans` in one transaction; without the others the rest goes again.
+
+        Returns:
+            the runs, the plans with a refused record and the index of the refusal, and those stopped because the target
+            lost records.
+        """
+        refused: list[tuple[LanePlan, int]] = []
+        broken: list[LanePlan] = []
+        rest = list(plans)
+        while rest:
+            writer = self.target.writer(self.deadline)
+            deliveries = self._produce(writer, rest)
+            if any(delivery.unclear for delivery in deliveries.values()):
+                writer.abort(self.deadline)
+                continue
+            good: list[LanePlan] = []
+            for plan in rest:
+                delivery = deliveries[plan.lane]
+                if (stop := self._lost_end(writer, plan, delivery)) is not None:
+                    broken.append(replace(plan, stop=stop))
+                elif delivery.refusal is not None:
+                    refused.append((plan, delivery.refusal.index))
+                else:
+                    good.append(plan)
+            if good and (len(good) == len(rest) or self.delivery == "at_least_once"):
+                # Without a transaction nothing is spoilt for the other lanes: what they wrote stands.
+                return self._record(writer, good, deliveries), refused, broken
+            writer.abort(self.deadline)
+            rest = good
+        return [], refused, broken
+
+    def write_alone(self, plan: LanePlan, refused: int) -> tuple[list[Run], Stop | None]:
+        """One lane alone, up to the record that the target refuses.
+
+        Of whole batches those before the refused one pass, its records are searched, and those behind it pass again.
+
+        Args:
+            plan: of the lane.
+            refused: the index of the refusal.
+        """
+        if not of_batches(plan.write):
+            return self._write_carefully(plan)
+        runs: list[Run] = []
+        while True:
+            before = _part(plan.first(refused))
+            if before.moves:
+                taken, again, broken = self.write([before])
+                runs += taken
+                if broken:
+                    return runs, broken[0].stop
+                if again:
+                    refused = again[0][1]  # the target judges by the moment: nothing was written
+                    continue
+                plan = plan.behind(runs[-1])
+            one = plan.first(1)
+            parts, stop = self._write_carefully(_opened(one))
+            runs += parts
+            if stop is not None:
+                return runs, stop
+            self.target.limit_batches(sum(each.batch.size for each in one.write if not isinstance(each, Record)))
+            plan = plan.behind(runs[-1])
+            rest, again, broken = self.write([plan] if plan.moves else [])
+            runs += rest
+            if not again:
+                return runs, broken[0].stop if broken else plan.stop
+            ((plan, refused),) = again
+
+    def _write_carefully(self, plan: LanePlan) -> tuple[list[Run], Stop | None]:
+        """One lane alone, up to the record that the target refuses; see `RefusalSearch`."""
+        runs: list[Run] = []
+        search = RefusalSearch.among(len(plan.write))
+        while plan.moves:
+            portion = plan.first(search.certain or len(plan.write))
+            writer = self.target.careful_writer(search.batch, self.deadline)
+            delivery = self._produce(writer, [portion])[plan.lane]
+            if (lost := self._lost_end(writer, portion, delivery)) is not None:
+                writer.abort(self.deadline)
+                return runs, lost
+            if delivery.refusal is None:
+                taken = len(delivery.downstream)
+                runs += self._record(writer, [portion.first(taken)], {plan.lane: delivery})
+                plan = plan.behind(runs[-1])
+                if too_large := search.taken(taken, len(plan.write)):
+                    self.target.limit_batches(too_large)
+                continue
+            writer.abort(self.deadline)
+            index = delivery.refusal.index
+            if search.refused(index, _size(portion.write[index : index + search.batch])):
+                offset = plan.write[index].offset
+                stop = Stop(reason="refused", upstream_offset=offset, detail=delivery.refusal.detail, at=self.clock())
+                # Without the stop the plan would pass over the record, where it covers what lies behind.
+                plan = replace(plan.first(index), stop=stop)
+        return runs, plan.stop
+
+    def _lost_end(self, writer: Writer, plan: LanePlan, delivery: Delivery) -> Stop | None:
+        """See `lost_end`; compared with what the chain's newest record is now.
+
+        Raises:
+            LostRace: the remembered position is stale: after a reset, its newest record may be in a topic that is gone.
+        """
+        stop = lost_end(plan, delivery.downstream, now=self.clock())
+        if stop is not None:
+            head = self.chains.heads([plan.lane])[plan.lane]
+            if (head.generation, head.position) != (plan.head.generation, plan.head.position):
+                writer.abort(self.deadline)
+                raise LostRace("the lane was reset or moved on since its position was read", where=str(plan.lane))
+        return stop
+
+    def _produce(self, writer: Writer, plans: Sequence[LanePlan]) -> dict[Lane, Delivery]:
+        remote = {plan.lane: (self.remote_topic(plan.lane.topic), plan.lane.partition) for plan in plans}
+        written = writer.write(
+            {remote[plan.lane]: _content(plan) for plan in plans}, self.deadline, self.chains.catch_up(remote)
+        )
+        reached("produced")
+        return {lane: written[place] for lane, place in remote.items()}
+
+    def _record(
+        self,
+        writer: Writer,
+        plans: Sequence[LanePlan],
+        deliveries: Mapping[Lane, Delivery],
+    ) -> list[Run]:
+        # 4. Settle.
+        attempt = Attempt(
+            writer=writer.transactional_id,
+            attempt=self.new_id(),
+            request=self.request,
+            now=self.clock(),
+            examined=self.examined,
+        )
+        runs = [settle_lane(plan, deliveries[plan.lane].downstream, attempt) for plan in plans]
+        reached("settled")
+        if self.delivery == "at_least_once":
+            runs = [run.committed() for run in runs]
+            self.chains.prepare(runs, self.deadline)
+        else:
+            runs = self._commit(writer, runs)
+        reached("confirmed")
+        self.positions.advance(runs)
+        return runs
+
+    def _commit(self, writer: Writer, runs: list[Run]) -> list[Run]:
+        # 5. Prepare.
+        try:
+            self.positions.heed_orders((run.lane for run in runs), self.deadline)
+            self.chains.prepare(runs, self.deadline)
+        except Retriable:
+            # Abort first: while the transaction could still commit, the prepared runs must keep naming it.
+            writer.abort(self.deadline)
+            self.chains.withdraw(runs, self.deadline)
+            raise
+        reached("prepared")
+
+        # 6. Commit. If this fails, the runs stay in doubt, and the chain decides.
+        writer.commit(self.deadline)
+        reached("committed")
+
+        # 7. Confirm.
+        committed = [run.committed() for run in runs]
+        self.chains.confirm(committed, self.deadline)
+        return committed
+
+
+def _content(plan: LanePlan) -> Sequence[Record]:
+    """What its writer is given: whole batches where the lane was read by them."""
+    return [each.batch for each in plan.write] if of_batches(plan.write) else plan.write  # type: ignore[misc,return-value]  # see `Writer.write`
+
+
+def _part(plan: LanePlan) -> LanePlan:
+    """A part of a plan: it covers no more than its records, for what stops the lane may come behind it."""
+    return replace(plan, stop=None, covered=0)
+
+
+def _opened(plan: LanePlan) -> LanePlan:
+    """A part of a plan by its records, where it has whole batches."""
+    return replace(_part(plan), write=list(records_in(plan.write)))
+
+
+def _size(records: Sequence[Element]) -> int:
+    return sum(size_of(record) for record in records if isinstance(record, Record))
