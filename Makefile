@@ -69,8 +69,9 @@ imports: $(READY)
 
 # Two processes and not workers of pytest-xdist, each of which would collect all tests.
 PYTEST := $(BIN)/pytest
+TRIES := $(if $(MANY),MIRRORLESS_MANY_TRIES=1) # see tests/support/tries.py
 unit: $(READY)
-	$(if $(MANY),MIRRORLESS_MANY_TRIES=1 )$(PYTEST) -q --durations 10 tests/unit
+	$(TRIES) $(PYTEST) -q --durations 10 tests/unit
 
 contracts: $(READY)
 	$(PYTEST) -q --durations 10 tests/infra tests/contract tests/frozen
@@ -84,7 +85,7 @@ coverage: $(READY) ## branch coverage of the quick tests by package, held to its
 	@$(BIN)/python -m tests.frozen.coverage .lab/coverage/report.json
 
 integration-%: $(READY)
-	$(KEEP_CALLS) $(BIN)/pytest -q --part $* --durations 10 tests/integration
+	$(KEEP_CALLS) $(TRIES) $(BIN)/pytest -q --part $* --durations 10 tests/integration
 
 sample: $(READY)
 	$(BIN)/python -m lab soak --first 2 --count 2 --records 6500 --fresh --progress .lab/sample.json

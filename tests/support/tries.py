@@ -1,4 +1,4 @@
-"""The number of random tries of a property: few in `make test`, many by `make unit MANY=1`."""
+"""The number of random tries of a property: few in `make test`, many with `MANY=1` (`make unit MANY=1`)."""
 
 from __future__ import annotations
 
