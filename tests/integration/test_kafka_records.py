@@ -101,10 +101,10 @@ def test_a_missing_topic_is_created_compacted_with_its_configs(
 def test_a_topic_that_is_there_stays_as_it_is(cluster: KafkaCluster, records: KafkaRecords, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(topic, num_partitions=2, replication_factor=1)])[topic].result(10)
-    shown = within(30)
-    while len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < 2:
-        assert shown() > 0
-        time.sleep(0.05)  # between two looks: a busy broker shows a topic later than it is created
+    left = within(30)
+    while [each.leader for each in admin.list_topics(topic, timeout=10).topics[topic].partitions.values()] != [1, 1]:
+        assert left() > 0
+        time.sleep(0.05)  # between two looks: a busy broker shows leaders later than a topic is created
 
     ensure(records, topic)
 
