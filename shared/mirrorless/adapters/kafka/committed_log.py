@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from mirrorless.adapters.kafka.client import TurnedAway, client_config, seconds_left, translated
+from mirrorless.adapters.kafka.messages import record_of
 from mirrorless.adapters.kafka.source_log import joined
 from mirrorless.naming import GAPS_GROUP
 from mirrorless.ports.kafka import Deadline, RangesRead, TopicPartition
@@ -102,7 +103,7 @@ class _Reading:
             return 0  # handed over before the range was read anew
         size = 0
         if offset < following and self._is_wanted(offset):
-            self.records.append(_record(message))
+            self.records.append(record_of(message))
             size = size_of(self.records[-1])
         self.passed(offset + 1)
         return size
@@ -167,13 +168,3 @@ def _read(  # noqa: C901 -- one row for each thing that may come
         else:
             unfinished.discard(place)
     return answers
-
-
-def _record(message: Message) -> Record:
-    return Record(
-        offset=message.offset() or 0,
-        timestamp=message.timestamp()[1],
-        headers=list(message.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
-        key=message.key(),
-        value=message.value(),
-    )

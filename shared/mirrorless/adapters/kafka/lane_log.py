@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from mirrorless.adapters.kafka.client import TurnedAway, client_config, translated, wait_left
+from mirrorless.adapters.kafka.messages import record_of
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
@@ -145,7 +146,7 @@ class KafkaLaneLog:
             if error is None:
                 if offset >= wanted.next:
                     return records, wanted.next
-                records.append(_record(message))
+                records.append(record_of(message))
                 at = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
                 at = max(at, min(offset, wanted.next))
@@ -179,13 +180,3 @@ class _EventAmongThem(Exception):
 
 def _raise() -> bool:
     raise _EventAmongThem
-
-
-def _record(message: Message) -> Record:
-    return Record(
-        offset=message.offset() or 0,
-        timestamp=message.timestamp()[1],
-        headers=list(message.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
-        key=message.key(),
-        value=message.value(),
-    )

@@ -18,6 +18,7 @@ from confluent_kafka.admin import OffsetSpec
 from mirrorless.adapters.kafka.admin import WarmAdmin, connected
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, answer, client_config, translated
 from mirrorless.adapters.kafka.groups import KafkaGroups
+from mirrorless.adapters.kafka.messages import record_of
 from mirrorless.errors import Retriable
 from mirrorless.naming import LOOK_GROUP
 from mirrorless.ports.kafka import TopicPartition
@@ -210,7 +211,7 @@ class KafkaPeek:
                 for found in records:
                     error = found.error()
                     if error is None:
-                        return _record(found)
+                        return record_of(found)
                     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
                         return None
                     if found.topic() is not None:
@@ -261,13 +262,3 @@ class KafkaPeek:
             yield consumer
         finally:
             consumer.close()
-
-
-def _record(message: Message) -> Record:
-    return Record(
-        offset=message.offset() or 0,
-        timestamp=message.timestamp()[1],
-        headers=list(message.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
-        key=message.key(),
-        value=message.value(),
-    )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from mirrorless.adapters.kafka.client import TurnedAway, client_config, translated, wait_left
+from mirrorless.adapters.kafka.messages import record_of
 from mirrorless.errors import Retriable
 from mirrorless.naming import JOB_GROUP
 from mirrorless.ports.kafka import Deadline
@@ -79,15 +80,7 @@ class KafkaRecordRanges:
                 continue
             following = wanted[place][1]
             if error is None and offset < following:
-                found[place].append(
-                    Record(
-                        offset=offset,
-                        timestamp=message.timestamp()[1],
-                        headers=list(message.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
-                        key=message.key(),
-                        value=message.value(),
-                    )
-                )
+                found[place].append(record_of(message))
             if error is not None or offset >= following - 1:
                 complete.append(place)
                 yield place, found.pop(place)

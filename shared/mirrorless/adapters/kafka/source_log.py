@@ -18,11 +18,11 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from mirrorless.adapters.kafka.admin import LASTING, Call, WarmAdmin, first_cause, offsets_call
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated
+from mirrorless.adapters.kafka.messages import record_of
 from mirrorless.errors import Retriable
 from mirrorless.lanes.gaps import Cleanup, GapRange, Look, cleanup_of, event_bytes
 from mirrorless.naming import GAPS_GROUP
 from mirrorless.ports.kafka import Deadline, TopicPartition
-from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class _Reading:
         if error is None and first <= offset < following:
             self.until = offset + 1
             if self._is_wanted(offset):
-                self.visible[offset] = event_bytes(_record(message))
+                self.visible[offset] = event_bytes(record_of(message))
         elif offset >= first:
             self.until = max(self.until, min(offset, following))
         if self.until >= following:
@@ -206,13 +206,3 @@ def _read(consumer: Consumer, readings: Mapping[TopicPartition, _Reading], bound
                 consumer.incremental_assign([ClientPartition(*place, readings[place].through[0][0])])
             else:
                 unfinished.discard(place)
-
-
-def _record(message: Message) -> Record:
-    return Record(
-        offset=message.offset() or 0,
-        timestamp=0,
-        headers=list(message.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
-        key=message.key(),
-        value=message.value(),
-    )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config, translated, wait_left
+from mirrorless.adapters.kafka.messages import record_of
 from mirrorless.errors import Retriable
 from mirrorless.naming import LOOK_GROUP
 from mirrorless.ports.kafka import Deadline, LookResult, TopicPartition
@@ -78,7 +79,7 @@ class Witnesses:
                     if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its name
                         raise KafkaException(error)
                     if error is None and seen.offset() == waiting[place]:
-                        found[place] = _record(seen)
+                        found[place] = record_of(seen)
                     del waiting[place]
                     consumer.incremental_unassign([ClientPartition(*place)])
             finally:
@@ -87,14 +88,3 @@ class Witnesses:
             (topic, partition), offset = next(iter(waiting.items()))
             raise Retriable(f"the target showed nothing at {topic}-{partition} @ {offset} in time")
         return found
-
-
-def _record(seen: Message) -> Record:
-    _, timestamp = seen.timestamp()
-    return Record(
-        offset=seen.offset() or 0,
-        timestamp=timestamp,
-        headers=list(seen.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
-        key=seen.key(),
-        value=seen.value(),
-    )
