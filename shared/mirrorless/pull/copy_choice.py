@@ -20,10 +20,10 @@ Copy = Literal["auto", "records"]
 
 Engine = Literal["batches", "records"]
 
-PASSED_BATCH_US: Final = 40.0
+PASSED_BATCH_US: Final = 35.0
 """CPU of a batch that passes: its header, its share of a request, its span."""
 
-PASSED_KB_US: Final = 1.5
+PASSED_KB_US: Final = 2.5
 """CPU of a KB of payload that passes: digest, checksum, sockets."""
 
 OPENED_RECORD_US: Final = 10.0
@@ -35,6 +35,9 @@ OPENED_KB_US: Final = 12.0
 CLIENT_RECORD_US: Final = 2.0
 CLIENT_KB_US: Final = 4.0
 """The same by the Kafka client, digests included."""
+
+LARGE_BATCH_BYTES: Final = 256_000
+"""Of a payload whose cost is nearly that of its bytes alone."""
 
 REMEMBERED: Final = 64
 """Batches of a lane that count, about."""
@@ -80,6 +83,12 @@ class BatchTally:
     def cost_by_client(self) -> float:
         """Microseconds, by the Kafka client."""
         return self.records * CLIENT_RECORD_US + self.bytes / 1000 * CLIENT_KB_US
+
+
+def cpu_beside_large(batch_bytes: float) -> float:
+    """CPU of a byte in passing batches of this size, over that in batches of `LARGE_BATCH_BYTES`."""
+    large, small = BatchTally(batches=1, bytes=LARGE_BATCH_BYTES), BatchTally(batches=1, bytes=batch_bytes)
+    return (small.cost_passed() / batch_bytes) / (large.cost_passed() / LARGE_BATCH_BYTES)
 
 
 def engine_of(asked: Copy, tallies: Iterable[BatchTally]) -> Engine:

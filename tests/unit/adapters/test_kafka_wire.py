@@ -52,7 +52,7 @@ class FakeBroker:
     Attributes:
         log: base sequence and first key of each batch that was appended.
         faults: what becomes of the next produce requests: an error, `lost` (appended, and the connection breaks),
-            `dropped` (the connection breaks before), or None.
+            `dropped` (the connection breaks before), `hangs` (no answer before the broker stops), or None.
     """
 
     def __init__(self) -> None:
@@ -69,6 +69,7 @@ class FakeBroker:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         self._open: list[socket.socket] = []
+        self._stopped = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -78,6 +79,7 @@ class FakeBroker:
 
     def stop(self) -> None:
         """Close everything."""
+        self._stopped.set()
         self._server.close()
         for each in self._open:
             each.close()
@@ -130,7 +132,9 @@ class FakeBroker:
     def _produce(self, body: memoryview) -> bytes | None:
         self.produced_at.append(time.monotonic())
         fault = self.faults.popleft() if self.faults else None
-        if fault == "dropped":
+        if fault == "hangs":
+            self._stopped.wait(30)
+        if fault in ("dropped", "hangs"):
             return None
         at = 2 + int.from_bytes(body[:2]) + 2 + 4 + 4 + 3 + 4  # ids, topics, the topic's name, partitions
         (batch,) = batches(body[at + 8 :])
@@ -253,6 +257,16 @@ def test_what_is_never_acknowledged_ends_with_the_deadline(broker: FakeBroker) -
         writer.write({LANE: some(3)}, in_seconds(1.5))
     assert caught.value.partitions == {LANE}
     assert time.monotonic() - began < 8
+    writer.close()
+
+
+def test_an_answer_counts_while_that_to_the_next_request_is_late(broker: FakeBroker) -> None:
+    """Several answers are waited for together, for a moment."""
+    broker.faults.extend([None, None, "hangs"])
+    writer = writer_of(broker)
+
+    with pytest.raises(NotAcknowledged, match="2 batches"):
+        writer.write({LANE: some(4)}, in_seconds(1.5))
     writer.close()
 
 

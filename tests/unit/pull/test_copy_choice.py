@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.pull.copy_choice import BatchTally, Copy, Engine, engine_of
+from mirrorless.pull.copy_choice import LARGE_BATCH_BYTES, BatchTally, Copy, Engine, cpu_beside_large, engine_of
 from mirrorless.record_batch import RecordBatch
 from tests.support.batches import batch_of
 from tests.support.protocol_world import records
@@ -65,6 +65,11 @@ def test_what_a_lane_was_like_long_ago_does_not_count() -> None:
     assert found.batches == pytest.approx(10_000 / 2 + 32)
     found.note(batches(64, of=1_000, size=100_000))
     assert found.batches == 64
+
+
+def test_a_byte_costs_more_in_small_batches() -> None:
+    assert [cpu_beside_large(size) > least for size, least in ((1_000, 10), (8_000, 2), (64_000, 1))] == [True] * 3
+    assert cpu_beside_large(LARGE_BATCH_BYTES) == 1
 
 
 def test_nothing_read_changes_nothing() -> None:

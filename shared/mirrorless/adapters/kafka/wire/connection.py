@@ -29,6 +29,8 @@ SCRATCH: Final = 16 * 1024
 """An answer that is smaller than this comes in one call."""
 AT_ONCE: Final = 256
 """Buffers in one call, which may be 1,024 at most."""
+GATHERED: Final = 256 * 1024
+"""Bytes of a large answer that are waited for at a time: a look at each piece would cost more than its copy."""
 LARGEST_ANSWER: Final = 256 * 1024 * 1024
 """What is announced as larger is no answer of a broker."""
 
@@ -52,6 +54,8 @@ class Pending:
     """The sender's own."""
     until: float
     """When waiting for the answer ends, by the monotonic clock."""
+    least: int
+    """Bytes of the answer on the wire, at least."""
 
 
 @dataclass(slots=True)
@@ -99,6 +103,7 @@ class BrokerConnection:
         self._scratch = memoryview(bytearray(SCRATCH))
         self._rest = b""
         self._incoming: _Incoming | None = None
+        self._awaited = 1
         until = time.monotonic() + min(seconds, CONNECT_SECONDS)
         self._socket: socket.socket = socket.create_connection(address, timeout=max(0.001, until - time.monotonic()))
         try:
@@ -131,8 +136,28 @@ class BrokerConnection:
         """Whether parts of a request are waiting for the kernel."""
         return bool(self._outgoing)
 
-    def send(self, api: ApiKey, parts: Sequence[Buffer], *, purpose: Any, until: float) -> None:
-        """Make a request the last one to leave. Nothing leaves before `flush`: several then leave in one call."""
+    def await_answers(self, count: int) -> None:
+        """Be ready once so many answers are there, or what is left of a large one: one look at the kernel for all."""
+        if self._encrypted:
+            return  # what TLS adds is not known
+        if self._incoming is not None:
+            least = min(len(self._incoming.buffer) - self._incoming.have, GATHERED)
+        else:
+            least = max(1, sum(each.least for each in islice(self.pending, count)) - len(self._rest))
+        if least != self._awaited:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._awaited = least
+
+    def send(self, api: ApiKey, parts: Sequence[Buffer], *, purpose: Any, until: float, least: int = 0) -> None:
+        """Make a request the last one to leave. Nothing leaves before `flush`: several then leave in one call.
+
+        Args:
+            api: number and version.
+            parts: of its body.
+            purpose: the sender's own.
+            until: when waiting for the answer ends.
+            least: bytes of the answer, at least.
+        """
         self._correlation += 1
         ending = b"\0" if api in _FLEXIBLE else b""
         of_parts = sum(map(len, parts))
@@ -144,7 +169,7 @@ class BrokerConnection:
             self._outgoing.append(head + bytes(parts[0]) if parts else head)
             self._outgoing.extend(parts[1:])
         self._left += len(head) + of_parts
-        self.pending.append(Pending(api, self._correlation, purpose, until))
+        self.pending.append(Pending(api, self._correlation, purpose, until, least))
 
     def flush(self) -> None:
         """Hand over what the kernel takes."""

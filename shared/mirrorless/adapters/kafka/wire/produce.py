@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from mirrorless.adapters.kafka.wire.connection import Buffer
 from mirrorless.adapters.kafka.wire.requests import AnswerReader, string
@@ -20,10 +19,11 @@ _PART: Final = Struct(">ii")
 _ACKNOWLEDGED: Final = Struct(">ihqqqih")
 """Partition, error, base offset, append time, log start; of no record errors and no message, their lengths."""
 _NO_ERROR: Final = (0, -1)
+_ANSWER_BYTES: Final = 16
+"""Length, number, count of topics, and the time to leave the broker alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
+class Acknowledgement(NamedTuple):
     """The answer for one batch."""
 
     error: int
@@ -57,6 +57,12 @@ def produce_request(
             parts += (head, payload)
             head = b""
     return parts
+
+
+def least_answer(topics: Sequence[tuple[bytes, Sequence[tuple[int, bytes, memoryview]]]]) -> int:
+    """Bytes of the answer to a request on the wire, its length included: errors make it longer."""
+    names = sum(len(name) + _COUNT.size for name, _ in topics)
+    return _ANSWER_BYTES + names + sum(len(partitions) for _, partitions in topics) * _ACKNOWLEDGED.size
 
 
 def read_produced(answer: memoryview) -> tuple[dict[tuple[str, int], Acknowledgement], int]:

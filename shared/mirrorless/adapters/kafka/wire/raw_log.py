@@ -36,10 +36,13 @@ from mirrorless.settings import ClusterSettings
 
 WAIT_MS: Final = 100
 """For which a broker holds back an answer that would be empty."""
-ANSWER_BYTES: Final = 8 * 1024 * 1024
-"""Of one answer, about: a broker gives one batch at least, however large."""
+ANSWER_BYTES: Final = 8_000_000
+"""Of one answer, about: a broker gives one batch at least, however large. As much as a run writes in a transaction."""
 PART_BYTES: Final = 2 * 1024 * 1024
-"""Of one partition in one answer: a backlog of one lane leaves room for the others."""
+"""Of one partition in one answer, at most: a backlog of one lane leaves room for the others."""
+LEAST_PART_BYTES: Final = PART_BYTES // 2
+"""The same where many are asked for. With less of each of a few more of them are in an answer, and so in the requests
+that are produced of it, for these take one batch of each."""
 QUEUE_BYTES: Final = 24 * 1024 * 1024
 """Come and not taken, in all partitions together: no fetch is sent above it."""
 LANE_BYTES: Final = 2 * PART_BYTES
@@ -105,9 +108,10 @@ class _Come:
 class KafkaRawLog:
     """Reads partitions by whole batches, each from an offset of its own, as a read_committed reader sees them."""
 
-    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
-        """Args: flow: part of what it calls itself in the brokers' logs."""
+    def __init__(self, cluster: ClusterSettings, *, flow: str, part_bytes: int = PART_BYTES) -> None:
+        """Args: flow: part of what it calls itself in the brokers' logs. part_bytes: see `PART_BYTES`."""
         self._cluster = WireCluster(cluster, flow=flow, client_role="raw-pull")
+        self._part_bytes = part_bytes
         self._readings: dict[TopicPartition, _Reading] = {}
         self._come: deque[_Come] = deque()
         self._queued = 0
@@ -255,7 +259,8 @@ class KafkaRawLog:
                 WantedPart(each.place, each.at, self._cluster.leader(each.place).epoch, each.last_epoch)
                 for each in readings
             ]
-            body = fetch_request(wanted, wait_ms=WAIT_MS, least=1, most=ANSWER_BYTES, most_of_a_part=PART_BYTES)
+            part = min(self._part_bytes, max(LEAST_PART_BYTES, ANSWER_BYTES // len(wanted)))
+            body = fetch_request(wanted, wait_ms=WAIT_MS, least=1, most=ANSWER_BYTES, most_of_a_part=part)
             purpose = {each.place: (each, each.at) for each in readings}
             connection.send(FETCH, [body], purpose=purpose, until=now + ANSWER_SECONDS)
             connection.flush()
@@ -287,6 +292,8 @@ class KafkaRawLog:
 
     def _receive(self, seconds: float) -> None:
         busy = [each for each in self._cluster.data_connections() if each.pending]
+        for each in busy:
+            each.await_answers(1)
         for connection in ready(busy, seconds):
             try:
                 connection.flush()

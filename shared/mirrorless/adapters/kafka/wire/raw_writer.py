@@ -20,7 +20,7 @@ from mirrorless.adapters.kafka.wire.batch_queue import IN_FLIGHT, PASSING, REFUS
 from mirrorless.adapters.kafka.wire.cluster import WireCluster, until_of
 from mirrorless.adapters.kafka.wire.connection import CONNECT_SECONDS, BrokerConnection, ready
 from mirrorless.adapters.kafka.wire.coordinator import TransactionCoordinator, spoilt
-from mirrorless.adapters.kafka.wire.produce import opening, produce_request, read_produced
+from mirrorless.adapters.kafka.wire.produce import least_answer, opening, produce_request, read_produced
 from mirrorless.adapters.kafka.wire.requests import PRODUCE, string
 from mirrorless.errors import NotAcknowledged, Retriable
 from mirrorless.ports.kafka import Deadline, Delivery, Refusal, TopicPartition
@@ -32,6 +32,11 @@ REQUEST_SECONDS: Final = 30.0
 """Without an answer, until the connection counts as lost."""
 LEAST_SECONDS: Final = 2.0
 """Of the same, where the transaction's own end is near."""
+
+KEPT_UNDER_WAY: Final = 2
+"""Requests that a broker has while answers to others are waited for: a look at each would cost more than the answer."""
+GATHER_SECONDS: Final = 0.02
+"""For which several answers are waited for together."""
 
 _SLOW: Final = "if the target is up, it is slow or a quota holds the flow back: raise its `transaction.timeout.ms`"
 
@@ -176,7 +181,7 @@ class RawWriter:
             wake = min([wake, *(queue.again_at for queue in queues if queue.failed and not queue.under_way)])
             if all(queue.sent == len(queue.batches) for queue in queues) and not acknowledged:
                 return
-            self._receive(wake - time.monotonic())
+            self._receive(wake - time.monotonic(), drain=all(queue.sent == len(queue.batches) for queue in queues))
 
     def _by_leader(self, queues: Sequence[BatchQueue]) -> dict[int, list[BatchQueue]]:
         found: dict[int, list[BatchQueue]] = {}
@@ -252,14 +257,15 @@ class RawWriter:
             queue.under_way += 1
         seconds = max(LEAST_SECONDS, min(REQUEST_SECONDS, until - time.monotonic()))
         parts = produce_request(self._begun, int(seconds * 1000), topics)
-        connection.send(PRODUCE, parts, purpose=sent, until=time.monotonic() + seconds)
+        least = least_answer(topics)
+        connection.send(PRODUCE, parts, purpose=sent, until=time.monotonic() + seconds, least=least)
 
-    def _receive(self, seconds: float) -> None:
-        """Take the answers that are there, after waiting for the first of them."""
+    def _receive(self, seconds: float, *, drain: bool) -> None:
+        """Take the answers that are there, after waiting for some of them, or for all where nothing is left to send."""
         busy = [each for each in self._cluster.data_connections() if each.pending or each.wants_write]
         if busy:
             seconds = min(seconds, min(each.pending[0].until for each in busy if each.pending) - time.monotonic())
-        for connection in ready(busy, seconds):
+        for connection in self._answering(busy, seconds, kept=0 if drain else KEPT_UNDER_WAY):
             try:
                 connection.flush()
                 for pending, answer in connection.receive():
@@ -270,6 +276,19 @@ class RawWriter:
         for connection in busy:
             if connection.pending and connection.pending[0].until <= now:
                 self._lose(connection)
+
+    @staticmethod
+    def _answering(busy: Sequence[BrokerConnection], seconds: float, *, kept: int) -> list[BrokerConnection]:
+        """Connections with answers: with all but so many for a moment, then with any."""
+        for each in busy:
+            each.await_answers(max(1, len(each.pending) - kept))
+        began = time.monotonic()
+        found = ready(busy, min(seconds, GATHER_SECONDS))
+        if found or seconds <= GATHER_SECONDS:
+            return found
+        for each in busy:
+            each.await_answers(1)
+        return ready(busy, seconds - (time.monotonic() - began))
 
     def _lose(self, connection: BrokerConnection) -> None:
         """What is under way on a connection is sent again on another: the broker recognises what it has."""
