@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Timer
 from types import ModuleType
 from typing import Any
@@ -42,8 +43,9 @@ from mirrorless.topics.pause import order_pause, order_resume
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
+from tests.support.java_client import Given, read_by_java, run_java, write_by_java
 from tests.support.lane_stage import ORDERED, Crash, at_step, crash
-from tests.support.readback import assert_mirrored, await_settled, committed, read_topic
+from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic
 
 pytestmark = pytest.mark.integration
 
@@ -220,6 +222,49 @@ def test_batches_pass_as_they_lie_beside_runs_by_records_and_are_proved_by_their
     ).verify()
     assert (verdict.counts.proved, verdict.counts.compared, verdict.counts.found) == (360, 360, 0)
     assert (verdict.findings, verdict.notes) == ([], [])
+
+
+@pytest.mark.java
+def test_java_finds_the_records_places_and_digests_of_a_lane_that_was_copied_by_whole_batches(
+    pull: PullStage, tmp_path: Path
+) -> None:
+    """Written and read by Java's clients; digests by a program that reads the broker's files."""
+    topic = pull.create("orders", 1)
+    remote = pull.flow.remote_topic(topic)
+    for codec in ("lz4", "zstd", "none"):
+        given = [Given(value=b"%s %d " % (codec.encode(), i) * 9, headers=(("n", b"%d" % i),)) for i in range(40)]
+        script: list[list[Any]] = [["producer", codec, "transactional"], ["begin"]]
+        script += [["record", 0, each] for each in given]
+        script += [["commit"], ["begin"], ["record", 0, Given(value=b"aborted")], ["abort"]]
+        script += [["begin"], ["record", 0, Given(key=None, value=None)], ["commit"]]
+        write_by_java(pull.source.bootstrap, topic, script, tmp_path)
+        report = pull.run()
+        assert (report["records"], report["passed_bytes"]) == (41, report["bytes"])
+    await_settled(pull.target.bootstrap, remote)
+    runs = links(pull.lane(topic), pull.chains)
+    assert {run.digest_of for run in runs} == {"batches"}
+
+    written, arrived = (
+        read_by_java(cluster.bootstrap, name, tmp_path)[0]
+        for cluster, name in ((pull.source, topic), (pull.target, remote))
+    )
+    assert [each.content for each in arrived] == [each.content for each in written]
+    assert len(written) == 3 * 41
+    mapped = [
+        (span.upstream + i, span.downstream + i) for run in runs for span in run.spans for i in range(span.length)
+    ]
+    assert mapped == [(up.offset, down.offset) for up, down in zip(written, arrived, strict=True)]
+
+    (tmp_path / "runs").write_text(
+        "\n".join(" ".join(f"{span.downstream}:{span.downstream + span.length}" for span in run.spans) for run in runs)
+    )
+    folder = pull.target.log.parent / "data" / f"{remote}-0"
+    run_java("BatchDigests", str(folder), str(tmp_path / "runs"), str(tmp_path / "digests"))
+    proved = [line.split() for line in (tmp_path / "digests").read_text().splitlines()]
+    assert [(digest, int(records)) for digest, _, records in proved] == [
+        (run.digest.hex(), run.records) for run in runs
+    ]
+    assert sum(int(batches) for _, batches, _ in proved) == 3 * 2
 
 
 def test_a_paused_flow_is_not_read_and_goes_on_where_it_was(pull: PullStage) -> None:

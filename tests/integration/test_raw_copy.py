@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from mirrorless.pull.log import RawArrivals
 from mirrorless.record import Record
 from mirrorless.record_batch import CODECS, PassTerms, RecordBatch, batch_digest, obstacle
 from mirrorless.settings import ClusterSettings
-from tests.support.java_client import Given, read_by_java, run_java
+from tests.support.java_client import Given, read_by_java, write_by_java
 from tests.support.readback import Content, read_topic
 
 pytestmark = pytest.mark.integration
@@ -169,24 +168,6 @@ def some_script(chance: Random, *, java: bool) -> list[list[Any]]:
         script[-1:-1] = [["begin"]]
         script.append(["commit"])
     return script
-
-
-def write_by_java(bootstrap: str, topic: str, script: Sequence[Sequence[Any]], folder: Path) -> None:
-    def text(value: bytes | None) -> str:
-        return "-" if value is None else b64encode(value).decode()
-
-    lines = []
-    for words in script:
-        if words[0] == "record":
-            _, partition, given = words
-            headers = [part for name, value in given.headers for part in (text(name.encode()), text(value))]
-            fields = [str(partition), str(given.timestamp), text(given.key), text(given.value), *headers]
-            lines.append("\t".join(["record", *fields]))
-        else:
-            lines.append("\t".join(words))
-    path = folder / "script"
-    path.write_text("\n".join(lines))
-    run_java("WriteRecords", bootstrap, topic, str(path))
 
 
 def write_by_librdkafka(  # noqa: C901 -- one line for each order

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from base64 import b64decode
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from lab.servers.artifacts import DEFAULT_KAFKA, TEMPLATES, classpath, compiled, java_command, kafka_jars
 
@@ -81,6 +83,26 @@ def read_by_java(bootstrap: str, topic: str, folder: Path) -> dict[int, list[Rea
             record = _read(line)
             found.setdefault(record.partition, []).append(record)
     return found
+
+
+def write_by_java(bootstrap: str, topic: str, script: Sequence[Sequence[Any]], folder: Path) -> None:
+    """Write records by orders to Java's producer: see `WriteRecords.java`. Args: folder: for the program's input."""
+
+    def text(value: bytes | None) -> str:
+        return "-" if value is None else b64encode(value).decode()
+
+    lines = []
+    for words in script:
+        if words[0] == "record":
+            _, partition, given = words
+            headers = [part for name, value in given.headers for part in (text(name.encode()), text(value))]
+            fields = [str(partition), str(given.timestamp), text(given.key), text(given.value), *headers]
+            lines.append("\t".join(["record", *fields]))
+        else:
+            lines.append("\t".join(words))
+    path = folder / "script"
+    path.write_text("\n".join(lines))
+    run_java("WriteRecords", bootstrap, topic, str(path))
 
 
 def _read(line: str) -> Read:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from struct import pack_into
 
 import pytest
+from cramjam import snappy
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
@@ -245,6 +246,18 @@ def test_snappy_as_java_frames_it_is_read() -> None:
     framed = frame + len(raw.payload).to_bytes(4) + bytes(raw.payload)
 
     assert records(changed(raw, payload=memoryview(framed))) == records(plain)
+
+
+def test_snappy_in_several_blocks_is_read() -> None:
+    """Java's clients and aiokafka frame each 32 KB apart."""
+    plain = of_values(*(b"%d" % i * 500 for i in range(100)), codec="none")
+    blocks = [
+        bytes(snappy.compress_raw(plain.payload[at : at + 32_768])) for at in range(0, len(plain.payload), 32_768)
+    ]
+    frame = b"\x82SNAPPY\x00" + (1).to_bytes(4) * 2 + b"".join(len(each).to_bytes(4) + each for each in blocks)
+
+    assert len(blocks) > 2
+    assert records(changed(plain, attributes=CODECS.index("snappy"), payload=memoryview(frame))) == records(plain)
 
 
 @pytest.mark.parametrize("codec", CODECS)
