@@ -98,10 +98,10 @@ mutants: $(READY) ## change code line by line: which change no test notices; PAR
 	@$(BIN)/python -c 'import mutmut.configuration' 2>/dev/null || $(BIN)/pip install -q -c constraints.txt -e '.[mutants]'
 	@$(BIN)/python -m tests.mutants.run $(if $(PART),--part $(PART)) $(if $(MINUTES),--minutes $(MINUTES))
 
-scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify|rounds|pull-topics|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
+scale: $(READY) ## what is too large for `make test`; PART=kills|backfill-live|verify|rounds|pull-topics|pass-through-memory|comparison for one, RESUME=1 goes on; keeps docs/benchmarks/scale-report.json
 	@$(BIN)/python -m tests.benchmarks.scale $(if $(PART),--part $(PART)) $(if $(RESUME),--resume)
 
-bench: $(READY) ## measure beside real MirrorMaker 2, about 30 minutes; PART=throughput|latency|pull|catch-up|recovery|offset-map for one; BENCH=quick for a few; RESUME=1 goes on
+bench: $(READY) ## measure beside real MirrorMaker 2, about 45 minutes; PART=throughput|latency|pull|pass-through|catch-up|recovery|offset-map for one; BENCH=quick for a few; RESUME=1 goes on
 	@$(BIN)/python -m tests.benchmarks.beside_mm2 --profile $(or $(BENCH),full) $(if $(PART),--only $(PART)) $(if $(RESUME),--resume) $(if $(KEEP),--keep $(KEEP))
 
 bench-parts: $(READY) ## the forwarder's CPU beside a bare loop; that of whole batches; how soon groups follow; what lagging ones read again, beside MM2

@@ -35,11 +35,12 @@ PARTS: Final[dict[str, Sequence[str]]] = {
     "rounds": ("tests.benchmarks.checkpoint_rounds",),
     "failover": ("tests.benchmarks.failover_many",),
     "pull-topics": ("tests.benchmarks.pull_topics",),
+    "pass-through-memory": ("tests.benchmarks.pass_through_memory",),
     "comparison": ("tests.benchmarks.beside_mm2", "--profile", "smoke", "--out", ".lab"),
 }
 """By name: the module that runs, and its arguments."""
 
-OWN_FIGURES: Final = frozenset({"failover", "pull-topics"})
+OWN_FIGURES: Final = frozenset({"failover", "pull-topics", "pass-through-memory"})
 """Parts that write their figures into the file named by `--figures`."""
 
 

@@ -17,7 +17,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mirrorless.reports.page import render
-from tests.benchmarks.beside_mm2 import catch_up, lagging, latency, offset_map, pipe, pull, recovery, throughput
+from tests.benchmarks.beside_mm2 import (
+    catch_up,
+    lagging,
+    latency,
+    offset_map,
+    pass_through,
+    pipe,
+    pull,
+    recovery,
+    throughput,
+)
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.pages import markdown, report_of
 from tests.benchmarks.beside_mm2.profiles import PROFILES, Profile
@@ -97,6 +107,7 @@ PARTS: dict[str, Part] = {
     "throughput": _throughput,
     "latency": latency.measure,
     "pull": pull.measure,
+    "pass-through": pass_through.measure,
     "catch-up": catch_up.measure,
     "recovery": recovery.measure,
     "pipe": pipe.measure,

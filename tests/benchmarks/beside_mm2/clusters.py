@@ -61,6 +61,8 @@ class Ground:
     folder: Path
     quick_start: bool = False
     """Whether Java is to start quickly instead of becoming fast."""
+    replicas: int = 1
+    """Of each remote topic, and so brokers of the target."""
     partitions: dict[str, int] = field(default_factory=dict)
     """Of the source topics."""
     source: KafkaCluster = field(init=False)
@@ -73,8 +75,15 @@ class Ground:
         """Choose addresses; nothing starts yet."""
         kind = KafkaBroker if self.quick_start else BenchBroker
         self.source, self.target = (
-            KafkaCluster(alias=alias, folder=self.folder / alias, properties=PROPERTIES, heap_mb=HEAP_MB, kind=kind)
-            for alias in ("source", "target")
+            KafkaCluster(
+                alias=alias,
+                folder=self.folder / alias,
+                properties=PROPERTIES,
+                heap_mb=HEAP_MB,
+                kind=kind,
+                brokers=brokers,
+            )
+            for alias, brokers in (("source", 1), ("target", self.replicas))
         )
         self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb", in_memory=True)
         self.source_admin, self.target_admin = (_admin(cluster) for cluster in (self.source, self.target))
@@ -104,11 +113,11 @@ class Ground:
     def create(self, topics: Mapping[str, int]) -> None:
         """Create the source topics that are not there, with so many partitions."""
         self.partitions |= topics
-        _create(self.source_admin, topics)
+        _create(self.source_admin, topics, replicas=1)
 
     def create_remote(self, topics: Mapping[str, int]) -> None:
         """The same on the target, as `refresh_topics` does for topics before they are read by a schedule."""
-        _create(self.target_admin, topics)
+        _create(self.target_admin, topics, replicas=self.replicas)
 
     def ends(self, topic: str, *, committed: bool = True) -> dict[int, int]:
         """The end of each partition of a topic of the target, as a reader sees it; one that is not there is absent."""
@@ -135,9 +144,9 @@ class Ground:
                     future.result(ANSWER_S)
 
 
-def _create(admin: AdminClient, topics: Mapping[str, int]) -> None:
+def _create(admin: AdminClient, topics: Mapping[str, int], *, replicas: int) -> None:
     there = admin.list_topics(timeout=ANSWER_S).topics
-    wanted = [NewTopic(name, count, 1, config=TOPIC) for name, count in topics.items() if name not in there]
+    wanted = [NewTopic(name, count, replicas, config=TOPIC) for name, count in topics.items() if name not in there]
     for some in (wanted[start : start + AT_ONCE] for start in range(0, len(wanted), AT_ONCE)):
         for future in admin.create_topics(some).values():
             future.result(CREATED_S)

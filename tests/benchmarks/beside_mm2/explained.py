@@ -9,6 +9,9 @@ HEADINGS: Mapping[str, str] = {
     "latency": "Latency, end to end",
     "pull": "Scheduled topics: throughput and CPU",
     "pull latency": "Scheduled topics: latency, end to end",
+    "pass-through": "Whole batches: throughput and CPU",
+    "pass-through, three replicas": "Whole batches: to three replicas",
+    "pass-through pipe": "Whole batches: the limit, a pipe in C",
     "catch-up": "Catch-up of a backlog",
     "recovery": "Recovery",
     "pipe": "The limit: a pipe in C",
@@ -69,6 +72,22 @@ more is better. “pull_memory_ratio” is that of resident memory at the end of
 As in “Latency, end to end”, at 1,000 records a second: one continuous run, which gathers for as long as it does where a
 flow sets nothing. “Mirrorless, handed over”: the schedule starts the run's successor, cold, and the measurement lasts
 until that has taken over, and as long again as the others.
+""",
+    "pass-through": """
+The same function as for scheduled topics, whose runs copy batches as they lie in the source's log. The source's batches
+have 16 KB, the default of Java's producer, or 256 KB, before lz4; a batch of 16 KB holds one record of 10 KB. Both
+sides copy the same backlog in turns, as in “Throughput and CPU”, after the same warm-up by batches of 256 KB. Each
+batch is made once and written again and again, so that backlogs are large and written at once.
+
+MM2 decodes, and its producer compresses anew, whatever the source's batches are like: its cost is by record and byte,
+ours by batch and byte.
+""",
+    "pass-through, three replicas": """
+The same with a target of three brokers, three replicas of each remote topic, and acknowledgements of all of them. The
+four brokers share the two cores as well.
+""",
+    "pass-through pipe": """
+kcat reads these backlogs and kcat writes them, as in “The limit: a pipe in C”. It decodes and compresses records.
 """,
     "catch-up": """
 A backlog lies on the source when the side is started, cold. Seconds are from the start of its process until the last

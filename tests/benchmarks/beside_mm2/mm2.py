@@ -43,6 +43,9 @@ COMMON = {
     "refresh.topics.interval.seconds": "5",
 }
 
+ON_THE_TARGET = tuple(name for name in COMMON if name.endswith("replication.factor") and "offset-syncs" not in name)
+"""Replication factors of topics on the target; offset syncs are on the source."""
+
 EXACTLY_ONCE = {
     "target.exactly.once.source.support": "enabled",
     "source.consumer.isolation.level": "read_committed",
@@ -155,6 +158,7 @@ class MirrorMaker(Server):
     def properties(self) -> dict[str, str]:
         """Its whole properties file: every name that belongs to a cluster carries the cluster's alias."""
         settings = COMMON | dict(self.mode.properties) | (WHILE_FROZEN if self._frozen else {})
+        settings |= dict.fromkeys(ON_THE_TARGET, str(self._ground.replicas))
         source, flow = self._alias, f"{self._alias}->target"
         renamed = {re.sub(r"^source\.", f"{source}.", name): value for name, value in settings.items()}
         return {

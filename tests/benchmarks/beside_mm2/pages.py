@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
@@ -15,7 +16,16 @@ from tests.benchmarks.beside_mm2.ratios import COUNTED, SUMMARY, Ratio
 from tests.benchmarks.beside_mm2.results import Measurement, Run
 from tests.benchmarks.beside_mm2.side import OURS
 
-NAMES = {
+
+def _name_of_whole_batches(name: str) -> str:
+    """Of `passthrough_cpu_ratio_1KB_16KB_three_replicas`, or without its end."""
+    _, ratio, _, size, batch, *replicas = name.split("_")
+    what = {"cpu": "records per CPU-second", "wall": "records a second"}[ratio]
+    parts = [f"whole batches of {batch}: {what}", size, " ".join(replicas), "over MM2 exactly once, tuned"]
+    return re.sub(r"(\d)(K?B)", r"\1 \2", ", ".join(part for part in parts if part))
+
+
+NAMES = {name: _name_of_whole_batches(name) for name in SUMMARY if name.startswith("passthrough")} | {
     "cpu_ratio_100B": "records per CPU-second, 100 B, over MM2 exactly once, tuned",
     "cpu_ratio_1KB": "records per CPU-second, 1 KB, over MM2 exactly once, tuned",
     "cpu_ratio_10KB": "records per CPU-second, 10 KB, over MM2 exactly once, tuned",
@@ -60,6 +70,9 @@ CHIEF_OF = {
     "latency": ("p99_ms", "ms"),
     "pull": ("records_per_cpu_s", "records"),
     "pull latency": ("p99_ms", "ms"),
+    "pass-through": ("records_per_cpu_s", "records"),
+    "pass-through, three replicas": ("records_per_cpu_s", "records"),
+    "pass-through pipe": ("records_per_cpu_s", "records"),
 }
 """The figure of a kind's plots, and its unit; of others it is seconds."""
 
@@ -120,6 +133,7 @@ def _ratio_section(found: Sequence[Ratio]) -> ReportSection:
         ("throughput", "Records per CPU-second, ours over MM2's", "More is better; 1 is even."),
         ("latency", "p99 latency, ours over MM2's", "Less is better; 1 is even."),
         ("pull", "Scheduled topics: records per CPU-second, ours over MM2's", "More is better; 1 is even."),
+        ("pass-through", "Whole batches: records per CPU-second, ours over MM2's", "More is better; 1 is even."),
     ):
         bars = tuple(
             Bar(

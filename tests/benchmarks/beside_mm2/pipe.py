@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 
 from confluent_kafka.admin import NewTopic
 
@@ -13,9 +14,10 @@ from tests.benchmarks.beside_mm2.arrival import NotArrivedError
 from tests.benchmarks.beside_mm2.clusters import ANSWER_S, Ground
 from tests.benchmarks.beside_mm2.cpu import Cpu
 from tests.benchmarks.beside_mm2.profiles import MAIN_PARTITIONS, SIZES, Profile
-from tests.benchmarks.beside_mm2.records import fill, shape
+from tests.benchmarks.beside_mm2.records import Shape, shape
 from tests.benchmarks.beside_mm2.results import Measurement, Results, now
 from tests.benchmarks.beside_mm2.throughput import figures
+from tests.benchmarks.beside_mm2.whole_batches import fill
 
 KIND = "pipe"
 NAME = "kcat | kcat"
@@ -29,21 +31,27 @@ def measure(ground: Ground, results: Results, profile: Profile) -> None:
 
     Records travel as `key:value` lines. The end is that of the processes: kcat ends when all is acknowledged.
     """
-    if not profile.pipe:
-        return
+    if profile.pipe:
+        parts = QUICK_PART if profile.pipe == 1 else 1
+        shapes = [shape(size, MAIN_PARTITIONS, about // parts) for size, about in SIZES.items()]
+        measure_shapes(ground, results, shapes, rounds=profile.pipe, kind=KIND)
+
+
+def measure_shapes(ground: Ground, results: Results, shapes: Iterable[Shape], *, rounds: int, kind: str) -> None:
+    """Copy each shape so often with kcat."""
     kcat = shutil.which("kcat")
     if kcat is None:
         results.not_measured("pipe", "kcat is not on this machine (Debian: apt-get install kcat)")
         return
-    for size, about in SIZES.items():
-        records = shape(size, MAIN_PARTITIONS, about if profile.pipe > 1 else about // QUICK_PART)
-        topic, remote = f"pipe-{size}", f"pipe-copy-{size}"
+    for records in shapes:
+        due = [turn for turn in range(1, rounds + 1) if not results.has(kind, "", records.name, turn, (NAME,))]
+        if not due:
+            continue
+        topic, remote = f"pipe-{records.name}", f"pipe-copy-{records.name}"
         ground.create({topic: records.partitions})
         ground.target_admin.create_topics([NewTopic(remote, records.partitions, 1)])[remote].result(ANSWER_S)
         fill(ground.source.bootstrap, [topic], records)
-        for turn in range(1, profile.pipe + 1):
-            if results.has(KIND, "", records.name, turn, (NAME,)):
-                continue
+        for turn in due:
             found, failed = dict[str, float](), ""
             try:
                 seconds, spent = piped(kcat, ground, topic, remote, count=records.count)
@@ -51,7 +59,7 @@ def measure(ground: Ground, results: Results, profile: Profile) -> None:
             except Exception as exc:  # noqa: BLE001 -- the next may succeed; this one is kept as failed
                 failed = f"{type(exc).__name__}: {exc}"
             results.add(
-                Measurement(kind=KIND, case=records.name, round=turn, side=NAME, figures=found, failed=failed, at=now())
+                Measurement(kind=kind, case=records.name, round=turn, side=NAME, figures=found, failed=failed, at=now())
             )
         ground.clear(topic, [])
         ground.drop(remote)

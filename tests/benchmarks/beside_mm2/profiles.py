@@ -17,6 +17,19 @@ PULLED_TOPICS = 100
 """Of the cases that the summary speaks of."""
 
 
+WHOLE_BATCHES = {
+    (100, 16_000): 1_200_000,
+    (100, 256_000): 2_400_000,
+    (1_000, 16_000): 360_000,
+    (1_000, 256_000): 600_000,
+    (10_000, 16_000): 48_000,
+    (10_000, 256_000): 90_000,
+}
+"""The same of whole batches, which are copied sooner: by bytes of a value, and of a batch before compression."""
+REPLICATED = ((1_000, 16_000), (1_000, 256_000))
+"""Those that are copied to three replicas too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """What one run measures."""
@@ -40,8 +53,22 @@ class Profile:
     """Of scheduled topics."""
     pull_latency: int = 0
     """Rounds."""
+    pass_through: Plan | None = None
+    """Of whole batches."""
+    pass_through_pipe: int = 0
+    """Rounds of the same by a pipe in C."""
+    pass_through_replicated: Plan | None = None
+    """The same, of three replicas each."""
     translation: int = 0
     """Records of the partition on which groups lag; 0 for none."""
+
+
+def _whole_batches(part: float = 1.0) -> dict[tuple[int, int], Shape]:
+    """Backlogs of whole batches, by bytes of a value and of a batch before compression."""
+    return {
+        (size, batch): shape(size, MAIN_PARTITIONS, int(count * part), batch=batch)
+        for (size, batch), count in WHOLE_BATCHES.items()
+    }
 
 
 def _full() -> Profile:
@@ -54,9 +81,10 @@ def _full() -> Profile:
     pulled = dict.fromkeys(main_shapes, 5) | {shape(1_000, MAIN_PARTITIONS, SIZES[1_000], topics=PULLED_TOPICS): 3}
     everything = {each: 7 if each.partitions == MAIN_PARTITIONS else 1 for each in shapes} | {noise: 3}
     main = {each: 3 for each in shapes if each.partitions == MAIN_PARTITIONS and each.size < max(SIZES)}
+    whole = _whole_batches()
     return Profile(
         name="full",
-        about="seven or three alternating rounds of what is compared, one of the rest; 25 minutes on two idle cores",
+        about="seven or three alternating rounds of what is compared, one of the rest; 40 minutes on two idle cores",
         throughput=(
             Plan(mode=EXACTLY_ONCE_TUNED, rounds=everything),
             Plan(mode=EXACTLY_ONCE_MODE, rounds=main),
@@ -69,14 +97,23 @@ def _full() -> Profile:
         pipe=3,
         pull=Plan(mode=EXACTLY_ONCE_TUNED, rounds=pulled),
         pull_latency=3,
+        pass_through=Plan(mode=EXACTLY_ONCE_TUNED, rounds=dict.fromkeys(whole.values(), 3), warm_up_batch=256_000),
+        pass_through_pipe=1,
+        pass_through_replicated=Plan(
+            mode=EXACTLY_ONCE_TUNED,
+            rounds={whole[each]: 3 for each in REPLICATED},
+            warm_up_sizes=frozenset({1_000}),
+            warm_up_batch=256_000,
+        ),
         translation=200_000,
     )
 
 
 def _quick() -> Profile:
+    whole = _whole_batches(0.1)
     return Profile(
         name="quick",
-        about="two small rounds of everything, about six minutes: shows that it works, not how fast",
+        about="two small rounds of everything, about eight minutes: shows that it works, not how fast",
         throughput=(
             Plan(mode=EXACTLY_ONCE_TUNED, rounds={shape(100, 6, 100_000): 2, shape(1_000, 6, 30_000): 2}, warm_up=0.3),
             Plan(mode=EXACTLY_ONCE_MODE, rounds={shape(100, 6, 100_000): 1, shape(1_000, 6, 30_000): 1}, warm_up=0.3),
@@ -93,6 +130,17 @@ def _quick() -> Profile:
             warm_up=0.3,
         ),
         pull_latency=1,
+        pass_through=Plan(
+            mode=EXACTLY_ONCE_TUNED, rounds=dict.fromkeys(whole.values(), 1), warm_up=0.1, warm_up_batch=256_000
+        ),
+        pass_through_pipe=1,
+        pass_through_replicated=Plan(
+            mode=EXACTLY_ONCE_TUNED,
+            rounds={whole[REPLICATED[0]]: 1},
+            warm_up=0.1,
+            warm_up_sizes=frozenset({1_000}),
+            warm_up_batch=256_000,
+        ),
         translation=100_000,
     )
 

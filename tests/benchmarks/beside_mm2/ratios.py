@@ -26,6 +26,12 @@ COMPARED: Mapping[str, tuple[tuple[str, Better], ...]] = {
     ),
     "latency": (("p50_ms", "less"), ("p99_ms", "less"), ("p999_ms", "less"), ("cpu_s_per_million", "less")),
     "pull": (("records_per_cpu_s", "more"), ("records_per_s", "more"), ("resident_mb", "less")),
+    "pass-through": (("records_per_cpu_s", "more"), ("records_per_s", "more"), ("resident_mb", "less")),
+    "pass-through, three replicas": (
+        ("records_per_cpu_s", "more"),
+        ("records_per_s", "more"),
+        ("resident_mb", "less"),
+    ),
     "pull latency": (("p50_ms", "less"), ("p99_ms", "less"), ("p999_ms", "less"), ("cpu_s_per_million", "less")),
     "catch-up": (("seconds", "less"), ("cpu_s", "less")),
     "recovery": (("seconds", "less"),),
@@ -33,6 +39,19 @@ COMPARED: Mapping[str, tuple[tuple[str, Better], ...]] = {
 """By kind of measurement: which figures are compared, and whether more or less of it is better."""
 
 EXACTLY_ONCE_TUNED, EXACTLY_ONCE = "MM2 exactly once, tuned", "MM2 exactly once"
+
+_PASSED_SIZES: Mapping[str, str] = {"100B": "100B", "1KB": "1000B", "10KB": "10000B"}
+_PASSED: Mapping[str, tuple[str, str, str, str]] = {
+    f"passthrough_{ratio}_ratio_{name}_{batch}": ("pass-through", EXACTLY_ONCE_TUNED, f"{size}-x6-{batch}", figure)
+    for ratio, figure in (("cpu", "records_per_cpu_s"), ("wall", "records_per_s"))
+    for batch in ("16KB", "256KB")
+    for name, size in _PASSED_SIZES.items()
+}
+_REPLICATED: Mapping[str, tuple[str, str, str, str]] = {
+    f"{name}_three_replicas": (f"{kind}, three replicas", other, case, figure)
+    for name, (kind, other, case, figure) in _PASSED.items()
+    if "_1KB_" in name
+}
 
 SUMMARY: Mapping[str, tuple[str, str, str, str]] = {
     "cpu_ratio_100B": ("throughput", EXACTLY_ONCE_TUNED, "100B-x6", "records_per_cpu_s"),
@@ -50,6 +69,8 @@ SUMMARY: Mapping[str, tuple[str, str, str, str]] = {
     "pull_wall_ratio_10KB": ("pull", EXACTLY_ONCE_TUNED, "10000B-x6", "records_per_s"),
     "pull_p99_ratio_1000rps": ("pull latency", EXACTLY_ONCE_TUNED, "1000/s", "p99_ms"),
     "pull_memory_ratio": ("pull", EXACTLY_ONCE_TUNED, "1000B-100x6", "resident_mb"),
+    **_PASSED,
+    **_REPLICATED,
     "recovery_ratio_target_broker": ("recovery", EXACTLY_ONCE_TUNED, "target broker killed", "seconds"),
 }
 """The figures that come first: kind, other side, case, figure."""

@@ -36,13 +36,15 @@ class Shape:
     """Whether the values are random bytes."""
     topics: int = 1
     """That have so many partitions each."""
+    batch: int = 0
+    """Bytes of a batch of the source, before compression; 0: as its producer gathers them."""
 
     @property
     def name(self) -> str:
-        """`100B-x6`, `1000B-x6-noise`, `1000B-100x6`."""
-        return f"{self.size}B-{self.topics if self.topics > 1 else ''}x{self.partitions}" + (
-            "-noise" if self.noise else ""
-        )
+        """`100B-x6`, `1000B-x6-noise`, `1000B-100x6`, `1000B-x6-16KB`."""
+        parts = [f"{self.size}B", f"{self.topics if self.topics > 1 else ''}x{self.partitions}"]
+        parts += ["noise"] * self.noise + [f"{self.batch // 1000}KB"] * bool(self.batch)
+        return "-".join(parts)
 
     @property
     def per_partition(self) -> int:
@@ -55,10 +57,11 @@ class Shape:
         return self.count * (self.size + len(KEY % 0)) / 1e6
 
 
-def shape(size: int, partitions: int, about: int, *, noise: bool = False, topics: int = 1) -> Shape:
+def shape(size: int, partitions: int, about: int, *, noise: bool = False, topics: int = 1, batch: int = 0) -> Shape:
     """A shape of about so many records, as many on each partition."""
     lanes = partitions * topics
-    return Shape(size=size, partitions=partitions, count=max(1, about // lanes) * lanes, noise=noise, topics=topics)
+    count = max(1, about // lanes) * lanes
+    return Shape(size=size, partitions=partitions, count=count, noise=noise, topics=topics, batch=batch)
 
 
 def values(records: Shape, *, seed: int) -> list[bytes]:

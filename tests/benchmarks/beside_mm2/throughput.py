@@ -10,7 +10,7 @@ Both sides run and are warm; whoever is not measured is frozen. While the source
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tests.benchmarks.beside_mm2.arrival import NotArrivedError, Place, await_arrival
@@ -18,9 +18,10 @@ from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.benchmarks.beside_mm2.cpu import Cpu
 from tests.benchmarks.beside_mm2.mirrorless_side import Mirrorless
 from tests.benchmarks.beside_mm2.mm2 import READY_TOPIC, MirrorMaker, Mode
-from tests.benchmarks.beside_mm2.records import Shape, fill, shape
+from tests.benchmarks.beside_mm2.records import Shape, shape
 from tests.benchmarks.beside_mm2.results import Measurement, Results, WarmUp, now
 from tests.benchmarks.beside_mm2.side import OURS, Side
+from tests.benchmarks.beside_mm2.whole_batches import fill
 
 WARM_UP = ((100, 600_000), (1_000, 200_000), (10_000, 12_000))
 """Bytes and records: MM2's first 300,000 records cost up to twice what later ones do, and the first large ones may
@@ -44,6 +45,10 @@ class Plan:
     """How often each shape is copied by each side."""
     warm_up: float = 1.0
     """Part of the warm-up's records; with less than all of them they are copied once, warm or not."""
+    warm_up_sizes: Collection[int] = frozenset({100, 1_000, 10_000})
+    """Of `WARM_UP`."""
+    warm_up_batch: int = 0
+    """Bytes of a batch of the warm-up, as a shape has them."""
 
 
 def measure(
@@ -70,16 +75,15 @@ def measure(
         NotArrivedError: two rounds in a row failed: a side may run and copy no more.
     """
     against = f"MM2 {plan.mode.name}"
-    warm = [shape(size, 6, int(count * plan.warm_up)) for size, count in WARM_UP]
+    warm = [
+        shape(size, 6, int(count * plan.warm_up), batch=plan.warm_up_batch)
+        for size, count in WARM_UP
+        if size in plan.warm_up_sizes
+    ]
     topics = {each: _topics(f"s{number}-{each.name}", each) for each in plan.rounds}
     topics |= {each: _topics(f"s{number}-warm{each.size}", each) for each in warm}
     names = {topic: each.partitions for each, some in topics.items() for topic in some}
-    due = [
-        (turn, each)
-        for turn in range(1, max(plan.rounds.values()) + 1)
-        for each, rounds in plan.rounds.items()
-        if turn <= rounds and not results.has(kind, against, each.name, turn, (OURS, against))
-    ]
+    due = due_rounds(results, plan, kind)
     if not due:
         return
     ground.create(names | {READY_TOPIC: 1})
@@ -113,6 +117,17 @@ def measure(
     finally:
         for side in sides:
             side.discard()
+
+
+def due_rounds(results: Results, plan: Plan, kind: str) -> list[tuple[int, Shape]]:
+    """What of a plan was not measured yet."""
+    against = f"MM2 {plan.mode.name}"
+    return [
+        (turn, each)
+        for turn in range(1, max(plan.rounds.values()) + 1)
+        for each, rounds in plan.rounds.items()
+        if turn <= rounds and not results.has(kind, against, each.name, turn, (OURS, against))
+    ]
 
 
 def _topics(name: str, records: Shape) -> list[str]:
