@@ -11,6 +11,7 @@ from mirrorless.cost.prices import PRICES
 from mirrorless.planning.flow_plan import FlowPlan, TopicPlan
 from mirrorless.planning.options import MappingSettings, Option
 from mirrorless.planning.rates import TopicRate
+from mirrorless.pull.copy_choice import LARGE_BATCH_BYTES, cpu_beside_large
 from mirrorless.triggers import MAPPING, SCHEDULE
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ SHOWN: Final = 40
 """Topics in the table, those with the most bytes; `--json` has all."""
 
 NOT_STATED: Final = "not stated"
+
+SMALL_BATCHES: Final = 2.0
+"""Times the CPU of large ones, from which small batches are named."""
+NAMED: Final = 5
+"""Topics with small batches that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +66,32 @@ class PlanView:
             notes.append(
                 "mappings on demand scale within minutes, and deliver a whole batch again where one lane fails"
             )
+        notes += small_batches(plan.topics)
         notes.append("MSK Replicator charges for compressed bytes; the rates here are uncompressed")
         notes.append(f"list prices of {PRICES.region} as of {PRICES.as_of}, without Kafka and bytes between regions")
         return notes
+
+
+def small_batches(topics: Sequence[TopicPlan]) -> list[str]:
+    """What small batches cost where whole batches pass: of topics by a schedule, those that cost most by it first."""
+    found = [
+        (each.rate.bytes_per_second * (factor - 1), each.rate, factor)
+        for each in topics
+        if each.trigger == SCHEDULE and (factor := _batch_factor(each.rate) or 0.0) >= SMALL_BATCHES
+    ]
+    found.sort(key=lambda each: each[0], reverse=True)
+    notes = [
+        f"{rate.topic}: {size(rate.average_batch_bytes)} batches: {factor:.1f} times the CPU of "
+        f"{size(LARGE_BATCH_BYTES)}: raise `batch.size` and `linger.ms` of its producers"
+        for _, rate, factor in found[:NAMED]
+    ]
+    more = len(found) - NAMED
+    return notes + ([f"and {numbered(more, 'topic')} more with small batches, see --json"] if more > 0 else [])
+
+
+def _batch_factor(rate: TopicRate) -> float | None:
+    """CPU of a byte over that in large batches, where whole batches pass; None where the batches are not known."""
+    return cpu_beside_large(rate.average_batch_bytes) if rate.average_batch_bytes else None
 
 
 def show(view: PlanView) -> None:
@@ -239,6 +268,8 @@ def _topic_as_json(topic: TopicPlan) -> dict[str, Any]:
         "bytes_per_second": rate.bytes_per_second,
         "average_record_bytes": rate.average_record_bytes,
         "peak_bytes_per_second": rate.peak_bytes_per_second,
+        "average_batch_bytes": rate.average_batch_bytes or None,
+        "batch_cpu_factor": _batch_factor(rate),
         "trigger": topic.trigger,
         "mapping": {"dollars": topic.mapping_dollars, "p99_seconds": topic.mapping_p99},
         "schedule": {"dollars": topic.schedule_dollars, "p99_seconds": topic.schedule_p99},

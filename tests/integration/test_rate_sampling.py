@@ -186,3 +186,18 @@ def test_the_sample_of_a_topic_is_that_of_its_records(source: KafkaCluster) -> N
     found = rates.sample({(topic, 0): (10, 20)})[topic]
 
     assert (found.records, found.offsets, found.bytes, found.largest) == (10, 10, sum(range(10, 20)), 19)
+
+
+def test_the_batches_of_a_sample_are_those_that_the_range_lies_in(source: KafkaCluster) -> None:
+    topic = created(source, 2)
+    client = producer(source, **{"linger.ms": "1000"})
+    for count in (3, 20, 1):
+        for _ in range(count):
+            client.produce(topic, value=b"v" * 1_000, partition=1)
+        assert client.flush(20) == 0
+    rates = KafkaRates(ClusterSettings(alias="us-east", bootstrap=source.bootstrap), flow="us-east->eu-west")
+
+    found = rates.sample({(topic, 0): (0, 0), (topic, 1): (10, 24)})[topic]
+
+    assert (found.records, found.batches) == (14, 2)
+    assert 21_000 < found.batch_bytes < 22_000

@@ -4,6 +4,8 @@ The file is CSV, one topic in a row, below a row with these names:
 
     topic,partitions,records_per_second,bytes_per_second,average_record_bytes,peak_bytes_per_second
     orders,6,1200,1200000,1000,3000000
+
+A last column, `average_batch_bytes`, may follow.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ class TopicRate:
     """In the part of the window with the most."""
     largest_record_bytes: int = 0
     """Of those that were read; 0 where none was."""
+    average_batch_bytes: float = 0.0
+    """Of its producers' batches as they lie in the log, compressed; 0 where that is not known."""
 
     @property
     def needs_schedule(self) -> bool:
@@ -63,6 +67,9 @@ class TopicRate:
 
 COLUMNS: Final = tuple(each.name for each in fields(TopicRate))[:6]
 """Of the file."""
+
+BATCH_COLUMN: Final = "average_batch_bytes"
+"""May follow them."""
 
 
 class InvalidRates(ConfigurationError):
@@ -87,12 +94,13 @@ def read_rates(
     if not rows:
         raise _invalid(problems or ["line 1: the file is empty"], origin)
     line, header = rows[0]
-    if tuple(header) != COLUMNS:
+    names = tuple(header)
+    if names not in (COLUMNS, (*COLUMNS, BATCH_COLUMN)):
         raise _invalid([f"line {line}: the first row must be {','.join(COLUMNS)}"], origin)
     found: dict[str, tuple[int, TopicRate]] = {}
     for line, cells in rows[1:]:
         try:
-            rate = _rate(cells, refused)
+            rate = _rate(cells, names, refused)
         except ValueError as exc:
             problems.append(f"line {line}: {exc}")
             continue
@@ -148,14 +156,14 @@ def _rows(text: str, problems: list[str]) -> list[tuple[int, list[str]]]:
     return found
 
 
-def _rate(cells: Sequence[str], refused: Callable[[str], str | None]) -> TopicRate:
+def _rate(cells: Sequence[str], names: Sequence[str], refused: Callable[[str], str | None]) -> TopicRate:
     """One row.
 
     Raises:
         ValueError: saying what is wrong with it.
     """
-    if len(cells) != len(COLUMNS):
-        raise ValueError(f"{len(cells)} values instead of {len(COLUMNS)}")
+    if len(cells) != len(names):
+        raise ValueError(f"{len(cells)} values instead of {len(names)}")
     topic, partitions = cells[0], cells[1]
     if not is_legal_topic(topic):
         raise ValueError(f"{topic!r} is no name of a topic")
@@ -163,7 +171,9 @@ def _rate(cells: Sequence[str], refused: Callable[[str], str | None]) -> TopicRa
         raise ValueError(f"topic {topic!r}: {cause}")
     if not (partitions.isascii() and partitions.isdigit()) or not 1 <= int(partitions) <= 1_000_000:  # noqa: PLR2004 -- beyond any cluster
         raise ValueError(f"partitions: {partitions!r} is no whole number from 1 on")
-    records, size, average, peak = (_number(name, cell) for name, cell in zip(COLUMNS[2:], cells[2:], strict=True))
+    records, size, average, peak, *batch = (
+        _number(name, cell) for name, cell in zip(names[2:], cells[2:], strict=True)
+    )
     if (records > 0) != (size > 0):
         raise ValueError("records_per_second and bytes_per_second: one of them is 0 and the other is not")
     if abs(size - records * average) > _TOLERANCE * size + 1:
@@ -180,6 +190,7 @@ def _rate(cells: Sequence[str], refused: Callable[[str], str | None]) -> TopicRa
         bytes_per_second=size,
         average_record_bytes=average,
         peak_bytes_per_second=peak,
+        average_batch_bytes=sum(batch),
     )
 
 
@@ -195,5 +206,5 @@ def _number(name: str, cell: str) -> float:
 
 def _invalid(problems: Sequence[str], origin: str) -> InvalidRates:
     more = f"; and {len(problems) - _REPORTED} more" if len(problems) > _REPORTED else ""
-    hint = f"correct the rows; the columns are {','.join(COLUMNS)}"
+    hint = f"correct the rows; the columns are {','.join(COLUMNS)}, and {BATCH_COLUMN} if you like"
     return InvalidRates("; ".join(problems[:_REPORTED]) + more, where=origin, hint=hint)

@@ -36,6 +36,10 @@ class RecordSample:
     bytes: int = 0
     """Of keys, values and headers."""
     largest: int = 0
+    batches: int = 0
+    """That hold some of them; 0 where none could be read whole."""
+    batch_bytes: int = 0
+    """Of those batches, as they lie in the log."""
 
 
 class RateSource(Protocol):
@@ -152,6 +156,7 @@ def _measured(
                 average_record_bytes=size,
                 peak_bytes_per_second=max(records, fastest) * size,
                 largest_record_bytes=sample.largest,
+                average_batch_bytes=sample.batch_bytes / sample.batches if sample.batches else 0.0,
             )
         )
     return SampledRates(topics=tuple(topics), seconds=elapsed, unseen=tuple(unseen))

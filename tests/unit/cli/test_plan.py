@@ -11,8 +11,12 @@ import pytest
 
 from cli.main import main
 from cli.plan import progress
+from cli.plan_tables import small_batches
 from mirrorless.config import load
-from mirrorless.planning.rates import COLUMNS
+from mirrorless.planning.flow_plan import TopicPlan
+from mirrorless.planning.rates import COLUMNS, TopicRate
+from mirrorless.pull.copy_choice import cpu_beside_large
+from mirrorless.triggers import MAPPING, SCHEDULE, Trigger
 
 CONFIGURATION = """\
 # Two clusters.
@@ -71,6 +75,54 @@ def test_a_plan_names_the_options_the_topics_and_what_the_target_takes(capsys: p
         "list prices of us-east-1",
     ):
         assert words in shown
+
+
+def topic_plan(name: str, rate: float, batch: float, trigger: Trigger = SCHEDULE) -> TopicPlan:
+    carried = TopicRate(
+        topic=name,
+        partitions=1,
+        records_per_second=rate,
+        bytes_per_second=rate * 1_000,
+        average_record_bytes=1_000,
+        peak_bytes_per_second=rate * 1_000,
+        average_batch_bytes=batch,
+    )
+    return TopicPlan(
+        rate=carried, trigger=trigger, mapping_dollars=1, schedule_dollars=1, mapping_p99=1, schedule_p99=1
+    )
+
+
+def test_small_batches_are_named_where_a_schedule_passes_them() -> None:
+    """Those that cost most first; large ones, unknown ones and those of mappings are not."""
+    topics = [
+        topic_plan("a", 10, 1_000),
+        topic_plan("b", 20, 1_000),
+        topic_plan("large", 90, 200_000),
+        topic_plan("unknown", 1, 0),
+        topic_plan("mapped", 90, 1_000, MAPPING),
+    ]
+
+    found = small_batches(topics)
+
+    factor = cpu_beside_large(1_000)
+    said = (
+        f"1.0 kB batches: {factor:.1f} times the CPU of 256.0 kB: raise `batch.size` and `linger.ms` of its producers"
+    )
+    assert found == [f"b: {said}", f"a: {said}"]
+    many = [topic_plan(f"t{number}", 1, 1_000) for number in range(7)]
+    assert small_batches(many)[5:] == ["and 2 topics more with small batches, see --json"]
+
+
+@pytest.mark.usefixtures("files")
+def test_json_has_the_size_of_batches_where_it_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rates.csv").write_text(f"{ROWS[0]},average_batch_bytes\n{ROWS[1]},8200\n{ROWS[2]},0")
+
+    assert plan("--json") == 0
+
+    found = {
+        each["topic"]: (each["average_batch_bytes"], each["batch_cpu_factor"]) for each in answer(capsys)["topics"]
+    }
+    assert found == {"orders": (8_200, cpu_beside_large(8_200)), "log-a": (None, None)}
 
 
 @pytest.mark.usefixtures("files")

@@ -49,6 +49,21 @@ def test_a_row_is_a_topic() -> None:
     )
 
 
+def test_a_last_column_may_have_the_size_of_batches() -> None:
+    (orders,) = read(f"{HEADER},average_batch_bytes", f"{ORDERS},8200")
+
+    assert orders.average_batch_bytes == 8_200
+    assert read(HEADER, ORDERS)[0].average_batch_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [(ORDERS, "6 values instead of 7"), (f"{ORDERS},many", "average_batch_bytes: 'many' is no number from 0 on")],
+)
+def test_a_bad_row_with_batches_is_an_error_too(row: str, says: str) -> None:
+    assert refused(f"{HEADER},average_batch_bytes", row) == f"line 2: {says}"
+
+
 def test_a_spreadsheets_file_is_read_too() -> None:
     """With a mark of UTF-8, quotes, spaces, Windows line ends, empty rows, and values in another notation."""
     text = f'\ufeff{HEADER}\r\n\r\n"orders", 6 ,1.2e3,1200000.0,1e3,3000000\r\n,,,,,\r\n'

@@ -69,6 +69,15 @@ def test_a_rate_is_what_logs_grew_by_in_the_window() -> None:
     assert (audit.records_per_second, audit.bytes_per_second, audit.peak_bytes_per_second) == (0, 0, 0)
 
 
+def test_a_batch_is_as_large_as_those_that_were_read() -> None:
+    source = Source({}, {"orders": RecordSample(records=10, offsets=10, bytes=2_000, batches=4, batch_bytes=1_000)})
+    source.growth = {("orders", 0): [0] * LOOKS}
+
+    orders, audit = source.sampled().topics
+
+    assert (orders.average_batch_bytes, audit.average_batch_bytes) == (250, 0)
+
+
 def test_the_window_is_as_long_as_it_should_be_and_looked_at_in_parts() -> None:
     source = Source({})
 

@@ -1,4 +1,4 @@
-"""Samples of a cluster's topics for a capacity plan: log ends, and the newest records of some partitions.
+"""Samples of a cluster's topics for a capacity plan: log ends, and the newest records and batches of some partitions.
 
 Nothing is committed, and what readers with `read_committed` do not see is not counted.
 """
@@ -16,6 +16,7 @@ from mirrorless.adapters.kafka.admin import DENIED
 from mirrorless.adapters.kafka.client import client_config
 from mirrorless.adapters.kafka.offsets import AT_ONCE
 from mirrorless.adapters.kafka.records import KafkaRecords
+from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.naming import LOOK_GROUP
 from mirrorless.planning.sampling import RecordSample
@@ -44,6 +45,7 @@ class KafkaRates:
         """Args: flow: part of the name that brokers log. read_seconds: how long records are waited for, in all."""
         self._records = KafkaRecords(cluster, flow=flow, client_role="operator")
         self._read_seconds = read_seconds
+        self._cluster, self._flow = cluster, flow
         self._config = client_config(cluster, f"{flow}|operator") | {
             "group.id": LOOK_GROUP,
             "enable.auto.commit": False,
@@ -68,8 +70,34 @@ class KafkaRates:
         places = list(ranges)
         for start in range(0, len(places), PARTITIONS_AT_ONCE):
             part = {place: ranges[place] for place in places[start : start + PARTITIONS_AT_ONCE]}
-            for (topic, _), sample in self._read(part, until).items():
+            for (topic, _), sample in [*self._read(part, until).items(), *self._batches(part, until).items()]:
                 found[topic] = _added(found.get(topic, RecordSample()), sample)
+        return found
+
+    def _batches(
+        self, ranges: Mapping[TopicPartition, tuple[int, int]], until: float
+    ) -> dict[TopicPartition, RecordSample]:
+        """The batches that ranges lie in. None where brokers do not show whole batches: a plan goes without them."""
+        found: dict[TopicPartition, RecordSample] = {}
+        log = KafkaRawLog(self._cluster, flow=self._flow, part_bytes=FETCH_BYTES)
+        log.follow({place: first for place, (first, _) in ranges.items()})
+        waiting = set(ranges)
+        try:
+            while waiting and (left := until - time.monotonic()) > 0:
+                come = log.arrivals(min(1.0, left), records=2**31, size=PARTITION_BYTES * len(ranges))
+                for place, batches in come.records.items():
+                    size = sum(each.size for each in batches)
+                    found[place] = _added(
+                        found.get(place, RecordSample()), RecordSample(batches=len(batches), batch_bytes=size)
+                    )
+                read = {place for place, covered in come.covered.items() if covered >= ranges[place][1]}
+                over = read | come.ended.keys() | come.out_of_range | come.truncated.keys() | come.unreadable.keys()
+                waiting -= over
+                log.leave(over)
+        except Retriable:
+            return found  # records that were read suffice
+        finally:
+            log.close()
         return found
 
     def _read(
@@ -138,4 +166,6 @@ def _added(one: RecordSample, other: RecordSample) -> RecordSample:
         offsets=one.offsets + other.offsets,
         bytes=one.bytes + other.bytes,
         largest=max(one.largest, other.largest),
+        batches=one.batches + other.batches,
+        batch_bytes=one.batch_bytes + other.batch_bytes,
     )
