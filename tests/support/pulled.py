@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from mirrorless.ports.kafka import Deadline, OffsetAndMetadata, TopicPartition
-from mirrorless.protocol.replicate import Replicator
+from mirrorless.protocol.event import Batch
+from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.report import PullReport
 from mirrorless.pull.run import PullRun
 from mirrorless.pull.shard_lease import ShardLease
+from mirrorless.record import Record
+from mirrorless.triggers import WINDOW_SECONDS
 from tests.support.chains import FLOW
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import World
@@ -106,6 +109,14 @@ class NoGroups:
         """See `Groups.commit`."""
 
 
+def _in_order(batch: Batch, outcome: BatchOutcome, received_at: int) -> None:  # noqa: ARG001 -- the run's
+    """Hold that of each lane every record comes once in a batch, and in the log's order."""
+    for content in batch.records.values():
+        offsets = [each.offset if isinstance(each, Record) else each.base_offset for each in content]
+        if offsets != sorted(set(offsets)):
+            raise AssertionError(f"a batch has these offsets of a lane: {offsets}")
+
+
 @dataclass(slots=True)
 class PullFunction:
     """One execution environment of the function."""
@@ -118,6 +129,7 @@ class PullFunction:
     on_minute: Callable[[PullReport], None] = lambda _report: None
     raw: bool = False
     """Whether its engine reads whole batches."""
+    window_seconds: float = WINDOW_SECONDS
     replicator: Replicator = field(init=False)
     readings: Readings = field(default_factory=Readings)
     runs: int = 0
@@ -147,6 +159,8 @@ class PullFunction:
             shard=0,
             shards=1,
             continuous=self.continuous,
+            window_seconds=self.window_seconds,
+            on_batch=_in_order,
             on_minute=self.on_minute,
             readings=self.readings,
             sleep=self._sleep,

@@ -101,7 +101,7 @@ class ScheduleSection(Section):
         default=WINDOW_SECONDS,
         ge=0.1,
         le=LONGEST_WINDOW_SECONDS,
-        description="Seconds for which a continuous run gathers records; the longer, the fewer writes are paid for.",
+        description="Seconds for which a continuous run gathers a topic's records; the longer, the fewer writes.",
     )
     interval_seconds: WholeMinutes = Field(
         default=60, description="Seconds between two runs, in whole minutes; a run reads what is there, and ends."

@@ -111,7 +111,6 @@ class Assumptions:
     pull_gather_mb: float = 8
     pull_gather_records: float = 20_000
     pull_fetch_mb: float = 1
-    pull_round_waits: float = 1
     pull_wait_ms: float = 60
     pull_transaction_ms: float = 2.1
     pull_lane_ms: float = 0.55
@@ -212,10 +211,6 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "pull_gather_mb": ("MB", "of all lanes that are gathered for transactions, at most"),
     "pull_gather_records": ("records", "the same"),
     "pull_fetch_mb": ("MB", "of a lane that come together, at most"),
-    "pull_round_waits": (
-        "of a round",
-        "that a record waits for beside its window: 1, since all is gathered before the first of its transactions",
-    ),
     "pull_wait_ms": ("ms a transaction", "as of an event: assumed until measured"),
     "pull_transaction_ms": ("ms of CPU a transaction", "an event's own share without its two calls to DynamoDB"),
     "pull_lane_ms": ("ms of CPU", f"of a lane in a transaction: {_PULL_MEASURED}"),

@@ -176,14 +176,14 @@ def fits(loads: Sequence[ReplicationLoad], pull: ShardSettings, assumptions: Ass
 def pull_p99(loads: Sequence[ReplicationLoad], pull: ShardSettings, assumptions: Assumptions = _DEFAULTS) -> float:
     """Seconds from a record's arrival at the source to its commit on the target, at the 99th percentile."""
     busy = pull_round(loads, pull, assumptions)
-    # The tails of many transactions hardly coincide.
-    whole = busy.seconds * (1 + (assumptions.tail - 1) / sqrt(max(1.0, busy.transactions)))
     if not pull.continuous:
-        # A lane may be first in one run and last in the next.
+        # A lane may be first in one run and last in the next; the tails of many transactions hardly coincide.
+        whole = busy.seconds * (1 + (assumptions.tail - 1) / sqrt(max(1.0, busy.transactions)))
         return pull.seconds + start_seconds(pull, assumptions) + whole
-    own = assumptions.tail * busy.transaction_seconds
+    # Each slice has a window of its own, at whose end another's transaction may be under way.
+    others = min(1.0, max(0.0, busy.transactions - 1))
     found = max((look_seconds(load, assumptions) for load in loads if _is_rare(load, assumptions)), default=0.0)
-    return found + pull.seconds + own + assumptions.pull_round_waits * max(0.0, whole - own)
+    return found + pull.seconds + (assumptions.tail + others) * busy.transaction_seconds
 
 
 def start_seconds(pull: ShardSettings, assumptions: Assumptions = _DEFAULTS) -> float:

@@ -12,6 +12,7 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE, Stop
 from mirrorless.ports.kafka import Deadline, Groups, TopicPartition
 from mirrorless.protocol.replicate import Replicator
+from mirrorless.pull.gathering import Gathering
 from mirrorless.pull.log import Arrivals, PulledLog
 from mirrorless.pull.readings import FOLLOWED, LOOK_SECONDS, Readings
 from mirrorless.pull.report import PullReport
@@ -36,6 +37,7 @@ class FollowedLanes:
     groups: Groups
     """Of the source."""
     readings: Readings
+    gathering: Gathering
     topics: Callable[[], Mapping[str, int]]
     consumer_group: Callable[[str], str]
     shard: int
@@ -86,6 +88,7 @@ class FollowedLanes:
         leaving = self.readings.followed & set(places)
         if leaving:
             self.log.leave(leaving)
+            self.gathering.drop(leaving)
             self.readings.followed -= leaving
 
     def _locate(self, places: Iterable[TopicPartition], deadline: Deadline) -> None:

@@ -2,7 +2,8 @@
 
     look      which lanes are behind: their positions, and the last stable offsets of the source (followed_lanes.py)
     follow    one consumer reads all of them, each from its position
-    replicate what has come, up to 64 lanes in a transaction
+    gather    what comes, for a window of each slice
+    replicate what is due, up to 64 lanes in a transaction
     commit    positions to the consumer groups of the topics, for those who watch lag
 
 A run ends when it is drained; a continuous one when its successor waits. Whatever fails, the chains have the positions,
@@ -14,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from mirrorless.errors import MirrorlessError, NotAcknowledged, Retriable
@@ -23,17 +25,19 @@ from mirrorless.protocol.event import Batch
 from mirrorless.protocol.outgoing import LaneContent, following_offset, is_raw, opened_to_records
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.pull.followed_lanes import FollowedLanes
+from mirrorless.pull.gathering import Gathering
 from mirrorless.pull.log import Arrivals, PulledLog
-from mirrorless.pull.readings import Readings
+from mirrorless.pull.readings import UNSEEN, Readings
 from mirrorless.pull.report import PullEnding, PullReport
 from mirrorless.pull.shard_lease import LEAST_MS, ShardLease
 from mirrorless.pull.shards import places_of_shard
 from mirrorless.scheduled.rate_limit import ByteRateLimit
 from mirrorless.triggers import LONGEST_WINDOW_SECONDS, WINDOW_SECONDS
 
-BATCH_BYTES: Final = 8_000_000
-BATCH_RECORDS: Final = 20_000
-"""Of what is replicated at a time, whichever comes first."""
+PARTS: Final = 10
+NAP_SECONDS: Final = 0.05
+"""While records wait for their window, what comes is taken once in such a part of it, or in so many seconds: a call for
+each record would go through all lanes."""
 
 COMMIT_SECONDS: Final = 10.0
 """Between two commits for the consumer groups."""
@@ -72,7 +76,7 @@ class PullRun:
     max_bytes_per_second: float | None = None
     """Of this shard."""
     window_seconds: float = WINDOW_SECONDS
-    """Between the beginnings of two transactions, unless there is enough for one."""
+    """Between the beginnings of two transactions of a slice, unless there is enough for one, see `Gathering`."""
     request: str = ""
     """Id of the Lambda request."""
     on_batch: Callable[[Batch, BatchOutcome, int], None] = lambda _batch, _outcome, _received_at: None
@@ -84,19 +88,21 @@ class PullRun:
     report: PullReport = field(default_factory=PullReport)
     readings: Readings = field(default_factory=Readings)
     _lanes: FollowedLanes = field(init=False)
-    _begun_at: float | None = None
+    _gathering: Gathering = field(init=False)
     _committed_at: float | None = None
     _moved: set[TopicPartition] = field(default_factory=set)
     _failures: int = 0
     _limit: ByteRateLimit | None = None
 
     def __post_init__(self) -> None:
-        """Wire the followed lanes."""
+        """Wire the followed lanes, and begin with nothing gathered."""
+        self._gathering = Gathering(min(self.window_seconds, LONGEST_WINDOW_SECONDS))
         self._lanes = FollowedLanes(
             replicator=self.replicator,
             log=self.log,
             groups=self.groups,
             readings=self.readings,
+            gathering=self._gathering,
             topics=self.topics,
             consumer_group=self.consumer_group,
             shard=self.shard,
@@ -158,6 +164,8 @@ class PullRun:
             self._lanes.look_at = 0.0  # for what has come meanwhile, or to end
         if self.monotonic() >= self._lanes.look_at:
             if self.lease.has_successor():
+                while self._gathering.due_at < inf and self.lease.keep():
+                    self._take(self._gathering.take(inf), deadline)
                 return "successor"
             if not self._lanes.look(deadline) and not self.readings.followed and not self.continuous:
                 return "drained"
@@ -176,23 +184,22 @@ class PullRun:
     # Replicate
 
     def _gather(self) -> Arrivals:
-        """What comes until there is enough for a transaction, or it is time for one."""
-        until_look = max(0.0, self._lanes.look_at - self.monotonic())
-        first = self.log.arrivals(until_look, records=BATCH_RECORDS, size=BATCH_BYTES)
-        begins = (
-            self.monotonic()
-            if self._begun_at is None
-            else self._begun_at + min(self.window_seconds, LONGEST_WINDOW_SECONDS)
-        )
-        counted = sum(map(len, first.records.values()))
-        while first.records and counted < BATCH_RECORDS and first.bytes < BATCH_BYTES:
-            left = begins - self.monotonic()
-            more = self.log.arrivals(max(0.0, left), records=BATCH_RECORDS - counted, size=BATCH_BYTES - first.bytes)
-            if not (more.records or more.ended or more.out_of_range) and left <= 0:
+        """What has come and is due; waits for it until the next look."""
+        gathering = self._gathering
+        while not gathering.is_full:
+            if self.monotonic() < gathering.due_at < inf:
+                self.sleep(min(gathering.due_at - self.monotonic(), gathering.window_seconds / PARTS, NAP_SECONDS))
+            records, size = gathering.room
+            until = min(gathering.due_at, self._lanes.look_at)
+            come = self.log.arrivals(max(0.0, until - self.monotonic()), records=records, size=size)
+            for place in come.records.keys() & self.readings.followed:
+                self.readings.lanes[place].ended = UNSEEN  # something of it is left to be written
+            gathering.add(come)
+            # What is there already goes with what is due.
+            until = min(gathering.due_at, self._lanes.look_at)
+            if not come.records and (gathering.has_news or until <= self.monotonic()):
                 break
-            first.add(more)
-            counted += sum(map(len, more.records.values()))
-        return first
+        return gathering.take(self.monotonic())
 
     def _take(self, arrivals: Arrivals, deadline: Deadline) -> None:
         received_at, lanes = self.lease.clock(), self.readings.lanes
@@ -200,7 +207,6 @@ class PullRun:
             if place in lanes and place not in arrivals.records:
                 lanes[place].ended = offset
         for some in self.readings.batches(place for place in arrivals.records if place in self.readings.followed):
-            self._begun_at = self.monotonic()
             batch = Batch(
                 records={place: self._content(place, arrivals.records[place]) for place in some},
                 covered={place: arrivals.ended[place] for place in some if place in arrivals.ended},
@@ -278,6 +284,7 @@ class PullRun:
             raise exc
         self.replicator.forget()
         self.log.close()
+        self._gathering.clear()
         self.readings.followed.clear()
         self._lanes.look_at = self.monotonic() + min(PAUSE_SECONDS * 2 ** (self._failures - 1), LONGEST_PAUSE_SECONDS)
 

@@ -357,6 +357,19 @@ def test_a_partition_is_covered_up_to_what_was_taken_and_ended_where_nothing_is_
     log.close()
 
 
+def test_each_end_is_returned_once(broker: FakeBroker) -> None:
+    """A shard follows a thousand lanes, and each answer names all of them."""
+    one, two = (appended(batch, at) for batch, at in zip(some(2), (0, 2), strict=True))
+    parts = [part(stable=0), part(stable=0), part(one, stable=2), part(stable=2), part(two, stable=4)]
+    broker.fetches.extend(map(fetched, parts))
+    log, ends = log_of(broker), list[int]()
+
+    until(log, lambda found: ends.extend(found.ended.values()) or 4 in ends)
+
+    assert ends == [0, 2, 4]
+    log.close()
+
+
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(1, 12)), min_size=1, max_size=12))
 @settings(max_examples=15)
 def test_whatever_is_asked_for_at_a_time_all_comes_once_and_in_order(limits: list[tuple[int, int]]) -> None:

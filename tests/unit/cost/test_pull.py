@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mirrorless.cost.assumptions import Assumptions, ReplicationLoad
+from mirrorless.cost.assumptions import ReplicationLoad
 from mirrorless.cost.pull import ShardSettings, fits, pull_p99, pull_round
 
 ONE_LANE = ReplicationLoad(mb_per_second=1.0, record_bytes=1_000, topics=1, partitions=1)
@@ -140,15 +140,13 @@ def test_few_slices_fall_unevenly_on_shards() -> None:
     assert not fits([one], shards)
 
 
-def test_a_record_waits_for_the_window_and_the_transactions_that_are_gathered_with_its_own() -> None:
-    """Of one transaction the tail is twice the mean; of many, theirs hardly coincide."""
-    topics = ReplicationLoad(mb_per_second=1, topics=64, partitions=4)
-    found = pull_round([topics], EACH_SECOND)
+@pytest.mark.parametrize(("topics", "waited"), [(16, 2), (24, 2.5), (64, 3)])
+def test_a_record_waits_for_its_window_its_transaction_and_one_that_is_under_way(topics: int, waited: float) -> None:
+    """The tail of its own is twice the mean. Of one transaction and a half, another is under way half of the time."""
+    loads = [ReplicationLoad(mb_per_second=1, topics=topics, partitions=4)]
+    found = pull_round(loads, EACH_SECOND)
 
-    assert found.transactions == 4
-    assert pull_p99([topics], EACH_SECOND) == pytest.approx(1 + 1.5 * found.seconds)
-    own = replace(Assumptions(), pull_round_waits=0.0)
-    assert pull_p99([topics], EACH_SECOND, own) == pytest.approx(1 + 2 * found.seconds / 4)
+    assert pull_p99(loads, EACH_SECOND) == pytest.approx(1 + waited * found.seconds / found.transactions)
 
 
 def test_an_interval_is_waited_for_and_then_the_start_and_the_whole_run() -> None:

@@ -36,7 +36,7 @@ FATES: list[Callable[[], BaseException | None]] = [lambda: None] * 120 + [Killed
 @pytest.mark.parametrize("seed", range(tries(24, many=30)))
 def test_any_schedule_of_runs_of_a_shard_keeps_the_invariants(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
-    monkeypatch.setattr("mirrorless.pull.run.BATCH_RECORDS", chance.choice([3, 1_000]))
+    monkeypatch.setattr("mirrorless.pull.gathering.BATCH_RECORDS", chance.choice([3, 1_000]))
     offsets = [sorted(chance.sample(range(0, 160, 2), chance.randint(1, 60))) for _ in range(chance.randint(1, 4))]
     there = World({partition: [] for partition in range(len(offsets))}, topics=chance.choice([1, 2]))
 
@@ -88,7 +88,15 @@ def shard(there: World, waiting: dict[int, list[Record]], chance: random.Random,
 
     def function() -> PullFunction:
         by_batches = chance.random() < raw if raw else False
-        return PullFunction(there, chance, documents, f"environment-{next(count)}", continuous, raw=by_batches)
+        return PullFunction(
+            there,
+            chance,
+            documents,
+            f"environment-{next(count)}",
+            continuous,
+            raw=by_batches,
+            window_seconds=chance.choice([0.0, 0.4, 5.0]),
+        )
 
     functions = [function() for _ in range(chance.randint(1, 3))]
     forwarder = there.environment()

@@ -16,12 +16,14 @@ from mirrorless.ports.kafka import Deadline, Delivery, OffsetAndMetadata, TopicP
 from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import FAILURES, REPLICATE_SECONDS
+from mirrorless.pull.shard_lease import ShardLease
 from mirrorless.record import Record
 from mirrorless.record_batch import BatchUnreadable, RecordBatch
 from tests.support.batches import batch_of
 from tests.support.clusters import MemoryTarget, MemoryWriter
 from tests.support.documents import MemoryDocuments
 from tests.support.protocol_world import World, lane, records
+from tests.support.protocol_world import records as some
 from tests.support.pulled import MemoryLog, NoGroups, PullFunction
 
 
@@ -341,6 +343,57 @@ def test_a_continuous_run_lists_silent_lanes_each_few_seconds_and_finds_what_com
     seconds = (listed[-1][0] - listed[0][0]) / 1000
     lanes = sum(count for _, count in listed)
     assert 3 * seconds / 5 < lanes < 3 * seconds / 2  # of three lanes, each second at first, then more and more rarely
+
+
+def test_a_lane_of_which_records_wait_for_their_window_is_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log had ended before they came: left and followed anew, they would be read again and again."""
+    there = world([0], list(range(0, 1_000, 2)))  # of which the second does not end before the next look
+    pulling = function(there)
+    pulling.window_seconds = 5.0
+    monkeypatch.setattr("mirrorless.pull.followed_lanes.LOOK_SECONDS", 3.0)  # when they have come
+    followed: list[TopicPartition] = []
+    arrivals, follow = MemoryLog.arrivals, MemoryLog.follow
+
+    def more(log: MemoryLog, seconds: float, *, records: int, size: int) -> Arrivals:
+        if there.cluster.topics and there.visible(0) == [0] and len(there.source[0]) == 1:
+            there.source[0] += some(2)
+        return arrivals(log, min(seconds, 0.05), records=records, size=size)
+
+    def noted(log: MemoryLog, offsets: Mapping[TopicPartition, int]) -> None:
+        followed.extend(offsets)
+        follow(log, offsets)
+
+    monkeypatch.setattr(MemoryLog, "arrivals", more)
+    monkeypatch.setattr(MemoryLog, "follow", noted)
+
+    report = pulling.invoke()
+
+    assert report is not None
+    assert (report.ended, there.visible(0)) == ("drained", [0, 2])
+    assert followed.count(("orders", 0)) == 1
+
+
+def test_a_run_with_a_successor_writes_what_waits_before_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = world([0], [0])
+    pulling = function(there, continuous=True)
+    pulling.window_seconds = 15.0
+    arrivals = MemoryLog.arrivals
+
+    def more(log: MemoryLog, seconds: float, *, records: int, size: int) -> Arrivals:
+        found = arrivals(log, min(seconds, 0.1), records=records, size=size)
+        if there.cluster.topics and there.visible(0) == [0]:
+            if len(there.source[0]) == 1:
+                there.source[0] += some(2)
+            elif ("orders", 0) in found.records:
+                monkeypatch.setattr(ShardLease, "has_successor", lambda _: True)
+        return found
+
+    monkeypatch.setattr(MemoryLog, "arrivals", more)
+
+    report = pulling.invoke()
+
+    assert report is not None
+    assert (report.ended, there.visible(0)) == ("successor", [0, 2])
 
 
 def test_a_cluster_that_does_not_answer_is_asked_again_within_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

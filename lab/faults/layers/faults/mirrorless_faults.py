@@ -68,8 +68,8 @@ def quicken(minute: float) -> None:
         for each in times:
             lasts = getattr(module, each)
             setattr(module, each, type(lasts)(lasts * minute / MINUTE))
-    lanes, run = (importlib.import_module(f"mirrorless.pull.{name}") for name in ("followed_lanes", "run"))
-    lanes.TOPICS_SECONDS, run.BATCH_RECORDS = TOPICS, RECORDS  # type: ignore[attr-defined]  # modules'
+    lanes, gathering = (importlib.import_module(f"mirrorless.pull.{name}") for name in ("followed_lanes", "gathering"))
+    lanes.TOPICS_SECONDS, gathering.BATCH_RECORDS = TOPICS, RECORDS  # type: ignore[attr-defined]  # modules'
 
 
 function: Any = importlib.import_module(os.environ.get("MIRRORLESS_FUNCTION", "forward"))

@@ -76,6 +76,8 @@ class _Reading:
     last_epoch: int = -1
     """Of the batch that was fetched last."""
     queued_bytes: int = 0
+    ended: int = -1
+    """The stable end that was returned last: of a thousand silent lanes each answer would name all."""
     over: bool = False
     """It is not fetched any more, for a reason that was given."""
     again_at: float = 0.0
@@ -344,8 +346,8 @@ class KafkaRawLog:
         else:
             reading.backoff = Backoff()
             came = self._take_batches(reading, part)
-            if reading.at >= part.stable_end:
-                self._news.ended[place] = reading.at
+            if reading.at >= part.stable_end and reading.ended != reading.at:
+                reading.ended = self._news.ended[place] = reading.at
             if came:
                 self._readings[place] = self._readings.pop(place)  # behind all others
 

@@ -1,0 +1,153 @@
+"""Records that have come and wait for their transaction: each journal is written once in a window, in turn. Pure.
+
+Every slice has a window of its own, which begins with its last transaction. Slices that came into one transaction are
+due together from then on, and those of the next one a little later, so transactions spread over the window by
+themselves: a record waits for one window and for its own transaction, not for those of all lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from mirrorless.lane import SLICE_LANES
+from mirrorless.ports.kafka import TopicPartition
+from mirrorless.protocol.outgoing import LaneContent, is_raw
+from mirrorless.pull.log import Arrivals
+from mirrorless.pull.shards import LANES_OF_TRANSACTION
+from mirrorless.record import Record
+
+BATCH_BYTES: Final = 8_000_000
+BATCH_RECORDS: Final = 20_000
+"""Of what waits for its transactions, whichever comes first: then slices are written before their windows end."""
+
+EARLY: Final = 1 / 8
+"""Of a window that a slice may be early to share a transaction with one that is due: fewer, fuller transactions."""
+
+_Slice = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """One slice that something has come of."""
+
+    due: float
+    """Monotonic seconds."""
+    places: set[TopicPartition] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Gathering:
+    """What has come of a shard's lanes and is not yet written."""
+
+    window_seconds: float
+    come: Arrivals = field(default_factory=Arrivals)
+    due_at: float = inf
+    """When the first slice is due, monotonic seconds; infinite where nothing waits."""
+    _waiting: dict[_Slice, _Waiting] = field(default_factory=dict)
+    _records: int = 0
+    _written_at: dict[_Slice, float] = field(default_factory=dict)
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Records and bytes that may come until slices are written early; none where either is zero."""
+        return max(0, BATCH_RECORDS - self._records), max(0, BATCH_BYTES - self.come.bytes)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something came of lanes of which no record waits: the end of their logs, or trouble."""
+        return bool((self.come.ended.keys() | _troubled(self.come)) - self.come.records.keys())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether slices are due before their windows end."""
+        return min(self.room) == 0
+
+    def add(self, more: Arrivals) -> None:
+        """Join what came. What is wrong with a lane's log waits until its records are written, which is at once."""
+        for place, content in more.records.items():
+            self._wait(place, self._written_at.get(_slice(place), -inf) + self.window_seconds)
+            self._records += len(content)
+        self.come.add(more)
+        for place in _troubled(more) & self.come.records.keys():
+            self._wait(place, -inf)
+
+    def take(self, now: float) -> Arrivals:
+        """What is due, for one transaction; and the ends and troubles of lanes of which no record waits."""
+        taken: set[TopicPartition] = set()
+        limit = inf if self.is_full else now
+        for slice_, waiting in sorted(self._waiting.items(), key=lambda each: each[1].due):
+            early = 0.0 if not taken else self.window_seconds * EARLY
+            if waiting.due > limit + early or (taken and len(taken) + len(waiting.places) > LANES_OF_TRANSACTION):
+                break
+            taken |= waiting.places
+            self._written_at[slice_] = now
+            del self._waiting[slice_]
+        return self._part(taken)
+
+    def drop(self, places: Iterable[TopicPartition]) -> None:
+        """Forget what has come of lanes that are read no more, or are to be read anew."""
+        for place in places:
+            for come in (self.come.ended, self.come.truncated, self.come.unreadable):
+                come.pop(place, None)
+            self.come.out_of_range.discard(place)
+            if (content := self.come.records.pop(place, None)) is None:
+                continue
+            self._records -= len(content)
+            self.come.bytes -= _bytes(content)
+            waiting = self._waiting[_slice(place)]
+            waiting.places.discard(place)
+            if not waiting.places:
+                del self._waiting[_slice(place)]
+        self._look()
+
+    def clear(self) -> None:
+        """Forget all that has come."""
+        self.come, self._records = Arrivals(), 0
+        self._waiting.clear()
+        self._look()
+
+    def _wait(self, place: TopicPartition, due: float) -> None:
+        waiting = self._waiting.setdefault(_slice(place), _Waiting(due))
+        waiting.places.add(place)
+        waiting.due = min(waiting.due, due)
+        self.due_at = min(self.due_at, waiting.due)
+
+    def _look(self) -> None:
+        self.due_at = min((each.due for each in self._waiting.values()), default=inf)
+
+    def _part(self, places: set[TopicPartition]) -> Arrivals:
+        """What has come of some lanes, and of all of which no record waits. The rest goes on waiting."""
+        found = self.come
+        left = {place: content for place, content in found.records.items() if place not in places}
+        self.come = rest = Arrivals(records=left)
+        if left:
+            found.records = {place: content for place, content in found.records.items() if place in places}
+            written = sum(map(_bytes, found.records.values()))
+            found.bytes, rest.bytes = written, found.bytes - written
+            rest.ended = {place: found.ended.pop(place) for place in found.ended.keys() & left.keys()}
+            rest.truncated = {place: found.truncated.pop(place) for place in found.truncated.keys() & left.keys()}
+            rest.unreadable = {place: found.unreadable.pop(place) for place in found.unreadable.keys() & left.keys()}
+            rest.out_of_range = found.out_of_range & left.keys()
+            found.out_of_range -= rest.out_of_range
+        self._records -= sum(map(len, found.records.values()))
+        self._look()
+        return found
+
+
+def _slice(place: TopicPartition) -> _Slice:
+    return place[0], place[1] // SLICE_LANES
+
+
+def _troubled(come: Arrivals) -> set[TopicPartition]:
+    """Lanes whose log cannot be read on."""
+    return come.out_of_range | come.truncated.keys() | come.unreadable.keys()
+
+
+def _bytes(content: LaneContent) -> int:
+    """As the log counts them: of records their values."""
+    if is_raw(content):
+        return sum(batch.size for batch in content)
+    return sum(len(record.value or b"") for record in content if isinstance(record, Record))
