@@ -131,8 +131,9 @@ class DeployedFlows:
         """The settings of a job. It runs in the account of the tables, so it needs no role to reach them."""
         from msgspec.structs import replace  # noqa: PLC0415 -- same
 
-        settings = self.settings(name)
-        return replace(settings, tables=self._lab_tables() if self.is_lab else settings.tables, tables_role=None)
+        settings, copy = self.settings(name), self.flow(name).settings.copying
+        tables = self._lab_tables() if self.is_lab else settings.tables
+        return replace(settings, tables=tables, tables_role=None, copy=copy)
 
     def job_variables(self) -> dict[str, str]:
         """Environment variables of a job on this machine, beside the command's own: access to a lab's tables."""

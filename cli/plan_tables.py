@@ -11,7 +11,7 @@ from mirrorless.cost.prices import PRICES
 from mirrorless.planning.flow_plan import FlowPlan, TopicPlan
 from mirrorless.planning.options import MappingSettings, Option
 from mirrorless.planning.rates import TopicRate
-from mirrorless.pull.copy_choice import LARGE_BATCH_BYTES, cpu_beside_large
+from mirrorless.protocol.copy_choice import LARGE_BATCH_BYTES, cpu_beside_large
 from mirrorless.triggers import MAPPING, SCHEDULE
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from mirrorless.adapters.kafka.pulled_log import KafkaPulledLog
 from mirrorless.adapters.replicator import LARGEST_RECORD, flow_replicator
 from mirrorless.clock import now_ms
 from mirrorless.naming import METRICS_PER_TOPIC_VARIABLE
+from mirrorless.protocol.copy_choice import BatchTally, Engine, engine_of
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
-from mirrorless.pull.copy_choice import BatchTally, Engine, engine_of
 from mirrorless.pull.log import PulledLog
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.report import PullReport

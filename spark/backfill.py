@@ -27,7 +27,7 @@ from mirrorless.lane_state import RUNNING, LaneState, Stop
 from spark.archive_survey import surveyor
 from spark.backfill_plan import plan_backfill
 from spark.driver import JobOutcome, JobRun, drive
-from spark.lane_tasks import TaskAttempt, finished, lanes_at_a_time, run_lanes, wire_copy
+from spark.lane_tasks import TaskAttempt, finished, lanes_at_a_time, run_lanes, warm_tables, wire_copy
 from spark.leases import KeptLeases
 
 ANSWER_SECONDS = 15.0
@@ -94,7 +94,7 @@ def backfill_lane(task: bytes, attempt: TaskAttempt) -> bytes:
 
 def _joining(task: CopyTask) -> MappingHandover:
     settings = task.settings
-    dynamodb = dynamodb_client(settings.target.region, settings.tables_role)
+    dynamodb = warm_tables(settings.target.region, settings.tables_role)
     return MappingHandover(
         groups=KafkaGroups(settings.source, flow=settings.flow),
         states=DynamoDbLaneStates(dynamodb, settings.tables.lanes),

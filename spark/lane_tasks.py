@@ -27,18 +27,21 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
-from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
+from mirrorless.adapters.kafka.batch_lane_log import CHUNK_BYTES, KafkaBatchLaneLog
+from mirrorless.adapters.kafka.batch_target import KafkaBatchTarget
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.adapters.kafka.source import KafkaSource
 from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld, MirrorlessError
+from mirrorless.jobs.batch_copy import BatchCopy
 from mirrorless.jobs.copy_task import CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.ports.kafka import Deadline, Source, SourceTopic
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
+from mirrorless.record_batch import PassTerms
 from mirrorless.settings import ClusterSettings, FlowSettings
 
 if TYPE_CHECKING:
@@ -56,6 +59,9 @@ _LOCAL: Final[Mapping[str, str]] = {
 
 _MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
 """Executors are allocated dynamically: their number at the beginning of a job is no measure."""
+
+COPIED_BYTES: Final = 32_000_000
+"""Of whole batches in one chunk of a copy: they are held as they came, and a transaction has its own cost."""
 
 LEFT_OVER_OBJECTS = 10_000
 """Container objects that outlived their chunks before the garbage collector runs."""
@@ -155,30 +161,45 @@ def finished(copy: LaneCopy, attempt: TaskAttempt) -> Any:
 
 
 def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None) -> LaneCopy:
-    """A task with its replicator, stores and clients."""
+    """A task with its replicators, stores and clients."""
     settings = msgspec.structs.replace(task.settings, delivery="exactly_once")
-    dynamodb = dynamodb_client(task.tables_region or settings.target.region, settings.tables_role)
+    dynamodb = warm_tables(task.tables_region or settings.target.region, settings.tables_role)
     tables = settings.tables
     chains = DynamoDbChains(dynamodb, tables.offset_map, retention_days=settings.map_retention_days)
     states = DynamoDbLaneStates(dynamodb, tables.lanes)
-    target = warm_target(msgspec.json.encode(settings))
-    return LaneCopy(
-        task=task,
-        replicator=Replicator(
+    source = _Described(KafkaSource(settings), task.read_topic)
+    ledger = DynamoDbLossLedger(dynamodb, tables.loss_ledger)
+
+    def replicator(target: KafkaTarget, terms: Callable[[str], PassTerms | None]) -> Replicator:
+        return Replicator(
             flow=settings.name,
             delivery="exactly_once",
             remote_topic=lambda _: task.write_topic,
             chains=chains,
             positions=Positions(chains=chains, states=states, target=target, clock=now_ms),
-            ledger=DynamoDbLossLedger(dynamodb, tables.loss_ledger),
+            ledger=ledger,
             target=target,
-            source=_Described(KafkaSource(settings), task.read_topic),
+            source=source,
             clock=now_ms,
             new_id=lambda: uuid4().hex,
             holder=task.holder,
             examined=True,
-        ),
+            terms=terms,
+        )
+
+    by_batches: BatchCopy | None = None
+    if task.archive is None and settings.copy == "auto":
+        target = warm_batch_target(msgspec.json.encode(settings))
+        by_batches = BatchCopy(
+            replicator=replicator(target, target.terms),
+            log=warm_batch_log(msgspec.json.encode(settings.source), settings.flow, COPIED_BYTES),
+            terms=lambda: target.terms(task.write_topic),
+        )
+    return LaneCopy(
+        task=task,
+        replicator=replicator(warm_target(msgspec.json.encode(settings)), lambda _: None),
         log=lane_log(task),
+        by_batches=by_batches,
         leases=states if task.holder else None,
         files=open_job_files(task.files) if task.files else None,
         ending=ending(task) if ending is not None else None,
@@ -195,15 +216,22 @@ def lane_log(task: CopyTask) -> LaneLog:
 
 
 @cache
+def warm_tables(region: str | None, role: str | None) -> Any:
+    """The process's client of the tables: to make one takes as much CPU as to copy some thousand records."""
+    return dynamodb_client(region, role, direct=True)
+
+
+@cache
 def warm_log(cluster: bytes, flow: str) -> KafkaLaneLog:
     """The process's consumer of a cluster, given as JSON."""
     return KafkaLaneLog(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
 
 
 @cache
-def warm_batch_log(cluster: bytes, flow: str) -> KafkaBatchLaneLog:
+def warm_batch_log(cluster: bytes, flow: str, chunk_bytes: int = CHUNK_BYTES) -> KafkaBatchLaneLog:
     """The process's reader of a cluster by whole batches, given as JSON; it connects once there is one to read."""
-    return KafkaBatchLaneLog(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
+    settings = msgspec.json.decode(cluster, type=ClusterSettings)
+    return KafkaBatchLaneLog(settings, flow=flow, chunk_bytes=chunk_bytes)
 
 
 @cache
@@ -216,6 +244,12 @@ def warm_archive(place: str) -> ParquetArchive:
 def warm_target(settings: bytes) -> KafkaTarget:
     """The process's writer for a flow, given as JSON: its transactional id is its own."""
     return KafkaTarget(msgspec.json.decode(settings, type=FlowSettings), environment=uuid4().hex)
+
+
+@cache
+def warm_batch_target(settings: bytes) -> KafkaBatchTarget:
+    """The process's writer of whole batches for a flow, given as JSON; its id is not that of the writer of records."""
+    return KafkaBatchTarget(msgspec.json.decode(settings, type=FlowSettings), environment=uuid4().hex)
 
 
 class _Described:

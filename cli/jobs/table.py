@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cli.jobs.runs import RunView
 from cli.output import ago, duration, numbered, size
-from mirrorless.jobs.progress import JobProgress, LaneProgress
+from mirrorless.jobs.progress import JobProgress, LaneProgress, percent
 
 MOST_LANES = 12
 """Of those in progress; every one that stopped or failed is shown."""
@@ -101,13 +101,15 @@ def _state_text(view: RunView) -> str:
 
 
 def _figures(progress: JobProgress) -> str:
-    """`1,000,000 records, 149,032/s, 200 MB, 3 min left; 10 lanes done, 2 running`."""
+    """`1,000,000 records, 149,032/s, 200 MB (97 % passed through), 3 min left; 10 lanes done, 2 running`."""
     left = "" if progress.seconds_left is None else f", {duration(int(progress.seconds_left * 1000))} left"
     lanes = ", ".join(f"{count} {state}" for state, count in sorted(progress.lanes.items()))
     phase = f"{progress.phase}: " if progress.phase else ""
+    share_passed = percent(progress.passed_bytes, progress.bytes)
+    passed = f" ({share_passed:.0f} % passed through)" if share_passed else ""
     return (
         f"{phase}{numbered(progress.records, 'record')}, {progress.records_per_second:,.0f}/s, {size(progress.bytes)}"
-        f"{left}" + (f"; lanes {lanes}" if lanes else "")
+        f"{passed}{left}" + (f"; lanes {lanes}" if lanes else "")
     )
 
 

@@ -75,6 +75,8 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of records of mapped topics that no event can carry."""
     from_earliest: bool = False
     """Whether a lane without a chain begins with its log, where such records are copied."""
+    copy: Literal["auto", "records"] = "auto"
+    """How jobs copy lanes: by whole record batches where that is better, or by records."""
 
     @property
     def name(self) -> FlowName:

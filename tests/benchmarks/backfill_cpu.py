@@ -1,9 +1,10 @@
-"""Speed of a job's copy beside a bare loop: both on the same Spark, in alternating rounds.
+"""Speed of a job's copy beside a bare loop: all on the same Spark, in alternating rounds.
 
 The bare loop consumes and produces in transactions of 20,000 records, and keeps no map: no digest, no chain, no
-position. Ours is the worker of the backfill job, with everything on. Wall time is of the whole Spark job once its
-workers are warm; CPU is of the Python workers, the clients' threads included. Clusters, DynamoDB Local and Spark share
-this machine's cores, so the rates are of all of them together. `make bench` prints the table.
+position. The others are the worker of the backfill job, with everything on: by records, and by whole batches. Wall time
+is of the whole Spark job once its workers are warm; CPU is of the Python workers, the clients' threads included, and so
+is the most resident memory of a worker. Clusters, DynamoDB Local and Spark share this machine's cores, so the rates are
+of all of them together. `make bench-parts` prints the table.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -28,13 +29,15 @@ from pyspark.sql import SparkSession
 from lab.servers.dynamodb import DynamoDbLocal
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.target import producer_config
+from mirrorless.jobs import engine_choice
 from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask, OffsetRange
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
-from spark.lane_tasks import TaskAttempt, copy_lane, run_lanes, spark_session
+from spark.lane_tasks import TaskAttempt, Work, copy_lane, run_lanes, spark_session
 
 TOPIC = "history"
+WHAT = ("bare", "records", "batches")
 ROOT = Path(__file__).parents[2]
 
 
@@ -104,6 +107,32 @@ def bare_copy(task: bytes, _: TaskAttempt) -> bytes:
     )
 
 
+class Measured(msgspec.Struct, frozen=True):
+    """The result of a lane, and the most resident memory of its worker meanwhile."""
+
+    result: CopyResult
+    peak_mb: float
+
+
+def measured(work: Work) -> Work:
+    """The work with its memory, which Linux counts from a reset on."""
+
+    def run(task: bytes, attempt: TaskAttempt) -> bytes:
+        Path("/proc/self/clear_refs").write_text("5")
+        result = msgspec.json.decode(work(task, attempt), type=CopyResult)
+        status = Path("/proc/self/status").read_text()
+        (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+        return msgspec.json.encode(Measured(result, int(peak) / 1024))
+
+    return run
+
+
+def copy_by_batches(task: bytes, attempt: TaskAttempt) -> bytes:
+    """`copy_lane`, which leaves no lane to the Kafka client."""
+    engine_choice.LEAST_SAVED_US = float("inf")  # type: ignore[misc]  # in this worker alone
+    return copy_lane(task, attempt)
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """One copy of the whole topic."""
@@ -111,11 +140,18 @@ class Round:
     seconds: float
     cpu_seconds: float
     records: int
+    peak_mb: float
+    """Of a worker."""
 
     @property
     def per_second(self) -> float:
         """Records, wall."""
         return self.records / self.seconds
+
+    @property
+    def per_cpu_second(self) -> float:
+        """Records."""
+        return self.records / self.cpu_seconds
 
 
 class Bench:
@@ -126,18 +162,27 @@ class Bench:
         self._source = AdminClient({"bootstrap.servers": settings.source.bootstrap})
         self._target = AdminClient({"bootstrap.servers": settings.target.bootstrap})
         self._ends: list[int] = []
+        self._topic = TOPIC
 
-    def fill(self, records: int, size: int) -> None:
-        """Write the history: keys, and values that do not compress."""
-        self._source.create_topics([NewTopic(TOPIC, self._partitions, 1)])[TOPIC].result()
-        producer = Producer({"bootstrap.servers": self._settings.source.bootstrap, "linger.ms": 50})
+    def fill(self, records: int, size: int, batch_kb: int) -> None:
+        """Write the history: keys, and values that do not compress, in batches of so many KB at most."""
+        self._topic = f"{TOPIC}-{batch_kb}"
+        self._source.create_topics([NewTopic(self._topic, self._partitions, 1)])[self._topic].result()
+        producer = Producer(
+            {
+                "bootstrap.servers": self._settings.source.bootstrap,
+                "linger.ms": 1_000,
+                "batch.size": batch_kb * 1024,
+                "compression.type": "lz4",
+            }
+        )
         pool = os.urandom(1 << 20)
         for number in range(records):
             at = number * 97 % (len(pool) - size)
             key = b"%08d" % number
             while True:
                 try:
-                    producer.produce(TOPIC, pool[at : at + size], key, number % self._partitions)
+                    producer.produce(self._topic, pool[at : at + size], key, number % self._partitions)
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -145,15 +190,15 @@ class Bench:
             raise RuntimeError("the history was not written")
         self._ends = [len(range(partition, records, self._partitions)) for partition in range(self._partitions)]
 
-    def round(self, name: str, work: Any) -> Round:
+    def round(self, name: str, work: Work, settings: FlowSettings) -> Round:
         """Copy all of it once, into a topic that is deleted afterwards."""
         topic = f"copy-{name}"
         self._target.create_topics([NewTopic(topic, self._partitions, 1)])[topic].result()
         tasks = [
             CopyTask(
-                settings=self._settings,
-                lane_topic=f"{TOPIC}#{name}",
-                read_topic=TOPIC,
+                settings=settings,
+                lane_topic=f"{self._topic}#{name}",
+                read_topic=self._topic,
                 write_topic=topic,
                 partition=partition,
                 ranges=(OffsetRange(0, end),),
@@ -162,17 +207,21 @@ class Bench:
             for partition, end in enumerate(self._ends)
         ]
         began = time.perf_counter()
-        found = run_lanes(self._spark, work, [msgspec.json.encode(task) for task in tasks])
+        found = run_lanes(self._spark, measured(work), [msgspec.json.encode(task) for task in tasks])
         seconds = time.perf_counter() - began
-        results = [msgspec.json.decode(each, type=CopyResult) for each in found]
+        memory = [msgspec.json.decode(each, type=Measured) for each in found]
+        results = [each.result for each in memory]
         self._target.delete_topics([topic])[topic].result()
         if any(each.state != "done" for each in results) or sum(each.records for each in results) != sum(self._ends):
             raise RuntimeError(f"not everything was copied: {[each.error for each in results]}")
-        return Round(seconds, sum(each.cpu_seconds for each in results), sum(self._ends))
+        peak = max(each.peak_mb for each in memory)
+        return Round(seconds, sum(each.cpu_seconds for each in results), sum(self._ends), peak)
 
 
-def measure(records: int, size: int, partitions: int, rounds: int) -> None:
-    """Print the table."""
+def measure(
+    records: int, size: int, *, batches_kb: Sequence[int], partitions: int, rounds: int, only: Sequence[str]
+) -> None:
+    """Print the tables."""
     with tempfile.TemporaryDirectory() as folder:
         source = KafkaCluster(alias="source", folder=Path(folder, "source"))
         target = KafkaCluster(alias="target", folder=Path(folder, "target"))
@@ -201,7 +250,8 @@ def measure(records: int, size: int, partitions: int, rounds: int) -> None:
             }
             spark = spark_session("benchmark")
             try:
-                _measure(Bench(spark, settings, partitions), records, size, rounds)
+                for batch_kb in batches_kb:
+                    _measure(Bench(spark, settings, partitions), settings, records, size, batch_kb, rounds, only)
             finally:
                 spark.stop()
         finally:
@@ -209,38 +259,60 @@ def measure(records: int, size: int, partitions: int, rounds: int) -> None:
                 server.stop()
 
 
-def _measure(bench: Bench, records: int, size: int, rounds: int) -> None:
-    bench.fill(records, size)
-    works = {"bare": bare_copy, "ours": copy_lane}
-    found: dict[str, list[Round]] = {"bare": [], "ours": []}
-    print(f"{records:,} records of {size} B; load {os.getloadavg()[0]:.1f}")
-    print(f"{'round':>6} {'what':>5} {'wall s':>7} {'records/s':>10} {'CPU s per million':>18}")
+def _measure(  # noqa: PLR0917 -- the arguments of the program
+    bench: Bench, settings: FlowSettings, records: int, size: int, batch_kb: int, rounds: int, only: Sequence[str]
+) -> None:
+    bench.fill(records, size, batch_kb)
+    works: dict[str, tuple[Work, FlowSettings]] = {
+        "bare": (bare_copy, settings),
+        "records": (copy_lane, msgspec.structs.replace(settings, copy="records")),
+        "batches": (copy_by_batches, settings),
+    }
+    works = {what: work for what, work in works.items() if what in only}
+    found: dict[str, list[Round]] = {what: [] for what in works}
+    print(f"{records:,} records of {size} B in batches of {batch_kb} KB (lz4); load {os.getloadavg()[0]:.1f}")
+    print(f"{'round':>6} {'what':>8} {'wall s':>7} {'records/s':>10} {'records/CPU s':>14} {'peak MB':>8}")
     for number in range(rounds + 1):
-        for what, work in works.items():
-            done = bench.round(f"{what}-{number}", work)
+        for what, (work, of) in works.items():
+            done = bench.round(f"{what}-{number}", work, of)
             warm = "" if number else " (warming up)"
-            per_million = done.cpu_seconds * 1e6 / done.records
             print(
-                f"{number:>6} {what:>5} {done.seconds:>7.2f} {done.per_second:>10,.0f} {per_million:>18.2f}{warm}",
+                f"{number:>6} {what:>8} {done.seconds:>7.2f} {done.per_second:>10,.0f} {done.per_cpu_second:>14,.0f} "
+                f"{done.peak_mb:>8.0f}{warm}",
                 flush=True,
             )
             if number:
                 found[what].append(done)
-    pairs = list(zip(found["ours"], found["bare"], strict=True))
-    rate = median(each.per_second for each in found["ours"])
-    wall = median(ours.seconds / bare.seconds for ours, bare in pairs)
-    cpu = median(ours.cpu_seconds / bare.cpu_seconds for ours, bare in pairs)
-    print(f"ours: {rate:,.0f} records/s; {wall:.2f} of the bare loop's wall time and {cpu:.2f} of its CPU (medians)")
+    for what, done_all in found.items():
+        pairs = list(zip(done_all, found.get("records", done_all), strict=True))
+        cpu = median(each.per_cpu_second for each in done_all)
+        wall = median(each.per_second for each in done_all)
+        peak = median(each.peak_mb for each in done_all)
+        ratio = median(each.per_cpu_second / other.per_cpu_second for each, other in pairs)
+        print(
+            f"{batch_kb} KB, {what}: {cpu:,.0f} records per CPU-second, {ratio:.2f} times those by records; "
+            f"{wall:,.0f} records/s; {peak:.0f} MB (medians)",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--size", type=int, default=200, help="bytes of a value")
+    parser.add_argument("--batch-kb", type=int, nargs="+", default=[16, 256], help="of the source's batches")
     parser.add_argument("--partitions", type=int, default=12)
+    parser.add_argument("--only", nargs="+", default=WHAT, choices=WHAT, help="alone, for the memory of one of them")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     # Workers import functions by their module's name, and this one is called __main__ here.
     from tests.benchmarks import backfill_cpu  # noqa: PLW0406 -- on purpose
 
-    backfill_cpu.measure(arguments.records, arguments.size, arguments.partitions, arguments.rounds)
+    backfill_cpu.measure(
+        arguments.records,
+        arguments.size,
+        batches_kb=arguments.batch_kb,
+        partitions=arguments.partitions,
+        rounds=arguments.rounds,
+        only=arguments.only,
+    )

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from lab.servers.kafka import KafkaCluster
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
@@ -30,6 +30,7 @@ from mirrorless.pull.log import RawArrivals
 from mirrorless.record import Record
 from mirrorless.record_batch import CODECS, PassTerms, RecordBatch, batch_digest, obstacle
 from mirrorless.settings import ClusterSettings
+from tests.support.batch_writers import COMPACTED, write_by_librdkafka, write_compacted
 from tests.support.java_client import Given, read_by_java, write_by_java
 from tests.support.readback import Content, read_topic
 
@@ -170,48 +171,6 @@ def some_script(chance: Random, *, java: bool) -> list[list[Any]]:
     return script
 
 
-def write_by_librdkafka(  # noqa: C901 -- one line for each order
-    bootstrap: str,
-    topic: str,
-    script: Sequence[Sequence[Any]],
-    folder: Path,  # noqa: ARG001 -- as by Java
-) -> None:
-    producer: Any = None
-    for number, words in enumerate(script):
-        match words:
-            case ["producer", codec, kind]:
-                if producer is not None:
-                    assert producer.flush(20) == 0
-                config: dict[str, Any] = {"bootstrap.servers": bootstrap, "compression.type": codec, "log_level": 0}
-                config |= {"enable.idempotence": kind != "plain", "linger.ms": 1000}
-                if kind == "transactional":
-                    config["transactional.id"] = f"{topic}-{number}"
-                producer = Producer(config)
-                if kind == "transactional":
-                    producer.init_transactions(20)
-            case ["begin"]:
-                producer.begin_transaction()
-            case ["commit"]:
-                producer.commit_transaction(20)
-            case ["abort"]:
-                assert producer.flush(20) == 0
-                producer.abort_transaction(20)
-            case ["flush"]:
-                assert producer.flush(20) == 0
-            case ["record", partition, given]:
-                headers = list(given.headers)
-                try:
-                    producer.produce(
-                        topic, given.value, given.key, partition, timestamp=given.timestamp, headers=headers
-                    )
-                except BufferError:
-                    assert producer.flush(20) == 0
-                    producer.produce(
-                        topic, given.value, given.key, partition, timestamp=given.timestamp, headers=headers
-                    )
-    assert producer.flush(20) == 0
-
-
 @pytest.mark.java
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("write", [write_by_java, write_by_librdkafka])
@@ -278,35 +237,9 @@ def proved(copy: RawCopy, partitions: Mapping[int, int]) -> None:
 
 
 def test_what_compaction_has_thinned_is_packed_anew(copy: RawCopy) -> None:
-    create(
-        copy.source,
-        copy.topic,
-        cleanup_policy="compact",
-        segment_ms="60000",
-        min_cleanable_dirty_ratio="0.0001",
-        delete_retention_ms="1",
-    )
+    create(copy.source, copy.topic, 1, **COMPACTED)
     create(copy.target, copy.topic)
-    producer = Producer({"bootstrap.servers": copy.source.bootstrap, "compression.type": "lz4", "linger.ms": 1000})
-    admin = AdminClient({"bootstrap.servers": copy.source.bootstrap, "log_level": 0})
-
-    def eager(operation: AlterConfigOpType) -> None:
-        entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=operation)
-        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result(20)
-
-    now = time.time_ns() // 1_000_000
-    for i in range(300):
-        producer.produce(copy.topic, b"%d" % i, b"key %d" % (i % 7 if i % 3 else i), timestamp=now + i)
-    assert producer.flush(20) == 0
-    producer.produce(copy.topic, b"a new segment", b"last", timestamp=now + 120_000)
-    assert producer.flush(20) == 0
-    eager(AlterConfigOpType.SET)
-    deadline = in_seconds(60)
-    while len(there := read_topic(copy.source.bootstrap, copy.topic)[0]) > 200:
-        assert deadline() > 0, "the log was not compacted"
-        time.sleep(0.2)  # between two looks at a condition
-    eager(AlterConfigOpType.DELETE)
+    there = write_compacted(copy.source.bootstrap, copy.topic)
 
     covered = copy.run({0: 0})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from msgspec.structs import replace as replaced
 
 from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.jobs.copy_task import Chunk, OffsetRange
+from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk, OffsetRange
 from mirrorless.jobs.request import Bound
 from mirrorless.ports.kafka import Deadline
 from mirrorless.protocol.digest import Columns, fingerprint
@@ -16,7 +16,6 @@ from mirrorless.record import Record
 from mirrorless.record_batch import RecordBatch, batch_digest
 from mirrorless.run import Reset, Run, spans_of
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.verify.by_batches import BatchAt, BatchChunk
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask

@@ -19,7 +19,7 @@ from mirrorless.protocol.replicate import Replicator
 from mirrorless.settings import FlowSettings
 
 if TYPE_CHECKING:
-    from mirrorless.pull.copy_choice import Engine
+    from mirrorless.protocol.copy_choice import Engine
     from mirrorless.record_batch import PassTerms
 
 

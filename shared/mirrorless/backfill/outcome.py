@@ -8,6 +8,7 @@ from typing import Any
 
 from mirrorless.jobs.copy_task import CopyResult
 from mirrorless.jobs.plan import JobPlan
+from mirrorless.jobs.progress import percent
 from mirrorless.reports.report import Figure, Line, LinePlot, Report, ReportSection, Table, Tone
 
 Sample = tuple[int, int]
@@ -23,6 +24,7 @@ def totals_of(results: Sequence[CopyResult], seconds: float) -> dict[str, Any]:
     return {
         "records": sum(each.records for each in results),
         "bytes": sum(each.bytes for each in results),
+        "passed_bytes": sum(each.passed_bytes for each in results),
         "written": written,
         "lanes": len(results),
         "done": sum(each.state == "done" for each in results),
@@ -57,7 +59,10 @@ def report_of(
         tone="good" if clean else "bad",
         figures=(
             Figure(name="records", value=totals["records"]),
-            Figure(name="bytes", value=totals["bytes"], unit="of keys and values"),
+            Figure(name="bytes", value=totals["bytes"], unit="of keys and values, of whole batches compressed"),
+            Figure(
+                name="passed through", value=percent(totals["passed_bytes"], totals["bytes"]), unit="% of the bytes"
+            ),
             Figure(name="lanes done", value=f"{totals['done']} of {totals['lanes']}", tone="" if clean else "bad"),
             Figure(name="records per second", value=round(totals["records_per_second"])),
             Figure(name="CPU", value=totals["cpu_seconds_per_million"], unit="s per million records"),
@@ -80,19 +85,21 @@ def _lanes(results: Sequence[CopyResult]) -> Table:
     return Table(
         title="Lanes",
         columns=(
-            "lane", "state", "records", "bytes", "written now", "from", "position", "first on target", "last on target",
-            "joined by", "tries", "s",
+            "lane", "state", "records", "bytes", "% passed", "written now", "from", "position", "first on target",
+            "last on target", "joined by", "tries", "s",
         ),
         rows=tuple(
             (
                 each.lane, each.state if not each.error else f"{each.state}: {each.error}", each.records, each.bytes,
-                each.written, each.first, each.position, each.first_downstream, each.last_downstream,
+                percent(each.passed_bytes, each.bytes), each.written, each.first, each.position, each.first_downstream,
+                each.last_downstream,
                 each.handed_over or None, each.attempts, round(each.seconds, 1),
             )
             for each in results
         ),
         tones=tuple("" if each.state == "done" else "bad" for each in results),
-        note="`from` and `position` are upstream offsets. `joined by` is the evidence that the lane meets its mapping.",
+        note="`from` and `position` are upstream offsets. `joined by` is the evidence that the lane meets its mapping. "
+        "`% passed` is of bytes whose record batches were copied as they lay in the source's log.",
     )  # fmt: skip
 
 

@@ -158,7 +158,8 @@ class FlowSection(Section):
     copying: Literal["auto", "records"] = Field(
         default="auto",
         alias="copy",
-        description="Copy scheduled topics by whole record batches where that is cheaper; or always by `records`.",
+        description="Copy scheduled topics, and lanes of jobs, by whole record batches where that is better; or always "
+        "by `records`.",
     )
     start: Start = Field(
         default="earliest",

@@ -9,13 +9,14 @@ speculation) change nothing: nothing below the position is read, and what two of
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ports.kafka import Deadline
 from mirrorless.record import Record
+from mirrorless.record_batch import RecordBatch
 from mirrorless.settings import FlowSettings
 
 CHUNK_RECORDS = 20_000
@@ -78,6 +79,9 @@ class CopyResult(msgspec.Struct, frozen=True, kw_only=True):
     records: int = 0
     """In the chain, of the job's ranges, whichever attempt wrote them."""
     bytes: int = 0
+    """Of keys and values; of whole batches those of their payloads, compressed."""
+    passed_bytes: int = 0
+    """Those of `bytes` whose batches were passed as they lay in the source's log."""
     written: int = 0
     """By this attempt; less than `records` where an earlier one wrote some."""
     runs: int = 0
@@ -121,6 +125,33 @@ class LaneLog(Protocol):
         Raises:
             Retriable: the cluster does not answer.
             RecordsGone: the log begins above `wanted.first`: retention has deleted records of the range.
+        """
+        ...
+
+
+class BatchAt(NamedTuple):
+    """A batch, and the first of its offsets that is wanted."""
+
+    offset: int
+    batch: RecordBatch
+
+
+class BatchChunk(NamedTuple):
+    """The batches of a log from one offset to another, as `Chunk` has records."""
+
+    records: list[BatchAt]
+    covered: int
+
+
+class BatchLog(Protocol):
+    """A partition's log by whole batches, as a read_committed reader sees it."""
+
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:
+        """Every visible batch that reaches into a range, in order; the last chunk covers all of it.
+
+        Raises:
+            Retriable: the cluster does not answer.
+            RecordsGone: the log begins above `wanted.first`.
         """
         ...
 

@@ -1,5 +1,7 @@
 """The copy of one lane by a job: chunk by chunk from the position of its chain, while the job has the lane's lease.
 
+By whole record batches where that is better, otherwise by records; from one transaction to the next that may change.
+
 After a failure the position is read again and the copy continues there: the chain has by then what the failed try had
 committed, and what a twin of this task wrote meanwhile.
 """
@@ -7,12 +9,14 @@ committed, and what a twin of this task wrote meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, RecordsGone, Retriable
-from mirrorless.jobs.copy_task import Chunk, CopyResult, CopyTask, LaneLog, OffsetRange
+from mirrorless.jobs.batch_copy import BatchCopy, Content
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog, OffsetRange
 from mirrorless.jobs.lane_start import beginning
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName, write_progress
 from mirrorless.lane import Lane
@@ -60,8 +64,10 @@ class LaneCopy:
 
     task: CopyTask
     replicator: Replicator
-    """With positions of this lane alone; `LaneCopy` sets its `examined`."""
+    """Of the engine that copies now, with positions of this lane alone; `LaneCopy` sets its `examined`."""
     log: LaneLog
+    by_batches: BatchCopy | None = None
+    """None where all is copied by records."""
     leases: Leases | None = None
     """None where the task has no holder."""
     files: JobFiles | None = None
@@ -76,13 +82,22 @@ class LaneCopy:
     phase: str = "copy"
     written: int = 0
     written_bytes: int = 0
+    passed_bytes: int = 0
+    """Those of `written_bytes` whose batches were passed as they lay in the source's log."""
     runs: int = 0
     races: int = 0
+    _by_records: Replicator = field(init=False)
+    _copied_at: float = 0.0
+    """When the last chunk was over."""
     _rate_limit: ByteRateLimit | None = None
     _began: float = field(default_factory=time.monotonic)
     _began_cpu: float = field(default_factory=time.process_time)
     _renew_at: float | None = None
     _noted_at: float | None = None
+
+    def __post_init__(self) -> None:
+        """Keep the replicator of the Kafka client."""
+        self._by_records = self.replicator
 
     @property
     def lane(self) -> Lane:
@@ -133,17 +148,13 @@ class LaneCopy:
                 if at < wanted.first:
                     self._pass_over(wanted.first)
                 elif at < wanted.next:
-                    for chunk in self.log.read(
-                        self.task.read_topic,
-                        self.task.partition,
-                        OffsetRange(at, wanted.next),
-                        deadline_in(CHUNK_SECONDS),
-                    ):
-                        # An offset that an archive does not hold may have been a record: left to the gap check.
-                        self._replicate(chunk, examined=self.task.archive is None)
-                        failures = 0
-                        if self.position() > chunk.covered:
-                            break  # a twin is ahead: continue at its position
+                    with closing(self._contents(OffsetRange(at, wanted.next))) as contents:
+                        for content in contents:
+                            # An offset that an archive does not hold may have been a record: left to the gap check.
+                            self._replicate(content, examined=self.task.archive is None)
+                            failures = 0
+                            if self.position() > content.covered:
+                                break  # a twin is ahead: continue at its position
                 else:
                     return
             except LeaseHeld:
@@ -154,8 +165,27 @@ class LaneCopy:
                 if failures >= TRIES:
                     raise
                 self.replicator.forget()
+                if self.by_batches is not None:
+                    self.by_batches.choice.failed()
                 self.note("running", str(exc), force=True)
                 self.sleep(min(PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS))
+
+    def _contents(self, wanted: OffsetRange) -> Generator[Content]:
+        """What the log has of a range, by the engine of now; less of it where the other engine is to go on."""
+        place, engine = (self.task.read_topic, self.task.partition), self.by_batches
+        by_batches = engine is not None and engine.choice.engine == "batches"
+        replicator = engine.replicator if engine is not None and by_batches else self._by_records
+        if replicator is not self.replicator:
+            replicator.positions.forget()  # what it remembers was before the other one's transactions
+            self.replicator = replicator
+        self._copied_at = self.monotonic()
+        if engine is not None and by_batches:
+            yield from engine.read(place, wanted, _patience)
+            return
+        for chunk in self.log.read(*place, wanted, _patience):
+            yield Content(chunk.records, chunk.covered)
+            if engine is not None and engine.choice.engine == "batches":
+                return
 
     # The lease
 
@@ -203,6 +233,7 @@ class LaneCopy:
             total=sum(each.next - each.first for each in ranges),
             records=self.written,
             bytes=self.written_bytes,
+            passed_bytes=self.passed_bytes,
             position=position,
             note=text,
             at=self.clock(),
@@ -221,6 +252,7 @@ class LaneCopy:
             state=state,
             records=copied.records,
             bytes=copied.bytes,
+            passed_bytes=copied.passed_bytes,
             written=self.written,
             runs=self.runs,
             first=self.task.ranges[0].first if self.task.ranges else 0,
@@ -235,11 +267,12 @@ class LaneCopy:
             error=error,
         )
 
-    def _replicate(self, chunk: Chunk, *, examined: bool = True) -> None:
+    def _replicate(self, content: Content, *, examined: bool = True) -> None:
         self.hold()
         self.replicator.examined = examined
-        batch = Batch.of_topic(
-            self.task.lane_topic, {self.task.partition: chunk.records}, {self.task.partition: chunk.covered}
+        place, before = (self.task.lane_topic, self.task.partition), self.position()
+        batch = Batch(
+            records={place: content.of_lane}, covered={place: content.covered}, begins={place: content.begins}
         )
         outcome = self.replicator.replicate(batch, request=self.task.run_id, deadline=deadline_in(CHUNK_SECONDS))
         if outcome.waiting:
@@ -247,6 +280,7 @@ class LaneCopy:
         size = sum(run.bytes for run in outcome.runs)
         self.written += sum(run.records for run in outcome.runs)
         self.written_bytes += size
+        self.passed_bytes += sum(run.passed_bytes for run in outcome.runs)
         self.runs += len(outcome.runs)
         if (stop := outcome.stopped.get((self.lane.topic, self.lane.partition))) is not None:
             raise LaneStopped(
@@ -255,8 +289,12 @@ class LaneCopy:
                 hint="see `mirrorless lanes`; resume the lane, or quarantine the record, and start again",
             )
         self.note("running")
+        if self.by_batches is not None and outcome.runs:
+            seconds = self.monotonic() - self._copied_at
+            self.by_batches.choice.copied(outcome.runs[-1].next - before, size, seconds)
         if self._rate_limit is not None:
             self._rate_limit.spend(size, self.hold)
+        self._copied_at = self.monotonic()
 
     def _pass_over(self, first: int) -> None:
         """Move the chain to the beginning of a range.
@@ -265,7 +303,7 @@ class LaneCopy:
         job copies. All other offsets that are passed over are left to the gap check, which reports losses.
         """
         never_of_the_lane = self.position() == 0 or "#" in self.task.lane_topic
-        self._replicate(Chunk([], first), examined=never_of_the_lane)
+        self._replicate(Content([], first), examined=never_of_the_lane)
 
     def _refuse_a_live_beginning(self) -> None:
         """Refuse a lane that went live after the plan: its mapping may have been faster than the lease."""
@@ -315,6 +353,7 @@ class _Copied:
 
     records: int = 0
     bytes: int = 0
+    passed_bytes: int = 0
     first_downstream: int | None = None
     last_downstream: int | None = None
 
@@ -331,7 +370,13 @@ class _Copied:
         if inside:
             self.records += inside
             # A run that reaches beyond the range has one sum of bytes: each of its records counts alike.
-            self.bytes += run.bytes if inside == run.records else run.bytes * inside // run.records
+            self.bytes += run.bytes * inside // run.records
+            self.passed_bytes += run.passed_bytes * inside // run.records
+
+
+def _patience() -> float:
+    """The seconds that a log may take for a chunk: a range is read for as long as it takes."""
+    return CHUNK_SECONDS
 
 
 def deadline_in(seconds: float) -> Deadline:

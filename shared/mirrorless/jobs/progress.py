@@ -30,7 +30,9 @@ class LaneProgress(msgspec.Struct, frozen=True, kw_only=True):
     records: int = 0
     """Copied, or proved, in this attempt."""
     bytes: int = 0
-    """Of keys and values."""
+    """Of keys and values; of whole batches those of their payloads, compressed."""
+    passed_bytes: int = 0
+    """Those of `bytes` whose batches were passed as they lay in the source's log."""
     position: int = 0
     note: str = ""
     """For the operator; an error's text for `stopped` and `failed`."""
@@ -52,6 +54,7 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 0
     records: int = 0
     bytes: int = 0
+    passed_bytes: int = 0
     records_per_second: float = 0.0
     seconds_left: float | None = None
     """None while there is no estimate."""
@@ -62,6 +65,11 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     running: tuple[LaneProgress, ...] = ()
     """The lanes in progress, and those that stopped or failed."""
+
+
+def percent(passed: int, whole: int) -> float | None:
+    """The share of bytes that were passed as they lay in the source's log, in percent; None where there are none."""
+    return round(100 * passed / whole, 1) if whole else None
 
 
 def write_progress(files: JobFiles, topic: str, partition: int, progress: LaneProgress) -> None:
@@ -107,6 +115,7 @@ def add_up(
         total=total,
         records=records,
         bytes=sum(each.bytes for each in every),
+        passed_bytes=sum(each.passed_bytes for each in every),
         records_per_second=records / seconds if seconds else 0.0,
         seconds_left=left,
         lanes=counts,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirrorless.ports.kafka import TopicPartition
-from mirrorless.pull.copy_choice import BatchTally
+from mirrorless.protocol.copy_choice import BatchTally
 from mirrorless.pull.shards import LANES_OF_TRANSACTION, transactions
 
 FOLLOWED: Final = 1_024

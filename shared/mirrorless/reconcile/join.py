@@ -138,7 +138,16 @@ def turned_around(spans: Sequence[Span]) -> tuple[Span, ...]:
 def _gap(run: Run) -> Run:
     """The same upstream offsets without a record."""
     return replace(
-        run, spans=(), fingerprint=b"", digest=b"", oldest_timestamp=-1, newest_timestamp=-1, records=0, bytes=0
+        run,
+        spans=(),
+        fingerprint=b"",
+        digest=b"",
+        digest_of="records",
+        oldest_timestamp=-1,
+        newest_timestamp=-1,
+        records=0,
+        bytes=0,
+        passed_bytes=0,
     )
 
 

@@ -48,6 +48,8 @@ class LaneOutcome(msgspec.Struct, frozen=True, kw_only=True):
     new_bytes: int = 0
     copied_back: int = 0
     copied_back_bytes: int = 0
+    copied_back_passed_bytes: int = 0
+    """Those of them whose batches were passed as they lay in the target's log."""
     unmapped: int = 0
     """Copied back and not in the map, because they stand between records that were replicated."""
     claimed_until: int = 0
@@ -93,6 +95,7 @@ def totals_of(lanes: Sequence[LaneOutcome], groups: Sequence[ReturningGroup]) ->
         "new": sum(each.new for each in lanes),
         "copied_back": sum(each.copied_back for each in lanes),
         "copied_back_bytes": back,
+        "copied_back_passed_bytes": sum(each.copied_back_passed_bytes for each in lanes),
         "copied_back_ratio": round(back / size, 6) if size else 0.0,
         "orphans": sum(each.orphan_records for each in lanes),
         "orphans_bytes": sum(stretch.bytes for each in lanes for stretch in each.orphans),
@@ -148,6 +151,7 @@ class Tally:
             new_ranges=tuple(OffsetRange(run.spans[0].upstream, _end(run)) for run in ours) or plain.new_ranges,
             copied_back=copied,
             copied_back_bytes=sum(run.bytes for run in ours),
+            copied_back_passed_bytes=sum(run.passed_bytes for run in ours),
             unmapped=0 if plain.error else max(0, copied - self._mapped(lane, ours)),
             orphans=tuple(orphans),
             orphans_moved=0 if plain.policy == "report" else sum(run.records for run in moved),

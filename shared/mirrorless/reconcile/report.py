@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from mirrorless.jobs.progress import percent
 from mirrorless.reconcile.outcome import READY, LaneOutcome, LocalTopic
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.reports.report import Figure, LanePlot, Report, ReportSection, Segment, Table, Tone
@@ -51,6 +52,8 @@ def _verdict(totals: Mapping[str, Any], *, look_only: bool, clean: bool) -> str:
 def _figures(totals: Mapping[str, Any]) -> Iterator[Figure]:
     yield Figure(name="copied back", value=totals["copied_back"], unit="records")
     yield Figure(name="of the target's bytes", value=round(100 * totals["copied_back_ratio"], 2), unit="%")
+    passed = percent(totals["copied_back_passed_bytes"], totals["copied_back_bytes"])
+    yield Figure(name="passed through", value=passed, unit="% of what was copied back")
     yield Figure(name="orphans", value=totals["orphans"], unit="records")
     yield Figure(name="differing", value=totals["differing"], unit="lanes", tone=_bad(totals["differing"]))
     yield Figure(name="unmapped", value=totals["unmapped"], unit="records", tone=_bad(totals["unmapped"]))
@@ -111,6 +114,7 @@ def _lane_table(lanes: Sequence[LaneOutcome]) -> Table:
             "new there",
             "copied back",
             "bytes",
+            "% passed",
             "orphans",
             "policy",
             "moved",
@@ -123,6 +127,7 @@ def _lane_table(lanes: Sequence[LaneOutcome]) -> Table:
                 each.new,
                 each.copied_back,
                 each.copied_back_bytes,
+                percent(each.copied_back_passed_bytes, each.copied_back_bytes),
                 each.orphan_records,
                 each.policy,
                 each.orphans_moved,

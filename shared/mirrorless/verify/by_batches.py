@@ -12,42 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, groupby
-from typing import NamedTuple, Protocol
 
 from mirrorless.batch_records import records as records_of
-from mirrorless.jobs.copy_task import Chunk, OffsetRange
-from mirrorless.ports.kafka import Deadline
+from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk
 from mirrorless.record_batch import RecordBatch, batch_digest
 from mirrorless.verify.proof import Judged, cut, judge
 from mirrorless.verify.windows import Window
-
-
-class BatchAt(NamedTuple):
-    """A batch, and the first of its offsets that is wanted."""
-
-    offset: int
-    batch: RecordBatch
-
-
-class BatchChunk(NamedTuple):
-    """The batches of a log from one offset to another, as `Chunk` has records."""
-
-    records: list[BatchAt]
-    covered: int
-
-
-class BatchLog(Protocol):
-    """A partition's log by whole batches, as a read_committed reader sees it."""
-
-    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:
-        """Every visible batch that reaches into a range, in order; the last chunk covers all of it.
-
-        Raises:
-            Retriable: the cluster does not answer.
-            RecordsGone: the log begins above `wanted.first`.
-        """
-        ...
-
 
 ReadRecords = Callable[[int], Generator[Chunk]]
 """Reads from an offset on."""

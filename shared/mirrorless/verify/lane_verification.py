@@ -20,11 +20,11 @@ from itertools import chain as chained
 from typing import Any, Final, TypeVar
 
 from mirrorless.errors import RecordsGone
-from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
+from mirrorless.jobs.copy_task import BatchChunk, BatchLog, Chunk, LaneLog, OffsetRange
 from mirrorless.lane_state import Head
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.run import Link, Run
-from mirrorless.verify.by_batches import BatchChunk, BatchLog, judged_windows
+from mirrorless.verify.by_batches import judged_windows
 from mirrorless.verify.comparison import RecordAt
 from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import LaneVerdict

@@ -12,13 +12,13 @@ from itertools import chain as chained
 from typing import TypeVar
 
 from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.jobs.copy_task import Chunk, OffsetRange
+from mirrorless.jobs.copy_task import BatchChunk, BatchLog, Chunk, OffsetRange
 from mirrorless.lane_state import Head
 from mirrorless.losses import Loss
 from mirrorless.ports.stores import Chains, LossLedger
 from mirrorless.record import Record
 from mirrorless.run import Run
-from mirrorless.verify.by_batches import BatchChunk, BatchLog, judged_windows
+from mirrorless.verify.by_batches import judged_windows
 from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import Finding, LaneVerdict
 from mirrorless.verify.proof import Judged

@@ -15,7 +15,7 @@ from cli.plan_tables import small_batches
 from mirrorless.config import load
 from mirrorless.planning.flow_plan import TopicPlan
 from mirrorless.planning.rates import COLUMNS, TopicRate
-from mirrorless.pull.copy_choice import cpu_beside_large
+from mirrorless.protocol.copy_choice import cpu_beside_large
 from mirrorless.triggers import MAPPING, SCHEDULE, Trigger
 
 CONFIGURATION = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from mirrorless.pull.copy_choice import LARGE_BATCH_BYTES, BatchTally, Copy, Engine, cpu_beside_large, engine_of
+from mirrorless.protocol.copy_choice import LARGE_BATCH_BYTES, BatchTally, Copy, Engine, cpu_beside_large, engine_of
 from mirrorless.record_batch import RecordBatch
 from tests.support.batches import batch_of
 from tests.support.protocol_world import records

@@ -55,7 +55,7 @@ def test_any_schedule_of_runs_by_batches_beside_runs_by_records_keeps_the_invari
     chance = random.Random(seed)  # noqa: S311  no secret: a schedule that can be replayed by its seed
     counts = Counter[str]()
     for opened_record_us in (100, 100, 100, 8):
-        monkeypatch.setattr("mirrorless.pull.copy_choice.OPENED_RECORD_US", opened_record_us)
+        monkeypatch.setattr("mirrorless.protocol.copy_choice.OPENED_RECORD_US", opened_record_us)
         offsets = [sorted(chance.sample(range(100), chance.randint(60, 95))) for _ in range(chance.randint(1, 4))]
         waiting = {partition: records(*found) for partition, found in enumerate(offsets)}
         there = World({partition: [] for partition in waiting}, topics=chance.choice([1, 2]))

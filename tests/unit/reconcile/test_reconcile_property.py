@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrorless.jobs.copy_task import Chunk, OffsetRange
+from mirrorless.jobs.batch_copy import BatchCopy
+from mirrorless.jobs.copy_task import BatchAt, BatchChunk, Chunk, OffsetRange
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
 from mirrorless.ports.kafka import Deadline
@@ -30,7 +31,9 @@ from mirrorless.reconcile.inspect import LaneView, orphans_ahead
 from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import Stretch, stretches_of
 from mirrorless.record import Record
+from mirrorless.record_batch import PassTerms, RecordBatch
 from mirrorless.settings import ClusterSettings, FlowSettings
+from tests.support.batches import LARGEST, batch_of
 from tests.support.chains import FLOW, LANE, MemoryChains, MemoryLaneStates, MemoryLossLedger
 from tests.support.clusters import Entry, MemoryCluster, MemorySource, MemoryTarget, stable_offset
 
@@ -65,6 +68,34 @@ class MemoryLog:
             yield Chunk(some, some[-1].offset + 1)
         yield Chunk([], wanted.next)
 
+    def batches(self, topic: str) -> list[RecordBatch]:
+        """The visible records in batches of up to five that follow each other."""
+        found: list[list[Record]] = []
+        for offset, each in self.cluster.visible(topic, 0):
+            record = Record(offset, each.timestamp, each.headers, each.key, each.value)
+            if found and found[-1][-1].offset + 1 == offset and len(found[-1]) < 5:
+                found[-1].append(record)
+            else:
+                found.append([record])
+        return [batch_of(some, "lz4") for some in found]
+
+
+@dataclass(slots=True)
+class MemoryBatches:
+    """Implements `BatchLog` on the same cluster."""
+
+    log: MemoryLog
+
+    def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:  # noqa: ARG002  the port's
+        """See `BatchLog.read`; chunks are small."""
+        at = wanted.first
+        some = [each for each in self.log.batches(topic) if at < each.next and each.base_offset < wanted.next]
+        for each in some:
+            yield BatchChunk([BatchAt(max(at, each.base_offset), each)], each.next)
+            at = each.next
+        if at < wanted.next:
+            yield BatchChunk([], wanted.next)
+
 
 @dataclass
 class Outage:
@@ -76,6 +107,8 @@ class Outage:
     target: MemoryCluster = field(default_factory=lambda: MemoryCluster(topics={THERE: [[]]}))
     written: int = 0
     names: int = 0
+    raw: bool = False
+    """Whether both directions copy by whole batches."""
 
     def write(self, cluster: MemoryCluster, topic: str, kinds: list[bool]) -> list[int]:
         """Records, and between them hidden offsets; the offsets of the records."""
@@ -92,6 +125,12 @@ class Outage:
 
     def replicate(self) -> None:
         """The live flow, from the source's first record on."""
+        if self.raw:
+            batches = MemoryLog(self.source).batches(HERE)
+            for first in range(0, len(batches), 2):
+                batch = Batch.of_topic(HERE, {0: batches[first : first + 2]})
+                self._replicator(LANE, self.target, THERE).replicate(batch, request="live", deadline=lambda: 10.0)
+            return
         records = [
             Record(offset, each.timestamp, each.headers, each.key, each.value)
             for offset, each in self.source.visible(HERE, 0)
@@ -131,7 +170,21 @@ class Outage:
     def _copy_back(self, lane: ReconciledLane, inspection: LaneInspection) -> None:
         copier = self._replicator(lane.back, self.source, HERE)
         copier.examined = True
-        for wanted in inspection.to_copy:
+        for wanted in inspection.to_copy if self.raw else ():
+            copy = BatchCopy(
+                replicator=copier,
+                log=MemoryBatches(MemoryLog(self.target)),
+                terms=lambda: PassTerms(max_message_bytes=LARGEST),
+            )
+            place = (lane.back.topic, 0)
+            for content in copy.read((THERE, 0), wanted, lambda: 10.0):
+                batch = Batch(
+                    records={place: content.of_lane},
+                    covered={place: content.covered},
+                    begins={place: content.begins},
+                )
+                copier.replicate(batch, request="reconcile-1", deadline=lambda: 10.0)
+        for wanted in () if self.raw else inspection.to_copy:
             for chunk in MemoryLog(self.target).read(THERE, 0, wanted, lambda: 10.0):
                 batch = Batch.of_topic(lane.back.topic, {0: chunk.records}, {0: chunk.covered})
                 copier.replicate(batch, request="reconcile-1", deadline=lambda: 10.0)
@@ -150,6 +203,7 @@ class Outage:
             source=MemorySource(1),
             clock=lambda: T,
             new_id=lambda: f"attempt-{self.names}",
+            terms=lambda _: target.terms(),
         )
 
     # The oracle
@@ -162,12 +216,25 @@ class Outage:
 kinds = st.lists(st.booleans(), max_size=12)
 
 
-@given(before=kinds, orphans=kinds, new=kinds, after=kinds, crash=st.sampled_from(["", "copied", "looked"]))
+@given(
+    before=kinds,
+    orphans=kinds,
+    new=kinds,
+    after=kinds,
+    crash=st.sampled_from(["", "copied", "looked"]),
+    raw=st.booleans(),
+)
 @settings(max_examples=200, deadline=None)
 def test_after_a_join_every_record_is_accounted_for_and_translates_both_ways(
-    before: list[bool], orphans: list[bool], new: list[bool], after: list[bool], crash: str
+    before: list[bool],
+    orphans: list[bool],
+    new: list[bool],
+    after: list[bool],
+    crash: str,
+    *,
+    raw: bool,
 ) -> None:
-    outage = Outage()
+    outage = Outage(raw=raw)
     outage.write(outage.source, HERE, before)
     outage.replicate()
     made = outage.write(outage.source, HERE, orphans)
@@ -202,13 +269,13 @@ def test_after_a_join_every_record_is_accounted_for_and_translates_both_ways(
     assert [run.position for run in runs[1:]] == [run.next for run in runs[:-1]]  # invariant C
 
 
-@given(before=kinds, new=kinds, late=kinds)
+@given(before=kinds, new=kinds, late=kinds, raw=st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_what_the_forwarder_brought_over_late_keeps_its_place_and_what_it_cannot_be_ordered_with_is_left_unmapped(
-    before: list[bool], new: list[bool], late: list[bool]
+    before: list[bool], new: list[bool], late: list[bool], *, raw: bool
 ) -> None:
     """The lanes were not held: the source came back, and the flow continued behind what producers had written."""
-    outage = Outage()
+    outage = Outage(raw=raw)
     outage.write(outage.source, HERE, [*before, True])
     outage.replicate()
     outage.write(outage.target, THERE, new)
@@ -219,8 +286,10 @@ def test_what_the_forwarder_brought_over_late_keeps_its_place_and_what_it_cannot
 
     here, there = outage.values(outage.source, HERE), outage.values(outage.target, THERE)
     assert sorted(value or b"" for _, value in here) == sorted(value or b"" for _, value in there)
-    downstream = [span.downstream for run in runs_of(outage.chains, LANE) for span in run.spans]
+    runs = list(runs_of(outage.chains, LANE))
+    downstream = [span.downstream for run in runs for span in run.spans]
     assert downstream == sorted(downstream)
+    assert all(run.spans or (run.digest_of, run.passed_bytes) == ("records", 0) for run in runs)
     assert not outage.ledger.losses
 
 

@@ -1,4 +1,4 @@
-"""A partition's log by whole batches, for the proof of runs that were copied so. See `mirrorless.verify.by_batches`."""
+"""A partition's log by whole batches: for jobs that copy it so, and for `mirrorless.verify.by_batches`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Final
 
 from mirrorless.adapters.kafka.client import wait_left
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
-from mirrorless.errors import RecordsGone, Retriable
-from mirrorless.jobs.copy_task import OffsetRange
-from mirrorless.ports.kafka import Deadline
+from mirrorless.errors import MirrorlessError, RecordsGone, Retriable
+from mirrorless.jobs.copy_task import BatchAt, BatchChunk, OffsetRange
+from mirrorless.ports.kafka import Deadline, TopicPartition
+from mirrorless.pull.log import RawArrivals
 from mirrorless.settings import ClusterSettings
-from mirrorless.verify.by_batches import BatchAt, BatchChunk
 
 CHUNK_BYTES: Final = 8_000_000
+FETCHED_BYTES: Final = 4_000_000
+"""In one answer: a task reads one partition, so that nothing else waits for it."""
 
 SILENCE_SECONDS: Final = 30.0
 """Without a batch or an end, until the cluster counts as not answering."""
@@ -25,32 +27,61 @@ POLL_SECONDS: Final = 0.5
 class KafkaBatchLaneLog:
     """Implements `BatchLog` on one raw log."""
 
-    def __init__(self, cluster: ClusterSettings, *, flow: str) -> None:
-        """Args: flow: part of what the client calls itself in the brokers' logs."""
+    def __init__(self, cluster: ClusterSettings, *, flow: str, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """The log of a cluster's partitions, one after the other.
+
+        Args:
+            cluster: to read.
+            flow: part of what the client calls itself in the brokers' logs.
+            chunk_bytes: of a chunk, about.
+        """
+        self._chunk_bytes = chunk_bytes
         self._where = f"{flow} {cluster.alias} at {cluster.bootstrap}"
-        self._log = KafkaRawLog(cluster, flow=flow)
+        self._log = KafkaRawLog(cluster, flow=flow, part_bytes=FETCHED_BYTES)
 
     def read(self, topic: str, partition: int, wanted: OffsetRange, deadline: Deadline) -> Iterator[BatchChunk]:
         """See `BatchLog.read`. The deadline is for each chunk anew, as far as a silent cluster is concerned."""
         place, at = (topic, partition), wanted.first
         if at >= wanted.next:
             return
+        where = f"{self._where} {topic}-{partition}"
         self._log.follow({place: at})
-        heard = time.monotonic()
+        batches, begun, size, heard = list[BatchAt](), at, 0, time.monotonic()
         try:
             while at < wanted.next:
-                found = self._log.arrivals(POLL_SECONDS, records=2**31, size=CHUNK_BYTES)
-                if place in found.out_of_range:
-                    raise RecordsGone("the log begins above", where=f"{self._where} {topic}-{partition} @ {at}")
-                if (exc := found.unreadable.get(place)) is not None:
-                    raise exc
+                found = self._log.arrivals(POLL_SECONDS, records=2**31, size=self._chunk_bytes - size)
                 covered = max(found.covered.get(place, at), found.ended.get(place, at))
-                if covered == at and time.monotonic() - heard >= min(SILENCE_SECONDS, wait_left(deadline)):
-                    raise Retriable(f"{topic}-{partition} @ {at} showed nothing in time", where=self._where)
-                if covered > at:
+                moved = covered > at
+                if moved:
                     heard = time.monotonic()
-                    batches = [each for each in found.records.get(place, []) if each.base_offset < wanted.next]
-                    yield BatchChunk([BatchAt(max(each.base_offset, at), each) for each in batches], covered)
-                    at = covered
+                    some = (each for each in found.records.get(place, []) if each.base_offset < wanted.next)
+                    batches += [BatchAt(max(each.base_offset, at), each) for each in some]
+                    at, size = covered, size + found.bytes
+                over = _over(found, place, at, where=where)
+                if at > begun and (not moved or over is not None or size >= self._chunk_bytes or at >= wanted.next):
+                    yield BatchChunk(batches, at)
+                    batches, begun, size, heard = [], at, 0, time.monotonic()
+                if over is not None and at < wanted.next:
+                    raise over
+                if not moved and time.monotonic() - heard >= min(SILENCE_SECONDS, wait_left(deadline)):
+                    raise Retriable(f"{topic}-{partition} @ {at} showed nothing in time", where=self._where)
         finally:
             self._log.leave([place])
+
+
+def _over(found: RawArrivals, place: TopicPartition, at: int, *, where: str) -> MirrorlessError | None:
+    """Why nothing more comes of a partition; None where more comes."""
+    if place in found.out_of_range:
+        return RecordsGone(
+            f"the log does not hold upstream offset {at} any more",
+            where=where,
+            hint="the source's retention has overtaken the job: start it again from what is left, or from an archive; "
+            "what is passed over is listed as lost",
+        )
+    if (end := found.truncated.get(place)) is not None:
+        return RecordsGone(
+            f"the log was cut off at {end}, below what was read of it",
+            where=where,
+            hint="an unclean leader election took records away after they were read: compare both sides with `verify`",
+        )
+    return found.unreadable.get(place)

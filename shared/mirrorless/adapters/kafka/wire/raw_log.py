@@ -44,9 +44,8 @@ LEAST_PART_BYTES: Final = PART_BYTES // 2
 """The same where many are asked for. With less of each of a few more of them are in an answer, and so in the requests
 that are produced of it, for these take one batch of each."""
 QUEUE_BYTES: Final = 24 * 1024 * 1024
-"""Come and not taken, in all partitions together: no fetch is sent above it."""
-LANE_BYTES: Final = 2 * PART_BYTES
-"""The same of one partition."""
+"""Come and not taken, in all partitions together: no fetch is sent above it. Of one partition, twice its part of an
+answer."""
 ANSWER_SECONDS: Final = 30.0
 """Without an answer, until the connection counts as lost."""
 
@@ -111,7 +110,13 @@ class KafkaRawLog:
     """Reads partitions by whole batches, each from an offset of its own, as a read_committed reader sees them."""
 
     def __init__(self, cluster: ClusterSettings, *, flow: str, part_bytes: int = PART_BYTES) -> None:
-        """Args: flow: part of what it calls itself in the brokers' logs. part_bytes: see `PART_BYTES`."""
+        """The reader of a cluster.
+
+        Args:
+            cluster: the source.
+            flow: part of what it calls itself in the brokers' logs.
+            part_bytes: of one partition in one answer, at most.
+        """
         self._cluster = WireCluster(cluster, flow=flow, client_role="raw-pull")
         self._part_bytes = part_bytes
         self._readings: dict[TopicPartition, _Reading] = {}
@@ -240,7 +245,7 @@ class KafkaRawLog:
         self._look_for_leaders(now, until)
         by_node: dict[int, list[_Reading]] = {}
         for reading in self._readings.values():
-            if reading.over or reading.queued_bytes >= LANE_BYTES:
+            if reading.over or reading.queued_bytes >= 2 * self._part_bytes:
                 continue
             if now < reading.again_at:
                 wake = min(wake, reading.again_at)

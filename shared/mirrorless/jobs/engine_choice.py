@@ -1,0 +1,124 @@
+"""The engine that copies a lane in a job: whole record batches, or records by the Kafka client.
+
+A task has one lane, and a request to a broker takes one batch of it: where batches are small and the target is far, the
+task waits for most of its time, and the client, which packs larger batches, is faster. So there are two grounds. What a
+chunk would cost either way, by what its batches are like, is estimated before it is written. And after a while the
+other engine is tried, and the faster one goes on. Both are forgotten after some minutes, for a log changes.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from mirrorless.protocol.copy_choice import MARGIN, BatchTally, Engine
+from mirrorless.record_batch import PassTerms, RecordBatch, obstacle
+
+LEAST_SAVED_US: Final = 50_000.0
+"""Of CPU in one chunk: what the other engine must save at least, for its producer must be opened."""
+
+TRIAL_SECONDS: Final = 10.0
+TRIAL_BYTES: Final = 64_000_000
+"""Of copying by one engine, both, until its pace counts. Short lanes never try the other one."""
+
+HELD_SECONDS: Final = 300.0
+"""Of copying, after which a choice for the client, or of the faster engine, is made anew."""
+
+FAILURES: Final = 3
+"""In a row by whole batches, until the client has a try: it serves brokers that are too old for the other engine."""
+
+LANE_BATCH_US: Final = 90.0
+"""CPU of a batch that passes alone in its request, beside what it takes where many lanes share one."""
+
+REQUEST_BYTES: Final = 64 * 1024
+"""By which a batch counts for more than its own bytes: the target's answer is waited for."""
+
+FIRST_BYTES: Final = 8_000_000
+LEAST_BYTES: Final = 1_000_000
+MOST_BYTES: Final = 64_000_000
+QUICK_SECONDS: Final = 1.0
+SLOW_SECONDS: Final = 3.0
+"""A transaction of whole batches that takes less is followed by one of twice as many bytes, after a longer one by half:
+each has to end before it times out, however long the target takes for a batch."""
+
+
+@dataclass(slots=True)
+class EngineChoice:
+    """The choice for one lane."""
+
+    engine: Engine = "batches"
+    budget: int = FIRST_BYTES
+    """Bytes of whole batches in one transaction, each with `REQUEST_BYTES` beside its own."""
+    _paces: dict[Engine, float] = field(default_factory=dict)
+    """Upstream offsets a second, of an engine that was tried."""
+    _held: bool = False
+    """Whether the other engine is not to be tried."""
+    _failures: int = 0
+    _offsets: int = 0
+    _bytes: int = 0
+    _seconds: float = 0.0
+    """All three: copied since the engine was taken."""
+
+    def seen(self, batches: Sequence[RecordBatch], terms: PassTerms) -> None:
+        """Choose by the batches of a chunk that was read, before it is written."""
+        passing, opened = BatchTally(), BatchTally()
+        passes = {each.base_offset for each in batches if obstacle(each, terms, position=0) is None}
+        passing.note([each for each in batches if each.base_offset in passes])
+        opened.note([each for each in batches if each.base_offset not in passes])
+        by_batches = passing.cost_passed() + opened.cost_opened() + len(batches) * LANE_BATCH_US
+        by_client = passing.cost_by_client() + opened.cost_by_client()
+        if by_client * MARGIN < by_batches and by_batches - by_client >= LEAST_SAVED_US:
+            self.use_client()
+
+    def use_client(self) -> None:
+        """Take the Kafka client for a while, without a trial."""
+        self._take("records", held=True)
+
+    def copied(self, offsets: int, size: int, seconds: float) -> None:
+        """Note a chunk that was copied, and choose by pace.
+
+        Args:
+            offsets: upstream, that it covered.
+            size: of its bytes.
+            seconds: that reading and writing took.
+        """
+        self._failures = 0
+        self._offsets += offsets
+        self._bytes += size
+        self._seconds += seconds
+        if self.engine == "batches":
+            self._fit(seconds)
+        if self._held:
+            if self._seconds >= HELD_SECONDS:
+                self._paces.clear()
+                self._take("batches", held=False)
+        elif self._seconds >= TRIAL_SECONDS and self._bytes >= TRIAL_BYTES:
+            self._paces[self.engine] = self._offsets / self._seconds
+            if len(self._paces) == 1:
+                self._take("records", held=False)
+            else:
+                faster = self._paces["records"] > self._paces["batches"] * MARGIN
+                self._take("records" if faster else "batches", held=True)
+
+    def failed(self) -> None:
+        """Note that a chunk was not copied: the next transaction of whole batches has less to wait for."""
+        self._shrink()
+        self._failures += 1
+        if self._failures >= FAILURES and self.engine == "batches":
+            self.use_client()
+
+    def _fit(self, seconds: float) -> None:
+        if seconds < QUICK_SECONDS:
+            self.budget = min(self.budget * 2, MOST_BYTES)
+        elif seconds > SLOW_SECONDS:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        self.budget = max(LEAST_BYTES, self.budget // 2)
+
+    def _take(self, engine: Engine, *, held: bool) -> None:
+        self.engine, self._held = engine, held
+        self._offsets, self._bytes, self._seconds, self._failures = 0, 0, 0.0, 0

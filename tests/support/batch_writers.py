@@ -1,0 +1,94 @@
+"""Records on a source as other clients put them into batches: by a script, and thinned by compaction.
+
+A script's orders are those of `tests/java/WriteRecords.java`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from tests.support.readback import Seen, read_topic
+
+COMPACTED = {
+    "cleanup_policy": "compact",
+    "segment_ms": "60000",
+    "min_cleanable_dirty_ratio": "0.0001",
+    "delete_retention_ms": "1",
+}
+"""Configs of a topic that is compacted as soon as its broker's cleaner runs."""
+
+
+def write_by_librdkafka(  # noqa: C901 -- one line for each order
+    bootstrap: str,
+    topic: str,
+    script: Sequence[Sequence[Any]],
+    folder: Path,  # noqa: ARG001 -- as by Java
+    *,
+    batch_bytes: int = 1_000_000,
+) -> None:
+    """Write by librdkafka's producer, in batches of so many bytes at most."""
+    producer: Any = None
+    for number, words in enumerate(script):
+        match words:
+            case ["producer", codec, kind]:
+                if producer is not None:
+                    assert producer.flush(20) == 0
+                config: dict[str, Any] = {"bootstrap.servers": bootstrap, "compression.type": codec, "log_level": 0}
+                config |= {"enable.idempotence": kind != "plain", "linger.ms": 1000, "batch.size": batch_bytes}
+                if kind == "transactional":
+                    config["transactional.id"] = f"{topic}-{number}"
+                producer = Producer(config)
+                if kind == "transactional":
+                    producer.init_transactions(20)
+            case ["begin"]:
+                producer.begin_transaction()
+            case ["commit"]:
+                producer.commit_transaction(20)
+            case ["abort"]:
+                assert producer.flush(20) == 0
+                producer.abort_transaction(20)
+            case ["flush"]:
+                assert producer.flush(20) == 0
+            case ["record", partition, given]:
+                headers = list(given.headers)
+                try:
+                    producer.produce(
+                        topic, given.value, given.key, partition, timestamp=given.timestamp, headers=headers
+                    )
+                except BufferError:
+                    assert producer.flush(20) == 0
+                    producer.produce(
+                        topic, given.value, given.key, partition, timestamp=given.timestamp, headers=headers
+                    )
+    assert producer.flush(20) == 0
+
+
+def write_compacted(bootstrap: str, topic: str) -> list[Seen]:
+    """Write 301 records to a topic of these configs, and wait until some are compacted away; those that are left."""
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", "linger.ms": 1000})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+    def eager(operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(20)
+
+    now = time.time_ns() // 1_000_000
+    for i in range(300):
+        producer.produce(topic, b"%d" % i, b"key %d" % (i % 7 if i % 3 else i), timestamp=now + i)
+    assert producer.flush(20) == 0
+    producer.produce(topic, b"a new segment", b"last", timestamp=now + 120_000)
+    assert producer.flush(20) == 0
+    eager(AlterConfigOpType.SET)
+    deadline = time.monotonic() + 60
+    while len(there := read_topic(bootstrap, topic)[0]) > 200:
+        assert time.monotonic() < deadline, "the log was not compacted"
+        time.sleep(0.2)  # between two looks at a condition
+    eager(AlterConfigOpType.DELETE)
+    return there

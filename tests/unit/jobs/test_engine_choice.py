@@ -1,0 +1,128 @@
+"""The engine that copies a lane in a job: by what its batches are like, and by how fast each engine was."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from mirrorless.jobs.engine_choice import (
+    FAILURES,
+    FIRST_BYTES,
+    HELD_SECONDS,
+    LEAST_BYTES,
+    TRIAL_BYTES,
+    TRIAL_SECONDS,
+    EngineChoice,
+)
+from mirrorless.protocol.copy_choice import Engine
+from mirrorless.record import Record
+from mirrorless.record_batch import PassTerms, RecordBatch
+from tests.support.batches import batch_of
+
+TERMS = PassTerms(max_message_bytes=1 << 20)
+
+
+def a_chunk(records: int, size: int) -> list[RecordBatch]:
+    """32 MB of batches of so many records of a size."""
+    (first,) = [batch_of([Record(i, 1, [], b"k", bytes(size)) for i in range(records)])]
+    return [replace(first, base_offset=i * records) for i in range(32_000_000 // first.size)]
+
+
+def after(choice: EngineChoice, *rates: float) -> list[Engine]:
+    """The engines after stretches of copying at these rates, in offsets a second, each as long as a trial."""
+    found = []
+    for rate in rates:
+        choice.copied(int(rate * TRIAL_SECONDS), TRIAL_BYTES, TRIAL_SECONDS)
+        found.append(choice.engine)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("records", "size", "engine"),
+    [(250, 1_000, "batches"), (150, 100, "batches"), (15, 1_000, "records"), (1, 1_000, "records")],
+)
+def test_large_batches_pass_and_those_of_a_few_records_are_left_to_the_client(
+    records: int, size: int, engine: Engine
+) -> None:
+    choice = EngineChoice()
+
+    choice.seen(a_chunk(records, size), TERMS)
+
+    assert choice.engine == engine
+
+
+def test_a_few_batches_are_no_reason_to_open_another_producer() -> None:
+    choice = EngineChoice()
+
+    choice.seen(a_chunk(1, 1_000)[:100], TERMS)
+
+    assert choice.engine == "batches"
+
+
+def test_batches_that_cannot_pass_are_left_to_the_client() -> None:
+    compressed_anew, thinned = EngineChoice(), EngineChoice()
+
+    compressed_anew.seen(a_chunk(250, 1_000), PassTerms(max_message_bytes=1 << 20, compression_type="zstd"))
+    thinned.seen([replace(each, last_offset_delta=999) for each in a_chunk(250, 1_000)], TERMS)
+
+    assert (compressed_anew.engine, thinned.engine) == ("records", "records")
+
+
+def test_the_other_engine_is_tried_and_the_faster_one_goes_on_for_a_while() -> None:
+    slow_target, quick_target = EngineChoice(), EngineChoice()
+
+    assert after(slow_target, 1_000, 60_000) == ["records", "records"]
+    assert after(quick_target, 50_000, 60_000) == ["records", "batches"]
+    assert after(slow_target, 60_000) == ["records"]
+    slow_target.copied(1, 1, HELD_SECONDS)
+    assert slow_target.engine == "batches"
+
+
+def test_a_short_lane_never_tries_the_other_engine() -> None:
+    choice = EngineChoice()
+
+    choice.copied(10**9, TRIAL_BYTES - 1, TRIAL_SECONDS * 20)
+    few_seconds = EngineChoice()
+    few_seconds.copied(10**9, TRIAL_BYTES * 20, TRIAL_SECONDS / 2)
+
+    assert (choice.engine, few_seconds.engine) == ("batches", "batches")
+
+
+def test_a_log_of_an_old_format_is_read_by_the_client_and_looked_at_again() -> None:
+    choice = EngineChoice()
+
+    choice.use_client()
+
+    assert after(choice, 1, 1) == ["records", "records"]
+    choice.copied(1, 1, HELD_SECONDS)
+    assert choice.engine == "batches"
+
+
+def test_after_some_failures_in_a_row_the_client_has_a_try() -> None:
+    """A broker may be too old for the other engine."""
+    choice = EngineChoice()
+
+    for _ in range(FAILURES - 1):
+        choice.failed()
+    choice.copied(1, 1, 0.1)
+    for _ in range(FAILURES - 1):
+        choice.failed()
+    engines = [choice.engine]
+    choice.failed()
+
+    assert [*engines, choice.engine] == ["batches", "records"]
+
+
+def test_transactions_grow_while_the_target_is_quick_and_shrink_where_it_is_slow() -> None:
+    choice = EngineChoice()
+
+    choice.copied(1, 1, 0.1)
+    assert choice.budget == 2 * FIRST_BYTES
+    choice.copied(1, 1, 2.0)
+    assert choice.budget == 2 * FIRST_BYTES
+    choice.copied(1, 1, 5.0)
+    choice.failed()
+    assert choice.budget == FIRST_BYTES // 2
+    for _ in range(9):
+        choice.failed()
+    assert choice.budget == LEAST_BYTES
