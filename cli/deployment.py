@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
     from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
     from mirrorless.config import Configuration, Flow
+    from mirrorless.ports.stores import Chains
     from mirrorless.scheduled.settings import ControlSettings
     from mirrorless.settings import FlowSettings, Tables
 
@@ -188,7 +189,7 @@ class DeployedFlows:
         else:
             settings = self.settings(name)
             if settings.tables_role:
-                require_account(str(self.flow(name).target.account), name)
+                require_account(str(self.flow(name).target.account), name, settings.target.region)
             client, tables = _aws_client(settings.target.region, name), settings.tables
             retention_days = settings.map_retention_days
         return Stores(
@@ -200,6 +201,23 @@ class DeployedFlows:
             documents=DynamoDbDocuments(client, tables.control),
             checkpoints=DynamoDbDocuments(client, tables.checkpoints),
         )
+
+    def counterpart_chains(self, name: FlowName) -> Chains | None:
+        """The offset map of the flow in the other direction, where both keep the names of topics; None for others.
+
+        It is in the source's region, which may be lost: then no read of it answers.
+
+        Raises:
+            ConfigurationError: there is no region.
+        """
+        from mirrorless.adapters.dynamodb.chains import DynamoDbChains  # noqa: PLC0415 -- boto3 costs half a second
+
+        flow = self.flow(name)
+        if flow.counterpart_map is None:
+            return None
+        if self._lab is not None:
+            return DynamoDbChains(_lab_client(self._lab.dynamodb.endpoint), self._lab_tables().offset_map)
+        return DynamoDbChains(_aws_client(flow.source.region, name), flow.counterpart_map)
 
     def _lab_tables(self) -> Tables:
         from mirrorless.settings import Tables  # noqa: PLC0415 -- same
@@ -220,22 +238,26 @@ class DeployedFlows:
         return self._lab.mappings if self._lab is not None else []
 
 
-def require_account(account: str, name: FlowName) -> None:
+def require_account(account: str, name: FlowName, region: str | None) -> None:
     """Check that the usual credentials are of the account that keeps a flow's tables.
 
     Where the tables are in another account than the functions, a role reaches them that only the functions may assume.
-    An operator needs credentials of the tables' account, which then identifies the operator and grants the rights.
+    An operator needs credentials of the tables' account, which then identifies the operator and grants the rights. The
+    region of the tables is asked, and no other: the operator's own may be the one that is lost.
 
     Raises:
         ConfigurationError: they are of another account, or there are none.
     """
     import boto3  # noqa: PLC0415 -- costs half a second
+    import botocore.session  # noqa: PLC0415 -- same
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 -- same
 
     hint = f"use a profile of account {account}: AWS_PROFILE=…"
     try:
-        # STS of any region answers, and needs no permission.
-        identity = boto3.client("sts", region_name=boto3.Session().region_name or "us-east-1").get_caller_identity()
+        # STS needs no permission. A profile may still prefer its global endpoint, which is in us-east-1.
+        session = botocore.session.get_session()
+        session.set_config_variable("sts_regional_endpoints", "regional")
+        identity = boto3.Session(botocore_session=session).client("sts", region_name=region).get_caller_identity()
     except (BotoCoreError, ClientError) as exc:
         raise ConfigurationError(
             f"the account of these credentials is not known: {exc}", where=str(name), hint=hint

@@ -34,6 +34,7 @@ PARTS: Final[dict[str, Sequence[str]]] = {
     "verify": ("tests.benchmarks.verify_five_million",),
     "rounds": ("tests.benchmarks.checkpoint_rounds",),
     "failover": ("tests.benchmarks.failover_many",),
+    "failover-distance": ("tests.benchmarks.failover_distance",),
     "pull-topics": ("tests.benchmarks.pull_topics",),
     "pass-through-memory": ("tests.benchmarks.pass_through_memory",),
     "comparison": ("tests.benchmarks.beside_mm2", "--profile", "smoke", "--out", ".lab"),

@@ -20,10 +20,12 @@ from pyspark.sql import SparkSession
 from cli.deployment import DeployedFlows
 from cli.failover_wiring import effects_of
 from lab.servers.kafka import KafkaCluster
+from lab.servers.proxy import NetworkLink
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.adapters.kafka.acls import KafkaAcls
 from mirrorless.clock import now_ms
-from mirrorless.failover.effects import ReconcileRun
+from mirrorless.errors import Retriable
+from mirrorless.failover.effects import FailoverEffects, ReconcileRun
 from mirrorless.failover.run import FailoverCommand
 from mirrorless.failover.state import FailoverDocument, FailoverOrder
 from mirrorless.jobs.request import JobRequest, ReconcileOptions
@@ -70,6 +72,63 @@ class SparkReconcile:
         return self.runs.get(run_id, ReconcileRun(state="missing"))
 
 
+@dataclass(slots=True)
+class LostAnswers:
+    """Writes that reach their server and whose answers are lost: each kind once, on a new connection as well.
+
+    The link to the target is cut at that moment, so every client of the command has to connect again.
+    """
+
+    link: NetworkLink
+    lost: list[str] = field(default_factory=list)
+    """What was lost so far."""
+
+    def among(self, effects: FailoverEffects) -> FailoverEffects:
+        """Effects that lose answers."""
+        source, target = (
+            replace(side, acls=_Losing(self, f"{name} acls", side.acls, ("create", "delete")))
+            for name, side in (("source", effects.source), ("target", effects.target))
+        )
+        return replace(
+            effects,
+            source=source,
+            target=target,
+            acl_sync=replace(effects.acl_sync, source=source.acls, target=target.acls),
+            fences=_Losing(self, "fences", effects.fences, ("fence", "lift")),
+            documents=_Losing(self, "documents", effects.documents, ("write", "claim")),
+            checkpoints=_Losing(self, "checkpoints", effects.checkpoints, ("write",)),
+            shadows=_Losing(self, "shadows", effects.shadows, ("commit", "delete")),
+            rounds=lambda store: _Losing(self, "rounds", effects.rounds(store), ("act",)),
+        )
+
+    def lose(self, what: str) -> None:
+        """Lose the answer to a write that was carried out; only the first of its kind."""
+        if what not in self.lost:
+            self.lost.append(what)
+            self.link.cut()
+            self.link.restore()
+            raise Retriable(f"the answer was lost: {what}")
+
+
+class _Losing:
+    """An object some of whose methods lose their first answer."""
+
+    def __init__(self, losing: LostAnswers, name: str, inner: Any, methods: Sequence[str]) -> None:
+        self._losing, self._name, self._inner, self._methods = losing, name, inner, methods
+
+    def __getattr__(self, method: str) -> Any:
+        call = getattr(self._inner, method)
+        if method not in self._methods:
+            return call
+
+        def lost(*args: Any, **kwargs: Any) -> Any:
+            result = call(*args, **kwargs)
+            self._losing.lose(f"{self._name}.{method}")
+            return result
+
+        return lost
+
+
 @dataclass(slots=True, kw_only=True)
 class FailoverScenario:
     """One topic, its applications and the operator."""
@@ -81,6 +140,8 @@ class FailoverScenario:
     """Every value that was acknowledged to a producer and committed, on either cluster."""
     reads: dict[str, Counter[str]] = field(default_factory=dict)
     """What each group has read, by group."""
+    loses: LostAnswers | None = None
+    """Of the commands; None for none."""
     _environment: Any = None
 
     # Applications, as the user `dummy`
@@ -187,6 +248,17 @@ class FailoverScenario:
             assert kills == len(command.plan)
             return document
 
+    def until_answered(self, order: FailoverOrder | None, tries: int = 30) -> FailoverDocument:
+        """Carry out, again after each lost answer, as an operator who repeats the command."""
+        for _ in range(tries):
+            try:
+                command = self.command(order)
+                command.prepare()
+                return command.execute()
+            except Retriable:
+                continue
+        raise AssertionError(f"it did not end in {tries} tries")
+
     def acls(self, cluster: KafkaCluster) -> KafkaAcls:
         """One cluster's ACLs."""
         return KafkaAcls(ClusterSettings(alias=cluster.alias, bootstrap=cluster.bootstrap), flow="test")
@@ -200,7 +272,8 @@ class FailoverScenario:
             self.replicate()
             real(min(seconds, 0.1))
 
-        return replace(effects, sleep=sleep, jobs=self.jobs)
+        effects = replace(effects, sleep=sleep, jobs=self.jobs)
+        return effects if self.loses is None else self.loses.among(effects)
 
 
 def _crash(*_: object) -> None:

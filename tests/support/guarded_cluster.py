@@ -28,14 +28,13 @@ class GuardedBroker(KafkaBroker):
 
     def _write_settings(self) -> str:
         path = Path(super()._write_settings())
-        listeners = f"SASL_PLAINTEXT://{self.by_password},PLAINTEXT://{self.place.address}"
+        usual, own = self.place.listeners(), f"SASL_PLAINTEXT://{self.by_password}"
+        protocols = usual.get("listener.security.protocol.map", "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT")
         login = "org.apache.kafka.common.security.plain.PlainLoginModule required user_dummy=dummy;"
         settings = {
-            "listeners": f"{listeners},CONTROLLER://{self.place.controller}",
-            "advertised.listeners": listeners,
-            "listener.security.protocol.map": (
-                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
-            ),
+            "listeners": f"{own},{usual['listeners']}",
+            "advertised.listeners": f"{own},{usual['advertised.listeners']}",
+            "listener.security.protocol.map": f"{protocols},SASL_PLAINTEXT:SASL_PLAINTEXT",
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
         }
@@ -60,9 +59,16 @@ def as_dummy(cluster: KafkaCluster) -> dict[str, str | int]:
 
 @contextmanager
 def guarded_clusters(folder: Path) -> Iterator[tuple[KafkaCluster, KafkaCluster]]:
-    """A source and a target, running inside the block."""
+    """A source and a target, running inside the block; who is no user `dummy` reaches the target by a link."""
     source, target = (
-        KafkaCluster(alias=alias, folder=folder / alias, properties=AUTHORIZER, heap_mb=256, kind=GuardedBroker)
+        KafkaCluster(
+            alias=alias,
+            folder=folder / alias,
+            properties=AUTHORIZER,
+            heap_mb=256,
+            kind=GuardedBroker,
+            linked=alias == "eu-west",
+        )
         for alias in ("us-east", "eu-west")
     )
     try:

@@ -1,7 +1,11 @@
-"""Failover and failback under ACLs, each command killed behind every step: nothing is lost, read twice or skipped."""
+"""Failover and failback under ACLs: nothing is lost, read twice or skipped.
+
+Each command is killed behind every step; or the target is at a distance, and the answers to writes are lost.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +29,7 @@ from tests.support.failover_scenario import (
     FLOW,
     PARTITIONS,
     FailoverScenario,
+    LostAnswers,
     SparkReconcile,
     deployed,
     granted,
@@ -39,6 +44,8 @@ PLANNED = FailoverOrder(mode="planned")
 LOST = FailoverOrder(mode="source-lost")
 REHEARSAL = FailoverOrder(mode="drill")
 DENIED = "TOPIC_AUTHORIZATION_FAILED"
+ROUND_TRIP_MS = float(os.environ.get("MIRRORLESS_TEST_ROUND_TRIP_MS", "5"))
+"""To the target; `make scale PART=failover-distance` goes further."""
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +209,45 @@ def test_a_lost_source_costs_what_the_report_names_and_nothing_is_read_twice(
     for group in ("shop", "billing"):
         scenario.read(source, group)
     accounted(scenario, but=orphans)
+
+
+def test_at_a_distance_and_with_every_kind_of_answer_lost_once_nothing_is_lost_or_repeated(
+    build: Callable[[str], FailoverScenario],
+) -> None:
+    scenario = build("prefixed")
+    source, target = scenario.stage.source, scenario.stage.target
+    target.link.round_trip_ms = ROUND_TRIP_MS
+    try:
+        begin(scenario)
+        scenario.loses = LostAnswers(target.link)
+        scenario.until_answered(REHEARSAL)
+        scenario.produce(source, "b0", "b1")
+        document = scenario.until_answered(PLANNED)
+        there = set(scenario.loses.lost)
+        scenario.let_a_minute_pass()
+
+        assert [each for each in missing_of(document) if "group audit" not in each] == []
+        assert not scenario.produce(target, "c0", "c1")
+        for group in ("shop", "billing"):
+            scenario.read(target, group)
+        accounted(scenario)
+
+        back = scenario.until_answered(None)
+
+        assert missing_of(back) == []
+        for group in ("shop", "billing"):
+            scenario.read(source, group)
+        accounted(scenario)
+        assert there >= {
+            "source acls.create",
+            "target acls.create",
+            "fences.fence",
+            "documents.claim",
+            "documents.write",
+            "rounds.act",
+            "shadows.commit",
+            "shadows.delete",
+        }
+        assert set(scenario.loses.lost) - there == {"source acls.delete", "target acls.delete", "fences.lift"}
+    finally:
+        target.link.round_trip_ms = 0

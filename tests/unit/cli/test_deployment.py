@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSPreparedRequest
 from moto import mock_aws
+from moto.core.botocore_stubber import BotocoreStubber
 
 from cli.deployment import DeployedFlows
 from mirrorless.errors import ConfigurationError
@@ -60,6 +63,26 @@ def test_an_operator_of_the_tables_account_reaches_them_with_the_usual_credentia
     used = stores.client._request_signer._credentials
     assert credentials is not None
     assert used.access_key == credentials.access_key
+
+
+def test_the_account_is_asked_of_the_region_of_the_tables_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    become(monkeypatch, "444455556666")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")  # of the source, which may be lost
+    monkeypatch.setenv("AWS_STS_REGIONAL_ENDPOINTS", "legacy")  # of which some would be answered in us-east-1
+    asked: list[str] = []
+    answer = BotocoreStubber.process_request
+
+    def noted(stubber: BotocoreStubber, request: AWSPreparedRequest) -> Any:
+        asked.append(request.url)
+        return answer(stubber, request)
+
+    monkeypatch.setattr(BotocoreStubber, "process_request", noted)
+    deployed = DeployedFlows(config=EXAMPLES / "cross-account.yaml")
+
+    deployed.stores(ACROSS)
+
+    assert asked
+    assert all(f".{deployed.flow(ACROSS).target.region}." in url for url in asked), asked
 
 
 def test_with_a_single_account_the_credentials_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,13 +17,14 @@ from moto.emrserverless.models import emrserverless_backends
 
 from cli.args import BadInput
 from cli.deployment import DeployedFlows
+from cli.failover_wiring import FailbackJobs
 from cli.jobs.emr import JOB_RUN_FILE, EmrRuns, state_of
 from cli.jobs.request import new_run_id
-from mirrorless.adapters.aws.emr_serverless import JobRunThere
+from mirrorless.adapters.aws.emr_serverless import EmrServerless, JobRunThere
 from mirrorless.adapters.aws.job_files import S3JobFiles
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.progress import JobProgress, JobState
-from mirrorless.jobs.request import PROGRESS, REPORT, JobRequest, VerifyOptions, decode_request
+from mirrorless.jobs.request import PROGRESS, REPORT, JobRequest, ReconcileOptions, VerifyOptions, decode_request
 from mirrorless.jobs.submission import parameter_name
 from mirrorless.lane import FlowName
 
@@ -237,6 +238,66 @@ def test_a_deployment_without_spark_is_a_configuration_error(aws: str, tmp_path:
 def test_an_unknown_run_is_bad_input(runs: EmrRuns) -> None:
     with pytest.raises(BadInput, match="no such run"):
         runs.inspect("verify-20261121T203355-1f3a")
+
+
+# The job of a failback
+
+
+@pytest.fixture
+def failback(runs: EmrRuns, tmp_path: Path) -> FailbackJobs:
+    """The jobs of the command `failback`."""
+    options = ReconcileOptions(policies={"orders": "replay", "gone": "quarantine"})
+    return FailbackJobs(deployment=deployment(tmp_path), flow=FLOW, options=options, runs=lambda: runs)
+
+
+def in_folder(run_id: str) -> S3JobFiles:
+    return S3JobFiles(BUCKET, f"flows/us-east_eu-west/jobs/{run_id}", client=boto3.client("s3"))
+
+
+def test_a_failback_starts_the_reconcile_that_the_deployment_has_and_follows_it_to_its_report(
+    aws: str, failback: FailbackJobs
+) -> None:
+    run_id = failback.new_id()
+    assert failback.inspect(run_id).state == "missing"
+
+    failback.start(run_id, topics=["orders"], groups_exclude=["audit.app", "[a]"])
+
+    made = there(aws)
+    assert (made.name, made.client_token, made.execution_role_arn) == (run_id, run_id, ROLE)
+    assert made.job_driver["sparkSubmit"]["entryPoint"] == "s3://assets/reconcile.py"
+    request = decode_request(in_folder(run_id).read("request.json") or b"")
+    assert isinstance(request.options, ReconcileOptions)
+    assert (request.topics, request.options.policies) == (("orders",), {"orders": "replay"})
+    assert request.options.groups_exclude[-2:] == ("audit.app", r"\[a\]"), "a group's name is no pattern"
+    assert request.flow.tables_role is None, "the job's role reaches the tables by itself"
+    made.state = "RUNNING"
+    assert failback.inspect(run_id).state == "running"
+    progress = JobProgress(run_id=run_id, kind="reconcile", flow=str(FLOW), state="succeeded")
+    in_folder(run_id).write(PROGRESS, msgspec.json.encode(progress))
+    in_folder(run_id).write(
+        REPORT, json.dumps({"clean": False, "report": {"verdict": "v"}, "totals": {"orphans": 2}}).encode()
+    )
+    made.state = "FAILED"  # of a driver that found something
+
+    ended = failback.inspect(run_id)
+
+    assert (ended.state, ended.report["totals"]) == ("succeeded", {"orphans": 2})
+
+
+def test_a_failback_that_died_between_request_and_submission_is_run_again(
+    aws: str, failback: FailbackJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failback.start(failback.new_id(), topics=["payments"], groups_exclude=[])  # moto lists no runs where there is none
+    run_id = failback.new_id()
+    with monkeypatch.context() as patch:
+        patch.setattr(EmrServerless, "start", lambda *_, **__: (_ for _ in ()).throw(Retriable("the command is gone")))
+        with pytest.raises(Retriable):
+            failback.start(run_id, topics=["orders"], groups_exclude=[])
+
+    found = failback.inspect(run_id)
+
+    assert (found.state, len(emrserverless_backends[ACCOUNT][REGION].job_runs[aws])) == ("failed", 1)
+    assert "start another" in found.error
 
 
 def test_a_missing_file_is_none_also_where_s3_answers_access_denied() -> None:
