@@ -50,6 +50,7 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
     both, name = settings.flow, str(flow)
     source, target = _side(deployment, flow, both.source), _side(deployment, flow, both.target)
     source_log = KafkaSourceLog(both.source, flow=name)
+    counterpart = deployment.counterpart_chains(flow)
     wiring = CheckpointWiring(
         settings=settings,
         scope=FlowScope.of(settings),
@@ -65,6 +66,8 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
         ),
         chains=stores.chains,
         source_log=source_log,
+        counterpart=counterpart,
+        target_log=KafkaSourceLog(both.target, flow=name) if counterpart is not None else None,
     )
     return FailoverEffects(
         settings=settings,
@@ -80,6 +83,8 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
         documents=stores.documents,
         checkpoints=stores.checkpoints,
         rounds=lambda documents: wiring.rounds(documents, commits_every_seconds=0),
+        rounds_back=lambda documents: wiring.rounds(documents, commits_every_seconds=0, reverse=True),
+        counterpart=counterpart,
         acl_sync=AclSync(
             settings=settings,
             source=source.acls,

@@ -14,6 +14,7 @@ from cli.deployment import DeployedFlows
 from cli.output import PLAN_ONLY, numbered, print_json
 from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.groups.move_back import Move, NotMovable, claim_of, plan_move_back
+from mirrorless.groups.readiness import Rereads
 from mirrorless.lane import FlowName, Lane
 from mirrorless.ports.kafka import GroupIsActive, TopicPartition
 from mirrorless.protocol.translate import OffsetMap, Side
@@ -62,14 +63,17 @@ def run_move_back(arguments: argparse.Namespace) -> int:
     places = {lane: _place(deployment, lane, direction) for lane, _ in document.lanes(flow)}
     there = {lane: committed[name][place] for lane, place in places.items() if place in committed[name]}
     side: Side = "downstream" if direction == "forward" else "upstream"
-    offset_map = OffsetMap(stores.chains)
+    counterpart = deployment.counterpart_chains(flow)
+    maps = Rereads(
+        offset_map=OffsetMap(stores.chains), counterpart=None if counterpart is None else OffsetMap(counterpart)
+    )
     try:
         moves = plan_move_back(
             document,
             flow,
             there=there,
             state=state,
-            count=lambda lane, first, end: offset_map.records_between(lane, first, end, side),
+            count=lambda lane, first, end: maps.records(lane, first, end, side),
         )
         executed = bool(moves) and arguments.execute
         if executed:

@@ -64,6 +64,8 @@ class ControlWiring:
     target: GroupSide = field(init=False)
     topics: KafkaTopics = field(init=False)
     source_log: KafkaSourceLog = field(init=False)
+    counterpart: DynamoDbChains | None = field(default=None, init=False)
+    target_log: KafkaSourceLog | None = field(default=None, init=False)
     states: DynamoDbLaneStates = field(init=False)
     ledger: DynamoDbLossLedger = field(init=False)
     ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
@@ -91,6 +93,9 @@ class ControlWiring:
             for cluster in (flow.source, flow.target)
         )
         self.source_log = KafkaSourceLog(flow.source, flow=flow.flow)
+        if (table := self.settings.counterpart_map) is not None:
+            self.counterpart = DynamoDbChains(dynamodb_client(flow.source.region), table)
+            self.target_log = KafkaSourceLog(flow.target, flow=flow.flow)
         self.topics = KafkaTopics(flow.target, flow=flow.flow, role="remote-topics")
         if flow.oversize == "copy":
             self.copier = copying_replicator(flow, dynamodb, environment=f"oversize.{uuid4().hex}")
@@ -160,6 +165,8 @@ class ControlWiring:
             target=self.target,
             chains=self.chains,
             source_log=self.source_log,
+            counterpart=self.counterpart,
+            target_log=self.target_log,
             ensured=self.ensured,
             groups_left=self.groups_left,
         )

@@ -105,7 +105,8 @@ class PullWiring:
         if self.engine == "records" and now - self.engine_at >= MEASURED_SECONDS:
             for each in lanes:
                 each.tally = BatchTally(by_client=each.tally.by_client)
-        asked = self.settings.copy if self.settings.control.flow.delivery == "exactly_once" else "records"
+        flow = self.settings.control.flow
+        asked = self.settings.copy if flow.delivery == "exactly_once" and not flow.origins else "records"
         engine = engine_of(asked, [each.tally for each in lanes])
         if engine != self.engine:
             self.engine, self.engine_at = engine, now

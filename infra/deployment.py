@@ -71,6 +71,9 @@ class FlowDeployment:
         replica_region: where a copy of its tables is kept to read from; None where none is.
         tables_key: ARN of the customer's key that encrypts the tables at home; None where it is AWS's own.
         replica_key: the same for their copy.
+        counterpart: where the tables of the flow in the other direction live, whose offset map its groups need too;
+            None where they do not.
+        counterpart_key: the key of those.
     """
 
     flow: Flow
@@ -80,6 +83,8 @@ class FlowDeployment:
     replica_region: str | None
     tables_key: str | None = None
     replica_key: str | None = None
+    counterpart: Location | None = None
+    counterpart_key: str | None = None
 
     @property
     def name(self) -> str:
@@ -94,6 +99,12 @@ class FlowDeployment:
     def table_arns(self) -> dict[str, str]:
         """The ARN of each table, by what it holds."""
         return {table: self.state.arn("dynamodb", f"table/{name}") for table, name in self.flow.tables.items()}
+
+    @property
+    def counterpart_arn(self) -> str | None:
+        """The ARN of the counterpart's offset map."""
+        table = self.flow.counterpart_map
+        return None if self.counterpart is None else self.counterpart.arn("dynamodb", f"table/{table}")
 
     def has(self, part: str) -> bool:
         """Whether the flow has this part."""
@@ -228,6 +239,8 @@ def plan(configuration: Configuration) -> Deployment:
                 replica_region=elsewhere,
                 tables_key=_key(settings, state.account, state.region),
                 replica_key=_key(settings, state.account, elsewhere) if elsewhere else None,
+                counterpart=_place(flow.source) if flow.counterpart_map else None,
+                counterpart_key=_key(settings, str(flow.source.account), str(flow.source.region)),
             )
         )
     if problems := list(dict.fromkeys(_half_encrypted(flows))):

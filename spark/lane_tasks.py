@@ -38,6 +38,7 @@ from mirrorless.jobs.batch_copy import BatchCopy
 from mirrorless.jobs.copy_task import CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy
 from mirrorless.naming import SPARK_MASTER_VARIABLE
+from mirrorless.origin import OriginRule
 from mirrorless.ports.kafka import Deadline, Source, SourceTopic
 from mirrorless.protocol.positions import Positions
 from mirrorless.protocol.replicate import Replicator
@@ -169,6 +170,8 @@ def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTas
     states = DynamoDbLaneStates(dynamodb, tables.lanes)
     source = _Described(KafkaSource(settings), task.read_topic)
     ledger = DynamoDbLossLedger(dynamodb, tables.loss_ledger)
+    # Into another topic nothing returns, and a copy there needs no origin. A batch that passes cannot be marked.
+    origin = settings.origin_rule if task.write_topic == task.read_topic else _no_origin
 
     def replicator(target: KafkaTarget, terms: Callable[[str], PassTerms | None]) -> Replicator:
         return Replicator(
@@ -185,10 +188,11 @@ def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTas
             holder=task.holder,
             examined=True,
             terms=terms,
+            origin=origin,
         )
 
     by_batches: BatchCopy | None = None
-    if task.archive is None and settings.copy == "auto":
+    if task.archive is None and settings.copy == "auto" and origin(task.read_topic) is None:
         target = warm_batch_target(msgspec.json.encode(settings))
         by_batches = BatchCopy(
             replicator=replicator(target, target.terms),
@@ -206,6 +210,10 @@ def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTas
         attempt=attempt.number,
         clock=now_ms,
     )
+
+
+def _no_origin(_: str) -> OriginRule | None:
+    return None
 
 
 def lane_log(task: CopyTask) -> LaneLog:

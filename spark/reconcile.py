@@ -27,7 +27,7 @@ from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.protocol.positions import ORDERED_MS
-from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task
+from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import orphans_ahead
 from mirrorless.reconcile.join import BackLaneJoin
@@ -90,6 +90,7 @@ class Reconciliation:
             LeaseHeld: another job has one of the lanes.
             Retriable: a cluster or a store does not answer.
         """
+        refuse_marked(self.run.request.flow)
         tasks, left_alone = self._topics.tasks(count=self.options.look_only)
         forward = [task.lane for task in tasks]
         request = self.run.request

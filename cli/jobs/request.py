@@ -27,6 +27,7 @@ from mirrorless.jobs.request import (
     VerifyOptions,
 )
 from mirrorless.lane import FlowName
+from mirrorless.reconcile.copy_tasks import refuse_marked
 from mirrorless.topics.discovery import Discovery, discover
 
 
@@ -55,6 +56,7 @@ def job_request(deployment: DeployedFlows, arguments: argparse.Namespace, option
     _check(options)
     topics, counts = topics_of(deployment, flow, arguments.topics, by_source=not isinstance(options, VerifyOptions))
     if isinstance(options, ReconcileOptions):
+        refuse_marked(deployment.settings(flow))
         _known(options.policies, topics)
     return JobRequest(
         run_id=new_run_id(_kind(options)),

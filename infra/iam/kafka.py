@@ -211,6 +211,8 @@ def _control(flow: Flow) -> _Uses:
     if settings.emit_checkpoints_enabled:
         on_source.append(_follow(flow, topics))
         on_target += [_follow(flow, there), _internal(policy.checkpoints_topic(flow.name.source))]
+        if flow.counterpart_map:
+            on_target.append(Use(calls=("Consumer", "consume"), topics=there, groups=(GAPS_GROUP,)))
         if settings.sync_group_offsets_enabled:
             on_target.append(_commit(flow, there))
         if settings.sync_group_offsets_reverse_enabled:

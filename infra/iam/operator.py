@@ -21,7 +21,7 @@ from infra import spark_settings
 from infra.deployment import plan
 from infra.iam import Right
 from infra.iam.secrets import readable
-from infra.iam.tables import in_tables
+from infra.iam.tables import counterpart_rights, in_tables
 from mirrorless.config import load
 from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.submission import parameter_name
@@ -65,7 +65,8 @@ def rights(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, ke
     more = REPAIR if repair else {}
     tables = {table: tuple(dict.fromkeys((*LOOK[table], *more.get(table, ())))) for table in LOOK}
     there = flow.home if flow.home.account == flow.state.account else flow.state
-    return [*in_tables(flow, tables), *readable(flow, there), *(_job_rights(flow, key) if jobs else [])]
+    both = counterpart_rights(flow) if repair else []
+    return [*in_tables(flow, tables), *both, *readable(flow, there), *(_job_rights(flow, key) if jobs else [])]
 
 
 def policy(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, key: str | None = None) -> dict[str, Any]:

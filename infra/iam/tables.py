@@ -62,6 +62,10 @@ ACTIONS: Final[Mapping[Part, Mapping[str, tuple[str, ...]]]] = {
 """DynamoDB's actions by part and table."""
 
 
+READS_COUNTERPART: Final = frozenset({"control", "standby"})
+"""Parts that carry groups."""
+
+
 def actions_of(part: Part, flow: FlowDeployment) -> Mapping[str, tuple[str, ...]]:
     """The actions of a part of this flow by table: `control` adds entries where it copies what no event can carry."""
     if part == "control" and flow.flow.copies_oversize:
@@ -77,7 +81,18 @@ def rights(part: Part, flow: FlowDeployment) -> list[Right]:
         return []
     if role:
         return [Right(actions=("sts:AssumeRole",), resources=(role,))]
-    return in_tables(flow, wanted)
+    return [*in_tables(flow, wanted), *(counterpart_rights(flow) if part in READS_COUNTERPART else [])]
+
+
+def counterpart_rights(flow: FlowDeployment) -> list[Right]:
+    """To read the offset map of the flow in the other direction, where groups are carried by both maps."""
+    table = flow.counterpart_arn
+    if table is None or flow.counterpart is None:
+        return []
+    granted = [Right(actions=("dynamodb:Query", "dynamodb:BatchGetItem"), resources=(table,))]
+    if flow.counterpart_key:
+        granted.append(_opened(flow.counterpart_key, flow.counterpart.region))
+    return granted
 
 
 def tables_role_rights(flow: FlowDeployment) -> list[Right]:
@@ -98,14 +113,14 @@ def in_tables(flow: FlowDeployment, wanted: Mapping[str, Iterable[str]]) -> list
         for table, actions in wanted.items()
     ]
     if flow.tables_key:
-        # DynamoDB opens a table's key in the name of whoever reads or writes; it makes that key in its own.
-        # (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.usagenotes.html)
-        service = f"dynamodb.{flow.state.region}.amazonaws.com"
-        granted.append(
-            Right(
-                actions=("kms:Decrypt",),
-                resources=(flow.tables_key,),
-                conditions={"StringEquals": {"kms:ViaService": service}},
-            )
-        )
+        granted.append(_opened(flow.tables_key, flow.state.region))
     return granted
+
+
+def _opened(key: str, region: str) -> Right:
+    """DynamoDB opens a table's key in the name of whoever reads or writes; it makes that key in its own.
+
+    https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.usagenotes.html
+    """
+    service = f"dynamodb.{region}.amazonaws.com"
+    return Right(actions=("kms:Decrypt",), resources=(key,), conditions={"StringEquals": {"kms:ViaService": service}})

@@ -38,6 +38,11 @@ class FlowName:
         return cls(source, target)
 
     @property
+    def turned(self) -> FlowName:
+        """The flow in the other direction."""
+        return FlowName(self.target, self.source)
+
+    @property
     def slug(self) -> str:
         """The flow as consumer groups and transactional ids have it: `source.target`."""
         return f"{self.source}.{self.target}"

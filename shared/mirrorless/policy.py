@@ -164,7 +164,7 @@ class IdentityPolicy(DefaultPolicy):
     """`identity`: a remote topic keeps its name. Heartbeats alone are named as DefaultPolicy would.
 
     A name then does not contain a record's origin, so cycles of data topics cannot be detected: the configuration
-    refuses flows in both directions instead.
+    refuses flows in both directions instead, unless their copies carry it (`mirrorless.origin`).
 
     Attributes:
         source_alias: the cluster that counts as the source of every topic.

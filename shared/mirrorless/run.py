@@ -7,7 +7,7 @@ A run covers the upstream offsets [position, next). Its spans are those that bec
     downstream  517        520         521                 A = (100, 517, 3), B = (107, 520, 3)
                            gap [103, 107)
 
-What is in no span is a gap: compacted away, a transaction's marker, aborted, quarantined, or lost. A gap is
+What is in no span is a gap: compacted away, a transaction's marker, aborted, quarantined, returned, or lost. A gap is
 never dropped from the map; the loss ledger explains it.
 """
 
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mirrorless.lane import Lane
+from mirrorless.origin import OffsetRows
 
 RunState = Literal["prepared", "committed"]
 
@@ -70,6 +71,8 @@ class Run:
     """Those of `bytes` whose batches were passed as they lay in the source's log."""
     quarantined: tuple[int, ...] = ()
     """Upstream offsets that were left out by an operator's order."""
+    returned: OffsetRows = ()
+    """Upstream offsets of records that were first produced on the target; see `mirrorless.origin`."""
     request: str = ""
     """The Lambda request or the job run that wrote it."""
     settled_at: int = 0

@@ -14,6 +14,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.filters import CONFIG_PROPERTIES_EXCLUDE
 from mirrorless.lane import FlowName
 from mirrorless.naming import FLOW_VARIABLE, mapping_group, shared_name
+from mirrorless.origin import OriginRule
 from mirrorless.policy import ReplicationPolicy, replication_policy
 
 
@@ -73,6 +74,8 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a lane begins with a backfill: without a chain it waits, except at upstream offset 0."""
     oversize: Literal["ledger", "copy"] = "ledger"
     """What becomes of records of mapped topics that no event can carry."""
+    origins: tuple[str, ...] = ()
+    """Clusters of the circle of flows with the same names that this one belongs to; empty: it marks no records."""
     from_earliest: bool = False
     """Whether a lane without a chain begins with its log, where such records are copied."""
     copy: Literal["auto", "records"] = "auto"
@@ -86,6 +89,12 @@ class FlowSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def remote_topic(self, topic: str) -> str:
         """The topic's name on the target."""
         return self._policy.remote_topic(self.source.alias, topic)
+
+    def origin_rule(self, topic: str) -> OriginRule | None:
+        """The rule of a source topic whose records may return; None for others, and where the flow marks none."""
+        if not self.origins or self.remote_topic(topic) != topic:
+            return None
+        return OriginRule.of(topic, source=self.source.alias, target=self.target.alias, clusters=self.origins)
 
     def begins_with_history(self, topic: str) -> bool:
         """Whether a backfill comes before a source topic's first batch. Heartbeats have no history of use."""

@@ -180,12 +180,13 @@ MADE: Mapping[type, Callable[[], Any]] = {
 
 FUNCTIONS: tuple[Callable[[], Any], ...] = (
     lambda: read_secret("proof"),
-    lambda: require_account("111122223333", FLOW),
+    lambda: require_account("111122223333", FLOW, "eu-west-1"),
     lambda: lanes_in(dynamodb_client(role_arn=TABLES_ROLE), "the-table", FLOW),
 )
 """Calls that are no method's."""
 
 NO_CALLS = {
+    ("cli/deployment.py", "GetSession"): "of botocore",
     ("shared/mirrorless/adapters/kafka/client.py", "Query"): "of a URL",
     ("shared/mirrorless/adapters/kafka/client.py", "GetSession"): "of botocore",
 }

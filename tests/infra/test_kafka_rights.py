@@ -23,7 +23,7 @@ from infra.iam.kafka import NAMED_CHARACTERS, rights
 from infra.iam.kafka_names import abridged, distinct, prefixes
 from infra.iam.kafka_operations import BROKER_CONFIGS, CALLS, IDEMPOTENT_PRODUCER, POLLERS
 from mirrorless.config import load
-from mirrorless.naming import JOB_GROUP
+from mirrorless.naming import GAPS_GROUP, JOB_GROUP
 from tests.support.assembly import EXAMPLES, REPOSITORY
 from tests.support.yaml_text import dump_yaml, load_yaml
 
@@ -259,6 +259,16 @@ def test_group_offsets_are_committed_only_where_they_are_synchronised(flowing: F
     assert may(rights("control", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shop")
     assert may(rights("control", moving), "AlterGroup", f"{SOURCE}:group/{SOURCE_PATH}/billing-eu")
     assert not may(rights("control", moving), "AlterGroup", f"{TARGET}:group/{TARGET_PATH}/shopping")
+
+
+def test_who_carries_groups_between_the_same_names_reads_the_targets_log_as_the_sources(flowing: Flowing) -> None:
+    alone = flowing(replication_policy="identity", groups=["shop"])
+    pair = replace(alone, flow=replace(alone.flow, origins=("us-east", "us-west"), has_counterpart=True))
+    reader = f"{TARGET}:group/{TARGET_PATH}/{GAPS_GROUP}"
+
+    assert not may(rights("control", alone), "DescribeGroup", reader)
+    assert may(rights("control", pair), "DescribeGroup", reader)
+    assert may(rights("control", pair), "ReadData", f"{TARGET}:topic/{TARGET_PATH}/payments")
 
 
 def test_internal_topics_are_named_one_by_one(flowing: Flowing) -> None:

@@ -68,7 +68,10 @@ class _Anything:
 
 def _outcome(topic: str) -> _Anything:
     lane = _Anything(topic=topic)
-    run = cast("Run", _Anything(lane=lane, records=1, bytes=1, passed_bytes=1, oldest_timestamp=1, newest_timestamp=1))
+    read = _Anything(
+        lane=lane, records=1, bytes=1, passed_bytes=1, returned=((2, 3),), oldest_timestamp=1, newest_timestamp=1
+    )
+    run = cast("Run", read)
     return _Anything(runs=[run], stopped={(topic, 0): None}, waiting={(topic, 1): None})
 
 

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import pytest
 
 from infra.deployment import ALIAS, FlowDeployment, Location, plan
-from infra.iam import Part, file_of, operator, secrets
+from infra.iam import Part, file_of, operator, secrets, tables
 from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.config.cluster import Mtls, Scram
@@ -27,6 +27,7 @@ from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 from tests.support.aws_recorder import recorded
 from tests.support.changed_examples import written
 from tests.support.iam import Context, Statement, allowed, many, role_statements, statements_of
+from tests.support.yaml_text import dump_yaml, load_yaml
 
 Assembled = Callable[[str], Assembly]
 Need = tuple[str, str, Context]
@@ -474,3 +475,22 @@ def test_an_operators_policy_is_about_the_flow_and_where_its_tables_are(assemble
     assert not allowed(look, "dynamodb:PutItem", table)
     assert allowed(repair, "dynamodb:PutItem", table)
     assert allowed(look, "secretsmanager:GetSecretValue", secret)
+
+
+@pytest.mark.parametrize("part", ["control", "standby"])
+def test_who_carries_groups_between_the_same_names_reads_the_map_of_the_other_flow(part: Part, tmp_path: Path) -> None:
+    text = EXAMPLES["active-active"].read_text()
+    keys = "replication.policy: identity, loop.prevention: header, sync.topic.acls.enabled: false"
+    document = load_yaml(text)
+    document["defaults"] |= load_yaml(f"{{{keys}, sync.topic.configs.enabled: false}}")
+    config = tmp_path / "replication.yaml"
+    config.write_text(dump_yaml(document))
+    one, other = plan(load(config)).flows
+    theirs = other.table_arns()
+
+    granted = [right for right in tables.rights(part, one) if set(right.resources) & set(theirs.values())]
+
+    assert [(right.actions, right.resources) for right in granted] == [
+        (("dynamodb:Query", "dynamodb:BatchGetItem"), (theirs["offset_map"],))
+    ]
+    assert [right for right in tables.rights("forward", one) if set(right.resources) & set(theirs.values())] == []

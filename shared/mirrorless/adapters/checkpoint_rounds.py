@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from mirrorless.clock import now_ms
 from mirrorless.groups.checkpoints import Direction
@@ -30,16 +31,23 @@ class CheckpointWiring:
     target: GroupSide
     chains: Chains
     source_log: SourceLog
+    counterpart: Chains | None = None
+    """Of the flow in the other direction, where both keep the names of topics."""
+    target_log: SourceLog | None = None
+    """With a counterpart."""
     ensured: EnsuredTopics = field(default_factory=EnsuredTopics)
     groups_left: set[tuple[Direction, str]] = field(default_factory=set)
     """See `GroupSync.left`."""
 
-    def rounds(self, documents: StateStore, *, commits_every_seconds: float | None) -> CheckpointRound:
+    def rounds(
+        self, documents: StateStore, *, commits_every_seconds: float | None, reverse: bool | None = None
+    ) -> CheckpointRound:
         """Rounds with empty caches.
 
         Args:
             documents: where the groups' checkpoints are kept, under the lease of the run.
             commits_every_seconds: between commits on the target; None for no commits.
+            reverse: whether offsets are committed on the source, too; None: as the flow has it.
         """
         settings = self.settings
         sides = Sides(source=self.source, target=self.target, clock=now_ms)
@@ -57,15 +65,21 @@ class CheckpointWiring:
                 source_log=self.source_log,
                 transactional=settings.flow.delivery == "exactly_once",
                 from_earliest=settings.start == "earliest",
+                counterpart=self.counterpart,
+                at_source=partial(sides.call, sides.source),
+                target_log=self.target_log,
             ),
-            rereads=Rereads(offset_map=OffsetMap(self.chains)),
+            rereads=Rereads(
+                offset_map=OffsetMap(self.chains),
+                counterpart=OffsetMap(self.counterpart) if self.counterpart is not None else None,
+            ),
             sync=GroupSync(
                 scope=self.scope,
                 sides=sides,
                 store=store,
                 clock=now_ms,
                 every_ms=None if commits_every_seconds is None else int(commits_every_seconds * 1000),
-                reverse=settings.sync_group_offsets_reverse,
+                reverse=settings.sync_group_offsets_reverse if reverse is None else reverse,
                 grace_ms=int(settings.group_grace_seconds * 1000),
                 left=self.groups_left,
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -78,8 +79,9 @@ def flow_replicator(
         new_id=lambda: uuid4().hex,
         history_first=settings.begins_with_history,
         terms=terms,
+        origin=cache(settings.origin_rule) if settings.origins else _none,
     )
 
 
 def _none(_: str) -> None:
-    """The terms of an engine that reads records."""
+    """No terms, of an engine that reads records; and no rule, of a flow whose records cannot return."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mirrorless.config.cluster import partition_of
 from mirrorless.config.mapping_options import provisioned, source_access, starting_position
@@ -38,6 +38,8 @@ class Flow:
         name: `source->target`.
         settings: every key of the flow with its value.
         aliases: every cluster of the configuration; only these are origins of remote topics.
+        origins: clusters of the circle that it belongs to, where it marks its copies; see `mirrorless.origin`.
+        has_counterpart: whether the flow in the other direction is enabled, and marks its copies too.
         shared_tables: names of tables that all flows share, as in the lab; None: the flow has its own.
     """
 
@@ -46,6 +48,8 @@ class Flow:
     target: Cluster
     settings: FlowSection
     aliases: frozenset[str]
+    origins: tuple[str, ...] = ()
+    has_counterpart: bool = False
     shared_tables: Mapping[str, str] | None = None
 
     @property
@@ -95,6 +99,18 @@ class Flow:
     def copies_oversize(self) -> bool:
         """Whether records of mapped topics that no event can carry are read at the source, and copied in order."""
         return self.settings.oversize == "copy" and self.has_mappings
+
+    @property
+    def counterpart_map(self) -> str | None:
+        """The name of the counterpart's offset map, which is in the source's region; None where there is none."""
+        if not self.has_counterpart:
+            return None
+        return (self.shared_tables or {}).get("offset_map") or resource_name(self.name.turned, "offset_map")
+
+    @property
+    def copying(self) -> Literal["auto", "records"]:
+        """How scheduled topics are copied. A batch that passes as it lies gets no origin header."""
+        return "records" if self.origins else self.settings.copying
 
     @property
     def topic_patterns(self) -> tuple[str, ...]:
@@ -242,6 +258,7 @@ class Flow:
             "tables": self.tables,
             **({"tables_role": self.tables_role} if self.tables_role else {}),
             **({"history_first": True} if self.settings.start == "backfill" else {}),
+            **({"origins": self.origins} if self.origins else {}),
             **self._oversize_settings(),
             **({"use_defaults_from": "source"} if self.settings.use_defaults_from == "source" else {}),
         }
@@ -260,6 +277,7 @@ class Flow:
             "flow": self.function_settings(),
             "aliases": sorted(self.aliases),
             **task_settings(self.settings),
+            **({"counterpart_map": self.counterpart_map} if self.counterpart_map else {}),
             "function_name": function_name,
             "function_region": self.function_region,
             "standby_region": self.standby.region if self.standby else None,
@@ -291,7 +309,7 @@ class Flow:
             "continuous": schedule.continuous,
             "interval_seconds": schedule.interval_seconds,
             "maximum_bytes_per_second": schedule.maximum_bytes_per_second,
-            **({} if self.settings.copying == "auto" else {"copy": self.settings.copying}),
+            **({} if self.copying == "auto" else {"copy": self.copying}),
             "window_seconds": schedule.window_seconds,
         }
 

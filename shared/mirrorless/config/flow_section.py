@@ -174,6 +174,11 @@ class FlowSection(Section):
     replication_policy_internal_topic_separator_enabled: bool = Field(
         default=True, description="Use the separator in the names of internal topics too; otherwise `.`."
     )
+    loop_prevention: Literal["header"] | None = Field(
+        default=None,
+        description="Between clusters that replicate topics to each other under the same names: a header on each copy "
+        "names the cluster where it was produced, and it is not copied back there. Left out, such flows are refused.",
+    )
     replication_factor: ReplicationFactor = Field(
         default=2, description="Replicas of a new remote topic; -1 leaves it to the target."
     )

@@ -14,6 +14,7 @@ from mirrorless.config import yaml_source
 from mirrorless.config.cluster import Cluster, Plaintext
 from mirrorless.config.flow import Flow
 from mirrorless.config.flow_section import FlowSection
+from mirrorless.config.loop_rules import origins_of, problems_with_loops
 from mirrorless.config.messages import InvalidConfiguration, Problem, problems_of
 from mirrorless.config.rules import (
     FlowPaths,
@@ -144,6 +145,7 @@ def _configuration(text: yaml_source.YamlSource, origin: str, now: datetime) -> 
         problems += problems_with_schedule(flow, paths)
     problems += problems_with_overrides(list(configuration.flows.values()), paths)
     problems += problems_between(configuration.enabled_flows, paths)
+    problems += problems_with_loops(configuration.enabled_flows, paths)
     problems += problems_with_pollers(configuration.enabled_flows, paths)
     if problems:
         raise InvalidConfiguration(origin, _in_order(problems, text))
@@ -168,6 +170,18 @@ def _resolved(written: Document, data: Any, origin: str) -> Configuration:
             settings=FlowSection.model_validate(_merged(data.get("defaults", {}), section)),
             aliases=frozenset(clusters),
         )
+    origins = origins_of(list(flows.values()))
+    flows = {
+        name: replace(
+            flow,
+            origins=origins[name],
+            has_counterpart=bool(origins[name])
+            and (back := flows.get(name.turned)) is not None
+            and back.enabled
+            and bool(origins[name.turned]),
+        )
+        for name, flow in flows.items()
+    }
     return Configuration(origin=origin, clusters=clusters, flows=flows, deployment=written.deployment)
 
 

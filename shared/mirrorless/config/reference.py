@@ -38,7 +38,8 @@ refused, and the problem has the same in Python's form: nested classes and `&&`,
 **Remote topics.** Only aliases under `clusters` count as origins: a source topic `orders.v1` is replicated as any
 other, and not taken for the topic `v1` of a cluster `orders`. A topic that has been at either end of a flow is a
 cycle and is not replicated (the rule of MirrorMaker 2 since 4.4). Under `identity` a name does not contain the origin,
-so flows that would replicate a topic in a circle are refused.
+so flows that would replicate a topic in a circle are refused, unless each has
+[`loop.prevention: header`](../how-to/active-active.md).
 """
 
 _SCHEMA_HOME = "https://json-schema.org/draft/2020-12/schema"

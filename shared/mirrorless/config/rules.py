@@ -128,11 +128,12 @@ def problems_between(flows: Sequence[Flow], paths: FlowPaths) -> Iterator[Proble
         if one.name.target == other.name.target:
             yield from _meeting(one, other, paths)
     for cycle in _cycles([flow for flow in flows if flow.settings.replication_policy == "identity"]):
-        if topic := _shared_topic(cycle):
+        if (topic := _shared_topic(cycle)) and not all(flow.origins for flow in cycle):
             way = ", ".join(str(flow.name) for flow in cycle)
             what = f"records of {topic} would be replicated in a circle for ever ({way}): "
             what += "names under `identity` do not contain their origin"
-            hint = "write `replication.policy: prefixed`, or name different topics in each of these flows"
+            hint = "write `loop.prevention: header` in each of these flows, whose copies then carry their origin, or "
+            hint += "`replication.policy: prefixed`, or name different topics in each of them"
             yield Problem(path=paths.of(cycle[-1], "replication.policy"), what=what, hint=hint)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from mirrorless.failover.work import Done, FailoverWork, Unfinished
@@ -22,7 +22,16 @@ def drain(work: FailoverWork) -> Done:
         Unfinished: nothing moves any more.
         Retriable: a cluster or the store does not answer.
     """
-    effects, ends = work.effects, work.document.facts("standstill")["ends"]
+    count = drain_to(work, work.document.facts("standstill")["ends"])
+    return Done(said=f"{work.flow.target} has every record of {count:,} partitions", facts={"lanes": count})
+
+
+def drain_to(work: FailoverWork, ends: Mapping[str, Sequence[int]]) -> int:
+    """Wait until each chain has passed these offsets of its topic's partitions; how many lanes these are.
+
+    Raises: as `drain`.
+    """
+    effects = work.effects
     places = work.lanes(but_stopped=True)
     wanted = {lane: ends[lane.topic][lane.partition] for lane in places}
     waiting, before = dict(wanted), dict[Lane, int]()
@@ -51,7 +60,7 @@ def drain(work: FailoverWork) -> Done:
             )
         work.wait_for(f"{len(waiting)} of {len(wanted)} partitions to be replicated: {some}")
         work.pause()
-    return Done(said=f"{work.flow.target} has every record of {len(wanted):,} partitions", facts={"lanes": len(wanted)})
+    return len(wanted)
 
 
 def _nothing_visible(work: FailoverWork, lanes: Mapping[Lane, Head], ends: Mapping[Lane, int]) -> set[Lane]:

@@ -138,6 +138,10 @@ class FailoverEffects:
     checkpoints: StateStore
     rounds: Callable[[StateStore], CheckpointRounds]
     """Of the store of checkpoints under a lease."""
+    rounds_back: Callable[[StateStore], CheckpointRounds]
+    """The same, which commit on the source as well."""
+    counterpart: Chains | None
+    """Of the flow in the other direction, where both keep the names of topics."""
     acl_sync: AclSync
     acls_of_others: Callable[[], frozenset[Acl]]
     """What failovers of other flows to the same target need."""
@@ -147,6 +151,11 @@ class FailoverEffects:
     sleep: Callable[[float], None]
     new_id: Callable[[], str]
     """Never the same twice, anywhere."""
+
+    @property
+    def both_ways(self) -> bool:
+        """Whether the clusters replicate to each other under the same names."""
+        return self.counterpart is not None
 
     @property
     def flow(self) -> FlowName:

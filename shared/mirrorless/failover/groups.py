@@ -6,16 +6,18 @@ under that function's lease. An operator's order ends the wait for members that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from mirrorless.errors import Retriable
+from mirrorless.failover.effects import CheckpointRounds
 from mirrorless.failover.group_verdicts import GroupVerdict, verdicts
 from mirrorless.failover.work import CALL_SECONDS, Done, FailoverWork
-from mirrorless.groups.checkpoints import GroupCheckpoints
+from mirrorless.groups.checkpoints import Direction, GroupCheckpoints
 from mirrorless.groups.ownership import members_stopped
+from mirrorless.ports.stores import StateStore
 from mirrorless.scheduled.functions import CONTROL
 from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
 from mirrorless.scheduled.runner import LEASE_MS, RoundReport, TaskReport, lease
@@ -33,11 +35,11 @@ def bring_groups(work: FailoverWork) -> Done:
         Retriable: the target or a store does not answer.
     """
     effects, began = work.effects, work.effects.clock()
-    _end_waits(work)
+    end_waits(work, "forward")
     rounds, troubles = 0, list[str]()
     found: Sequence[GroupVerdict] = ()
     while True:
-        report = _round(work)
+        report = one_round(work, effects.rounds)
         rounds += report is not None
         troubles = report.troubles if report is not None else troubles
         found = _verdicts(work)
@@ -67,13 +69,13 @@ def bring_groups(work: FailoverWork) -> Done:
     )
 
 
-def checkpoints_of(work: FailoverWork) -> list[GroupCheckpoints]:
+def checkpoints_of(work: FailoverWork, direction: Direction = "forward") -> list[GroupCheckpoints]:
     """The groups of the flow by their stored checkpoints.
 
     Raises:
         Retriable: the store does not answer.
     """
-    stored = work.effects.checkpoints.read(work.flow, "forward/").values()
+    stored = work.effects.checkpoints.read(work.flow, f"{direction}/").values()
     return [msgspec.json.decode(text, type=GroupCheckpoints) for text in stored]
 
 
@@ -85,15 +87,15 @@ def _verdicts(work: FailoverWork) -> list[GroupVerdict]:
     return verdicts(groups, work.document.order.mode, active_on_source=active)
 
 
-def _end_waits(work: FailoverWork) -> None:
-    """Order that rounds do not wait for members that have left the target: the operator has stopped them."""
-    waiting = [each.group for each in checkpoints_of(work) if each.left_at]
-    claims = [members_stopped(group, "forward") for group in waiting]
+def end_waits(work: FailoverWork, direction: Direction) -> None:
+    """Order that rounds do not wait for members that have left the other side: the operator has stopped them."""
+    waiting = [each.group for each in checkpoints_of(work, direction) if each.left_at]
+    claims = [members_stopped(group, direction) for group in waiting]
     if claims:
         work.effects.checkpoints.write(work.flow, {claim.key: msgspec.json.encode(claim) for claim in claims})
 
 
-def _round(work: FailoverWork) -> RoundReport | None:
+def one_round(work: FailoverWork, rounds_of: Callable[[StateStore], CheckpointRounds]) -> RoundReport | None:
     """One round, under the lease of the scheduled function; None where that one has it."""
     effects, key, holder = work.effects, lease(CONTROL.name), f"failover/{work.effects.new_id()}"
     now = effects.clock()
@@ -102,7 +104,7 @@ def _round(work: FailoverWork) -> RoundReport | None:
         return None
     held, report = HeldLease(epoch=epoch, until=now + LEASE_MS), RoundReport()
     try:
-        rounds = effects.rounds(LeasedDocuments(effects.checkpoints, held, effects.clock))
+        rounds = rounds_of(LeasedDocuments(effects.checkpoints, held, effects.clock))
         rounds.act(report, lambda: min(CALL_SECONDS, (held.until - effects.clock()) / 1000))
     except Retriable as exc:
         work.say(f"a round of checkpoints failed, and is repeated: {exc}")

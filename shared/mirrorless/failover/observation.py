@@ -40,7 +40,11 @@ def observe(effects: FailoverEffects, order: FailoverOrder, *, back: bool) -> Ob
     flow = effects.flow
     document = read_document(effects.documents, flow)
     seen = ObservedState(
-        source_trouble=effects.source.answers(), target_trouble=effects.target.answers(), document=document
+        source_trouble=effects.source.answers(),
+        target_trouble=effects.target.answers(),
+        document=document,
+        marked=bool(effects.settings.flow.origins),
+        both_ways=effects.both_ways,
     )
     without_source = order.mode == "source-lost" and not back
     if seen.target_trouble or (seen.source_trouble and not without_source):
@@ -56,7 +60,7 @@ def observe(effects: FailoverEffects, order: FailoverOrder, *, back: bool) -> Ob
         ],
         topics=len(topics),
     )
-    if not back and order.mode == "planned" and order.fencing == "acl":
+    if not back and order.mode == "planned" and order.fencing == "acl" and not effects.both_ways:
         seen = _with_acls(seen, effects, topics)
     return Observation(seen=seen, topics=topics)
 

@@ -31,6 +31,10 @@ BACK: Final[Sequence[StepName]] = (
 )
 """Lifted before the copies, because the job writes to the same topics."""
 
+PLANNED_BOTH_WAYS: Final[Sequence[StepName]] = ("check", "standstill", "drain", "groups", "acls", "prove")
+BACK_BOTH_WAYS: Final[Sequence[StepName]] = ("check", "lift-flow", "catch-up", "groups-back", "revoke-acls")
+"""Between clusters that replicate to each other, records come back by the other flow."""
+
 ACL_STILL_SECONDS: Final = 5
 """For which the source's ends stand still after ACLs were created: brokers read them from the controller."""
 
@@ -41,10 +45,12 @@ BACK_STILL_SECONDS: Final = 10
 """The same of the target before the copies. What is written there later, the job notices itself."""
 
 
-def steps_of(order: FailoverOrder, *, back: bool) -> Sequence[StepName]:
-    """The steps, in order."""
+def steps_of(order: FailoverOrder, *, back: bool, both_ways: bool = False) -> Sequence[StepName]:
+    """The steps, in order. Args: both_ways: whether the clusters replicate to each other under the same names."""
     if back:
-        return BACK
+        return BACK_BOTH_WAYS if both_ways else BACK
+    if both_ways and order.mode == "planned":
+        return PLANNED_BOTH_WAYS
     return {"planned": PLANNED, "source-lost": SOURCE_LOST, "drill": REHEARSED}[order.mode]
 
 
@@ -67,7 +73,13 @@ class PlannedStep:
 
 
 def plan_of(
-    flow: FlowName, order: FailoverOrder, topics: int, document: FailoverDocument | None, *, back: bool
+    flow: FlowName,
+    order: FailoverOrder,
+    topics: int,
+    document: FailoverDocument | None,
+    *,
+    back: bool,
+    both_ways: bool = False,
 ) -> list[PlannedStep]:
     """The plan.
 
@@ -77,8 +89,9 @@ def plan_of(
         topics: that the flow replicates.
         document: of an earlier command; None for none.
         back: whether it is a failback.
+        both_ways: see `steps_of`.
     """
-    sentences = _back(flow, order) if back else _there(flow, order, topics)
+    sentences = _back(flow, order) if back else _there(flow, order, topics, both_ways=both_ways)
     known = document is not None and (document.back is not None) == back
     return [
         PlannedStep(
@@ -87,11 +100,11 @@ def plan_of(
             sentence=sentences[step],
             done=known and document is not None and document.result(step) is not None,
         )
-        for number, step in enumerate(steps_of(order, back=back), 1)
+        for number, step in enumerate(steps_of(order, back=back, both_ways=both_ways), 1)
     ]
 
 
-def _there(flow: FlowName, order: FailoverOrder, topics: int) -> Mapping[StepName, str]:
+def _there(flow: FlowName, order: FailoverOrder, topics: int, *, both_ways: bool) -> Mapping[StepName, str]:
     source, target = flow.source, flow.target
     still = still_seconds(order, back=False)
     of_topics = "its topic" if topics == 1 else f"its {topics:,} topics"
@@ -102,7 +115,9 @@ def _there(flow: FlowName, order: FailoverOrder, topics: int) -> Mapping[StepNam
         "fence-producers": f"Deny writes to {of_topics} on {source}, by ACLs."
         if order.fencing == "acl"
         else f"Nothing by this command: stop the producers of {of_topics} on {source}.",
-        "standstill": f"Wait until no end on {source} has moved, and no transaction was open, for {still} s.",
+        "standstill": f"Wait until {source} has had no record of its own for {still} s: stop the producers there."
+        if both_ways
+        else f"Wait until no end on {source} has moved, and no transaction was open, for {still} s.",
         "drain": f"Wait until {target} has every record.",
         "fence-flow": "Fence the flow: nothing more is replicated, by one item for all of its lanes.",
         "settle": "Settle runs in doubt.",
@@ -126,6 +141,8 @@ def _back(flow: FlowName, order: FailoverOrder) -> Mapping[StepName, str]:
         "standstill": f"Wait until no end on {target} has moved for {still_seconds(order, back=True)} s: "
         "stop the producers there.",
         "reconcile": f"Copy to {source} what only {target} has, and bring the consumer groups back with it.",
+        "catch-up": f"Wait until {source} and {target} have each other's records.",
+        "groups-back": f"Bring the consumer groups back to {source}, each to the record at which it goes on.",
         "revoke-acls": f"Delete the rights on {target} that the failover created.",
         "lift-flow": "Lift the fence: the flow replicates again.",
     }

@@ -37,6 +37,10 @@ class ObservedState:
     """Lanes that a job has."""
     topics: int = 1
     """That the flow replicates."""
+    marked: bool = False
+    """Whether the flow marks its copies, see `mirrorless.origin`."""
+    both_ways: bool = False
+    """Whether there is a flow in the other direction, of the same pair."""
 
 
 def check_document(
@@ -95,6 +99,7 @@ def check_failover(flow: FlowName, order: FailoverOrder, seen: ObservedState, *,
         raise _refused(flow, f"{flow.source} does not answer: {seen.source_trouble}", "use --source-lost if it is lost")
     if order.mode == "drill":
         return
+    _check_way_back(flow, seen)
     if seen.leased:
         raise _refused(flow, f"a job has {_some(seen.leased)}", "wait for the job, or cancel it")
     if seen.stopped and not force:
@@ -107,8 +112,21 @@ def check_failover(flow: FlowName, order: FailoverOrder, seen: ObservedState, *,
         _check_acls(flow, seen)
 
 
+def _check_way_back(flow: FlowName, seen: ObservedState) -> None:
+    """The job of a failback compares bytes, and a marked copy has a header more than its original."""
+    if seen.marked and not seen.both_ways:
+        raise _refused(
+            flow,
+            f"it marks its copies, and no flow {flow.turned} of a pair of clusters brings anything back",
+            f"enable {flow.turned} with `loop.prevention: header`; in a larger circle of clusters stop producers and "
+            "groups yourself, and start the groups on the target at an offset that you choose",
+        )
+
+
 def _check_acls(flow: FlowName, seen: ObservedState) -> None:
     wait = "stop the producers yourself, and use --fence wait"
+    if seen.both_ways:
+        raise _refused(flow, f"ACLs that keep producers from {flow.source} would stop {flow.turned} as well", wait)
     if seen.iam:
         raise _refused(flow, f"ACLs of Kafka do not bind the principals of IAM on {flow.source}", wait)
     if not seen.authorizer:
@@ -137,6 +155,7 @@ def check_failback(flow: FlowName, seen: ObservedState) -> FailoverDocument:
     for alias, trouble in ((flow.source, seen.source_trouble), (flow.target, seen.target_trouble)):
         if trouble:
             raise _refused(flow, f"{alias} does not answer: {trouble}", "try again when it does")
+    _check_way_back(flow, seen)
     if seen.leased:
         raise _refused(flow, f"a job has {_some(seen.leased)}", "wait for the job, or cancel it")
     return seen.document

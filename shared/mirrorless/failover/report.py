@@ -42,7 +42,11 @@ def summary(flow: FlowName, document: FailoverDocument) -> dict[str, Any]:
 def missing_of(document: FailoverDocument) -> list[str]:
     """What is missing, one sentence each with its reason."""
     if document.back is not None:
-        return list(_missing_back(_facts(document.back.steps, "reconcile").get("report", {})))
+        return [
+            each
+            for step in ("reconcile", "groups-back")
+            for each in _missing_back(_facts(document.back.steps, step).get("report", {}))
+        ]
     found = [
         f"{lane}: it was stopped, and not waited for" for lane in _facts(document.steps, "check").get("stopped", ())
     ]

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from mirrorless.failover.both_ways import bring_back_groups, catch_up
 from mirrorless.failover.bring_back import reconcile
 from mirrorless.failover.drain import drain
 from mirrorless.failover.effects import FailoverEffects
@@ -53,6 +54,8 @@ ACTS: Final[Mapping[StepName, Callable[[FailoverWork], Done]]] = {
     "clean-up": clean_up,
     "lift-producers": lift_producers,
     "reconcile": reconcile,
+    "catch-up": catch_up,
+    "groups-back": bring_back_groups,
     "revoke-acls": revoke,
     "lift-flow": lift_flow,
 }
@@ -92,7 +95,9 @@ class FailoverCommand:
         self._stored = self._read()
         self.document = self._prepare_back(order) if self.order is None else self._prepare_there(order, failover)
         topics = self._observation.topics if self._observation is not None else self._stored_topics()
-        self.plan = plan_of(flow, order, len(topics), self.document, back=self.order is None)
+        self.plan = plan_of(
+            flow, order, len(topics), self.document, back=self.order is None, both_ways=self.effects.both_ways
+        )
         return self.plan
 
     def _prepare_there(self, order: FailoverOrder, failover: FailoverDocument | None) -> FailoverDocument | None:

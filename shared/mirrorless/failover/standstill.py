@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from mirrorless.failover.both_ways import produce_nothing
 from mirrorless.failover.effects import FailoverSide
 from mirrorless.failover.plan import still_seconds
 from mirrorless.failover.work import Done, FailoverWork, Unfinished
@@ -50,6 +51,8 @@ def stand_still(work: FailoverWork) -> Done:
         Retriable: the cluster does not answer.
     """
     back = work.document.back is not None
+    if work.effects.both_ways and not back:
+        return produce_nothing(work)
     effects, flow = work.effects, work.flow
     side, alias = (effects.target, flow.target) if back else (effects.source, flow.source)
     names = {topic: effects.remote_topic(topic) if back else topic for topic in work.topics}

@@ -32,6 +32,8 @@ StepName = Literal[
     "clean-up",
     "lift-producers",
     "reconcile",
+    "catch-up",
+    "groups-back",
     "revoke-acls",
     "lift-flow",
 ]

@@ -185,6 +185,8 @@ class TranslatedGroup:
     offsets: Mapping[Lane, GroupOffset]
     ahead: int
     """See `GroupCheckpoints.ahead`."""
+    reread: int = 0
+    """Records that it reads again over there wherever it goes on, because both clusters have records of their own."""
     there: Mapping[Lane, OffsetAndMetadata]
     """Its commits on the other side."""
     exists_there: bool

@@ -11,16 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from mirrorless.errors import Retriable
-from mirrorless.groups.checkpoints import CommittedOffsets, Direction, GroupCheckpoints, GroupOffset, TranslatedGroup
+from mirrorless.groups.checkpoints import (
+    CommittedOffsets,
+    Direction,
+    GroupCheckpoints,
+    GroupOffset,
+    TranslatedGroup,
+    here_and_there,
+)
 from mirrorless.lane import SLICE_LANES, Lane
 from mirrorless.lane_state import Head
 from mirrorless.lanes.gaps import GapRange, Look
 from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.translate import OffsetMap, Translation, TranslationState
+from mirrorless.protocol.two_way import OneWay, TwoWayPlace, place_there
 from mirrorless.run import Run
 from mirrorless.scheduled.rate_limit import in_parallel
 
@@ -54,11 +62,27 @@ class TranslatedOffset:
     stable_end: int | None = None
     searched: bool = False
     """Whether the source's log was searched after the lane's position."""
+    back: Head | None = None
+    """Of the counterpart's lane, where the clusters replicate to each other."""
+    two_way: TwoWayPlace | None = None
+    """The same: how the offset was found."""
+    unseen: bool = False
+    """The same: whether the counterpart's map did not answer."""
 
     @property
     def settled(self) -> bool:
         """Whether it comes from the map alone, and is final."""
-        return self.state in {"exact", "next_record"} and self.head.run is not None
+        known = self.head.run is not None or self.two_way is not None
+        return self.state in {"exact", "next_record"} and known
+
+    def out_head(self, direction: Direction) -> Head:
+        """The head of the lane that carries records to the other side."""
+        return self.head if direction == "forward" or self.back is None else self.back
+
+    @property
+    def reread(self) -> int:
+        """Records from there on that the group has read here already: some where clusters replicate to each other."""
+        return 0 if self.two_way is None else self.two_way.reread
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,9 +97,19 @@ class OffsetTranslator:
     source_log: SourceReader
     transactional: bool
     """Whether no record becomes visible before its run is prepared: only then does the stable end prove anything."""
+    target_log: SourceReader | None = None
+    """With a counterpart: the target's log, which is read as the source's is."""
+    counterpart: Chains | None = None
+    """Of the flow in the other direction, where both keep the names of topics; see `mirrorless.protocol.two_way`."""
     from_earliest: bool
     """Whether the flow replicates topics from their first record on. Otherwise the offsets before a lane's first record
     are not a gap but records that the target never gets."""
+    at_source: Callable[[Callable[[Deadline], Any], Deadline], Any] = lambda call, deadline: call(deadline)
+    """How the source's region is called: through its circuit breaker."""
+    answered: bool = True
+    """Whether the counterpart's map has answered in the last translation."""
+    trouble: str = ""
+    """Why it has not."""
     slices_read: int = 0
     """Of the last translation: slices whose heads were read, each some read unit."""
     _cache: dict[CommittedOffset, TranslatedOffset] = field(default_factory=dict)
@@ -96,6 +130,12 @@ class OffsetTranslator:
         unsettled = sorted(each for each in wanted if each not in self._cache or not self._cache[each].settled)
 
         # 1. The ends, 2. the heads, 3. the map.
+        if self.counterpart is not None:
+            fresh = self._both_ways(unsettled, self.counterpart, deadline)
+            fresh |= self._empty_lanes(fresh, deadline)
+            fresh |= self._behind_markers(fresh, deadline)
+            self._cache = {each: self._cache[each] for each in wanted & self._cache.keys()} | fresh
+            return self._cache
         returning = {lane for direction, lane, _ in unsettled if direction == "reverse"}
         ends = self._stable_ends(returning, deadline) if self.transactional else {}
         lanes = sorted({lane for _, lane, _ in unsettled})
@@ -122,6 +162,64 @@ class OffsetTranslator:
         fresh |= self._behind_markers(fresh, deadline)
         self._cache = {each: self._cache[each] for each in wanted & self._cache.keys()} | fresh
         return self._cache
+
+    def _both_ways(
+        self, unsettled: list[CommittedOffset], counterpart: Chains, deadline: Deadline
+    ) -> dict[CommittedOffset, TranslatedOffset]:
+        """Translate by the maps of both flows. Where the other one does not answer, offsets are not translated.
+
+        The lane that carries records to the other side is read last: its copies that come after that are unread there,
+        and the lane of the other flow, read before, has not passed them.
+
+        Raises:
+            Retriable: the target or the flow's own map does not answer.
+        """
+        lanes = sorted({lane for _, lane, _ in unsettled})
+        backward = {lane: Lane(lane.flow.turned, lane.topic, lane.partition) for lane in lanes}
+        self.slices_read = 3 * len({(lane.topic, lane.partition // SLICE_LANES) for lane in lanes})
+        ends: dict[Direction, Mapping[Lane, int]] = {"reverse": self._stable_ends(lanes, deadline)}
+        places = {self.source_partition(lane): lane for lane in lanes}
+        backs: Mapping[Lane, Head] = {}
+        before = self.chains.heads(lanes)
+
+        def at_source(limit: Deadline) -> tuple[Mapping[TopicPartition, LogEnds], Mapping[Lane, Head]]:
+            return self.source_ends(places, limit), counterpart.heads(backward.values())
+
+        self.answered = True
+        try:
+            here, backs = self.at_source(at_source, deadline) if places else ({}, {})
+            ends["forward"] = {places[place]: found[1] for place, found in here.items()}
+        except Retriable as exc:
+            self.answered, self.trouble = False, exc.what
+        heads = self.chains.heads(lanes)
+
+        def find(committed: CommittedOffset) -> TranslatedOffset:
+            direction, lane, offset = committed
+            head = (heads if direction == "forward" else before)[lane]
+            back, end = backs.get(backward[lane]), ends.get(direction, {}).get(lane)
+            unseen = TranslatedOffset(offset=None, state="no_map", head=head, unseen=True)
+            if back is None:
+                return unseen
+            cached = self._cache.get(committed)
+            if cached is not None and (cached.head, cached.back, cached.stable_end) == (head, back, end):
+                return cached
+            ours = OneWay.of(self.chains, lane, head)
+            theirs = OneWay.of(counterpart, backward[lane], back)
+            out, home = (ours, theirs) if direction == "forward" else (theirs, ours)
+            try:
+                place = place_there(out, home, offset, stable_end=end)
+            except Retriable:
+                return unseen
+            return TranslatedOffset(
+                offset=place.found.offset,
+                state=place.found.state,
+                head=head,
+                stable_end=end,
+                back=back,
+                two_way=place,
+            )
+
+        return dict(zip(unsettled, in_parallel(find, unsettled), strict=True))
 
     def _before_the_first(self, lane: Lane, head: Head, offset: int) -> bool:
         """Whether an offset lies before the first record that the flow replicated of this lane."""
@@ -172,31 +270,49 @@ class OffsetTranslator:
         Where lane and group stand still, a read_committed read shows whether there is any record in between. A run
         with an empty cache reads at once, or it would take back what the run before has found.
         """
+        searched: dict[CommittedOffset, TranslatedOffset] = {}
+        for direction, log, partition_of in (
+            ("forward", self.source_log, self.source_partition),
+            ("reverse", self.target_log, self.remote_partition),
+        ):
+            if log is not None:
+                some = {each: found for each, found in fresh.items() if each[0] == direction}
+                searched |= self._searched(some, log, partition_of, deadline)
+        return searched
+
+    def _searched(
+        self,
+        fresh: Mapping[CommittedOffset, TranslatedOffset],
+        log: SourceReader,
+        partition_of: Callable[[Lane], TopicPartition],
+        deadline: Deadline,
+    ) -> dict[CommittedOffset, TranslatedOffset]:
+        """The same of one direction, by the log that the groups read."""
         tails = {
-            each: (found.head.position, each[2])
+            each: (head.position, each[2])
             for each, found in fresh.items()
             if (found is self._cache.get(each) or not self._cache)
-            and each[0] == "forward"
             and found.state == "ahead_of_replication"
             and not found.searched
-            and not found.head.in_doubt
-            and each[2] - found.head.position <= TAIL
+            and not (found.two_way is not None and found.two_way.lags)
+            and not (head := found.out_head(each[0])).in_doubt
+            and each[2] - head.position <= TAIL
         }
         if not tails:
             return {}
         ranges: dict[TopicPartition, GapRange] = {}
         for (_, lane, _), tail in tails.items():
-            partition = self.source_partition(lane)
+            partition = partition_of(lane)
             ranges[partition] = max(tail, ranges.get(partition, tail))
         try:
-            looks = self.source_log.look(
+            looks = log.look(
                 {partition: [tail] for partition, tail in ranges.items()}, committed=True, deadline=deadline
             )
         except Retriable:
             return {}  # the read of the source's groups has reported it; these offsets keep their state
         searched: dict[CommittedOffset, TranslatedOffset] = {}
         for each, (_, end) in tails.items():
-            look = looks.get(self.source_partition(each[1]))
+            look = looks.get(partition_of(each[1]))
             if look is None:
                 continue
             if any(offset < end for offset in look.visible):
@@ -234,10 +350,14 @@ def translated_groups(
     for name, commits in sorted(committed.here(direction).items()):
         if not commits:
             continue
-        offsets, ahead = {}, 0
+        offsets, ahead, reread, before = {}, 0, 0, previous(direction, name)
         for lane, commit in commits.items():
             found = translations[direction, lane, commit.offset]
-            if direction == "forward":
+            reread += found.reread
+            known = _known_before(direction, before, lane, commit.offset) if found.unseen else None
+            if known is not None:
+                offsets[lane] = known
+            elif direction == "forward":
                 offsets[lane] = GroupOffset(commit.offset, found.offset, found.state, commit.metadata)
                 ahead += max(0, commit.offset - found.head.position)
             else:
@@ -246,11 +366,24 @@ def translated_groups(
             TranslatedGroup(
                 name=name,
                 direction=direction,
-                previous=previous(direction, name),
+                previous=before,
                 offsets=offsets,
                 ahead=ahead,
+                reread=reread,
                 there=there.get(name, {}),
                 exists_there=name in there,
             )
         )
     return groups
+
+
+def _known_before(
+    direction: Direction, document: GroupCheckpoints | None, lane: Lane, offset: int
+) -> GroupOffset | None:
+    """What a round before has found for the same committed offset; None for nothing that a consumer may use."""
+    if document is None:
+        return None
+    found = document.offsets.get(lane.topic, {}).get(lane.partition)
+    if found is None or not found.usable or here_and_there(direction, found)[0] != offset:
+        return None
+    return found

@@ -165,7 +165,11 @@ class Ownership:
         return document.own_offsets(self.flow) if document is not None else {}
 
 
-def _next_record(translations: Mapping[CommittedOffset, TranslatedOffset], lane: Lane, downstream: int) -> int | None:
-    """The upstream offset at which a consumer at this offset goes on; None where that is not certain."""
+def _next_record(
+    translations: Mapping[CommittedOffset, TranslatedOffset], lane: Lane, downstream: int
+) -> tuple[int | None, ...] | None:
+    """The upstream offsets at which a consumer at this offset goes on; None where that is not certain."""
     found = translations.get(("reverse", lane, downstream))
-    return found.offset if found is not None and found.state in {"exact", "next_record"} else None
+    if found is None or found.state not in {"exact", "next_record"}:
+        return None
+    return (found.offset,) if found.two_way is None else found.two_way.parts

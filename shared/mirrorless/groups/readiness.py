@@ -15,7 +15,7 @@ from typing import Literal
 from mirrorless.groups.checkpoints import Direction, GroupOffset, Readiness, here_and_there
 from mirrorless.lane import Lane
 from mirrorless.ports.kafka import OffsetAndMetadata
-from mirrorless.protocol.translate import OffsetMap
+from mirrorless.protocol.translate import OffsetMap, Side
 
 
 def assess(
@@ -66,6 +66,10 @@ class Rereads:
     """Counts of the records between two offsets of a lane, continued from the count before."""
 
     offset_map: OffsetMap
+    counterpart: OffsetMap | None = None
+    """Of the flow in the other direction, whose records stand between the same offsets."""
+    both: bool = True
+    """Whether its records are counted: not while it does not answer."""
     _counted: dict[tuple[Direction, str, Lane], tuple[int, int, int]] = field(default_factory=dict)
     """First offset, end, and the number of records between."""
 
@@ -114,11 +118,21 @@ class Rereads:
     def _between(
         self, direction: Direction, lane: Lane, first: int, end: int, before: tuple[int, int, int] | None
     ) -> int:
-        side: Literal["upstream", "downstream"] = "downstream" if direction == "forward" else "upstream"
+        side: Side = "downstream" if direction == "forward" else "upstream"
         if before is not None:
             old_first, old_end, number = before
             # The group stood still while its source grew, or read on: count the difference only.
             if old_first <= first <= old_end <= end:
-                passed = self.offset_map.records_between(lane, old_first, first, side)
-                return number - passed + self.offset_map.records_between(lane, old_end, end, side)
-        return self.offset_map.records_between(lane, first, end, side)
+                passed = self.records(lane, old_first, first, side)
+                return number - passed + self.records(lane, old_end, end, side)
+        return self.records(lane, first, end, side)
+
+    def records(self, lane: Lane, first: int, end: int, side: Side) -> int:
+        """How many records stand at offsets [first, end) of one side, by both maps."""
+        count = self.offset_map.records_between(lane, first, end, side)
+        if self.counterpart is None or not self.both:
+            return count
+        turned = Lane(lane.flow.turned, lane.topic, lane.partition)
+        return count + self.counterpart.records_between(
+            turned, first, end, "upstream" if side == "downstream" else "downstream"
+        )

@@ -78,6 +78,12 @@ class CheckpointRound:
             offsets_of("forward", committed) | offsets_of("reverse", committed) | ownership.to_compare(committed),
             deadline,
         )
+        self.rereads.both = self.translator.answered
+        if not self.translator.answered:
+            report.troubles.append(
+                f"the map of {self.scope.flow.turned} does not answer, and groups keep the offsets found before: "
+                f"{self.translator.trouble}"
+            )
         report.rest_seconds = self.translator.slices_read / SLICES_PER_SECOND
         groups = [
             ownership.of(group, translations)
@@ -174,7 +180,7 @@ class CheckpointRound:
             ),
             offsets=by_topic(group.offsets),
             by=found_by(group.offsets, synced.there),
-            reread=reread,
+            reread=reread + group.reread,
             skip=skip,
             ahead=group.ahead,
             carried=synced.carried(),

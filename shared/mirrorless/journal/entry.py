@@ -21,6 +21,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from mirrorless.lane import SLICE_LANES, FlowName, Lane
+from mirrorless.origin import OffsetRows
 from mirrorless.run import Link, Reset, Run, Span, pack_spans, unpack_spans
 
 NO_ENTRY: Final = -1
@@ -135,6 +136,13 @@ class _PackedBatchesRun(_PackedRun, frozen=True, array_like=True, tag=2):
     """Bytes of the batches that were not passed as they lay."""
 
 
+class _PackedReturningRun(_PackedRun, frozen=True, array_like=True, tag=3):
+    """A run of records some of which were first produced on the target."""
+
+    returned: bytes = b""
+    """As spans that are counted on the other side: one byte more than the ranges themselves, each."""
+
+
 class _PackedReset(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A reset as it is stored."""
 
@@ -147,7 +155,7 @@ class _PackedReset(msgspec.Struct, frozen=True, array_like=True, tag=1):
     reason: str
 
 
-_PackedLink = _PackedRun | _PackedBatchesRun | _PackedReset
+_PackedLink = _PackedRun | _PackedBatchesRun | _PackedReturningRun | _PackedReset
 _encoder = msgspec.msgpack.Encoder()
 _links = msgspec.msgpack.Decoder(list[_PackedLink])
 _heads = msgspec.msgpack.Decoder(list[int])
@@ -218,6 +226,8 @@ def _packed(link: Link, previous: int, entry: Entry) -> _PackedLink:
         link.bytes,
         tuple(offset - link.position for offset in link.quarantined),
     )
+    if link.returned:
+        return _PackedReturningRun(*of_records, _pack_rows(link.returned, link.position))
     if link.digest_of == "records":
         return _PackedRun(*of_records)
     return _PackedBatchesRun(*of_records, link.bytes - link.passed_bytes)
@@ -243,6 +253,7 @@ def _unpacked_run(packed: _PackedRun, lane: Lane, entry: Entry) -> Run:
         digest_of="batches" if isinstance(packed, _PackedBatchesRun) else "records",
         passed_bytes=packed.size - packed.packed_anew if isinstance(packed, _PackedBatchesRun) else 0,
         quarantined=tuple(offset + packed.position for offset in packed.quarantined),
+        returned=_unpack_rows(packed.returned, packed.position) if isinstance(packed, _PackedReturningRun) else (),
         request=entry.request,
         settled_at=entry.settled_at,
         examined=entry.examined,
@@ -259,6 +270,18 @@ def _unpacked_reset(packed: _PackedReset, lane: Lane, entry: Entry) -> Reset:
         reason=packed.reason,
         at=entry.settled_at,
     )
+
+
+def _pack_rows(rows: OffsetRows, position: int) -> bytes:
+    spans, counted = [], 0
+    for first, following in rows:
+        spans.append(Span(first - position, counted, following - first))
+        counted += following - first
+    return pack_spans(spans)
+
+
+def _unpack_rows(packed: bytes, position: int) -> OffsetRows:
+    return tuple((span.upstream + position, span.upstream + position + span.length) for span in unpack_spans(packed))
 
 
 def _moved(spans: Sequence[Span], by: int) -> tuple[Span, ...]:

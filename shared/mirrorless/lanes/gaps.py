@@ -93,18 +93,20 @@ class SourceLog(Protocol):
 def gaps_of(run: Run, since: int) -> list[GapRange]:
     """The ranges of a run, from an upstream offset on, that need an explanation.
 
-    Ranges that a job has examined need none, nor do quarantined offsets. The offsets before the first record of a lane
-    are not a gap: the flow's `start` decides where it begins, and a lane's first run has position 0 wherever its first
-    record is.
+    Ranges that a job has examined need none, nor do quarantined offsets and records that returned. The offsets before
+    the first record of a lane are not a gap: the flow's `start` decides where it begins, and a lane's first run has
+    position 0 wherever its first record is.
     """
     if run.examined:
         return []
+    explained = sorted([*((offset, offset + 1) for offset in run.quarantined), *run.returned])
     ranges = []
     for first, following in run.gaps():
         at = first
-        for left_out in (each for each in sorted(run.quarantined) if first <= each < following):
-            ranges.append((at, left_out))
-            at = left_out + 1
+        for left_out, after in explained:
+            if first <= left_out < following:
+                ranges.append((at, left_out))
+                at = after
         ranges.append((at, following))
     before_the_lane = run.generation == run.position == 0
     return [

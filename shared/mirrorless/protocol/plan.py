@@ -20,6 +20,7 @@ from mirrorless.record import Record
 from mirrorless.run import Run
 
 if TYPE_CHECKING:
+    from mirrorless.origin import OriginRule
     from mirrorless.record_batch import PassTerms, RecordBatch
 
 _offset = attrgetter("offset")
@@ -43,6 +44,8 @@ class LanePlan:
     """The upstream offset below which nothing is left to come; see `Batch.covered`."""
     examined: bool = False
     """Whether the source's log was read wherever the batch has a gap; see `Run.examined`."""
+    returned: tuple[int, ...] = ()
+    """Upstream offsets of records that were first produced on the target; see `mirrorless.origin`."""
 
     @property
     def next(self) -> int:
@@ -50,7 +53,8 @@ class LanePlan:
         last_written = last_offset(self.write[-1]) if self.write else -1
         last_quarantined = self.quarantined[-1] if self.quarantined else -1
         covered = self.covered if self.stop is None else 0
-        return max(self.head.position, last_written + 1, last_quarantined + 1, covered)
+        last_returned = self.returned[-1] if self.returned else -1
+        return max(self.head.position, last_written + 1, last_quarantined + 1, last_returned + 1, covered)
 
     @property
     def unproven(self) -> Sequence[Element]:
@@ -69,7 +73,8 @@ class LanePlan:
             return self
         following = self.write[count].offset
         quarantined = tuple(offset for offset in self.quarantined if offset < following)
-        return replace(self, write=self.write[:count], quarantined=quarantined, covered=0)
+        returned = tuple(offset for offset in self.returned if offset < following)
+        return replace(self, write=self.write[:count], quarantined=quarantined, returned=returned, covered=0)
 
     def behind(self, run: Run) -> LanePlan:
         """What is left of this plan once its first part has become a run."""
@@ -78,6 +83,7 @@ class LanePlan:
             head=Head(generation=run.generation, position=run.next, run=run),
             write=self.write[bisect_left(self.write, run.next, key=_offset) :],
             quarantined=tuple(offset for offset in self.quarantined if offset >= run.next),
+            returned=tuple(offset for offset in self.returned if offset >= run.next),
         )
 
 
@@ -91,6 +97,7 @@ def plan_lane(
     covered: int = 0,
     begins: int = 0,
     terms: PassTerms | None = None,
+    origin: OriginRule | None = None,
 ) -> LanePlan:
     """Decide one lane's part of a batch.
 
@@ -103,10 +110,13 @@ def plan_lane(
         covered: see `Batch.covered`.
         begins: see `Batch.begins`.
         terms: of the lane, where it is read by whole batches.
+        origin: the rule of the topic, where records may return; then it is read by records.
     """
     if is_raw(content):
+        if origin is not None:
+            raise ValueError(f"{lane}: whole batches, whose records have no origin header")
         return _plan_batches(lane, head, state, content, now=now, covered=covered, begins=begins, terms=terms)
-    return _plan_elements(lane, head, state, content, now=now, covered=covered)  # type: ignore[arg-type]  # records
+    return _plan_elements(lane, head, state, content, now=now, covered=covered, origin=origin)  # type: ignore[arg-type]  # records
 
 
 def _plan_batches(
@@ -146,8 +156,14 @@ def _plan_elements(
     now: int,
     covered: int,
     any_record: bool = False,
+    origin: OriginRule | None = None,
 ) -> LanePlan:
     """The plan of records, or of batches between records; `any_record`: of a writer that writes each as it is."""
+    last = last_offset(records[-1]) if records else -1
+    returned: tuple[int, ...] = ()
+    if origin is not None:
+        records, found = origin.split(records)  # type: ignore[arg-type]  # no batches
+        returned = tuple(offset for offset in found if offset >= head.position)
     below = 0
     if records and records[0].offset < head.position:
         below = next((i for i, record in enumerate(records) if record.offset >= head.position), len(records))
@@ -159,17 +175,19 @@ def _plan_elements(
         fresh = [record for record in fresh if record.offset not in state.quarantine]
 
     # A stop beyond this batch is no reason to have the batch delivered again.
-    standing = state.stop if state.stop and records and last_offset(records[-1]) >= state.stop.upstream_offset else None
+    standing = state.stop if state.stop and last >= state.stop.upstream_offset else None
     stop = standing or (None if any_record else _first_unwritable(fresh, now=now))  # type: ignore[arg-type]  # records
     if stop is not None:
         fresh = [record for record in fresh if record.offset < stop.upstream_offset]
         quarantined = tuple(offset for offset in quarantined if offset < stop.upstream_offset)
+        returned = tuple(offset for offset in returned if offset < stop.upstream_offset)
     return LanePlan(
         lane=lane,
         head=head,
         write=fresh,  # type: ignore[arg-type]  # of one kind, or sealed next
         replayed=replayed,
         quarantined=quarantined,
+        returned=returned,
         stop=stop,
         covered=covered,
     )

@@ -42,7 +42,7 @@ def hold_against(plan: LanePlan, links: Sequence[Link], *, now: int) -> LanePlan
         "offsets were moved",
         at=now,
     )
-    return replace(plan, write=(), quarantined=(), stop=stop)
+    return replace(plan, write=(), quarantined=(), returned=(), stop=stop)
 
 
 def contradiction(replayed: Iterable[Record], links: Sequence[Link]) -> tuple[int, str] | None:

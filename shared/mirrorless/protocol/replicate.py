@@ -46,6 +46,7 @@ from mirrorless.protocol.transaction import PortionTransactions
 from mirrorless.run import Run
 
 if TYPE_CHECKING:
+    from mirrorless.origin import OriginRule
     from mirrorless.record_batch import PassTerms
 
 RIVALS = 5
@@ -98,6 +99,8 @@ class Replicator:
     """Whether lanes of this source topic wait for a job before they have a chain, see `waits_for_history`."""
     terms: Callable[[str], PassTerms | None] = field(default=lambda _: None)
     """Of a remote topic, where lanes are read by whole batches."""
+    origin: Callable[[str], OriginRule | None] = field(default=lambda _: None)
+    """The rule of a source topic whose records may return to where they were produced; None: they cannot."""
     gap_log: CommittedLog | None = None
     """The source's logs, where gaps of a batch are read for records that no event can carry; None: gaps stay gaps."""
     from_log_start: bool = False
@@ -295,6 +298,7 @@ class Replicator:
             covered=batch.covered.get(place, 0),
             begins=batch.begins.get(place, 0),
             terms=terms,
+            origin=self.origin(lane.topic),
         )
         plan = replace(plan, examined=examined) if examined else plan
         if not plan.unproven:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from mirrorless.errors import ChainBroken
 from mirrorless.lane_state import Stop
+from mirrorless.origin import rows_of
 from mirrorless.protocol.plan import LanePlan
 from mirrorless.protocol.written import written_as
 from mirrorless.run import Run
@@ -65,6 +66,7 @@ def settle_lane(plan: LanePlan, downstream: Sequence[int], attempt: Attempt) -> 
         digest_of=written.digest_of,
         passed_bytes=written.passed_bytes(),
         quarantined=plan.quarantined,
+        returned=rows_of(plan.returned),
         request=attempt.request,
         settled_at=attempt.now,
         examined=attempt.examined or plan.examined,

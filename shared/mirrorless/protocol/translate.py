@@ -65,6 +65,18 @@ class OffsetMap:
             head: the lane's, where the caller has read it already.
         """
         head = head or self._chains.heads([lane])[lane]
+        found = self.next_downstream(lane, upstream, head=head)
+        if found is not None:
+            return found
+
+        # Beyond the last record that was replicated: the end of the map.
+        end = self.end(lane, head)
+        if end is None:
+            return NO_MAP
+        return Translation(offset=end, state="exact" if upstream <= head.position else "ahead_of_replication")
+
+    def next_downstream(self, lane: Lane, upstream: int, *, head: Head) -> Translation | None:
+        """The first record of the map from an upstream offset on; None where there is none. Args: as `downstream`."""
         if upstream < head.position:
             run = self._run_over(lane, head, upstream)
 
@@ -80,12 +92,7 @@ class OffsetMap:
             following = self._first_record_after(lane, head, upstream)
             if following is not None:
                 return Translation(offset=following.spans[0].downstream, state=state)
-
-        # Beyond the last record that was replicated: the end of the map.
-        end = self._end(lane, head)
-        if end is None:
-            return NO_MAP
-        return Translation(offset=end, state="exact" if upstream <= head.position else "ahead_of_replication")
+        return None
 
     def upstream(
         self, lane: Lane, downstream: int, *, head: Head | None = None, stable_end: int | None = None
@@ -193,7 +200,7 @@ class OffsetMap:
             at = links[-1].position
         return None
 
-    def _end(self, lane: Lane, head: Head) -> int | None:
+    def end(self, lane: Lane, head: Head) -> int | None:
         """The downstream offset after the last record that was replicated."""
         link: Link | None = head.run
         while link is not None:

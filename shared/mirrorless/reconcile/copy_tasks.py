@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.copy_task import CopyTask, OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.lane import FlowName, Lane
@@ -59,6 +60,21 @@ class ReconciledLane:
         number = str(self.generation) if self.generation else ""
         suffix = ".".join(part for part in (what, number) if part)
         return f"{topic}#{suffix}" if suffix else topic
+
+
+def refuse_marked(settings: FlowSettings) -> None:
+    """Refuse a flow that marks its copies: the flow in the other direction brings back what only the target has.
+
+    Raises:
+        ConfigurationError: it is one.
+    """
+    if settings.origins:
+        raise ConfigurationError(
+            f"nothing is to be reconciled: {settings.name.turned} copies what only {settings.target.alias} has, and "
+            f"{settings.name} goes on where it was",
+            where=settings.flow,
+            hint=f"enable {settings.name.turned} with `loop.prevention: header`",
+        )
 
 
 def back_tasks(

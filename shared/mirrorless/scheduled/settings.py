@@ -52,6 +52,9 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offset_syncs_replication_factor: int = 3
     sync_group_offsets_seconds: float | None = None
     sync_group_offsets_reverse: bool = False
+    counterpart_map: str | None = None
+    """The table, in the source's region, with the offset map of the flow in the other direction, where both keep the
+    names of topics: groups are then carried by both maps."""
     groups: tuple[str, ...] = (".*",)
     groups_exclude: tuple[str, ...] = GROUPS_EXCLUDE
     refresh_topics_seconds: float | None = 60

@@ -30,7 +30,7 @@ from mirrorless.verify.explanation import Explanation
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.proof import Judged
 from mirrorless.verify.source_side import SourceSide
-from mirrorless.verify.task import Note, TargetLog, VerifiedSide, VerifyTask, patience
+from mirrorless.verify.task import Note, TargetLog, VerifiedSide, VerifyTask, as_written, but_its_own, patience
 from mirrorless.verify.windows import Window, first_claims, is_of_batches, runs_of, target_windows
 
 _Chunk = TypeVar("_Chunk", Chunk, BatchChunk)
@@ -81,7 +81,12 @@ class LaneVerification:
         """
         task, lane = self.task, self.task.lane
         self.verdict = LaneVerdict(lane=str(lane), topic=task.topic, partition=task.partition)
-        self._target = VerifiedSide(self.target, task.settings.remote_topic(task.topic), task.partition)
+        self._target = VerifiedSide(
+            self.target,
+            task.settings.remote_topic(task.topic),
+            task.partition,
+            seen=but_its_own(task.settings, task.topic),
+        )
 
         # 1. and 2. In this order.
         bounds = self._target.bounds()
@@ -94,7 +99,7 @@ class LaneVerification:
         self._found = Explanation(self.verdict)
         self._beside = SourceSide(
             task=task,
-            source=VerifiedSide(self.source, task.topic, task.partition),
+            source=VerifiedSide(self.source, task.topic, task.partition, seen=as_written(task.settings, task.topic)),
             target=self._target,
             chains=self.chains,
             ledger=self.ledger,

@@ -164,6 +164,8 @@ class SourceSide:
         at_birth = run.generation == run.position == 0
         uncovered = (each.offset for each in judged.unclaimed)
         for offset in (each for each in uncovered if not at_birth or each >= begin):
+            if any(first <= offset < following for first, following in run.returned):
+                continue  # it was first produced on the target
             if offset in run.quarantined or any(loss.first <= offset < loss.next for loss in losses):
                 self.verdict.counts.known_losses += 1
                 continue

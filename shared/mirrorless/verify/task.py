@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -46,6 +46,18 @@ class VerifyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return chosen(run, self.start, self.end, newest=newest)
 
 
+def as_written(settings: FlowSettings, topic: str) -> Callable[[list[Record]], list[Record]] | None:
+    """The source's records of a topic as the flow writes them; None where they are written as they are."""
+    rule = settings.origin_rule(topic)
+    return None if rule is None else lambda records: [rule.marked(record) for record in records]
+
+
+def but_its_own(settings: FlowSettings, topic: str) -> Callable[[list[Record]], list[Record]] | None:
+    """The target's records without those that were produced there; None where flows mark nothing."""
+    rule = settings.origin_rule(topic)
+    return None if rule is None else lambda records: [record for record in records if rule.is_copy(record)]
+
+
 class Note(Protocol):
     """Reports the progress of a lane."""
 
@@ -68,11 +80,13 @@ class TargetLog(LaneLog, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSide:
-    """A partition on one of the two clusters."""
+    """A partition on one of the two clusters, with its records as they are to be compared."""
 
     log: LaneLog
     topic: str
     partition: int
+    seen: Callable[[list[Record]], list[Record]] | None = None
+    """Where flows mark their copies: the source's records with the origin header, the target's without its own."""
 
     def bounds(self) -> OffsetRange:
         """See `LaneLog.bounds`."""
@@ -85,7 +99,10 @@ class VerifiedSide:
 
     def read(self, wanted: OffsetRange) -> Iterator[Chunk]:
         """See `LaneLog.read`."""
-        return self.log.read(self.topic, self.partition, wanted, patience)
+        chunks = self.log.read(self.topic, self.partition, wanted, patience)
+        if self.seen is None:
+            return chunks
+        return (Chunk(self.seen(chunk.records), chunk.covered) for chunk in chunks)
 
     def records(self, wanted: OffsetRange, at: Container[int]) -> list[Record]:
         """The records at some offsets of a range."""

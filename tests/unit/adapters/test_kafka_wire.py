@@ -25,6 +25,7 @@ from mirrorless.adapters.kafka.wire.requests import NEEDED, string
 from mirrorless.batch_records import packed
 from mirrorless.errors import NotAcknowledged, Retriable
 from mirrorless.ports.kafka import Deadline
+from mirrorless.pull.log import RawArrivals
 from mirrorless.record import Record
 from mirrorless.record_batch import RecordBatch, batches, produced
 from mirrorless.settings import ClusterSettings
@@ -364,7 +365,11 @@ def test_each_end_is_returned_once(broker: FakeBroker) -> None:
     broker.fetches.extend(map(fetched, parts))
     log, ends = log_of(broker), list[int]()
 
-    until(log, lambda found: ends.extend(found.ended.values()) or 4 in ends)
+    def noted(found: RawArrivals) -> bool:
+        ends.extend(found.ended.values())
+        return 4 in ends
+
+    until(log, noted)
 
     assert ends == [0, 2, 4]
     log.close()

@@ -12,6 +12,7 @@ from mirrorless.adapters.aws.metrics import BatchMetrics, emit_progress, emit_re
 from mirrorless.jobs.progress import JobProgress, JobState, LaneProgress, LaneStateName, add_up
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import Stop
+from mirrorless.origin import OffsetRows
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.run import Run
@@ -26,6 +27,7 @@ class _Written:
     def __init__(self, records: int, size: int, oldest: int, newest: int) -> None:
         self.lane = Lane(FLOW, "orders", 0)
         self.records, self.bytes, self.passed_bytes = records, size, 0
+        self.returned: OffsetRows = ()
         self.oldest_timestamp, self.newest_timestamp = oldest, newest
 
 
@@ -82,6 +84,15 @@ def test_batches_of_ten_seconds_are_one_line_of_sums_and_maxima_of_the_flow(
             },
         )
     ]
+
+
+def test_records_that_return_are_counted_though_their_run_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    run = _Written(0, 0, -1, -1)
+    run.returned = ((3, 5), (9, 10))
+
+    added(BatchMetrics(FLOW), run, now=100_000)
+
+    assert [figures for _, figures in lines(capsys)] == [{"returned-count": 3}]
 
 
 def test_an_environment_with_few_events_prints_at_each(capsys: pytest.CaptureFixture[str]) -> None:

@@ -523,7 +523,7 @@ def test_the_schedules_hold_every_setting_of_the_flow() -> None:
 
 
 def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_default() -> None:
-    """But for those that no key of replication.yaml sets: how long a run is, and what it waits for."""
+    """But for those that no key of replication.yaml sets: how long a run is, what it waits for, a pair's other map."""
     flow = configuration("topics: [orders]").flow("a->b")
 
     assert set(flow.control_settings("forwarder")) == {*ControlSettings.__struct_fields__} - {
@@ -532,6 +532,7 @@ def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_defaul
         "group_grace_seconds",
         "stands_by",
         "standby_after_seconds",
+        "counterpart_map",
     }
 
 
@@ -612,3 +613,55 @@ def test_no_filter_is_made_for_each_topic_and_no_name_is_compiled(policy: str, m
 
     assert work[0]["filters"] > 0 < work[0]["patterns"]
     assert work[0] == work[1]
+
+
+def circle(*flows: str, rest: str = "") -> Configuration:
+    """Clusters a to d, and flows between them that mark their copies."""
+    clusters = "".join(f"  {alias}: {{bootstrap.servers: {alias}1:9092, region: us-east-1}}\n" for alias in "abcd")
+    named = "".join(f"  {flow}\n" for flow in flows)
+    keys = "replication.policy: identity, loop.prevention: header, emit.checkpoints.enabled: false"
+    return load(
+        f"clusters:\n{clusters}flows:\n{named}"
+        f"defaults: {{{keys}, sync.topic.acls.enabled: false, sync.topic.configs.enabled: false{rest}}}\n",
+        now=NOW,
+    )
+
+
+def test_flows_that_mark_their_copies_may_keep_names_in_both_directions() -> None:
+    found = circle("a->b: {topics: [orders]}", "b->a: {topics: .*}", "b->d: {topics: .*}", "c->b: {topics: [audit]}")
+
+    origins = {str(name): decode_settings(flow.function_settings_json()).origins for name, flow in found.flows.items()}
+
+    assert origins == {"a->b": ("a", "b"), "b->a": ("a", "b"), "b->d": ("b", "d"), "c->b": ("b", "c")}
+    assert found.flow("a->b").pull_settings(0)["copy"] == "records"
+
+
+def test_the_clusters_of_a_circle_are_those_that_a_record_comes_back_from() -> None:
+    found = circle("a->b: {topics: [orders]}", "b->c: {topics: .*}", "c->a: {topics: .*}", "c->d: {topics: .*}")
+
+    assert {str(name): flow.origins for name, flow in found.flows.items()} == {
+        "a->b": ("a", "b", "c"),
+        "b->c": ("a", "b", "c"),
+        "c->a": ("a", "b", "c"),
+        "c->d": ("c", "d"),
+    }
+
+
+def test_groups_are_carried_by_the_maps_of_both_flows_of_a_pair() -> None:
+    pair = circle("a->b: {topics: [orders]}", "b->a: {topics: [orders]}", rest=", emit.heartbeats.enabled: false")
+    alone = circle("a->b: {topics: [orders]}", "b->a: {topics: [orders], enabled: false}")
+
+    assert (
+        control_settings(pair.flow("a->b").control_settings("f")).counterpart_map
+        == pair.flow("b->a").tables["offset_map"]
+    )
+    assert control_settings(alone.flow("a->b").control_settings("f")).counterpart_map is None
+    assert alone.flow("a->b").origins == ("a", "b"), "its copies are marked for the day on which the other begins"
+
+
+def test_a_flow_that_marks_copies_marks_no_heartbeats() -> None:
+    flow = circle("a->b: {topics: [orders]}").flow("a->b")
+    settings = decode_settings(flow.function_settings_json())
+
+    assert settings.origin_rule("heartbeats") is None
+    assert settings.origin_rule("orders") is not None

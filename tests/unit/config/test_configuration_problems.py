@@ -60,6 +60,10 @@ NETWORK = "vpc: {subnets: [subnet-1], security.groups: [sg-1]}"
 AT_SOURCE = "topics: [orders], function: {run.in: source}"
 KEPT_IN_EUROPE = "arn:aws:secretsmanager:eu-west-1:111122223333:secret:kafka-AbCdEf"
 
+PAIR = ("a->b: {topics: [orders]}", "b->a: {topics: [orders]}")
+MARKED = "defaults: {replication.policy: identity, loop.prevention: header, "
+IN_CIRCLES = MARKED + "sync.topic.acls.enabled: false, sync.topic.configs.enabled: false}"
+
 CASES = {
     # unknown keys
     "a misspelt key": (
@@ -545,7 +549,7 @@ CASES = {
     "identity both ways by patterns": (
         document("a->b: {topics: .*}", "b->a: {topics: .*}", rest="defaults: {replication.policy: identity}"),
         "defaults.replication.policy",
-        "write `replication.policy: prefixed`",
+        "write `loop.prevention: header` in each of these flows",
     ),
     "identity round three clusters": (
         document(
@@ -554,7 +558,66 @@ CASES = {
             "c->a: {topics: .*, replication.policy: identity}",
         ),
         "flows.c->a.replication.policy",
-        "write `replication.policy: prefixed`",
+        "write `loop.prevention: header` in each of these flows",
+    ),
+    "identity both ways, and one of them without the header": (
+        document(
+            "a->b: {topics: [orders], loop.prevention: header}",
+            "b->a: {topics: [orders]}",
+            rest="defaults: {replication.policy: identity}",
+        ),
+        "defaults.replication.policy",
+        "write `loop.prevention: header` in each of these flows",
+    ),
+    "a header that prefixed names do not need": (
+        document("a->b: {topics: [orders], loop.prevention: header}"),
+        "flows.a->b.loop.prevention",
+        "remove it",
+    ),
+    "configs of topics copied both ways": (
+        document(
+            *PAIR,
+            rest=MARKED + "sync.topic.acls.enabled: false}",
+        ),
+        "flows.b->a.sync.topic.configs.enabled",
+        "write `false` in all flows between these clusters but one",
+    ),
+    "ACLs copied both ways": (
+        document(
+            *PAIR,
+            rest=MARKED + "sync.topic.configs.enabled: false}",
+        ),
+        "flows.b->a.sync.topic.acls.enabled",
+        "write `false` in all flows between these clusters but one",
+    ),
+    "duplicates in a circle": (
+        document(*PAIR[:1], "b->a: {topics: [orders], delivery: at_least_once}", rest=IN_CIRCLES),
+        "flows.b->a.delivery",
+        "write `delivery: exactly_once`",
+    ),
+    "groups round three clusters": (
+        document(
+            "a->b: {topics: [orders], emit.checkpoints.enabled: false}",
+            "b->c: {topics: [orders]}",
+            "c->a: {topics: [orders], emit.checkpoints.enabled: false}",
+            rest=IN_CIRCLES,
+        ),
+        "flows.b->c.emit.checkpoints.enabled",
+        "or use pairs",
+    ),
+    "groups between accounts": (
+        document(
+            *PAIR[:1],
+            "b->a: {topics: [orders], emit.checkpoints.enabled: false}",
+            rest=IN_CIRCLES,
+            clusters="""
+            clusters:
+              a: {bootstrap.servers: "a1:9092", region: us-east-1, account: "111122223333"}
+              b: {bootstrap.servers: "b1:9092", region: eu-west-1, account: "444455556666"}
+            """,
+        ),
+        "flows.a->b.emit.checkpoints.enabled",
+        "write `emit.checkpoints.enabled: false`",
     ),
     "two flows into one remote topic": (
         document(

@@ -131,6 +131,7 @@ def _batch(topic: str, *, records: int = 500, per_topic: bool = False) -> None:
             "passed_bytes": 0,
             "oldest_timestamp": at - 900,
             "lane": Lane(FLOW, topic, 0),
+            "returned": (),
         },
     )()
     run.newest_timestamp = at - 100

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from mirrorless.failover.refusals import FailoverRefused
+from mirrorless.failover.refusals import FailoverRefused, ObservedState, check_failover
 from mirrorless.failover.state import FailoverOrder
 from mirrorless.failover.work import Unfinished
 from mirrorless.lane import Lane
@@ -88,6 +88,27 @@ def test_acls_keep_nobody_from_a_cluster_without_an_authorizer() -> None:
     world.source_acls.there = None
 
     refused(world, PLANNED, "us-east has no authorizer")
+
+
+def marked(world: FailoverWorld) -> None:
+    flow = msgspec.structs.replace(world.settings.flow, origins=(FLOW.source, FLOW.target))
+    world.settings = msgspec.structs.replace(world.settings, flow=flow)
+
+
+@pytest.mark.parametrize("order", [PLANNED, WAITED], ids=["planned", "waited"])
+def test_marked_copies_without_a_flow_back_are_not_failed_over(order: FailoverOrder) -> None:
+    world = FailoverWorld()
+    marked(world)
+
+    refused(world, order, r"it marks its copies.*enable eu-west->us-east")
+
+
+def test_acls_would_stop_the_flow_in_the_other_direction() -> None:
+    seen = ObservedState(marked=True, both_ways=True)
+
+    with pytest.raises(FailoverRefused, match=r"would stop eu-west->us-east as well.*--fence wait"):
+        check_failover(FLOW, PLANNED, seen, force=False)
+    check_failover(FLOW, WAITED, seen, force=False)
 
 
 def test_a_topic_without_acls_is_not_given_its_first_one() -> None:

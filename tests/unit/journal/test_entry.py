@@ -18,6 +18,7 @@ from mirrorless.journal.entry import (
     unpack_links,
 )
 from mirrorless.lane import Lane
+from mirrorless.origin import rows_of
 from mirrorless.run import Link, Reset, Run, Span
 from tests.support.chains import FLOW
 
@@ -64,6 +65,7 @@ def links(draw: st.DrawFn, partition: int) -> Link:
         digest_of="records" if passed is None else "batches",
         passed_bytes=passed or 0,
         quarantined=tuple(sorted(draw(st.sets(st.integers(position, position + 99))))),
+        returned=rows_of(sorted(draw(st.sets(st.integers(position, position + 99))))) if passed is None else (),
         request="request",
         settled_at=AT,
         examined=draw(st.just(value=True)),

@@ -171,6 +171,8 @@ def test_what_the_operator_left_out_needs_no_other_explanation() -> None:
     assert gaps_of(run(10, 20, (10, 5, 2), (18, 7, 2), quarantined=(12, 15)), 0) == [(13, 15), (16, 18)]
     assert gaps_of(run(10, 13, (10, 5, 1), quarantined=(11, 12)), 0) == []
     assert gaps_of(run(0, 6, quarantined=(5,)), 0) == []
+    with_returned = replace(run(10, 20, (10, 5, 2), (18, 7, 2), quarantined=(15,)), returned=((12, 14), (16, 17)))
+    assert gaps_of(with_returned, 0) == [(14, 15), (17, 18)]
 
 
 def test_what_was_explained_already_is_left_out() -> None:

@@ -36,6 +36,7 @@ _OF_BATCHES: Final[Mapping[str, tuple[MetricUnit, Callable[[int, int], int]]]] =
     "record-count": (MetricUnit.Count, add),
     "byte-count": (MetricUnit.Bytes, add),
     "passed-byte-count": (MetricUnit.Bytes, add),
+    "returned-count": (MetricUnit.Count, add),
     "heartbeats-arrived": (MetricUnit.Count, add),
     "stopped-lanes": (MetricUnit.Count, max),
     "waiting-lanes": (MetricUnit.Count, max),
@@ -107,6 +108,9 @@ def _figures(topic: str, outcome: BatchOutcome, *, received_at: int, now: int) -
         "record-count": sum(run.records for run in runs),
         "byte-count": sum(run.bytes for run in runs),
         "passed-byte-count": sum(run.passed_bytes for run in runs),
+        "returned-count": sum(
+            following - first for run in outcome.runs if run.lane.topic == topic for first, following in run.returned
+        ),
         "stopped-lanes": sum(place[0] == topic for place in outcome.stopped),
         "waiting-lanes": sum(place[0] == topic for place in outcome.waiting),
     }

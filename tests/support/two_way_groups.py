@@ -1,0 +1,168 @@
+"""Consumer groups on two clusters that replicate to each other, with the checkpoint rounds of both flows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mirrorless.groups.clusters import GroupSide, Sides
+from mirrorless.groups.offset_translation import OffsetTranslator
+from mirrorless.groups.readiness import Rereads
+from mirrorless.groups.round import CheckpointRound
+from mirrorless.groups.state import CheckpointStore
+from mirrorless.groups.sync import GroupSync
+from mirrorless.lane import FlowName
+from mirrorless.lanes.gaps import GapRange, Look
+from mirrorless.ports.kafka import Deadline, LogEnds, TopicPartition
+from mirrorless.protocol.translate import OffsetMap
+from mirrorless.scheduled.runner import RoundReport
+from mirrorless.scheduled.scope import FlowScope
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.settings import ClusterSettings, FlowSettings
+from tests.support.clusters import stable_offset
+from tests.support.documents import MemoryDocuments
+from tests.support.group_cluster import MINUTE, MemoryGroups, MemoryTopics
+from tests.support.two_way_world import TOPIC, TwoWayWorld
+
+PLACE = (TOPIC, 0)
+
+
+@dataclass(slots=True)
+class WorldTopics(MemoryTopics):
+    """The logs of a world's cluster."""
+
+    world: TwoWayWorld | None = None
+    alias: str = ""
+
+    def ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, LogEnds]:  # noqa: ARG002  the port's
+        """See `InternalTopics.ends`."""
+        self._answer()
+        assert self.world is not None
+        log = self.world.log(self.alias)
+        return {place: (0, stable_offset(log), len(log)) for place in places}
+
+    def look(
+        self,
+        ranges: Mapping[TopicPartition, Sequence[GapRange]],
+        *,
+        committed: bool,
+        deadline: Deadline,  # noqa: ARG002  the port's
+    ) -> dict[TopicPartition, Look]:
+        """See `gaps.SourceLog.look`."""
+        self._answer()
+        assert committed
+        assert self.world is not None
+        visible = [each.offset for each in self.world.visible(self.alias)]
+        end = stable_offset(self.world.log(self.alias))
+        return {
+            place: Look(
+                until=min(wanted[-1][1], end),
+                visible={at: 1 for at in visible if any(first <= at < following for first, following in wanted)},
+            )
+            for place, wanted in ranges.items()
+        }
+
+
+@dataclass
+class TwoWayGroups:
+    """The groups, and what each has read."""
+
+    world: TwoWayWorld
+    reverse: frozenset[FlowName]
+    """Flows that carry groups back, too."""
+    groups: dict[str, MemoryGroups] = field(default_factory=dict)
+    topics: dict[str, WorldTopics] = field(default_factory=dict)
+    documents: MemoryDocuments = field(default_factory=MemoryDocuments)
+    read: dict[str, list[bytes]] = field(default_factory=dict)
+    """The values that a group has read, in order."""
+    now: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        for alias in self.world.clusters:
+            self.groups[alias] = MemoryGroups()
+            self.topics[alias] = WorldTopics(world=self.world, alias=alias)
+        self._rounds = {flow: self._round(flow) for flow in self.world.flows}
+
+    def act(self, flow: FlowName) -> RoundReport:
+        """One round of a flow."""
+        self.now += 3_000
+        report = RoundReport()
+        self._rounds[flow].act(report, lambda: MINUTE)
+        return report
+
+    def until_still(self) -> None:
+        """Rounds of all flows until they commit nothing."""
+        for _ in range(20):
+            if not sum([int(self.act(flow).figures["offsets-committed"]) for flow in self.world.flows]):
+                return
+        raise AssertionError("the flows move the groups for ever")
+
+    def consume(self, alias: str, group: str, limit: int = 10_000) -> list[bytes]:
+        """Read as a member, from the group's commit or the beginning, commit behind what was read, and leave."""
+        known = self.groups[alias].offsets.get(group, {}).get(PLACE)
+        at = known.offset if known is not None else 0
+        visible = self.world.visible(alias)
+        passed = {each.value or b"" for each in visible if each.offset < at}
+        assert passed <= set(self.read.get(group, ())), "the group was moved beyond what it has read"
+        found = [each for each in visible if each.offset >= at][:limit]
+        end = stable_offset(self.world.log(alias))
+        if found:
+            at = found[-1].offset + 1
+            end = end if len(found) < limit else at
+        self.groups[alias].put(group, PLACE, max(at, end))
+        values = [each.value or b"" for each in found]
+        self.read.setdefault(group, []).extend(values)
+        return values
+
+    def _round(self, flow: FlowName) -> CheckpointRound:
+        settings = ControlSettings(
+            flow=FlowSettings(
+                flow=str(flow),
+                source=ClusterSettings(alias=flow.source, bootstrap="nowhere:1"),
+                target=ClusterSettings(alias=flow.target, bootstrap="nowhere:2"),
+                policy="identity",
+                origins=tuple(self.world.clusters),
+            ),
+            aliases=tuple(self.world.clusters),
+            topics=(TOPIC,),
+            sync_group_offsets_seconds=0,
+            sync_group_offsets_reverse=flow in self.reverse,
+            group_grace_seconds=0,
+        )
+        scope = FlowScope.of(settings)
+        source, target = self.topics[flow.source], self.topics[flow.target]
+        sides = Sides(
+            source=GroupSide(alias=flow.source, groups=self.groups[flow.source], topics=source),
+            target=GroupSide(alias=flow.target, groups=self.groups[flow.target], topics=target),
+            clock=lambda: self.now,
+        )
+        store = CheckpointStore(flow=flow, documents=self.documents, clock=lambda: self.now)
+        chains = self.world.chains
+        return CheckpointRound(
+            scope=scope,
+            sides=sides,
+            store=store,
+            translator=OffsetTranslator(
+                chains=chains,
+                source_partition=scope.source_partition,
+                remote_partition=scope.remote_partition,
+                source_ends=source.ends,
+                target_ends=target.ends,
+                source_log=source,
+                target_log=target,
+                counterpart=chains,
+                transactional=True,
+                from_earliest=True,
+            ),
+            rereads=Rereads(offset_map=OffsetMap(chains), counterpart=OffsetMap(chains)),
+            sync=GroupSync(
+                scope=scope,
+                sides=sides,
+                store=store,
+                clock=lambda: self.now,
+                every_ms=0,
+                reverse=flow in self.reverse,
+                grace_ms=0,
+            ),
+            replication_factor=2,
+        )
