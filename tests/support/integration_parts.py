@@ -26,6 +26,15 @@ PARTS: Sequence[Sequence[str]] = (
         "test_refresh_topics.py",
         "test_cli_on_stores.py",
     ),
+    # Pulls and whole batches, and clusters that ask who comes.
+    (
+        "test_pull.py",
+        "test_raw_copy.py",
+        "test_secured_clusters.py",
+        "test_active_active.py",
+        "test_java_readback.py",
+        "test_rate_sampling.py",
+    ),
     # The two clusters of the session alone, and every file that is not named above. Those that kill a broker come
     # first: when it comes back it checks every log, and later it has those of hundreds of topics.
     ("test_kafka_groups.py", "test_kafka_records.py", "test_lab_application.py", "test_lane_", ""),
