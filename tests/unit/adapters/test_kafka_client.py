@@ -1,4 +1,4 @@
-"""The authentication of clients: librdkafka's settings, from secrets in the form of Lambda's own mapping."""
+"""Settings of clients: their authentication, from secrets in the form of Lambda's own mapping, and their time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,18 @@ import pytest
 from aws_lambda_powertools.utilities import parameters
 from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
 from botocore.credentials import Credentials
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from moto import mock_aws
 
-from mirrorless.adapters.kafka.client import TOKEN_SECONDS, TurnedAway, client_config, msk_iam_token
+from mirrorless.adapters.kafka.client import (
+    LEAST_SECONDS,
+    MARGIN_SECONDS,
+    TOKEN_SECONDS,
+    TurnedAway,
+    client_config,
+    msk_iam_token,
+    seconds_left,
+)
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.settings import Authentication, ClusterSettings
 
@@ -286,3 +294,11 @@ def _decoded(token: str) -> str:
 
 def _query(token: str) -> dict[str, list[str]]:
     return parse_qs(urlsplit(_decoded(token)).query, strict_parsing=True)
+
+
+@pytest.mark.parametrize("left", [0.0, LEAST_SECONDS - 0.01])
+def test_no_call_begins_with_so_little_time_that_the_client_would_damage_its_memory(left: float) -> None:
+    with pytest.raises(KafkaException, match="nothing was sent"):
+        seconds_left(lambda: MARGIN_SECONDS + left)
+
+    assert seconds_left(lambda: MARGIN_SECONDS + 2 * LEAST_SECONDS) == pytest.approx(2 * LEAST_SECONDS)
