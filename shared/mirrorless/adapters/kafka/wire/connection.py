@@ -29,8 +29,6 @@ SCRATCH: Final = 16 * 1024
 """An answer that is smaller than this comes in one call."""
 AT_ONCE: Final = 256
 """Buffers in one call, which may be 1,024 at most."""
-GATHERED: Final = 256 * 1024
-"""Bytes of a large answer that are waited for at a time: a look at each piece would cost more than its copy."""
 LARGEST_ANSWER: Final = 256 * 1024 * 1024
 """What is announced as larger is no answer of a broker."""
 
@@ -137,12 +135,14 @@ class BrokerConnection:
         return bool(self._outgoing)
 
     def await_answers(self, count: int) -> None:
-        """Be ready once so many answers are there, or what is left of a large one: one look at the kernel for all."""
+        """Be ready once so many answers are there, or any byte of one that has begun: one look at the kernel for all.
+
+        A caller waits for a moment only before it makes do with less: what the kernel holds back is not seen at all.
+        """
         if self._encrypted:
             return  # what TLS adds is not known
-        if self._incoming is not None:
-            least = min(len(self._incoming.buffer) - self._incoming.have, GATHERED)
-        else:
+        least = 1
+        if self._incoming is None and count > 1:
             least = max(1, sum(each.least for each in islice(self.pending, count)) - len(self._rest))
         if least != self._awaited:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)

@@ -299,8 +299,6 @@ class KafkaRawLog:
 
     def _receive(self, seconds: float) -> None:
         busy = [each for each in self._cluster.data_connections() if each.pending]
-        for each in busy:
-            each.await_answers(1)
         for connection in ready(busy, seconds):
             try:
                 connection.flush()
