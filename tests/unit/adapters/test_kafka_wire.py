@@ -292,6 +292,17 @@ def test_a_commit_that_meets_the_transaction_before_it_is_made_again(broker: Fak
     writer.close()
 
 
+def test_markers_that_are_still_being_written_are_waited_for_in_short_pauses(broker: FakeBroker) -> None:
+    broker.end_faults.extend([KafkaError.CONCURRENT_TRANSACTIONS] * 20)
+    writer = writer_of(broker)
+    writer.write({LANE: some(1)}, in_seconds(10))
+
+    writer.commit(in_seconds(5))  # pauses that double would take twelve
+
+    assert not broker.end_faults
+    writer.close()
+
+
 @pytest.mark.parametrize("error", [47, 90, 48, 49])
 def test_a_commit_that_is_refused_is_not_made_again(broker: FakeBroker, error: int) -> None:
     broker.end_faults.extend([error])
