@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from struct import pack, unpack_from
+from unittest.mock import patch
 
 import pytest
 from confluent_kafka import KafkaError
@@ -16,6 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from mirrorless.adapters.kafka.wire import cluster
 from mirrorless.adapters.kafka.wire.authentication import TurnedAwayError, _scram
 from mirrorless.adapters.kafka.wire.committed import committed
 from mirrorless.adapters.kafka.wire.fetch import WantedPart, fetch_request, read_fetched
@@ -197,7 +199,8 @@ def test_any_faults_leave_each_batch_once_and_in_order(faults: list[int | str | 
     writer, wanted = writer_of(broker), some(7)
     broker.faults.extend(faults)
 
-    delivered = writer.write({LANE: wanted}, in_seconds(30))[LANE]
+    with patch.object(cluster, "FIRST_PAUSE", 0.001):
+        delivered = writer.write({LANE: wanted}, in_seconds(30))[LANE]
 
     assert list(delivered.downstream) == list(range(0, 14, 2))
     assert [payload for _, payload in broker.log] == [bytes(batch.payload) for batch in wanted]
