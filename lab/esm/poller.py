@@ -46,9 +46,6 @@ _TURN_S = 0.1
 _WATCHFUL_TURN_S = 0.003
 """The wait while invocations are under way: the Kafka client cannot be woken by their ends."""
 _FETCH = 500
-_ENOUGH_PAYLOADS = 3.0
-"""Payloads that wait in a partition before it is paused, until less than one does. A pause has the Kafka client forget
-what it has fetched ahead, so pausing and resuming around each payload would fetch everything twice."""
 _PAUSE_AFTER_ERROR_S = 0.5
 
 
@@ -304,10 +301,13 @@ class Session:
         self._landings.put((flight, attempt(self._wiring, piece, attempts=attempts)))
 
     def _steer(self) -> None:
+        # A pause has the Kafka client forget what it has fetched ahead: to pause and resume around each payload would
+        # fetch everything twice.
+        enough = self._wiring.behaviour.payloads_ahead
         full = {
             partition
             for partition in self._buffers.lanes
-            if self._buffers.waiting(partition) >= (1.0 if partition in self._paused else _ENOUGH_PAYLOADS)
+            if self._buffers.waiting(partition) >= (1.0 if partition in self._paused else enough)
         }
         for partitions, act in (
             (full - self._paused, self._consumer.pause),

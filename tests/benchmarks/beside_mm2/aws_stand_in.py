@@ -5,6 +5,9 @@
 One process, so that the poller's CPU (Amazon's, at AWS) is counted apart from the functions' (the operator's), and so
 that no thread of it competes with those that measure. The function is the bundle that is deployed, under the real
 runtime client; the mappings are the lab's. It runs until SIGTERM.
+
+While the folder has a file `hold`, the mappings read and encode all that is there, and invoke nothing; `polled` has how
+many records they have read since they began, and is there for as long as they hold.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 
 import msgspec
@@ -26,7 +31,9 @@ from mirrorless.config.flow import Flow
 from mirrorless.config.loading import load
 from mirrorless.naming import FLOW_VARIABLE, FORWARD_HANDLER, PARTIAL_RESPONSES_VARIABLE
 
-READY = "ready"
+READY, HOLD, POLLED = "ready", "hold", "polled"
+LOOK_S = 0.02
+"""Between two looks for `hold`."""
 SESSION_TIMEOUT_S = 120.0
 """It is stopped (SIGSTOP) while others are measured; the cluster must not take that for its death."""
 ENABLED_WITHIN_S = 60.0
@@ -60,7 +67,7 @@ def main() -> int:
     mappings = EventSourceMappings(
         functions={function_name(flow): function},
         folder=folder / "mappings",
-        behaviour=LabBehaviour(session_timeout_s=SESSION_TIMEOUT_S),
+        behaviour=LabBehaviour(session_timeout_s=SESSION_TIMEOUT_S, payloads_ahead=inf),
     )
     try:
         function.initialise()
@@ -70,11 +77,28 @@ def main() -> int:
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda each: mappings.wait_enabled(each["UUID"], timeout_s=ENABLED_WITHIN_S), made))
         (folder / READY).touch()
-        over.wait()
+        while not over.wait(LOOK_S):
+            _hold_or_release(mappings, [each["UUID"] for each in made], folder)
     finally:
         mappings.stop()
         function.stop()
     return 0
+
+
+def _hold_or_release(mappings: EventSourceMappings, uuids: Sequence[str], folder: Path) -> None:
+    polled = folder / POLLED
+    if (folder / HOLD).exists():
+        for uuid in uuids:
+            mappings.hold(uuid)
+        count = str(sum(mappings.metrics(uuid).get("Polled", 0) for uuid in uuids))
+        if not polled.exists() or polled.read_text() != count:
+            written = folder / f"{POLLED}.new"
+            written.write_text(count)
+            written.replace(polled)
+    elif polled.exists():
+        for uuid in uuids:
+            mappings.release(uuid)
+        polled.unlink()
 
 
 def forwarder(flow: Flow, request: Request, folder: Path) -> LambdaFunction:

@@ -10,19 +10,22 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from lab.servers.server import Server
+from mirrorless.errors import Retriable
 from tests.benchmarks.beside_mm2 import cpu
-from tests.benchmarks.beside_mm2.aws_stand_in import READY, Request
+from tests.benchmarks.beside_mm2.aws_stand_in import HOLD, POLLED, READY, Request
 from tests.benchmarks.beside_mm2.clusters import Ground
 from tests.support.lab_process import running
 
 REPOSITORY = Path(__file__).parents[3]
 READY_WITHIN_S = 240.0
+POLLED_WITHIN_S, LOOK_S = 60.0, 0.02
 
 CONFIGURATION = """
 clusters:
@@ -62,6 +65,7 @@ class Mirrorless(Server):
         self._alias = alias
         self._topics = tuple(topics)
         self._options = options
+        self._polled = 0
 
     def wait_ready(self, timeout: float = READY_WITHIN_S) -> None:
         """See `Server.wait_ready`; a busy machine gets its time."""
@@ -97,9 +101,38 @@ class Mirrorless(Server):
             self._process.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it go on, and its mappings invoke."""
+        (self._folder / HOLD).unlink(missing_ok=True)
         if self._process:
             self._process.signal(signal.SIGCONT)
+
+    def hold(self) -> None:
+        """Have the mappings invoke nothing until it is thawed."""
+        (self._folder / HOLD).touch()
+        self._polled = self._while_it_runs(lambda polled: polled >= 0)
+
+    def wait_polled(self, records: int) -> None:
+        """Have the mappings read so many records since `hold`, and encode them into events; what AWS does.
+
+        Raises:
+            Retriable: they were not read in time.
+        """
+        self._while_it_runs(lambda polled: polled >= self._polled + records)
+
+    def _while_it_runs(self, reached: Callable[[int], bool]) -> int:
+        """Let its process run until that many records are polled; the number."""
+        file, polled = self._folder / POLLED, -1
+        if self._process:
+            self._process.signal(signal.SIGCONT)
+        for _ in range(int(POLLED_WITHIN_S / LOOK_S)):
+            polled = int(file.read_text()) if file.exists() else -1
+            if reached(polled):
+                break
+            time.sleep(LOOK_S)  # between two looks at its file
+        else:
+            raise Retriable(f"the mappings have read {polled} records, too few", where=self.title)
+        self.freeze()
+        return polled
 
     def obstacle(self) -> str:
         """Why it does not replicate any more; empty while it may."""

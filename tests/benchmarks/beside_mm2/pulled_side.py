@@ -60,6 +60,12 @@ class Pulled(Mirrorless):
         self._frozen = []
         super().thaw()
 
+    def hold(self) -> None:
+        """Nothing: the function reads by itself."""
+
+    def wait_polled(self, records: int) -> None:
+        """Nothing: the function reads by itself."""
+
     def hand_over(self) -> None:
         """Let the schedule start a run that takes over from the one under way; returns when it has.
 

