@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from lab.esm.batches import BatchPart, Flight, Verdict
     from lab.esm.event import KafkaRecord
 
-CONCURRENT_INVOCATIONS = 5
-"""Invocations that one poller has under way at most, by AWS's documentation."""
-
 _TURN_S = 0.1
 """The longest wait for records while nothing else can happen."""
 _WATCHFUL_TURN_S = 0.003
@@ -276,10 +273,10 @@ class Session:
 
     def _launch(self, now: float) -> None:
         for flight in [it for it in self._waiting if it.not_before <= now]:
-            if len(self._running) < CONCURRENT_INVOCATIONS:
+            if len(self._running) < self._wiring.behaviour.concurrent_invocations:
                 self._waiting.remove(flight)
                 self._start(flight)
-        while len(self._running) < CONCURRENT_INVOCATIONS:
+        while len(self._running) < self._wiring.behaviour.concurrent_invocations:
             due = self._buffers.take(now)
             if due is None:
                 return

@@ -43,6 +43,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "1KBx1": (1_000, 1),
     "1KBx6": (1_000, 6),
     "10KBx1": (10_000, 1),
+    "10KBx6": (10_000, 6),
 }
 """Bytes of a value, lanes of an event, records at most: where it does not say, as many as a mapping gathers."""
 

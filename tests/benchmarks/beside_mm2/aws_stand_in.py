@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -52,6 +53,8 @@ class Request(msgspec.Struct, frozen=True):
     """Endpoint."""
     folder: str
     topics: tuple[str, ...]
+    one_at_a_time: bool
+    """Whether one event is under way, instead of as many as a mapping has."""
 
 
 def main() -> int:
@@ -64,10 +67,11 @@ def main() -> int:
     addresses = {request.source_alias: request.source, "target": request.target}
     (flow,) = load(Path(request.configuration)).with_clusters_at(addresses).enabled_flows
     function = forwarder(flow, request, folder)
+    behaviour = LabBehaviour(session_timeout_s=SESSION_TIMEOUT_S, payloads_ahead=inf)
     mappings = EventSourceMappings(
         functions={function_name(flow): function},
         folder=folder / "mappings",
-        behaviour=LabBehaviour(session_timeout_s=SESSION_TIMEOUT_S, payloads_ahead=inf),
+        behaviour=replace(behaviour, concurrent_invocations=1) if request.one_at_a_time else behaviour,
     )
     try:
         function.initialise()

@@ -44,9 +44,10 @@ of the target. CPU is that of the replicating processes: MM2's Java process, wit
 discovery, and the function's processes, without the two functions that a schedule starts once a minute.
 
 The poller of the event source mapping, which AWS runs and which is a Python program here, reads the records and encodes
-them into events before the clock runs: at AWS it has cores of its own, and beside it on the same ones a function's CPU
-of an event was half as much again. For Mirrorless, the seconds of this part are therefore those of the function alone;
-those of “Catch-up of a backlog” have everything.
+them into events before the clock runs, and one event is under way at a time. At AWS the poller shares no core with the
+function, and each environment has a processor of its own; beside the poller and four more of its kind on two cores, an
+event took half as much CPU again. For Mirrorless, the seconds of this part are those of the function alone; “Catch-up
+of a backlog” has everything.
 
 Before the first round both sides copy 600,000 records of 100 B and 200,000 of 1 KB, which are not counted, again and
 again until MM2's CPU of two copies in a row differs by less than 5 %, at most eight times: its compiler is busy until

@@ -48,7 +48,14 @@ class Mirrorless(Server):
     """
 
     def __init__(
-        self, ground: Ground, *, alias: str, topics: Sequence[str], options: str = "", name: str = "Mirrorless"
+        self,
+        ground: Ground,
+        *,
+        alias: str,
+        topics: Sequence[str],
+        options: str = "",
+        name: str = "Mirrorless",
+        one_at_a_time: bool = False,
     ) -> None:
         """Describe it.
 
@@ -58,6 +65,7 @@ class Mirrorless(Server):
             topics: the literal topics that it replicates; they are there.
             options: more lines of the flow's configuration, at its indentation.
             name: in the report.
+            one_at_a_time: whether one event is under way, as if alone on its processor, instead of as many as come.
         """
         super().__init__(title=f"{name} ({alias})", folder=ground.folder / alias, log="aws.log")
         self.name = name
@@ -65,6 +73,7 @@ class Mirrorless(Server):
         self._alias = alias
         self._topics = tuple(topics)
         self._options = options
+        self._one_at_a_time = one_at_a_time
         self._polled = 0
 
     def wait_ready(self, timeout: float = READY_WITHIN_S) -> None:
@@ -156,6 +165,7 @@ class Mirrorless(Server):
                     dynamodb=self._ground.dynamodb.endpoint,
                     folder=str(self._folder),
                     topics=self._topics,
+                    one_at_a_time=self._one_at_a_time,
                 )
             )
         )

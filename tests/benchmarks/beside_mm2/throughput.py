@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tests.benchmarks.beside_mm2.arrival import NotArrivedError, Place, await_arrival
 from tests.benchmarks.beside_mm2.clusters import Ground
@@ -33,6 +34,7 @@ MOST_WARM_UPS = 8
 SETTLED_AFTER_S = 0.5
 ARRIVED_WITHIN_S = 120.0
 GIVE_UP_AFTER = 2
+ONE_AT_A_TIME = partial(Mirrorless, one_at_a_time=True)
 PRIMING = 50
 """Records of each partition that bring a topic to both sides before it is measured."""
 
@@ -59,7 +61,7 @@ def measure(
     *,
     number: int,
     kind: str = "throughput",
-    ours_of: Callable[..., Side] = Mirrorless,
+    ours_of: Callable[..., Side] = ONE_AT_A_TIME,
 ) -> None:
     """Measure one mode of MM2 beside Mirrorless. What fails is in the results as failed.
 
