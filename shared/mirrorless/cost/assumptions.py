@@ -76,8 +76,9 @@ class Assumptions:
     writes_per_entry: float = 2
     entry_bytes: float = 234
     run_bytes: float = 85
-    packed_from_runs: float = 9
-    packed_run_bytes: float = 53
+    packed_from_runs: float = 2
+    packed_bytes: float = 45
+    packed_run_bytes: float = 50
     item_bytes: float = 100
     retention_days: float = 30
     copies: float = 0
@@ -174,6 +175,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     ),
     "run_bytes": ("bytes", "of a run in an entry, of contiguous offsets"),
     "packed_from_runs": ("runs", "from which an entry's runs are compressed"),
+    "packed_bytes": ("bytes", "of such an entry's runs together, beside each one's own"),
     "packed_run_bytes": ("bytes", "of a run in such an entry"),
     "copies": ("tables", "of each, in other regions: `offset.map.replicas.enabled`; each write is paid there again"),
     "item_bytes": ("bytes", "that DynamoDB adds to each item's storage: its documentation"),

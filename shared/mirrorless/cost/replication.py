@@ -225,9 +225,11 @@ def cpu_share(memory_gb: float, assumptions: Assumptions = _DEFAULTS) -> float:
 
 def entry_bytes(runs: float, assumptions: Assumptions = _DEFAULTS, *, others: float = 0) -> float:
     """Bytes of an entry with so many runs, without what DynamoDB adds to an item. Others: lanes without a run in it."""
-    packed = runs >= assumptions.packed_from_runs
-    each = assumptions.packed_run_bytes if packed else assumptions.run_bytes
-    return assumptions.entry_bytes + runs * each + others * assumptions.head_bytes
+    if runs >= assumptions.packed_from_runs:
+        links = assumptions.packed_bytes + runs * assumptions.packed_run_bytes
+    else:
+        links = runs * assumptions.run_bytes
+    return assumptions.entry_bytes + links + others * assumptions.head_bytes
 
 
 def total(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *, provisioned: bool = True) -> float:

@@ -15,8 +15,8 @@ from mirrorless.cost.replication import Mode, event_seconds, mapped, shared, tog
 from mirrorless.cost.scheduled_topics import pulled
 from mirrorless.triggers import LONGEST_WINDOW_SECONDS
 
-MEMORIES: Final = (512, 576, 640, 704, 768, 896, 1024, 1280, 1536, 1769, 2560, 3584)
-"""MB of a scheduled function that are tried. Below the first, its memory is not known to suffice."""
+MEMORIES: Final = (320, 384, 448, 512, 576, 640, 704, 768, 896, 1024, 1280, 1536, 1769, 2560, 3584)
+"""MB of a scheduled function that are tried."""
 
 SHARDS: Final = (*range(1, 13), 14, 16, 20, 24, 32, 40, 48, 64)
 

@@ -307,11 +307,11 @@ def test_an_interval_is_written_where_the_schedule_was_continuous(capsys: pytest
 
     assert plan("--write", "new.yaml", "--json", "--latency", "3700") == 0
 
-    assert answer(capsys)["recommended"]["schedule"]["interval_seconds"] == 3_660
+    assert answer(capsys)["recommended"]["schedule"]["interval_seconds"] == 3_600
     schedule = load("new.yaml").flow("us-east->eu-west").settings.schedule
     assert (schedule.continuous, schedule.interval_seconds, schedule.maximum_bytes_per_second) == (
         False,
-        3_660,
+        3_600,
         5_000_000,
     )
 

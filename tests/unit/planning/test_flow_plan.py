@@ -58,9 +58,9 @@ def test_the_recommended_option_is_the_cheapest_that_keeps_the_latency() -> None
     assert found.recommended.dollars <= min(kept)
 
 
-@pytest.mark.parametrize(("small", "mixed"), [(30, False), (45, True)])
+@pytest.mark.parametrize(("small", "mixed"), [(20, False), (45, True)])
 def test_a_mix_is_recommended_where_it_saves_a_twentieth(small: int, mixed: bool) -> None:  # noqa: FBT001 -- the expectation
-    """The small ones by schedule save 1 % and 8 %."""
+    """By schedule, 20 small ones save too little, and 45 enough."""
     found = plan(*like(small, 10_000), rate("busy", 20_000_000))
 
     assert len(found.of("schedule")) == (small if mixed else 0)
