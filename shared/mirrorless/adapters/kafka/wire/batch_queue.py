@@ -12,29 +12,20 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from mirrorless.adapters.kafka.wire.cluster import Backoff
+from mirrorless.adapters.kafka.wire.cluster import LEADER_MOVED, Backoff
 from mirrorless.ports.kafka import Refusal, TopicPartition
 from mirrorless.record_batch import RecordBatch
 
 IN_FLIGHT: Final = 5
 """Requests under way to a broker, and so batches of a partition: as many as brokers recognise when they come again."""
 
-PASSING: Final = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.CONCURRENT_TRANSACTIONS,
-        KafkaError.THROTTLING_QUOTA_EXCEEDED,
-    }
-)
+PASSING: Final = LEADER_MOVED | {
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.THROTTLING_QUOTA_EXCEEDED,
+}
 """Errors of a batch that a resend may cure."""
 
 REFUSALS: Final = frozenset(

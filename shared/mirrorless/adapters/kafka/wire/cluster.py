@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, Literal
 
+from confluent_kafka import KafkaError
+
 from mirrorless.adapters.aws.secrets import forget_secrets
 from mirrorless.adapters.kafka.client import MARGIN_SECONDS, client_config
 from mirrorless.adapters.kafka.wire.authentication import Credentials, TurnedAwayError, tls_context
@@ -36,6 +38,21 @@ CALL_SECONDS: Final = 10.0
 """For the answer to one question, until it is asked elsewhere."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Between tries, in seconds."""
+
+LEADER_MOVED: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+"""Errors of a partition that pass, once its leader is read anew."""
 
 _NO_LEADER: Final = Leader(-1, -1)
 

@@ -15,19 +15,12 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from mirrorless.adapters.kafka.wire.authentication import TurnedAwayError
-from mirrorless.adapters.kafka.wire.cluster import CALL_SECONDS, Backoff, WireCluster, until_of
+from mirrorless.adapters.kafka.wire.cluster import CALL_SECONDS, LEADER_MOVED, Backoff, WireCluster
 from mirrorless.adapters.kafka.wire.committed import committed
 from mirrorless.adapters.kafka.wire.connection import CONNECT_SECONDS, BrokerConnection, ready
 from mirrorless.adapters.kafka.wire.fetch import FetchedPart, WantedPart, fetch_request, read_fetched
-from mirrorless.adapters.kafka.wire.requests import (
-    EARLIEST,
-    FETCH,
-    LATEST,
-    LIST_OFFSETS,
-    Leader,
-    list_offsets,
-    read_offsets,
-)
+from mirrorless.adapters.kafka.wire.listed_offsets import listed_offsets
+from mirrorless.adapters.kafka.wire.requests import EARLIEST, FETCH, LATEST
 from mirrorless.errors import Retriable
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.pull.log import RawArrivals
@@ -48,21 +41,6 @@ QUEUE_BYTES: Final = 24 * 1024 * 1024
 answer."""
 ANSWER_SECONDS: Final = 30.0
 """Without an answer, until the connection counts as lost."""
-
-_MOVED: Final = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REQUEST_TIMED_OUT,
-    }
-)
-"""Errors that pass, once the leader is read anew."""
 
 
 @dataclass(slots=True, eq=False)
@@ -124,58 +102,13 @@ class KafkaRawLog:
         self._queued = 0
         self._news = RawArrivals()
 
-    # Offsets
-
     def stable_ends(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `PulledLog.stable_ends`."""
-        return self._offsets(set(places), LATEST, deadline)
+        return listed_offsets(self._cluster, set(places), LATEST, deadline)
 
     def starts(self, places: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """See `PulledLog.starts`."""
-        return self._offsets(set(places), EARLIEST, deadline)
-
-    def _offsets(self, places: set[TopicPartition], timestamp: int, deadline: Deadline) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = {}
-        trouble = ""
-        with self._cluster.translated("list its offsets"):
-            until = until_of(deadline)
-            lacking, known = places, self._cluster.leaders
-            for again in (False, True):
-                if unknown := {place[0] for place in lacking if again or place not in known}:
-                    self._cluster.refresh(unknown, until)
-                trouble = self._ask_offsets(lacking, timestamp, until, found)
-                lacking = places - found.keys()
-                if not lacking:
-                    break
-        if trouble and not found:
-            raise Retriable(f"the source did not list its offsets: {trouble}", where=self._cluster.where)
-        return found
-
-    def _ask_offsets(
-        self, places: Iterable[TopicPartition], timestamp: int, until: float, found: dict[TopicPartition, int]
-    ) -> str:
-        """Ask all leaders; the last trouble, empty for none."""
-        trouble = ""
-        by_node: dict[int, dict[TopicPartition, Leader]] = {}
-        for place in places:
-            if (leader := self._cluster.leader(place)).node >= 0:
-                by_node.setdefault(leader.node, {})[place] = leader
-        for node, some in by_node.items():
-            try:
-                answer = read_offsets(self._cluster.ask(node, LIST_OFFSETS, list_offsets(some, timestamp), until))
-            except TurnedAwayError:
-                raise
-            except OSError as exc:
-                trouble = str(exc)
-                continue
-            for place, (error, offset) in answer.items():
-                if not error:
-                    found[place] = offset
-                elif error not in _MOVED:
-                    trouble = KafkaError(error).str()
-        return trouble
-
-    # Reading
+        return listed_offsets(self._cluster, set(places), EARLIEST, deadline)
 
     def follow(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `PulledLog.follow`."""
@@ -335,7 +268,7 @@ class KafkaRawLog:
         if part.error == KafkaError.OFFSET_OUT_OF_RANGE:
             reading.over = True
             self._news.out_of_range.add(place)
-        elif part.error in _MOVED:
+        elif part.error in LEADER_MOVED:
             self._put_off([reading])
         elif part.error:
             raise Retriable(
