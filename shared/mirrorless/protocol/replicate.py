@@ -129,13 +129,13 @@ class Replicator:
             Retriable: nothing is lost; deliver the same batch again, or read it again from the positions.
             ChainBroken: the offset map contradicts the target.
         """
-        known = dict(generations or {})
+        known, read_on = dict(generations or {}), generations is not None
         done: BatchOutcome | None = None
         races = 0
         try:
             while races < RIVALS:
                 try:
-                    outcome, rest = self._once(batch, request, deadline, known)
+                    outcome, rest = self._once(batch, request, deadline, known, read_on=read_on)
                 except LostRace:
                     # The writer aborted cleanly and stays warm; only what we believed about the lanes was wrong.
                     self.positions.forget(Lane(self.flow, *place) for place in batch.records)
@@ -174,7 +174,7 @@ class Replicator:
         self.target.discard_writers()
 
     def _once(
-        self, batch: Batch, request: str, deadline: Deadline, generations: dict[Lane, int]
+        self, batch: Batch, request: str, deadline: Deadline, generations: dict[Lane, int], *, read_on: bool
     ) -> tuple[BatchOutcome, Batch | None]:
         """One portion of a batch, which is all of it where its gaps hold little; and what is left."""
         lanes = {place: Lane(self.flow, *place) for place in batch.records}
@@ -182,7 +182,8 @@ class Replicator:
         # 1. Position.
         begins = {lanes[place]: batch.first(place) for place, content in batch.records.items() if content}
         leased = self.positions.load(lanes.values(), self.remote_topic, deadline, begins)
-        self._hold_generations({lane: first for lane, first in begins.items() if lane not in leased}, generations)
+        unleased = {lane: first for lane, first in begins.items() if lane not in leased}
+        self._hold_generations(unleased, generations, read_on=read_on)
         waiting = {
             place: found
             for place, lane in lanes.items()
@@ -257,16 +258,18 @@ class Replicator:
             )
         return portion
 
-    def _hold_generations(self, begins: Mapping[Lane, int], known: dict[Lane, int]) -> None:
-        """Compare each lane's generation with that in which the batch was read, or with its first attempt's.
+    def _hold_generations(self, begins: Mapping[Lane, int], known: dict[Lane, int], *, read_on: bool) -> None:
+        """Compare each lane's generation with that in which the batch was read on, or with its first attempt's.
 
         Raises:
             Retriable: a lane was reset meanwhile to a position before this event's records of it. Written there, they
-                would hide that the records between are missing.
+                would hide that the records between are missing. Of records read on before its new position, the links
+                of the new generation say nothing: they would pass for those of another topic.
         """
         for lane, first in begins.items():
             head = self.positions.head(lane)
-            if known.setdefault(lane, head.generation) != head.generation and first > head.position:
+            was_reset = known.setdefault(lane, head.generation) != head.generation
+            if was_reset and (read_on or first > head.position):
                 raise Retriable(
                     "the lane was reset while this batch was on its way",
                     where=str(lane),

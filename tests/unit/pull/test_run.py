@@ -13,6 +13,8 @@ from mirrorless.errors import ChainBroken, NotAcknowledged, Retriable
 from mirrorless.lane_state import RUNNING
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import Deadline, Delivery, OffsetAndMetadata, TopicPartition
+from mirrorless.protocol import hooks
+from mirrorless.protocol.hooks import Step
 from mirrorless.pull.log import Arrivals
 from mirrorless.pull.readings import Readings
 from mirrorless.pull.run import FAILURES, REPLICATE_SECONDS
@@ -217,6 +219,35 @@ def test_a_lane_that_was_reset_is_read_from_there_though_the_run_is_warm(
     pulling.invoke()
 
     assert there.visible(0) == arrived
+
+
+def test_a_lane_that_was_reset_is_read_from_there_though_the_run_before_crashed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The environment still has the place at which that run began, which lies before the reset's."""
+    there = world([0, 2, 4], [0])
+    pulling = function(there)
+    crashes = iter([RuntimeError("crashed")])
+
+    def crash(step: Step) -> None:
+        if step == "confirmed":
+            for error in crashes:
+                raise error
+
+    monkeypatch.setattr(hooks, "observers", [*hooks.observers, crash])
+    with pytest.raises(RuntimeError):
+        pulling.invoke()
+    lane, copied = there.lane(0), there.visible(0)
+    plan = plan_reset(lane, there.chains.heads([lane])[lane], RUNNING, 2, reason="test", now=there.now)
+    there.chains.reset(plan.link)
+
+    there.now += 60_000  # the lease of the run that crashed
+    pulling.invoke()
+    there.now += 2_000
+    pulling.invoke()
+
+    assert lane not in there.states.states or there.states.states[lane].stop is None
+    assert there.visible(0) == [*copied, 2, 4]
 
 
 def by_batches(*batches: RecordBatch) -> PullFunction:
