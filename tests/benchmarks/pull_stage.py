@@ -93,13 +93,12 @@ class PullStage:
         Raises:
             RuntimeError: the run failed.
         """
-        event = json.dumps(self.flow.pull_settings(0) | changes).encode()
         before = self._cpu()
         most, over = [0.0], threading.Event()
         watch = threading.Thread(target=self._watch, args=(most, over), daemon=True)
         watch.start()
         began = time.monotonic()
-        outcome = self.function.invoke(event)
+        outcome = self.function.invoke(self._event(changes))
         seconds = time.monotonic() - began
         over.set()
         watch.join()
@@ -111,6 +110,13 @@ class PullStage:
             resident_mb=most[0],
             report=json.loads(outcome.payload),
         )
+
+    def begin_run(self, **changes: Any) -> None:
+        """A run that goes on until the stage is closed."""
+        threading.Thread(target=self.function.invoke, args=(self._event(changes),), daemon=True).start()
+
+    def _event(self, changes: dict[str, Any]) -> bytes:
+        return json.dumps(self.flow.pull_settings(0) | changes).encode()
 
     @property
     def pids(self) -> list[int]:

@@ -13,7 +13,6 @@ import argparse
 import json
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -59,7 +58,7 @@ def main() -> int:
 
 def _idle_cpu(stage: PullStage) -> float:
     """CPU of a continuous run in which nothing comes, as a part of a core."""
-    threading.Thread(target=lambda: stage.run(continuous=True), daemon=True).start()
+    stage.begin_run(continuous=True)
     time.sleep(IDLE_FROM_S)  # it has read its lanes by then
     before, began = sum(map(cpu.own, stage.pids)), time.monotonic()
     time.sleep(IDLE_S)  # the measurement's own length
