@@ -21,7 +21,7 @@ from cli.output import PLAN_ONLY, lane_as_json, moment, numbered, print_json
 from mirrorless.clock import now_ms
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, RUNNING, LaneState, Stop
-from mirrorless.lanes.operator_actions import NotAllowed, advice, plan_hold, resumption
+from mirrorless.lanes.operator_actions import NotAllowed, advice, given_up, plan_hold, resumption
 from mirrorless.ports.stores import Chains
 from mirrorless.protocol.positions import STATES_MS
 
@@ -105,7 +105,7 @@ def _add_orders_for_several(commands: argparse._SubParsersAction[argparse.Argume
     )
     release = commands.add_parser(
         "release",
-        help="end the lease of a job that is dead, so that its lanes need not wait for the lease's term",
+        help="end the lease of a job that is dead, so that another one may take its lanes before the lease's term",
         epilog="Example: mirrorless lanes release 'us-east->eu-west' orders --execute",
     )
     for parser, run in ((hold, run_hold), (resume, run_resume), (release, run_release)):
@@ -220,7 +220,13 @@ def run_resume(arguments: argparse.Namespace) -> int:
             if stop is not None
             else ""
         )
-        return _LaneOrder(lane=lane, plan=why + plan, carry_out=lambda: stores.states.resume(lane))
+
+        def carry_out() -> None:
+            stores.states.resume(lane)
+            if (lease := given_up(state, now=at)) is not None:
+                stores.states.drop(lane, lease)
+
+        return _LaneOrder(lane=lane, plan=why + plan, carry_out=carry_out)
 
     return _answer(arguments, [order(lane) for lane in lanes], [])
 
@@ -229,26 +235,29 @@ def run_release(arguments: argparse.Namespace) -> int:
     """End the leases of dead jobs."""
     deployment, stores = _flow_stores(arguments)
     noted = stores.states.noted(deployment.flow_name(arguments.flow))
+    at = now_ms()
     lanes = sorted(
         lane
         for lane, state in noted.items()
         if state.lease is not None
+        and at < state.lease.until
         and arguments.topic in {None, lane.topic}
         and arguments.partition in {None, lane.partition}
     )
-    at = now_ms()
 
     def order(lane: Lane) -> _LaneOrder:
         lease = noted[lane].lease
         assert lease is not None  # noqa: S101 -- that is how they were chosen
-        ends = "ends" if at < lease.until else "ended"
         return _LaneOrder(
             lane=lane,
-            plan=f"End the lease of job run {lease.holder}, which {ends} at {moment(lease.until)} by itself.",
-            carry_out=lambda: stores.states.let_go(lane, lease.holder),
+            plan=f"End the lease of job run {lease.holder}, which ends at {moment(lease.until)} by itself.",
+            carry_out=lambda: stores.states.release(lane, lease.holder),
         )
 
-    notes = ["A job that still runs fails on these lanes. Nothing is lost, but cancel it first."]
+    notes = [
+        "A job that still runs fails on these lanes. Nothing is lost, but cancel it first.",
+        "Where the job left something out, the lane waits for another one; `lanes resume` goes on without it.",
+    ]
     return _answer(arguments, [order(lane) for lane in lanes], notes)
 
 

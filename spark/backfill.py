@@ -23,7 +23,7 @@ from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.progress import LaneProgress, write_progress
 from mirrorless.jobs.request import PLAN, BackfillOptions
 from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING, LaneState, Stop
+from mirrorless.lane_state import RUNNING, Stop
 from spark.archive_survey import surveyor
 from spark.backfill_plan import plan_backfill
 from spark.driver import JobOutcome, JobRun, drive
@@ -181,31 +181,46 @@ class _BackfilledLanes:
         """End the leases that are left.
 
         An unfinished lane is stopped first, unless its mapping continues at or below the lane's position: the forwarder
-        would continue behind the gap.
+        would continue behind the gap. What cannot be let go waits for another run once its lease has ended.
         """
         self._leases.stop()
-        for lane, planned in self._left.items():
+        try:
+            stops = self._stops()
+        except MirrorlessError as exc:
+            print(f"{len(self._left)} lanes are not let go: {exc}")
+            return
+        for lane in self._left:
             try:
-                state = self._states.read([lane]).get(lane, RUNNING)
-                ours = state.lease is not None and state.lease.holder == self._holder
-                if ours and state.stop is None and planned.group and (self.begun or lane in self._resumed):
-                    self._stop_unless_joined(lane, planned, state)
+                if lane in stops:
+                    self._states.stop(lane, stops[lane])
                 self._leases.let_go(lane)
             except MirrorlessError as exc:
-                print(f"{lane} is not let go: {exc}")  # its lease ends by itself
+                print(f"{lane} is not let go: {exc}")
 
-    def _stop_unless_joined(self, lane: Lane, planned: PlannedLane, state: LaneState) -> None:
-        position = self._chains.heads([lane])[lane].position
-        mapping = state.waiting
-        if mapping is None:
-            groups = KafkaGroups(self._source, flow=self._flow)
-            offsets = groups.committed([planned.group], deadline_in(ANSWER_SECONDS)).get(planned.group, {})
-            committed = offsets.get((planned.topic, planned.partition))
-            mapping = committed.offset if committed is not None else None
-        if mapping is not None and position >= mapping:
-            return
-        detail = f"backfill {self._holder} ended before this lane had come to its mapping"
-        self._states.stop(lane, Stop(reason=BACKFILLED, upstream_offset=position, detail=detail, at=now_ms()))
+    def _stops(self) -> dict[Lane, Stop]:
+        """The stops of lanes that are let go before they have come to their mapping."""
+        states = self._states.read(self._left)
+        begun = []
+        for lane, planned in self._left.items():
+            state = states.get(lane, RUNNING)
+            ours = state.lease is not None and state.lease.holder == self._holder
+            if ours and state.stop is None and planned.group and (self.begun or lane in self._resumed):
+                begun.append(lane)
+        if not begun:
+            return {}
+        groups = sorted({self._left[lane].group for lane in begun if states[lane].waiting is None})
+        kafka = KafkaGroups(self._source, flow=self._flow)
+        offsets = kafka.committed(groups, deadline_in(ANSWER_SECONDS)) if groups else {}
+        found = {}
+        for lane, head in self._chains.heads(begun).items():
+            planned, mapping = self._left[lane], states[lane].waiting
+            if mapping is None:
+                committed = offsets.get(planned.group, {}).get((planned.topic, planned.partition))
+                mapping = committed.offset if committed is not None else None
+            if mapping is None or head.position < mapping:
+                detail = f"backfill {self._holder} ended before this lane had come to its mapping"
+                found[lane] = Stop(reason=BACKFILLED, upstream_offset=head.position, detail=detail, at=now_ms())
+        return found
 
 
 if __name__ == "__main__":

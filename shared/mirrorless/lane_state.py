@@ -56,7 +56,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A job's exclusive hold on a lane, until the job releases it or the lease ends."""
+    """A job's exclusive hold on a lane, until the job releases it or the lease ends.
+
+    One that ended without being released is left where it is: its job may not have done its work (`admission.py`).
+    """
 
     holder: str
     """The job run's id."""
@@ -79,7 +82,7 @@ class LaneState:
     quarantine: frozenset[int] = frozenset()
     """Upstream offsets that an operator ordered to leave out."""
     lease: Lease | None = None
-    """Of a job, ended or not."""
+    """Of a job that has not let go of the lane, ended or not."""
     waiting: int | None = None
     """The first upstream offset of the batch that waits for a job, until it is replicated; None when none waits."""
 

@@ -121,6 +121,8 @@ METHODS: Mapping[type, Mapping[str, Callable[[Any], Any]]] = {
         "take": lambda store: store.take(LANE, LEASE, now=7),
         "keep": lambda store: store.keep(LANE, LEASE),
         "let_go": lambda store: store.let_go(LANE, "job-1", position=3),
+        "drop": lambda store: store.drop(LANE, LEASE),
+        "release": lambda store: store.release(LANE, "job-1"),
         "resume": lambda store: store.resume(LANE),
         "quarantine": lambda store: store.quarantine(LANE, 3),
         "stopped": lambda store: store.stopped(FLOW),

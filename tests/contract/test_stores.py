@@ -136,6 +136,32 @@ def test_an_operators_orders_leave_leases_alone(states: tuple[LaneStates, Any]) 
     assert store.read([LANE])[LANE] == LaneState(quarantine=frozenset({5}), lease=lease)
 
 
+def test_a_lease_that_ended_is_dropped_unless_it_was_renewed_or_taken(states: tuple[LaneStates, Any]) -> None:
+    store, operator = states
+    ended = Lease(holder="job-1", until=100)
+    for other in (Lease(holder="job-1", until=200), Lease(holder="job-2", until=300)):
+        operator.take(LANE, other, now=250)
+        store.drop(LANE, ended)
+        assert store.read([LANE])[LANE].lease == other
+
+    store.drop(LANE, Lease(holder="job-2", until=300))
+
+    assert store.read([LANE])[LANE].lease is None
+
+
+def test_a_lease_that_the_operator_ended_is_anybodys_and_no_longer_its_jobs(states: tuple[LaneStates, Any]) -> None:
+    store, operator = states
+    operator.take(LANE, Lease(holder="job-1", until=100), now=10)
+
+    operator.release(LANE, "job-1")
+
+    left = store.read([LANE])[LANE].lease
+    assert left is not None  # what the job left out is still to come
+    assert not left.keeps_out("", now=10)
+    assert not operator.keep(LANE, Lease(holder="job-1", until=500))
+    operator.take(LANE, Lease(holder="job-2", until=200), now=10)
+
+
 def test_more_lanes_than_one_call_reads_are_read(states: tuple[LaneStates, Any]) -> None:
     store, _ = states
     lanes = [Lane(FLOW, "orders", partition) for partition in range(130)]

@@ -935,12 +935,17 @@ def test_the_lease_of_a_dead_job_is_ended(bench: Bench, capsys: pytest.CaptureFi
     assert bench.run("lanes", "release", str(FLOW), bench.topic, "1", "--execute", "--json") == 0
 
     assert answer(capsys)["executed"] is True
-    assert bench.states.read([bench.lane(1)])[bench.lane(1)] == LaneState(waiting=42)
+    released = Lease(holder="backfill-7 (released)", until=0)
+    assert bench.states.read([bench.lane(1)])[bench.lane(1)] == LaneState(waiting=42, lease=released)
     # Nobody has the lane now, and a batch waits for its history.
     assert bench.run("status", str(FLOW), "--lanes") == 1
     shown = capsys.readouterr().out
     assert "WAITS" in shown
     assert "backfill start" in shown
+    assert bench.run("lanes", "resume", str(FLOW), bench.topic, "1", "--execute") == 0  # without what the job left out
+    assert bench.states.read([bench.lane(1)])[bench.lane(1)] == LaneState()
+    capsys.readouterr()
+    bench.states.wait(bench.lane(1), 42)
     assert bench.run("lanes", "resume", str(FLOW), bench.topic, "1", "--execute") == 2
     assert "lanes reset --to 42" in capsys.readouterr().err
 

@@ -160,6 +160,11 @@ class MemoryLaneStates:
         """See `LaneStates.wait`."""
         self.states[lane] = replace(self.states.get(lane, LaneState()), waiting=upstream_offset)
 
+    def drop(self, lane: Lane, lease: Lease) -> None:
+        """See `LaneStates.drop`."""
+        if (known := self.states.get(lane, LaneState())).lease == lease:
+            self.states[lane] = replace(known, lease=None)
+
     def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
         """See `Leases.take`."""
         known = self.states.get(lane, LaneState())
@@ -186,6 +191,12 @@ class MemoryLaneStates:
             return False
         self.states[lane] = replace(known, lease=None)
         return True
+
+    def release(self, lane: Lane, holder: str) -> None:
+        """End the lease of a job that is dead, as its term would: what it left out is still to come."""
+        known = self.states.get(lane, LaneState())
+        if known.lease is not None and known.lease.holder == holder:
+            self.states[lane] = replace(known, lease=Lease(holder=f"{holder} (released)", until=0))
 
     def resume(self, lane: Lane) -> None:
         """Let the lane try again from where it stopped, or go on from where its mapping is."""

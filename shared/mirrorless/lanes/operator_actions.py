@@ -127,7 +127,7 @@ def resumption(lane: Lane, head: Head, state: LaneState, *, now: int) -> str | N
         return None
     if lease is not None and now < lease.until:
         raise NotAllowed(_leased(lease), where=str(lane), hint=RELEASE)
-    if head == NEW_LANE:
+    if head == NEW_LANE and lease is None:
         raise NotAllowed(
             "the lane waits for its history, for its flow starts with a backfill",
             where=lane.at(state.waiting),
@@ -137,6 +137,12 @@ def resumption(lane: Lane, head: Head, state: LaneState, *, now: int) -> str | N
         f"Go on with the mapping from upstream offset {state.waiting} on: what lies between is left out, and the loss "
         "ledger says what of it was a loss once the lane was checked."
     )
+
+
+def given_up(state: LaneState, *, now: int) -> Lease | None:
+    """The lease of a dead job that resuming a lane drops, with what the job left out; None where there is none."""
+    ended = state.lease is not None and now >= state.lease.until
+    return state.lease if ended and (state.stop is None or state.stop.reason == "backfilled") else None
 
 
 RELEASE = "cancel the job, or let it end; if it is dead, `mirrorless lanes release` ends its lease"

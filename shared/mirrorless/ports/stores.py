@@ -139,6 +139,10 @@ class LaneStates(Protocol):
         """Note from which upstream offset on a batch waits for a job, which must come that far; None for no longer."""
         ...
 
+    def drop(self, lane: Lane, lease: Lease) -> None:
+        """Drop a lease that has ended, unless it was renewed or another job has the lane."""
+        ...
+
 
 class FlowFences(Protocol):
     """The fences of flows: one item stops all lanes of a flow. Every method raises Retriable without an answer."""

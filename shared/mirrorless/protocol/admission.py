@@ -1,6 +1,7 @@
 """Admission of a lane's records to a batch: lanes wait while a job holds them, or until their history is copied.
 
-Waiting is no stop: no operator has to act, a job has to end. What waits is delivered again.
+Waiting is no stop: no operator has to act, a job has to end. What waits is delivered again. A job that was killed lets
+go of nothing: when its leases have ended, a batch above a lane's position waits for another job.
 
 Pure: the head and the state of a lane come in, what it waits for comes out, or None.
 """
@@ -34,6 +35,24 @@ def waits_for_lease(lease: Lease, first: int, *, now: int) -> Waiting:
         detail=f"job run {lease.holder} has this lane to itself, for {(lease.until - now) / 1000:.0f} s more at least",
         hint="wait: the lane goes on when the job lets go of it, or its lease ends; "
         "if the job is dead, `mirrorless lanes release` ends the lease now",
+    )
+
+
+def waits_for_rest(head: Head, lease: Lease, first: int) -> Waiting | None:
+    """Whether a job that ended without letting go of the lane may have left out what lies before this batch.
+
+    Args:
+        head: where the lane's chain ends; not in doubt.
+        lease: that has ended.
+        first: the upstream offset at which the batch begins in this lane.
+    """
+    if first <= head.position:
+        return None
+    return Waiting(
+        upstream_offset=first,
+        detail=f"job run {lease.holder} ended at {head.position} without letting go of this lane, and the mapping is "
+        f"at {first}",
+        hint="`mirrorless backfill start` copies what lies between; `mirrorless lanes resume` leaves it out",
     )
 
 

@@ -150,11 +150,21 @@ class Positions:
             self.states.stop(lane, stop)
         self.forget([lane])
 
-    def wait(self, lane: Lane, upstream_offset: int | None) -> None:
-        """Record how far the job must come, or that its end was met; its runs are read at the next delivery."""
+    def wait(self, lane: Lane, upstream_offset: int) -> None:
+        """Record how far the job must come; its runs are read at the next delivery."""
         if upstream_offset != self._states[lane].waiting:
             self.states.wait(lane, upstream_offset)
         self.forget([lane])
+
+    def came_through(self, lane: Lane) -> None:
+        """Drop what a delivered batch has left behind: an offset that waited, and the lease of a job that died."""
+        state = self._states[lane]
+        if state.waiting is not None:
+            self.states.wait(lane, None)
+        if state.lease is not None:
+            self.states.drop(lane, state.lease)
+        if state.waiting is not None or state.lease is not None:
+            self.forget([lane])
 
     def forget(self, lanes: Iterable[Lane] | None = None) -> None:
         """Drop what is remembered about some lanes, or about all."""

@@ -33,7 +33,7 @@ from mirrorless.lane_state import Stop
 from mirrorless.losses import quarantined_loss
 from mirrorless.ports.kafka import CommittedLog, Deadline, Source, Target, TopicPartition
 from mirrorless.ports.stores import Chains, LossLedger
-from mirrorless.protocol.admission import Waiting, waits_for_history, waits_for_lease
+from mirrorless.protocol.admission import Waiting, waits_for_history, waits_for_lease, waits_for_rest
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.gap_merge import PORTION_BYTES, Portion, gaps_of_batch, merged, near_offsets
 from mirrorless.protocol.hooks import reached
@@ -221,9 +221,8 @@ class Replicator:
         for place, found in waiting.items():
             self.positions.wait(lanes[place], found.upstream_offset)
         for place, plan in plans.items():
-            delivered = plan.stop is None and portion.batch.records[place] and not self.holder
-            if delivered and self.positions.state(plan.lane).waiting is not None:
-                self.positions.wait(plan.lane, None)  # what waited has come through
+            if plan.stop is None and portion.batch.records[place] and not self.holder:
+                self.positions.came_through(plan.lane)
         return BatchOutcome(runs=runs, stopped=stopped, waiting=waiting), _without(portion.rest, stopped)
 
     def _with_gaps(self, batch: Batch, lanes: Mapping[TopicPartition, Lane], deadline: Deadline) -> Portion:
@@ -282,10 +281,13 @@ class Replicator:
             return waits_for_lease(state.lease, first, now=self.clock())
         head = self.positions.head(lane)
         reads_gaps = self.examined or self.gap_log is not None
-        if self.holder or (head.run is not None and (reads_gaps or not head.run.examined)):
-            # A job is what others wait for; where a function has written, nothing is awaited any more; and what is
-            # read of the log itself from the position on leaves out nothing.
+        if self.holder or (head.run is not None and reads_gaps):
+            # A job is what others wait for; and what is read of the log itself from the position on leaves out nothing.
             return None
+        if state.lease is not None and (found := waits_for_rest(head, state.lease, first)) is not None:
+            return found
+        if head.run is not None and not head.run.examined:
+            return None  # where a function has written, nothing is awaited any more
         return waits_for_history(head, state, first, history_first=self.history_first(lane.topic))
 
     def _plan(self, lane: Lane, batch: Batch, *, examined: bool) -> LanePlan:

@@ -13,6 +13,7 @@ from mirrorless.lanes.operator_actions import (
     ResetPlan,
     advice,
     check_quarantine,
+    given_up,
     plan_hold,
     plan_reset,
     resumption,
@@ -190,6 +191,16 @@ def test_a_resumption_says_what_comes_of_it(head: Head, state: LaneState, says: 
 
     assert (effect is None) == (says is None)
     assert (says or "") in (effect or "")
+
+
+def test_a_resumption_drops_the_lease_of_a_dead_job_where_it_leaves_out_what_that_one_left() -> None:
+    ended = Lease(holder="backfill-1", until=NOW)
+
+    assert given_up(LaneState(waiting=140, lease=ended), now=NOW) == ended
+    assert given_up(replace(stopped("backfilled", 100), lease=ended), now=NOW) == ended
+    assert given_up(replace(stopped("held", 100), lease=ended), now=NOW) is None  # the lane may have to wait
+    assert given_up(LaneState(waiting=140, lease=replace(ended, until=NOW + 1)), now=NOW) is None
+    assert "left out" in str(resumption(LANE, NEW_LANE, LaneState(waiting=140, lease=ended), now=NOW))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, head_of
-from mirrorless.protocol.admission import waits_for_history, waits_for_lease
+from mirrorless.protocol.admission import waits_for_history, waits_for_lease, waits_for_rest
 from mirrorless.record import Record
 from tests.support.chains import reset, run
 
@@ -57,3 +57,24 @@ def test_a_lane_waits_until_its_history_is_there_without_a_gap(
     if found is not None:
         assert found.upstream_offset == first
         assert "backfill start" in found.hint
+
+
+@pytest.mark.parametrize(
+    ("head", "first", "waits"),
+    [
+        (COPIED, 101, True),
+        (REPLICATED, 101, True),  # the job may have had to bring what a mapping that moved on has left out
+        (NEW_LANE, 1, True),  # to begin here would leave no place for what lies before
+        (COPIED, 100, False),
+        (NEW_LANE, 0, False),
+    ],
+)
+def test_behind_a_job_that_never_let_go_only_a_batch_without_a_gap_goes_on(
+    head: Head, first: int, *, waits: bool
+) -> None:
+    found = waits_for_rest(head, Lease(holder="backfill-7", until=5), first)
+
+    assert (found is not None) == waits
+    if found is not None:
+        assert "backfill-7" in found.detail
+        assert "lanes resume" in found.hint

@@ -20,7 +20,7 @@ import pytest
 
 from mirrorless.errors import ChainBroken, InDoubt, LeaseHeld, LostRace, Retriable
 from mirrorless.journal.store import Journals
-from mirrorless.lane_state import LaneState, Stop
+from mirrorless.lane_state import RUNNING, LaneState, Stop
 from mirrorless.lanes.operator_actions import plan_reset
 from mirrorless.ports.kafka import Deadline, LookResult
 from mirrorless.protocol import hooks
@@ -1291,12 +1291,13 @@ def test_any_schedule_of_jobs_that_take_leases_beside_forwarders_keeps_the_invar
     there.now += STATES_MS
     there.history_first = False
     for partition in range(len(partitions)):
-        # What waits for a job is brought by one, as a job's next run does.
-        state = there.states.states.get(lane(partition))
-        if state is not None and state.waiting is not None:
+        # What waits for a job, or was left by a dead one, is brought by one, as a job's next run does.
+        state = there.states.states.get(lane(partition), RUNNING)
+        if state.waiting is not None or state.lease is not None:
             there.lease(partition, job="backfill-3")
             head = there.chains.heads([lane(partition)])[lane(partition)]
-            replicate(there.environment(job="backfill-3"), there.chunk(head.position, state.waiting, partition))
+            until = partitions[partition][-1] + 1 if state.waiting is None else state.waiting
+            replicate(there.environment(job="backfill-3"), there.chunk(head.position, until, partition))
             there.states.let_go(lane(partition), "backfill-3")
     eventually(there, there.whole())
 

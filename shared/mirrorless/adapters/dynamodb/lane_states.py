@@ -91,6 +91,12 @@ class DynamoDbLaneStates:
             return
         self._update(lane, "SET waiting = :offset", {":offset": {"N": str(upstream_offset)}})
 
+    def drop(self, lane: Lane, lease: Lease) -> None:
+        """See `LaneStates.drop`."""
+        values = {":me": {"S": lease.holder}, ":until": {"N": str(lease.until)}}
+        condition = "lease.holder = :me AND lease.#until = :until"
+        self._conditionally(lane, "REMOVE lease", condition, values, names={"#until": "until"})
+
     def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
         """See `Leases.take`."""
         kept = self._keep(lane, lease)
@@ -237,8 +243,18 @@ class DynamoDbLaneOrders(DynamoDbLaneStates):
     """Lane states as the operator's command uses them."""
 
     def begin_anew(self, lane: Lane) -> None:
-        """Drop the stop, who waits and every quarantine order: the offsets of another generation are other records."""
-        self._update(lane, "REMOVE stopped, quarantine, waiting", {})
+        """Drop the stop, who waits, a job's lease and every quarantine order.
+
+        The offsets of another generation are other records.
+        """
+        self._update(lane, "REMOVE stopped, quarantine, waiting, lease", {})
+
+    def release(self, lane: Lane, holder: str) -> None:
+        """End the lease of a job that is dead, as its term would: what it left out is still to come."""
+        ended = Lease(holder=f"{holder} (released)", until=0)  # of another name: what is ended is not renewed
+        self._conditionally(
+            lane, "SET lease = :lease", "lease.holder = :me", {":lease": _stored(ended), ":me": {"S": holder}}
+        )
 
     def fenced(self, flow: FlowName) -> Stop | None:
         """See `FlowFences.fenced`."""
