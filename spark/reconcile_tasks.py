@@ -77,7 +77,6 @@ def lane_view(settings: FlowSettings) -> LaneView:
         target_log=warm_log(msgspec.json.encode(settings.target), settings.flow),
         source_ends=_ends(settings.source, settings.flow),
         target_ends=_ends(settings.target, settings.flow),
-        transactional=settings.delivery == "exactly_once",
     )
 
 

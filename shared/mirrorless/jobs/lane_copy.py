@@ -168,7 +168,7 @@ class LaneCopy:
                 if self.by_batches is not None:
                     self.by_batches.choice.failed()
                 self.note("running", str(exc), force=True)
-                self.sleep(min(PAUSE_SECONDS * 2 ** (failures - 1), LONGEST_PAUSE_SECONDS))
+                self.sleep(pause_seconds(failures))
 
     def _contents(self, wanted: OffsetRange) -> Generator[Content]:
         """What the log has of a range, by the engine of now; less of it where the other engine is to go on."""
@@ -180,9 +180,9 @@ class LaneCopy:
             self.replicator = replicator
         self._copied_at = self.monotonic()
         if engine is not None and by_batches:
-            yield from engine.read(place, wanted, _patience)
+            yield from engine.read(place, wanted, patience)
             return
-        for chunk in self.log.read(*place, wanted, _patience):
+        for chunk in self.log.read(*place, wanted, patience):
             yield Content(chunk.records, chunk.covered)
             if engine is not None and engine.choice.engine == "batches":
                 return
@@ -374,9 +374,14 @@ class _Copied:
             self.passed_bytes += run.passed_bytes * inside // run.records
 
 
-def _patience() -> float:
+def patience() -> float:
     """The seconds that a log may take for a chunk: a range is read for as long as it takes."""
     return CHUNK_SECONDS
+
+
+def pause_seconds(failures: int) -> float:
+    """The pause after so many failures in a row."""
+    return min(PAUSE_SECONDS * 2.0 ** (failures - 1), LONGEST_PAUSE_SECONDS)
 
 
 def deadline_in(seconds: float) -> Deadline:

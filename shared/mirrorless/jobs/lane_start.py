@@ -6,7 +6,6 @@ has examined those there is no record; otherwise the log shows whether there is 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from mirrorless.errors import RecordsGone
@@ -18,7 +17,7 @@ from mirrorless.run import Run
 LINKS = 20
 """Links read to find the first that has a record."""
 
-READ_SECONDS = 60.0
+CHUNK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +50,8 @@ def beginning(lane: Lane, generation: int, wanted: OffsetRange, chains: Chains, 
 
 
 def _holds_a_record(lane: Lane, between: OffsetRange, log: LaneLog) -> bool:
-    end = time.monotonic() + READ_SECONDS
     try:
-        chunks = log.read(lane.topic, lane.partition, between, lambda: end - time.monotonic())
+        chunks = log.read(lane.topic, lane.partition, between, lambda: CHUNK_SECONDS)
         return any(chunk.records for chunk in chunks)
     except RecordsGone:
         return False  # deleted records cannot be put there

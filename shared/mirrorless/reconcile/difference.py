@@ -4,11 +4,12 @@
                   run 1    m     run 2     m   late records   new records
                  └─────── claimed by the chain ──┘              the tail
 
-A run claims the downstream offsets of its spans. A commit leaves a marker right behind a run's last record, so a hole
-of exactly one offset there has no record; any other hole may hold aborted attempts, or records that another producer
-wrote between two runs. What follows the last run is new: producers have moved to the target.
+A run claims the downstream offsets of its spans. The commit of its transaction leaves a marker right behind its last
+record, so a hole of exactly one offset there has no record; any other hole may hold aborted attempts, or records that
+another producer wrote between two runs. A run that was written without a transaction has no marker, nor has one that a
+reconcile joined: its records are a producer's. What follows the last run is new: producers have moved to the target.
 
-Pure: runs come in, ranges of downstream offsets come out.
+Pure: runs come in, ranges of downstream offsets come out. A chain may have millions of runs: they are held one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from dataclasses import dataclass
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lane import Lane
 from mirrorless.ports.stores import Chains
+from mirrorless.record import Record
 from mirrorless.run import Reset, Run
+
+BY_RECONCILE = "reconcile-"
+"""The prefix of the ids of such job runs, and so of the request of the links that they join."""
 
 PAGE = 500
 """Links of one read."""
@@ -31,6 +36,8 @@ class Claims:
 
     holes: tuple[OffsetRange, ...] = ()
     """Downstream offsets between runs, or inside of one, that no span claims and that may hold records."""
+    last: Run | None = None
+    """The newest run of a generation, where it has records."""
     end: int = 0
     """The downstream offset after the last record in the chain."""
     records: int = 0
@@ -38,29 +45,32 @@ class Claims:
     """Key and value bytes of all runs."""
 
 
-def claims_of(runs: Iterable[Run], *, markers: bool) -> Claims:
+def claims_of(runs: Iterable[Run], *, since: int = 0, generation: int = 0) -> Claims:
     """Add up the committed runs of a lane, in the order of the chain.
 
     Args:
         runs: committed, of all generations.
-        markers: whether each run was written in a transaction, and so has a marker behind it.
+        since: holes below this downstream offset are left out.
+        generation: whose newest run is kept.
     """
     holes: list[OffsetRange] = []
     at: int | None = None
-    behind_a_run = False
+    marker = False  # whether one stands at `at`
     records = size = 0
+    last = None
     for run in runs:
         records, size = records + run.records, size + run.bytes
         for span in run.spans:
             # Records before the first one in the chain were there before the flow, or their links have expired.
-            if at is not None and span.downstream > at:
-                marker = markers and behind_a_run and span.downstream == at + 1
-                if not marker:
-                    holes.append(OffsetRange(at, span.downstream))
+            hole = OffsetRange(max(at or 0, since), span.downstream)
+            if at is not None and hole.first < hole.next and not (marker and span.downstream == at + 1):
+                holes.append(hole)
             at = max(at or 0, span.downstream + span.length)
-            behind_a_run = False
-        behind_a_run = bool(run.spans) or behind_a_run
-    return Claims(holes=tuple(holes), end=at or 0, records=records, bytes=size)
+            marker = False
+        if run.spans:
+            marker = bool(run.writer) and not run.request.startswith(BY_RECONCILE)
+            last = run if run.generation == generation else last
+    return Claims(holes=tuple(holes), end=at or 0, records=records, bytes=size, last=last)
 
 
 def unclaimed(claims: Claims, log: OffsetRange, *, since: int) -> tuple[tuple[OffsetRange, ...], OffsetRange | None]:
@@ -98,16 +108,50 @@ def runs_of(chains: Chains, lane: Lane) -> Iterator[Run]:
             at = links[-1].position
 
 
-def narrowed(ranges: Sequence[OffsetRange], offsets: Sequence[int]) -> tuple[OffsetRange, ...]:
-    """Each range cut to the records that were seen in it; ranges without any are left out.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The records in ranges of downstream offsets."""
+
+    ranges: tuple[OffsetRange, ...] = ()
+    """Each range cut to its records; those without any are left out."""
+    records: int = 0
+    bytes: int = 0
+    """Of keys and values."""
+
+
+def read_through(ranges: Iterable[OffsetRange], *, near: int) -> Iterator[OffsetRange]:
+    """Ranges to read: growing ones that are at most `near` offsets apart in one go, for each costs a round trip."""
+    at: OffsetRange | None = None
+    for each in ranges:
+        if at is not None and each.first - at.next <= near:
+            at = OffsetRange(at.first, each.next)
+            continue
+        if at is not None:
+            yield at
+        at = each
+    if at is not None:
+        yield at
+
+
+def seen_in(ranges: Sequence[OffsetRange], records: Iterable[Record]) -> Seen:
+    """Add up the records of some ranges.
 
     Args:
         ranges: growing and apart.
-        offsets: of visible records, growing.
+        records: visible ones, growing; others than those of the ranges may be among them. None of them is kept.
     """
-    found = []
-    for each in ranges:
-        inside = [offset for offset in offsets if each.first <= offset < each.next]
-        if inside:
-            found.append(OffsetRange(inside[0], inside[-1] + 1))
-    return tuple(found)
+    found: list[OffsetRange] = []
+    which = count = size = 0
+    inside = False
+    for record in records:
+        while which < len(ranges) and ranges[which].next <= record.offset:
+            which, inside = which + 1, False
+        if which == len(ranges):
+            break
+        if record.offset < ranges[which].first:
+            continue
+        first = found.pop().first if inside else record.offset
+        found.append(OffsetRange(first, record.offset + 1))
+        inside = True
+        count, size = count + 1, size + len(record.key or b"") + len(record.value or b"")
+    return Seen(ranges=tuple(found), records=count, bytes=size)

@@ -11,20 +11,29 @@ records than in the chain, and the lane is left alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from mirrorless.errors import ChainBroken, Retriable
 from mirrorless.jobs.copy_task import LaneLog, OffsetRange
+from mirrorless.jobs.lane_copy import TRIES, patience, pause_seconds
 from mirrorless.lane_state import Head
 from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.ports.stores import Chains, LaneStates
 from mirrorless.protocol.recovery import settle_doubt
 from mirrorless.protocol.replay_check import contradiction
 from mirrorless.reconcile.copy_tasks import ReconciledLane
-from mirrorless.reconcile.difference import Claims, claims_of, narrowed, runs_of, unclaimed
+from mirrorless.reconcile.difference import (
+    BY_RECONCILE,
+    Claims,
+    claims_of,
+    read_through,
+    runs_of,
+    seen_in,
+    unclaimed,
+)
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.join import copies_above, places_of
 from mirrorless.reconcile.orphans import stretches_of
@@ -34,8 +43,8 @@ from mirrorless.run import Run
 HELD = "held"
 """The reason of an operator's stop of a lane."""
 
-BY_RECONCILE = "reconcile-"
-"""The prefix of the ids of such job runs, and so of the request of the links that they join."""
+NEAR = 500
+"""Downstream offsets between two holes that are read through."""
 
 HIDDEN_SECONDS = 960.0
 """The wait for an open transaction: brokers end one after 15 minutes at most."""
@@ -43,7 +52,7 @@ HIDDEN_SECONDS = 960.0
 POLL_SECONDS = 0.5
 
 SECONDS = 60.0
-"""For one chunk or one request."""
+"""For one request."""
 
 LaneEnds = Callable[[str, int], "tuple[int, int, int] | None"]
 """First offset, stable end and high watermark of a partition; None when it is not there."""
@@ -61,8 +70,6 @@ class LaneView:
     target_log: LaneLog
     source_ends: LaneEnds
     target_ends: LaneEnds
-    transactional: bool
-    """Whether runs are written in transactions, and so have markers behind them."""
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 
@@ -84,8 +91,8 @@ class LaneView:
             return _leave(found, str(exc))
         if head.expired:
             return _leave(found, "the end of its offset map has expired, or may have; see `mirrorless lanes reset`")
-        runs = list(runs_of(self.chains, task.lane))
-        claims = claims_of(runs, markers=self.transactional)
+        since = self._brought_back(task, head.generation)
+        claims = claims_of(runs_of(self.chains, task.lane), since=since, generation=head.generation)
         found = replace(
             found,
             generation=head.generation,
@@ -96,12 +103,12 @@ class LaneView:
             claimed_bytes=claims.bytes,
         )
         ends = self.source_ends(task.topic, task.partition)
-        if reason := self._differs(task, head, runs, ends):
+        if reason := self._differs(task, head, claims.last, ends):
             return _leave(found, reason)
         if ends is not None:
             # What an open transaction still hides is decided before orphans are counted: it is waited for.
             found = replace(found, source=OffsetRange(ends[0], ends[2]))
-        return self._new(task, found, claims)
+        return self._new(task, found, claims, since)
 
     def orphans(self, task: OrphanTask) -> LaneOrphans:
         """Find the records of the source that are neither replicated nor copies.
@@ -140,15 +147,18 @@ class LaneView:
 
     # The target
 
-    def _new(self, task: InspectTask, found: LaneInspection, claims: Claims) -> LaneInspection:
+    def _new(self, task: InspectTask, found: LaneInspection, claims: Claims, since: int) -> LaneInspection:
         ends = self.target_ends(task.remote_topic, task.partition)
         if ends is None:
             if claims.end:
                 return _leave(found, f"the target has no {task.remote_topic}-{task.partition}, which the chain has")
             return found
         log = OffsetRange(ends[0], ends[1])
-        holes, tail = unclaimed(claims, log, since=self._brought_back(task, found.generation))
-        seen = [record for hole in holes for record in self._records(self.target_log, *_remote(task), hole)]
+        holes, tail = unclaimed(claims, log, since=since)
+        through = read_through(holes, near=NEAR)
+        late = seen_in(
+            holes, (each for some in through for each in self._records(self.target_log, *_remote(task), some))
+        )
         records = size = 0
         if tail is not None:
             first = 0
@@ -161,9 +171,9 @@ class LaneView:
         return replace(
             found,
             target=log,
-            late=narrowed(holes, [record.offset for record in seen]),
-            late_records=len(seen),
-            late_bytes=sum(map(_size, seen)),
+            late=late.ranges,
+            late_records=late.records,
+            late_bytes=late.bytes,
             tail=tail,
             tail_records=records if task.count else 0,
             tail_bytes=size if task.count else 0,
@@ -179,7 +189,7 @@ class LaneView:
 
     # The source
 
-    def _differs(self, task: InspectTask, head: Head, runs: Sequence[Run], ends: tuple[int, int, int] | None) -> str:
+    def _differs(self, task: InspectTask, head: Head, last: Run | None, ends: tuple[int, int, int] | None) -> str:
         """The reason why the source is not the one of the chain; empty when it is."""
         if ends is None:
             return (
@@ -193,7 +203,6 @@ class LaneView:
                 f"its end, or the topic was created again. The target has what the source lost: compare them, then "
                 f"`lanes reset --to {high}`, and start again"
             )
-        last = next((run for run in reversed(runs) if run.spans and run.generation == head.generation), None)
         if last is None or last.next <= start:
             return ""
         return self._contradicts(task, last, start)
@@ -223,10 +232,19 @@ class LaneView:
                 )
             self.sleep(POLL_SECONDS)
 
-    @staticmethod
-    def _records(log: LaneLog, topic: str, partition: int, wanted: OffsetRange) -> Iterator[Record]:
-        for chunk in log.read(topic, partition, wanted, _in_seconds(SECONDS)):
-            yield from chunk.records
+    def _records(self, log: LaneLog, topic: str, partition: int, wanted: OffsetRange) -> Iterator[Record]:
+        """The records of a range; after a failure from the chunk on that failed."""
+        at, failures = wanted.first, 0
+        while at < wanted.next:
+            try:
+                for chunk in log.read(topic, partition, OffsetRange(at, wanted.next), patience):
+                    yield from chunk.records
+                    at, failures = chunk.covered, 0
+            except Retriable:
+                failures += 1
+                if failures >= TRIES:
+                    raise
+                self.sleep(pause_seconds(failures))
 
 
 def orphans_ahead(inspection: LaneInspection) -> int:
