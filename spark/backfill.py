@@ -27,7 +27,7 @@ from mirrorless.lane_state import RUNNING, Stop
 from spark.archive_survey import surveyor
 from spark.backfill_plan import plan_backfill
 from spark.driver import JobOutcome, JobRun, drive
-from spark.lane_tasks import TaskAttempt, finished, lanes_at_a_time, run_lanes, warm_tables, wire_copy
+from spark.lane_tasks import TaskAttempt, copied, lanes_at_a_time, run_lanes, warm_tables
 from spark.leases import KeptLeases
 
 ANSWER_SECONDS = 15.0
@@ -88,8 +88,7 @@ def backfill_lane(task: bytes, attempt: TaskAttempt) -> bytes:
     """Copy one lane as `copy_lane` does, and join it to its mapping."""
     decoded = msgspec.json.decode(task, type=CopyTask)
     ending: Callable[[CopyTask], Ending] | None = _joining if decoded.group else None
-    result: CopyResult = finished(wire_copy(decoded, attempt, ending=ending), attempt)
-    return msgspec.json.encode(result)
+    return msgspec.json.encode(copied(decoded, attempt, ending=ending))
 
 
 def _joining(task: CopyTask) -> MappingHandover:

@@ -1,8 +1,8 @@
 """Spark tasks of lanes: one task for each lane, and the replicator that copies the lane in it.
 
 A task gets one piece of work as bytes and returns one result as bytes: both small, because records never pass through
-Spark. A lane that fails is tried again like any task. At its last attempt it returns its failure instead of raising it:
-otherwise Spark would end all other lanes with it.
+Spark. A lane that fails is tried again like any task. At its last attempt it returns its failure instead of raising it,
+whatever it is: otherwise Spark would end all other lanes with it.
 
 Spark uses its Python processes again, task after task: clients of the same clusters stay connected in between.
 """
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import gc
 import os
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -35,7 +36,7 @@ from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld, MirrorlessError
 from mirrorless.jobs.batch_copy import BatchCopy
-from mirrorless.jobs.copy_task import CopyTask, LaneLog
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog
 from mirrorless.jobs.lane_copy import Ending, LaneCopy
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.origin import OriginRule
@@ -77,6 +78,8 @@ class TaskAttempt:
     last: bool
     """Whether Spark would end the whole job if this one failed."""
 
+
+T = TypeVar("T")
 
 Work = Callable[[bytes, TaskAttempt], bytes]
 """A function of a module: workers import it by its name."""
@@ -145,20 +148,58 @@ def copy_lane(task: bytes, attempt: TaskAttempt) -> bytes:
     Raises:
         Retriable: Spark tries again; at the last attempt the result is `failed` instead.
     """
-    return msgspec.json.encode(finished(wire_copy(msgspec.json.decode(task, type=CopyTask), attempt), attempt))
+    return msgspec.json.encode(copied(msgspec.json.decode(task, type=CopyTask), attempt))
 
 
-def finished(copy: LaneCopy, attempt: TaskAttempt) -> Any:
-    """Run a wired copy; its failure is a result where no attempt would help, or none is left."""
+def copied(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None) -> CopyResult:
+    """Wire a copy and run it; see `result_of`."""
+    return result_of(
+        lambda: finished(wire_copy(task, attempt, ending=ending), attempt),
+        attempt,
+        failed=lambda error: CopyResult(lane=str(task.lane), partition=task.partition, state="failed", error=error),
+    )
+
+
+def finished(copy: LaneCopy, attempt: TaskAttempt) -> CopyResult:
+    """Run a wired copy; see `result_of`."""
     limit_garbage_collection()
+    return result_of(
+        copy.run,
+        attempt,
+        failed=lambda error: copy.result("failed", error=error),
+        again=lambda error: copy.note("running", f"tried again by Spark: {error}", force=True),
+    )
+
+
+def result_of(
+    work: Callable[[], T],
+    attempt: TaskAttempt,
+    *,
+    failed: Callable[[str], T],
+    again: Callable[[str], None] = lambda _: None,
+) -> T:
+    """The result of a lane's work; a failure is its result where no attempt would help, or none is left.
+
+    Args:
+        work: of the lane.
+        attempt: of its task.
+        failed: makes the result of a failure, given in words.
+        again: called before the failure is left to Spark.
+    """
     try:
-        return copy.run()
+        return work()
     except MirrorlessError as exc:
         # Another attempt would take a lane again that an operator has released.
         if exc.retriable and not attempt.last and not isinstance(exc, LeaseHeld):
-            copy.note("running", f"tried again by Spark: {exc}", force=True)
+            again(str(exc))
             raise
-        return copy.result("failed", error=str(exc))
+        return failed(str(exc))
+    except Exception as exc:
+        if not attempt.last:
+            again(repr(exc))
+            raise
+        traceback.print_exc()
+        return failed(f"{exc!r}, of no kind that is expected: the worker's log has where it came from; report it")
 
 
 def wire_copy(task: CopyTask, attempt: TaskAttempt, *, ending: Callable[[CopyTask], Ending] | None = None) -> LaneCopy:

@@ -14,7 +14,7 @@ from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.topics import KafkaTopics
-from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.request import JobRequest
 from mirrorless.lanes.gaps import cleanup_of
 from mirrorless.ports.kafka import Deadline
@@ -22,7 +22,7 @@ from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrpha
 from mirrorless.reconcile.inspect import SECONDS, LaneEnds, LaneView
 from mirrorless.reconcile.outcome import LocalTopic
 from mirrorless.settings import ClusterSettings, FlowSettings
-from spark.lane_tasks import TaskAttempt, warm_log, warm_target
+from spark.lane_tasks import TaskAttempt, result_of, warm_log, warm_target
 
 ANSWER_SECONDS: Final = 30.0
 
@@ -39,15 +39,15 @@ def inspect_lane(task: bytes, attempt: TaskAttempt) -> bytes:
         Retriable: Spark tries again; at the last attempt the lane is left alone instead.
     """
     wanted = msgspec.json.decode(task, type=InspectTask)
-    try:
-        found = lane_view(wanted.settings).inspect(wanted)
-    except MirrorlessError as exc:
-        if exc.retriable and not attempt.last:
-            raise
-        found = LaneInspection(
-            topic=wanted.topic, partition=wanted.partition, remote_topic=wanted.remote_topic, differs=str(exc)
+    return msgspec.json.encode(
+        result_of(
+            lambda: lane_view(wanted.settings).inspect(wanted),
+            attempt,
+            failed=lambda error: LaneInspection(
+                topic=wanted.topic, partition=wanted.partition, remote_topic=wanted.remote_topic, differs=error
+            ),
         )
-    return msgspec.json.encode(found)
+    )
 
 
 def find_orphans(task: bytes, attempt: TaskAttempt) -> bytes:
@@ -57,13 +57,13 @@ def find_orphans(task: bytes, attempt: TaskAttempt) -> bytes:
         Retriable: Spark tries again; at the last attempt the result has the error.
     """
     wanted = msgspec.json.decode(task, type=OrphanTask)
-    try:
-        found = lane_view(wanted.settings).orphans(wanted)
-    except MirrorlessError as exc:
-        if exc.retriable and not attempt.last:
-            raise
-        found = LaneOrphans(names=wanted.names, until=wanted.position, error=str(exc))
-    return msgspec.json.encode(found)
+    return msgspec.json.encode(
+        result_of(
+            lambda: lane_view(wanted.settings).orphans(wanted),
+            attempt,
+            failed=lambda error: LaneOrphans(names=wanted.names, until=wanted.position, error=error),
+        )
+    )
 
 
 def lane_view(settings: FlowSettings) -> LaneView:

@@ -11,13 +11,12 @@ from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
 from mirrorless.adapters.dynamodb.loss_ledger import DynamoDbLossLedger
 from mirrorless.clock import now_ms
-from mirrorless.errors import MirrorlessError
 from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName, write_progress
 from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
-from spark.lane_tasks import TaskAttempt, limit_garbage_collection, warm_batch_log, warm_log
+from spark.lane_tasks import TaskAttempt, limit_garbage_collection, result_of, warm_batch_log, warm_log
 
 
 def verify_lane(task: bytes, attempt: TaskAttempt) -> bytes:
@@ -45,16 +44,17 @@ def _verified(task: VerifyTask, attempt: TaskAttempt) -> LaneVerdict:
         source_batches=warm_batch_log(msgspec.json.encode(settings.source), settings.flow),
         note=notes,
     )
-    try:
-        verdict = verification.verify()
-    except MirrorlessError as exc:
-        if exc.retriable and not attempt.last:
-            notes.write("running", f"tried again by Spark: {exc}")
-            raise
-        notes.write("failed", str(exc))
-        return LaneVerdict(
-            lane=str(task.lane), topic=task.topic, partition=task.partition, state="failed", error=str(exc)
-        )
+    verdict = result_of(
+        verification.verify,
+        attempt,
+        failed=lambda error: LaneVerdict(
+            lane=str(task.lane), topic=task.topic, partition=task.partition, state="failed", error=error
+        ),
+        again=lambda error: notes.write("running", f"tried again by Spark: {error}"),
+    )
+    if verdict.state == "failed":
+        notes.write("failed", verdict.error)
+        return verdict
     verdict.seconds, verdict.cpu_seconds = time.monotonic() - began, time.process_time() - cpu
     notes.write("done", f"{verdict.counts.found} records are wrong" if verdict.counts.found else "")
     return verdict

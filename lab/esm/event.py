@@ -79,11 +79,18 @@ def encode_record(record: KafkaRecord, *, null_header_value: NullHeaderValue = "
     if value is not None:
         parts.append(f',"value":"{b64encode(value).decode()}"')
     null = "null" if null_header_value == "null" else "[]"
-    headers = (f"{{{_text(name)}:{null if it is None else _signed(it)}}}" for name, it in record.headers() or ())
+    headers = (f"{{{_text(name)}:{null if it is None else _signed(it)}}}" for name, it in _headers_of(record))
     parts.append(f',"headers":[{",".join(headers)}]}}')
     # A header name that is no Unicode becomes question marks, as it does in Java.
     body = "".join(parts).encode("utf-8", "replace")
     return EncodedRecord(partition=partition, offset=offset, timestamp_ms=timestamp_ms, key=key, body=body)
+
+
+def _headers_of(record: KafkaRecord) -> Sequence[tuple[str, bytes | None]]:
+    try:
+        return record.headers() or ()
+    except (SystemError, UnicodeDecodeError):
+        return (("\ufffd", b""),)  # where Java decodes a name that is not UTF-8, with the rest of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

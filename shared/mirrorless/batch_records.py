@@ -12,7 +12,7 @@ from typing import Final
 
 from cramjam import DecompressionError, lz4, snappy, zstd
 
-from mirrorless.record import Headers, Record, size_of
+from mirrorless.record import NOT_TEXT, Headers, Record, size_of
 from mirrorless.record_batch import CODECS, HEADER_BYTES, MAGIC, BatchUnreadable, Codec, RecordBatch
 
 _XERIAL: Final = b"\x82SNAPPY\x00"
@@ -27,10 +27,10 @@ _NOTHING: Final[Headers] = []
 
 
 def records(batch: RecordBatch) -> list[Record]:
-    """All records of a batch, with their offsets in its log.
+    """All records of a batch, with their offsets in its log. U+FFFD stands for what is not UTF-8 in a header's name.
 
     Raises:
-        BatchUnreadable: the content is no content of a batch, or a header's name is not UTF-8: no record holds it.
+        BatchUnreadable: the content is no content of a batch.
     """
     return _decoded(batch, whole=True)
 
@@ -39,9 +39,14 @@ def last_record(batch: RecordBatch) -> Record:
     """The last record of a batch that has one. The others are passed over, which costs a twentieth.
 
     Raises:
-        BatchUnreadable: as `records`.
+        BatchUnreadable: as `records`, or the name of one of its headers is not UTF-8: no reader recognises the record.
     """
-    return _decoded(batch, whole=False)[0]
+    last = _decoded(batch, whole=False)[0]
+    if last.headers and any(NOT_TEXT in name for name, _ in last.headers):
+        raise BatchUnreadable(
+            "the name of a header of its last record is not UTF-8", offset=batch.base_offset, by_records=True
+        )
+    return last
 
 
 def packed(some: Sequence[Record], codec: Codec, *, max_bytes: int) -> Iterator[RecordBatch]:
@@ -132,12 +137,6 @@ def _decoded(batch: RecordBatch, *, whole: bool) -> list[Record]:
         return _parsed(batch, content, whole=whole)
     except BatchUnreadable:
         raise
-    except UnicodeDecodeError as exc:
-        raise BatchUnreadable(
-            f"the name of a header is not UTF-8: {bytes(exc.object[:100])!r}",
-            offset=batch.base_offset,
-            hint="such a record cannot be replicated by itself: quarantine it",
-        ) from exc
     except (DecompressionError, OSError, EOFError, ValueError, IndexError) as exc:
         raise BatchUnreadable(f"the records of the batch cannot be decoded: {exc}", offset=batch.base_offset) from exc
 
@@ -172,7 +171,7 @@ def _record(batch: RecordBatch, content: bytes, at: int, following: int) -> Reco
             header, at = _bytes(content, at)
             if name is None:
                 raise BatchUnreadable("a header has no name", offset=batch.base_offset)
-            headers.append((name.decode(), header))
+            headers.append((name.decode(errors="replace"), header))
     if at != following:
         raise BatchUnreadable("a record has another length than it says", offset=batch.base_offset)
     timestamp = batch.max_timestamp if batch.has_log_append_time else batch.base_timestamp + since

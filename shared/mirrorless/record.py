@@ -5,10 +5,16 @@ Null and empty are different values everywhere: a null value is a tombstone, an 
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 Headers = list[tuple[str, bytes | None]]
 """Header names and values in order; names may repeat, a value may be null or empty."""
+
+
+NOT_TEXT: Final = "\ufffd"
+"""In the name of a header: what stands there in an event for bytes that are not UTF-8."""
 
 
 class Record(msgspec.Struct, gc=False):

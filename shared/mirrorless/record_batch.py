@@ -50,12 +50,16 @@ class BatchUnreadable(MirrorlessError):
     Attributes:
         offset: of the batch.
         old_format: whether clients that parse records can read it.
+        by_records: whether its records can be read, all but what a name of a header is.
     """
 
-    def __init__(self, what: str, *, offset: int, old_format: bool = False, hint: str = "") -> None:
+    def __init__(
+        self, what: str, *, offset: int, old_format: bool = False, by_records: bool = False, hint: str = ""
+    ) -> None:
         super().__init__(what, where=f"batch @ {offset}", hint=hint)
         self.offset = offset
         self.old_format = old_format
+        self.by_records = by_records
 
 
 class RecordBatch(msgspec.Struct, frozen=True, gc=False):

@@ -14,6 +14,7 @@ from mirrorless.adapters.kafka.target import KafkaTarget
 from mirrorless.errors import Retriable
 from mirrorless.protocol.replicate import BatchOutcome, Replicator
 from mirrorless.record import Record
+from tests.support.batch_writers import write_header_name
 from tests.support.lane_stage import LaneStage
 
 pytestmark = pytest.mark.integration
@@ -31,6 +32,19 @@ def deliver(stage: LaneStage, environment: Replicator, event: bytes, *, times: i
         except Retriable:
             assert attempt < times - 1
     raise AssertionError
+
+
+def test_a_header_name_that_is_no_text_stops_its_lane_before_it_is_copied_as_another_one(stage: LaneStage) -> None:
+    stage.create(stage.source, stage.topic)
+    stage.write(b"0")
+    write_header_name(stage.source.bootstrap, stage.topic, b"na\xefve", b"1")
+
+    outcome = stage.replicate(stage.environment(), stage.event(p0=None))
+
+    stop = outcome.stopped[stage.topic, 0]
+    assert (stop.reason, stop.upstream_offset) == ("refused", 1)
+    assert "not UTF-8" in stop.detail
+    assert stage.values() == [b"0"]
 
 
 @pytest.mark.parametrize(("max_message_bytes", "round_trip_ms"), [(100_000, 5), (100_000, 80)])

@@ -29,6 +29,7 @@ from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
 from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
 from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, Lease
 from mirrorless.lanes.operator_actions import plan_reset
@@ -43,6 +44,7 @@ from mirrorless.topics.pause import order_pause, order_resume
 from mirrorless.topics.scheduled_topics import write_scheduled_topics
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
+from tests.support.batch_writers import write_header_name
 from tests.support.java_client import Given, read_by_java, run_java, write_by_java
 from tests.support.lane_stage import ORDERED, Crash, at_step, crash
 from tests.support.readback import assert_mirrored, await_settled, committed, links, read_topic
@@ -406,6 +408,28 @@ def test_a_refused_record_stops_its_lane_and_the_rest_of_the_shard_goes_on(pull:
     pull.cold()
     pull.run()
     assert pull.values(orders) == [b"before", b"behind"]
+
+
+def test_a_header_name_that_is_no_text_passes_in_its_batch_and_by_records_stops_its_lane_alone(pull: PullStage) -> None:
+    """The client has no answer to it: its exception ended the run, with the lanes of every other topic."""
+    orders, payments = pull.create("orders", 1), pull.create("payments", 1)
+    pull.write(orders, b"0")
+    write_header_name(pull.source.bootstrap, orders, b"na\xefve", b"1" * 60)
+    pull.write(payments, b"1")
+
+    pull.run(copy="records")
+
+    stop = pull.orders.read([pull.lane(orders)])[pull.lane(orders)].stop
+    assert stop is not None
+    assert (stop.reason, stop.upstream_offset) == ("refused", 1)
+    pull.assert_mirrored(payments)
+
+    pull.orders.resume(pull.lane(orders))
+    pull.cold()
+    pull.run(copy="auto")
+    log = KafkaBatchLaneLog(pull.flow.target, flow="test")
+    chunks = log.read(pull.flow.remote_topic(orders), 0, OffsetRange(0, 4), lambda: 20.0)
+    assert sum(b"na\xefve" in bytes(each.batch.payload) for chunk in chunks for each in chunk.records) == 1
 
 
 def test_a_lane_that_a_job_has_is_left_to_it(pull: PullStage) -> None:

@@ -12,7 +12,12 @@ from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from msgspec.structs import replace
 
+from mirrorless.adapters.kafka.wire.raw_writer import RawWriter
+from mirrorless.batch_records import packed
+from mirrorless.record import Record
+from mirrorless.settings import ClusterSettings
 from tests.support.readback import Seen, read_topic
 
 COMPACTED = {
@@ -92,3 +97,24 @@ def write_compacted(bootstrap: str, topic: str) -> list[Seen]:
         time.sleep(0.2)  # between two looks at a condition
     eager(AlterConfigOpType.DELETE)
     return there
+
+
+def write_header_name(bootstrap: str, topic: str, name: bytes, value: bytes) -> None:
+    """A batch in partition 0: a record with a header whose name is any bytes, and 40 without, with the same value."""
+    at = 1_600_000_000_000
+    plain = [Record(offset, at, [], b"k", value) for offset in range(1, 41)]
+    some = [Record(0, at, [("x" * len(name), b"1")], b"k", value), *plain]
+    (batch,) = packed(some, "none", max_bytes=10_000)
+    payload = bytes(batch.payload).replace(b"x" * len(name), name)
+    cluster = ClusterSettings(alias="any", bootstrap=bootstrap)
+    end = time.monotonic() + 20
+    writer = RawWriter(
+        cluster,
+        flow="test",
+        transactional_id=f"{topic}-names",
+        timeout_ms=20_000,
+        deadline=lambda: end - time.monotonic(),
+    )
+    writer.write({(topic, 0): [replace(batch, payload=memoryview(payload))]}, lambda: end - time.monotonic())
+    writer.commit(lambda: end - time.monotonic())
+    writer.close()

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, RecordsGone, Retriable
+from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, MirrorlessError, RecordsGone, Retriable
 from mirrorless.jobs.batch_copy import BatchCopy, Content
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog, OffsetRange
 from mirrorless.jobs.lane_start import beginning
@@ -324,7 +324,7 @@ class LaneCopy:
     def _position_or(self, unknown: int) -> int:
         try:
             return self.position()
-        except Retriable:
+        except MirrorlessError:
             return unknown
 
     def _copied(self) -> _Copied:
@@ -342,7 +342,7 @@ class LaneCopy:
                     if links[-1].next >= wanted.next:
                         break
                     links = chains.after(self.lane, generation, links[-1].position, limit=LINKS)
-        except Retriable:
+        except MirrorlessError:
             return _Copied()  # without an answer of the store there are no sums; the next run reads the chain again
         return copied
 

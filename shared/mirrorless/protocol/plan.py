@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head, LaneState, Stop
 from mirrorless.protocol.outgoing import Element, LaneContent, OutgoingBatch, is_raw, last_offset, opened, sealed
-from mirrorless.record import Record
+from mirrorless.record import NOT_TEXT, Record
 from mirrorless.run import Run
 
 if TYPE_CHECKING:
@@ -129,18 +129,25 @@ def _plan_batches(
     covered: int,
     begins: int,
     terms: PassTerms | None,
+    opened_too: frozenset[int] = frozenset(),
 ) -> LanePlan:
-    """The plan of whole batches; a batch that cannot be read stops the lane."""
+    """The plan of whole batches; one that cannot be read stops the lane. Those of `opened_too` do not pass."""
     from mirrorless.record_batch import BatchUnreadable  # noqa: PLC0415  see `outgoing`
 
     if terms is None:
         raise ValueError(f"{lane}: whole batches, and no terms of their remote topic")
     end = state.stop.upstream_offset if state.stop else None
     try:
-        elements = opened(batches, terms, begins=begins, position=head.position, apart=state.quarantine, end=end)
+        apart = state.quarantine | opened_too
+        elements = opened(batches, terms, begins=begins, position=head.position, apart=apart, end=end)
         plan = _plan_elements(lane, head, state, elements, now=now, covered=covered, any_record=True)
         return replace(plan, write=sealed(plan.write, batches[-1].codec, terms))
     except BatchUnreadable as exc:
+        if exc.by_records and exc.offset not in opened_too:
+            some = opened_too | {exc.offset}
+            return _plan_batches(
+                lane, head, state, batches, now=now, covered=covered, begins=begins, terms=terms, opened_too=some
+            )
         readable = [batch for batch in batches if batch.next <= exc.offset]
         plan = plan_lane(lane, head, state, readable, now=now, begins=begins, terms=terms)
         stop = Stop(reason="refused", upstream_offset=exc.offset, detail=str(exc), at=now)
@@ -176,7 +183,7 @@ def _plan_elements(
 
     # A stop beyond this batch is no reason to have the batch delivered again.
     standing = state.stop if state.stop and last >= state.stop.upstream_offset else None
-    stop = standing or (None if any_record else _first_unwritable(fresh, now=now))  # type: ignore[arg-type]  # records
+    stop = standing or _first_unwritable(fresh, now=now, packed=any_record)
     if stop is not None:
         fresh = [record for record in fresh if record.offset < stop.upstream_offset]
         quarantined = tuple(offset for offset in quarantined if offset < stop.upstream_offset)
@@ -193,17 +200,29 @@ def _plan_elements(
     )
 
 
-def _first_unwritable(records: Sequence[Record], *, now: int) -> Stop | None:
-    """The first record that the Kafka client cannot write as it is.
+def _first_unwritable(elements: Sequence[Element], *, now: int, packed: bool) -> Stop | None:
+    """The first record that cannot be written as it is.
 
-    librdkafka takes the timestamp 0 for "now", and the Python client cuts a header's name at a NUL: both would
-    arrive as something else, without an error.
+    librdkafka takes the timestamp 0 for "now", and the Python client cuts a header's name at a NUL. A name that is no
+    text is U+FFFD wherever it was decoded. All would arrive as something else, without an error.
+
+    Args:
+        elements: in order; batches pass.
+        now: ms since the epoch.
+        packed: whether records are packed into batches here, and not by the Kafka client.
     """
+    some = [each for each in elements if isinstance(each, Record) and each.headers] if packed else elements
+    records: Sequence[Record] = some  # type: ignore[assignment]  # the Kafka client is given nothing else
     for record in records:
-        if record.timestamp == 0:
+        if record.timestamp == 0 and not packed:
             detail = "its timestamp is 0 (1970-01-01), which the Kafka client can only write as the present time"
-        elif record.headers and any("\0" in name for name, _ in record.headers):
+        elif record.headers and not packed and any("\0" in name for name, _ in record.headers):
             detail = "the name of one of its headers contains a NUL, at which the Kafka client would cut it"
+        elif record.headers and any(NOT_TEXT in name for name, _ in record.headers):
+            detail = (
+                "the name of one of its headers is not UTF-8, or has the character U+FFFD by which what is not is "
+                "replaced: it passes only inside a whole batch (`trigger: schedule`, or a backfill)"
+            )
         else:
             continue
         return Stop(reason="refused", upstream_offset=record.offset, detail=detail, at=now)

@@ -11,11 +11,13 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from mirrorless.adapters.kafka.batch_lane_log import KafkaBatchLaneLog
 from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.lane_state import Lease
 from spark.lane_tasks import TaskAttempt, copy_lane, run_lanes
+from tests.support.batch_writers import write_header_name
 from tests.support.killed_worker import killed_copy
 from tests.support.lane_stage import LaneStage
 from tests.support.readback import read_topic
@@ -128,6 +130,30 @@ def test_a_record_that_the_target_refuses_stops_its_lane_and_the_rest_is_there(s
     result = copied(task_of(stage, (0, 4)))
     assert (result.state, result.records, result.position) == ("stopped", 2, 2)
     assert stage.values() == [b"0", b"1"]
+
+
+def test_a_header_name_that_is_no_text_passes_byte_for_byte_and_by_records_stops_its_lane_alone(
+    stage: LaneStage, spark: SparkSession
+) -> None:
+    """The client has no answer to it: in a worker its exception ended the whole job."""
+    stage.create(stage.source, stage.topic, 2)
+    stage.write(b"0")
+    write_header_name(stage.source.bootstrap, stage.topic, b"na\xefve", b"1")
+    stage.write(b"other", partition=1)
+    by_records = msgspec.structs.replace(stage.settings, copy="records")
+    tasks = [task_of(stage, (0, 43), settings=by_records), task_of(stage, (0, 1), settings=by_records, partition=1)]
+
+    found = run_lanes(spark, copy_lane, [msgspec.json.encode(each) for each in tasks])
+
+    stopped, other = (msgspec.json.decode(each, type=CopyResult) for each in found)
+    assert (stopped.state, stopped.position, other.state) == ("stopped", 1, "done")
+    assert "not UTF-8" in stopped.error
+    stage.orders.resume(stage.lane())
+    passed = copied(task_of(stage, (0, 43), settings=msgspec.structs.replace(stage.settings, copy="auto")))
+    assert (passed.state, passed.error, passed.records, passed.passed_bytes > 0) == ("done", "", 42, True)
+    batches = KafkaBatchLaneLog(stage.settings.target, flow="test")
+    chunks = list(batches.read(stage.remote_topic, 0, OffsetRange(0, 4), lambda: 20.0))
+    assert sum(b"na\xefve" in bytes(each.batch.payload) for chunk in chunks for each in chunk.records) == 1
 
 
 def test_what_lies_before_a_range_is_passed_over_and_a_lane_beside_has_a_chain_of_its_own(stage: LaneStage) -> None:

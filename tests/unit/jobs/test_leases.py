@@ -171,7 +171,7 @@ def test_a_task_whose_lane_was_released_is_not_tried_again_by_spark(monkeypatch:
     monkeypatch.setattr("spark.lane_tasks.limit_garbage_collection", lambda: None)  # it is this process's
     first = TaskAttempt(number=0, last=False)
 
-    assert finished(cast("LaneCopy", LostCopy(LeaseHeld("released"))), first)[0] == "failed"
+    assert cast("tuple[str, str]", finished(cast("LaneCopy", LostCopy(LeaseHeld("released"))), first))[0] == "failed"
     with pytest.raises(Retriable, match="slow"):
         finished(cast("LaneCopy", LostCopy(Retriable("slow"))), first)
 

@@ -97,6 +97,7 @@ def test_a_batch_that_ends_before_the_stop_is_delivered_whole() -> None:
     [
         (record(102, timestamp=0), "timestamp is 0"),
         (record(102, headers=[("fine", b"\0"), ("cut\0here", b"")]), "contains a NUL"),
+        (record(102, headers=[("größe", b"1"), ("na\ufffdve", b"")]), "not UTF-8"),
     ],
 )
 def test_a_record_that_the_client_would_write_otherwise_stops_its_lane(unwritable: Record, reason: str) -> None:

@@ -60,6 +60,7 @@ def written(found: LanePlan) -> list[tuple[list[int], bool]]:
     return [([*each.upstream], each.passed) for each in found.write]  # type: ignore[union-attr]  # batches
 
 
+SECOND_AT_5 = batch(5, 6)
 FIRST, SECOND, THIRD = batch(0, 1, 2), batch(3, 4), batch(5, 6, 7)
 
 
@@ -88,6 +89,21 @@ def test_what_cannot_pass_is_packed_anew_in_its_place(
     batches: list[RecordBatch], expected: list[tuple[list[int], bool]]
 ) -> None:
     assert written(plan(*batches)) == expected
+
+
+def test_a_header_name_that_is_no_text_passes_inside_a_batch_and_stops_its_lane_where_it_is_the_last() -> None:
+    """A run is recognised by its last record, and no reader has that one's name. It can be left out."""
+    named = replace(records(4)[0], headers=[("\ufffd", b"")])
+    inside = batch_of([records(3)[0], named, *records(5)])
+    at_the_end = batch_of([*records(3), named])
+
+    assert written(plan(FIRST, inside)) == [([0, 1, 2], True), ([3, 4, 5], True)]
+    found = plan(FIRST, at_the_end)
+    assert written(found) == [([0, 1, 2], True), ([3], False)]
+    assert found.stop is not None
+    assert (found.stop.reason, found.stop.upstream_offset, found.next) == ("refused", 4, 4)
+    left_out = plan(FIRST, at_the_end, SECOND_AT_5, state=LaneState(quarantine=frozenset({4})))
+    assert (written(left_out)[1:], left_out.stop) == ([([3], False), ([5, 6], True)], None)
 
 
 def test_a_batch_that_is_packed_anew_has_the_same_records() -> None:

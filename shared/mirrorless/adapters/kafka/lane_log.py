@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from mirrorless.adapters.kafka.client import TurnedAway, client_config, translated, wait_left
-from mirrorless.adapters.kafka.messages import record_of
+from mirrorless.adapters.kafka.messages import headers_of, record_of
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.copy_task import CHUNK_BYTES, CHUNK_RECORDS, Chunk, OffsetRange
@@ -166,7 +166,7 @@ def _records(messages: list[Message]) -> list[Record] | None:
     """The records of messages; None where one of them is an event of the client's instead."""
     try:
         return [
-            Record(each.offset(), each.timestamp()[1], each.headers() or [], each.key(), each.value())  # type: ignore[arg-type]  # read back as bytes or None
+            Record(each.offset(), each.timestamp()[1], headers_of(each), each.key(), each.value())  # type: ignore[arg-type]  # a record's are there
             for each in messages
             if each.error() is None or _raise()
         ]

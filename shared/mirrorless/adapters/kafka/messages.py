@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from confluent_kafka import Message
 
-from mirrorless.record import Record
+from mirrorless.record import NOT_TEXT, Headers, Record
+
+_UNREADABLE: Final[Headers] = [(NOT_TEXT, None)]
+
+
+def headers_of(message: Message) -> Headers:
+    """The headers of a message; where the client has no answer to one's name, one that no plan writes."""
+    try:
+        return message.headers() or []  # type: ignore[return-value]  # read back as bytes or None
+    except (SystemError, UnicodeDecodeError):
+        return unreadable_headers(message)
+
+
+def unreadable_headers(message: Message) -> Headers:
+    """The headers of a message whose own could not be read."""
+    # The client keeps the list that it has made, with nothing where a name should be: read once more, it would end the
+    # process.
+    message.set_headers(_UNREADABLE)  # type: ignore[arg-type]  # as it is read back
+    return _UNREADABLE
 
 
 def record_of(message: Message) -> Record:
@@ -12,7 +32,7 @@ def record_of(message: Message) -> Record:
     return Record(
         offset=message.offset() or 0,
         timestamp=message.timestamp()[1],
-        headers=list(message.headers() or []),  # type: ignore[arg-type]  # read back as bytes or None
+        headers=headers_of(message),
         key=message.key(),
         value=message.value(),
     )

@@ -14,6 +14,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from mirrorless.adapters.kafka.admin import LASTING, WarmAdmin, first_cause, offsets_call
 from mirrorless.adapters.kafka.client import TurnedAway, client_config, seconds_left, translated
+from mirrorless.adapters.kafka.messages import unreadable_headers
 from mirrorless.errors import Retriable
 from mirrorless.naming import PULL_GROUP
 from mirrorless.ports.kafka import Deadline, TopicPartition
@@ -205,7 +206,7 @@ def _sort(messages: list[Message], found: Arrivals) -> int:
     columns: tuple[Iterable[Any], ...] = (  # of a record all are there, and its headers are read back as bytes or None
         map(Message.offset, messages),
         map(_SECOND, map(Message.timestamp, messages)),
-        [headers or _NO_HEADERS for headers in map(Message.headers, messages)],
+        _headers(messages),
         map(Message.key, messages),
         map(Message.value, messages),
     )
@@ -221,6 +222,17 @@ def _sort(messages: list[Message], found: Arrivals) -> int:
             own: list[Any] = found.records.setdefault(place, [])
             own.extend(map(_SECOND, run))
     return size
+
+
+def _headers(messages: list[Message]) -> list[Any]:
+    found: list[Any] = []
+    every = iter(messages)
+    while len(found) < len(messages):
+        try:
+            found.extend(map(Message.headers, every))
+        except (SystemError, UnicodeDecodeError):
+            found.append(unreadable_headers(messages[len(found)]))
+    return [headers or _NO_HEADERS for headers in found]
 
 
 def _note(message: Message, error: KafkaError, found: Arrivals) -> None:

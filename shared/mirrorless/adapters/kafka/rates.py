@@ -6,14 +6,15 @@ Nothing is committed, and what readers with `read_committed` do not see is not c
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from mirrorless.adapters.kafka.admin import DENIED
 from mirrorless.adapters.kafka.client import client_config
+from mirrorless.adapters.kafka.messages import headers_of
 from mirrorless.adapters.kafka.offsets import AT_ONCE
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.wire.raw_log import KafkaRawLog
@@ -149,7 +150,7 @@ def _ended(
 
 def _seen(sample: RecordSample, message: Message, first: int) -> RecordSample:
     """A sample with one more record of its partition. What precedes it has been passed, whether records or not."""
-    headers = cast("Sequence[tuple[str, bytes | None]]", message.headers() or [])
+    headers = headers_of(message)
     size = len(message.key() or b"") + len(message.value() or b"")
     size += sum(len(name) + len(value or b"") for name, value in headers)
     return RecordSample(
