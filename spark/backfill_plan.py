@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
@@ -20,7 +21,7 @@ from mirrorless.adapters.kafka.topics import KafkaTopics
 from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts, check_all
 from mirrorless.backfill.plan import RequestedRange, make_plan, resolve
 from mirrorless.clock import now_ms
-from mirrorless.errors import ConfigurationError
+from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.archive import LaneSurvey, Survey
 from mirrorless.jobs.copy_task import LaneLog, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
@@ -38,6 +39,9 @@ LANES_AT_A_TIME = 2
 """By default: the cores of the smallest worker."""
 
 ANSWER_SECONDS = 60.0
+
+PEEKED = 1_000
+"""Partitions whose first records are read side by side."""
 
 SAMPLE = 500
 """Offsets from which the size of a topic's records is estimated."""
@@ -263,7 +267,18 @@ class BackfillFacts:
             return {place: survey.oldest for place, survey in surveys.items() if survey.oldest >= 0}
         places = {place: each.range.first for place, each in requested.items() if each.range.first < each.range.next}
         flow = self.request.flow
-        return KafkaPeek(flow.source, flow=flow.flow, seconds=ANSWER_SECONDS).first_timestamps(places)
+        peek, found = KafkaPeek(flow.source, flow=flow.flow, seconds=ANSWER_SECONDS), dict[TopicPartition, int | None]()
+        while left := dict(islice(((place, at) for place, at in places.items() if place not in found), PEEKED)):
+            seen = peek.first_timestamps(left)
+            if not seen:
+                (topic, partition), *more = left
+                raise Retriable(
+                    "the source did not show the beginning of its log in time, so how old its records are is not known",
+                    where=f"{flow.flow} {topic}-{partition}" + (f", and {len(more)} partitions more" if more else ""),
+                    hint="if it stays, check that the job may Read the topic",
+                )
+            found |= seen
+        return found
 
     def _sizes(self, requested: Mapping[TopicPartition, RequestedRange]) -> dict[str, float]:
         """The bytes of keys and values per offset, by topic, from the longest of its ranges."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
@@ -29,7 +30,7 @@ from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
-from mirrorless.reconcile.inspect import orphans_ahead
+from mirrorless.reconcile.inspect import counts_orphans, orphans_ahead, still_written
 from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import lane_of, to_do
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
@@ -47,6 +48,10 @@ ANSWER_SECONDS: Final = 60.0
 """For one request of the driver to a cluster."""
 
 
+STILL_SECONDS: Final = 10.0
+"""Most producers write within that time."""
+
+
 def reconcile(run: JobRun) -> JobOutcome:
     """Run the job."""
     return Reconciliation(run).act()
@@ -61,6 +66,8 @@ class Reconciliation:
     """Called after each step's effect."""
     settle_ms: int = ORDERED_MS
     """How long a warm forwarder may replicate without having read that its lane is held."""
+    still_seconds: float = STILL_SECONDS
+    """How long the source's ends are watched."""
     troubles: list[str] = field(default_factory=list)
     _states: DynamoDbLaneStates = field(init=False)
     _chains: DynamoDbChains = field(init=False)
@@ -103,6 +110,7 @@ class Reconciliation:
                 self.troubles += filter(None, [held.hold(forward)])
             lanes = [self._lane(each) for each in [*self._inspect(tasks), *left_alone]]
             self.on_step("looked")
+            self._leave_live(lanes)
             if self.options.look_only:
                 self._find(lanes)
                 groups: list[ReturningGroup] = []
@@ -137,6 +145,17 @@ class Reconciliation:
         self.run.phase = "look"
         found = run_lanes(self.run.spark, inspect_lane, [msgspec.json.encode(task) for task in tasks])
         return [msgspec.json.decode(each, type=LaneInspection) for each in found]
+
+    def _leave_live(self, lanes: Sequence[LaneUnderWay]) -> None:
+        """Leave those alone whose source is still written to, unless the operator takes that upon himself."""
+        watched = [each for each in lanes if each.going and counts_orphans(each.inspection)]
+        if self.options.live_source or not watched:
+            return
+        self.run.phase = "watch the source"
+        time.sleep(self.still_seconds)
+        for each, end in self._topics.source_ends(watched):
+            if reason := still_written(each.inspection, end):
+                each.inspection = replace(each.inspection, differs=reason)
 
     def _copy_back(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "copy back"
@@ -176,6 +195,8 @@ class Reconciliation:
         for each, text in zip(going, found, strict=True):
             answer = msgspec.json.decode(text, type=LaneOrphans)
             each.error, each.until, each.orphans = answer.error, answer.until, answer.stretches
+            if each.orphans and not self.options.live_source:
+                each.error = each.error or still_written(each.inspection, each.orphans[-1].next)
             if not self.options.look_only:
                 each.remember(self.run.files)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Final
+from typing import Final, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -25,6 +26,8 @@ from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.lane_tasks import TaskAttempt, result_of, warm_log, warm_target
 
 ANSWER_SECONDS: Final = 30.0
+
+LANES_OF_A_CALL: Final = 5_000
 
 _STAMPS: Final = (
     "the source topic stamps records itself (message.timestamp.type=LogAppendTime), so copies would have timestamps of "
@@ -96,6 +99,15 @@ def _warm_records(cluster: bytes, flow: str) -> KafkaRecords:
     return KafkaRecords(settings, flow=flow, client_role=f"reconcile-{uuid4().hex[:8]}")
 
 
+class InspectedLane(Protocol):
+    """A lane with its inspection."""
+
+    inspection: LaneInspection
+
+
+L = TypeVar("L", bound=InspectedLane)
+
+
 class ReconciledTopics:
     """The topics of one request on both sides: every partition of either side is a lane."""
 
@@ -145,6 +157,19 @@ class ReconciledTopics:
                     )
                 )
         return tasks, left_alone
+
+    def source_ends(self, lanes: Sequence[L]) -> Iterator[tuple[L, int]]:
+        """The end of each lane's source, where it has one.
+
+        Raises:
+            Retriable: the source does not answer.
+        """
+        for first in range(0, len(lanes), LANES_OF_A_CALL):
+            some = {
+                (each.inspection.topic, each.inspection.partition): each for each in lanes[first:][:LANES_OF_A_CALL]
+            }
+            for place, end in self._source.ends(some, _soon()).items():
+                yield some[place], end
 
     def grew(self, inspection: LaneInspection) -> bool:
         """Whether the target's partition has grown since it was inspected."""

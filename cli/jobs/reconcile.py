@@ -26,7 +26,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def options(arguments: argparse.Namespace) -> ReconcileOptions:
     """The options of a reconciliation."""
-    return msgspec.structs.replace(reconcile_options(arguments.policy or []), look_only=arguments.look_only)
+    given = reconcile_options(arguments.policy or [])
+    return msgspec.structs.replace(given, look_only=arguments.look_only, live_source=arguments.live_source)
 
 
 def reconcile_options(given: Sequence[tuple[str, Policy]]) -> ReconcileOptions:
@@ -53,6 +54,11 @@ def add_policies(parser: argparse.ArgumentParser) -> None:
 def _more(parser: argparse.ArgumentParser) -> None:
     add_policies(parser)
     parser.add_argument("--look-only", action="store_true", help="inspect and report, and change nothing")
+    parser.add_argument(
+        "--live-source",
+        action="store_true",
+        help="go on although producers write to the source: their records count as orphans",
+    )
 
 
 def _policy(text: str) -> tuple[str, Policy]:

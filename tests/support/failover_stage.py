@@ -108,7 +108,7 @@ class FailoverStage:
         )
         job = JobRun(request, open_job_files(str(self.folder / run_id)), now_ms())
         job._spark = self.spark
-        return Reconciliation(job, on_step=on_step, settle_ms=self.settle_ms).act()
+        return Reconciliation(job, on_step=on_step, settle_ms=self.settle_ms, still_seconds=0).act()
 
     # What there is afterwards
 

@@ -82,6 +82,8 @@ class ReconcileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """Whose offsets are brought back."""
     look_only: bool = False
     """Inspect and report; change nothing."""
+    live_source: bool = False
+    """Whether the source may be written to meanwhile: what comes until its copies stand there counts as an orphan."""
 
 
 Options = BackfillOptions | VerifyOptions | ReconcileOptions

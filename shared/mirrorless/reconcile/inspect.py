@@ -252,6 +252,26 @@ def orphans_ahead(inspection: LaneInspection) -> int:
     return inspection.position if inspection.reconciled else max(inspection.position, inspection.source.next)
 
 
+def counts_orphans(inspection: LaneInspection) -> bool:
+    """Whether a record that a producer adds to the source now would count as an orphan."""
+    return not inspection.reconciled or bool(inspection.to_copy)
+
+
+def still_written(inspection: LaneInspection, end: int) -> str:
+    """The reason to leave a lane alone whose source grew since its inspection; empty where it did not.
+
+    Args:
+        inspection: of the lane, before anything was copied.
+        end: of the source's log since then, or of its orphans.
+    """
+    if end <= inspection.source.next or not counts_orphans(inspection):
+        return ""
+    return (
+        f"the source is written to: its end was {inspection.source.next}, and a moment later {end}. What producers "
+        "write there would count as orphans, and not be replicated: stop them, and start again; or give `--live-source`"
+    )
+
+
 def _leave(found: LaneInspection, reason: str) -> LaneInspection:
     return replace(found, differs=reason)
 

@@ -177,6 +177,24 @@ def test_lanes_without_a_hold_are_reported_and_what_stands_between_runs_comes_ba
     assert prefixed.target_values() == [b"0", b"new 0", b"new 1", b"late"]
 
 
+def test_a_source_that_is_still_written_to_is_left_alone_unless_it_is_ordered(prefixed: FailoverStage) -> None:
+    """Its records would count as orphans: never replicated, or under `replay` written twice."""
+    fail_over(prefixed)
+
+    def produce(step: ReconcileStep) -> None:
+        if step == "looked":
+            prefixed.on_source(b"live")
+
+    outcome = prefixed.reconcile("replay", on_step=produce)
+    first, other = outcome.found["lanes"]
+    assert "the source is written to" in first["differs"]
+    assert (other["differs"], other["error"], outcome.clean) == ("", "", False)
+    assert prefixed.runs()[-1].next == 3, "what is live is above the position: the flow replicates it"
+
+    outcome = prefixed.reconcile("report", run=1, live_source=True, on_step=produce)
+    assert [each["differs"] or each["error"] for each in outcome.found["lanes"]] == ["", ""]
+
+
 def test_a_topic_that_stamps_records_itself_is_left_alone(prefixed: FailoverStage) -> None:
     prefixed.create(message_timestamp_type="LogAppendTime")
     outcome = prefixed.reconcile("report")

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from mirrorless.errors import Retriable
 from mirrorless.jobs.copy_task import Chunk, OffsetRange
 from mirrorless.lane import Lane
 from mirrorless.ports.kafka import Deadline
-from mirrorless.reconcile.findings import InspectTask, LaneNames, OrphanTask
-from mirrorless.reconcile.inspect import LaneView
+from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneNames, OrphanTask
+from mirrorless.reconcile.inspect import LaneView, still_written
 from mirrorless.reconcile.orphans import Stretch
 from mirrorless.record import Record
 from mirrorless.settings import ClusterSettings, FlowSettings
@@ -87,3 +88,13 @@ def test_a_search_for_orphans_takes_as_long_as_it_takes_and_goes_on_where_it_fai
 
     assert found.stretches == (Stretch(0, 40, 40, 0),)
     assert log.reads == list(range(0, 40, 2))
+
+
+def test_a_source_that_grows_is_left_alone_where_what_comes_would_count_as_an_orphan() -> None:
+    seen = LaneInspection(topic="orders", partition=0, remote_topic="us-east.orders", source=OffsetRange(0, 10))
+    reconciled = replace(seen, reconciled=True)
+
+    assert "10, and a moment later 11" in still_written(seen, 11)
+    assert not still_written(seen, 10)
+    assert not still_written(reconciled, 11), "the flow goes on from the position"
+    assert still_written(replace(reconciled, tail=OffsetRange(5, 6)), 11), "it would stand among the copies"
