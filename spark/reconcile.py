@@ -26,6 +26,7 @@ from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
+from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
@@ -248,8 +249,7 @@ class Reconciliation:
         remote = {
             (each.inspection.remote_topic, each.inspection.partition): each.lane.forward for each in lanes if each.going
         }
-        end = time.monotonic() + ANSWER_SECONDS
-        groups, troubles = back.bring(remote, covered, lambda: end - time.monotonic())
+        groups, troubles = back.bring(remote, covered, lambda: deadline_in(ANSWER_SECONDS))
         self.troubles += troubles
         return groups
 

@@ -314,7 +314,7 @@ def test_a_group_brought_back_by_a_reconcile_goes_there_again(crossing: Crossing
         exclude=[],
         claim=claim,
     )
-    groups, troubles = back.bring(lanes, {lanes[place]: end[1] for place, end in ends.items()}, lambda: SECONDS)
+    groups, troubles = back.bring(lanes, {lanes[place]: end[1] for place, end in ends.items()}, lambda: lambda: SECONDS)
     assert ([group.readiness for group in groups], troubles) == (["ready"], [])
     assert crossing.offsets(source) == [15, 15]
     crossing.write(10)

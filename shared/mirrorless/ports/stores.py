@@ -12,11 +12,8 @@ from mirrorless.ports.kafka import Deadline
 from mirrorless.run import Link, Reset, Run
 
 
-class Chains(Protocol):
-    """The store of all lanes' chains. Reads are strongly consistent.
-
-    What is throttled is tried again until the deadline, seconds left; without one, for as long as the store chooses.
-    """
+class ChainReads(Protocol):
+    """Reads of chains. Each raises Retriable when the store failed."""
 
     def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
         """The head of each of the lanes.
@@ -25,6 +22,29 @@ class Chains(Protocol):
             Retriable: when the store does not answer.
         """
         ...
+
+    def at_or_before(self, lane: Lane, generation: int, upstream: int, *, head: Head | None = None) -> Link | None:
+        """The link with the greatest position that is at most `upstream`. Args: head: as in `after`."""
+        ...
+
+    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int, head: Head | None = None) -> list[Link]:
+        """Up to `limit` links with a position greater than `upstream`, in order.
+
+        Args:
+            lane: whose.
+            generation: theirs.
+            upstream: an offset.
+            limit: at most, but for a reset over a run in doubt, which comes on the page of that run.
+            head: the lane's, where the caller has read it here already: what was added since is not looked for.
+        """
+        ...
+
+
+class Chains(ChainReads, Protocol):
+    """The store of all lanes' chains. Reads are strongly consistent.
+
+    What is throttled is tried again until the deadline, seconds left; without one, for as long as the store chooses.
+    """
 
     def prepare(self, runs: Sequence[Run], deadline: Deadline | None = None) -> None:
         """Insert every run behind its lane's newest link, on condition that no other has taken that place.
@@ -96,22 +116,6 @@ class Chains(Protocol):
 
         Raises:
             Retriable: when the store failed.
-        """
-        ...
-
-    def at_or_before(self, lane: Lane, generation: int, upstream: int, *, head: Head | None = None) -> Link | None:
-        """The link with the greatest position that is at most `upstream`. Args: head: as in `after`."""
-        ...
-
-    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int, head: Head | None = None) -> list[Link]:
-        """Up to `limit` links with a position greater than `upstream`, in order.
-
-        Args:
-            lane: whose.
-            generation: theirs.
-            upstream: an offset.
-            limit: at most, but for a reset over a run in doubt, which comes on the page of that run.
-            head: the lane's, where the caller has read it here already: what was added since is not looked for.
         """
         ...
 

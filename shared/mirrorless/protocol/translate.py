@@ -18,7 +18,7 @@ from typing import Literal
 
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Head
-from mirrorless.ports.stores import Chains
+from mirrorless.ports.stores import ChainReads
 from mirrorless.run import Link, Reset, Run
 
 TranslationState = Literal["exact", "next_record", "ahead_of_replication", "before_map", "no_map"]
@@ -53,7 +53,7 @@ NO_MAP = Translation(offset=None, state="no_map")
 class OffsetMap:
     """Translates offsets of one lane's newest generation."""
 
-    def __init__(self, chains: Chains) -> None:
+    def __init__(self, chains: ChainReads) -> None:
         self._chains = chains
 
     def downstream(self, lane: Lane, upstream: int, *, head: Head | None = None) -> Translation:

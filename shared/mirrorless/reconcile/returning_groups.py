@@ -10,22 +10,31 @@ source only ever grows. What it had committed there before the outage it has rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from mirrorless.errors import Retriable
+from mirrorless.errors import MirrorlessError, Retriable
 from mirrorless.filters import NameFilter
 from mirrorless.groups.checkpoints import GroupOffset, Numbers, Readiness, offsets_to_commit
 from mirrorless.groups.ownership import ClaimedOffsets
 from mirrorless.groups.readiness import Rereads, assess
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
 from mirrorless.naming import OWN_GROUPS
 from mirrorless.ports.kafka import Deadline, GroupIsActive, Groups, GroupState, OffsetAndMetadata, TopicPartition
-from mirrorless.ports.stores import Chains
+from mirrorless.ports.stores import ChainReads
 from mirrorless.protocol.translate import OffsetMap
+from mirrorless.run import Link
+
+GROUPS_OF_A_BATCH: Final = 50
+"""Whose offsets are read and committed before those of the next ones."""
+
+REMEMBERED: Final = 100_000
+"""Answers of the chains, at most."""
 
 
 class ReturningLane(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,9 +86,49 @@ class ReturningGroup(msgspec.Struct, frozen=True, kw_only=True):
         return ClaimedOffsets(group=self.group, direction="forward", offsets=offsets, reached=reached)
 
 
+@dataclass(slots=True)
+class StandingChains:
+    """Chains that nobody continues meanwhile: what was read once is not read again, for groups stand side by side."""
+
+    chains: ChainReads
+    _heads: dict[Lane, Head] = field(default_factory=dict)
+    _links: dict[tuple[object, ...], list[Link]] = field(default_factory=dict)
+
+    def heads(self, lanes: Iterable[Lane]) -> dict[Lane, Head]:
+        """See `ChainReads.heads`."""
+        wanted = list(lanes)
+        if unknown := [lane for lane in wanted if lane not in self._heads]:
+            self._heads |= self.chains.heads(unknown)
+        return {lane: self._heads[lane] for lane in wanted}
+
+    def at_or_before(self, lane: Lane, generation: int, upstream: int, *, head: Head | None = None) -> Link | None:
+        """See `ChainReads.at_or_before`."""
+
+        def read() -> list[Link]:
+            found = self.chains.at_or_before(lane, generation, upstream, head=head)
+            return [] if found is None else [found]
+
+        found = self._once((lane, generation, upstream), read)
+        return found[0] if found else None
+
+    def after(self, lane: Lane, generation: int, upstream: int, *, limit: int, head: Head | None = None) -> list[Link]:
+        """See `ChainReads.after`."""
+        return self._once(
+            (lane, generation, upstream, limit),
+            lambda: self.chains.after(lane, generation, upstream, limit=limit, head=head),
+        )
+
+    def _once(self, asked: tuple[object, ...], read: Callable[[], list[Link]]) -> list[Link]:
+        if asked not in self._links:
+            if len(self._links) >= REMEMBERED:
+                self._links.clear()
+            self._links[asked] = read()
+        return self._links[asked]
+
+
 def returning(
     group: str,
-    chains: Chains,
+    chains: ChainReads,
     *,
     on_target: Mapping[Lane, OffsetAndMetadata],
     on_source: Mapping[Lane, OffsetAndMetadata],
@@ -138,7 +187,8 @@ def returning(
 class GroupsBack:
     """The groups of one flow on both sides: those with offsets on the remote topics are brought back."""
 
-    chains: Chains
+    chains: ChainReads
+    """Of lanes that are held: nobody continues them meanwhile."""
     source: Groups
     target: Groups
     include: Sequence[str]
@@ -148,34 +198,59 @@ class GroupsBack:
     """Stores a claim for the flow's scheduled function."""
 
     def bring(
-        self, remote: Mapping[TopicPartition, Lane], covered: Mapping[Lane, int], deadline: Deadline
+        self, remote: Mapping[TopicPartition, Lane], covered: Mapping[Lane, int], patience: Callable[[], Deadline]
     ) -> tuple[list[ReturningGroup], list[str]]:
         """Commit for each group without members on the source; the groups, and the errors in words.
+
+        A group that cannot be brought back keeps none of the others from it; the next run has it to do.
 
         Args:
             remote: the forward lane of each partition of the target that was reconciled.
             covered: see `returning`.
-            deadline: seconds left.
+            patience: a deadline for the next requests; for a batch of groups, and each commit, it is made anew.
 
         Raises:
-            Retriable: a cluster or the store does not answer.
+            Retriable: the target does not list its groups.
         """
         wanted = NameFilter(include=tuple(self.include), exclude=tuple(self.exclude))
         names = [
-            name for name in self.target.names(deadline) if not name.startswith(OWN_GROUPS) and wanted.accepts(name)
+            name for name in self.target.names(patience()) if not name.startswith(OWN_GROUPS) and wanted.accepts(name)
         ]
-        on_target = self.target.committed(names, deadline)
+        chains = StandingChains(self.chains)
+        groups: list[ReturningGroup] = []
+        troubles: list[str] = []
+        for first in range(0, len(names), GROUPS_OF_A_BATCH):
+            some = names[first : first + GROUPS_OF_A_BATCH]
+            try:
+                groups += self._bring(some, chains, remote, covered, patience=patience, troubles=troubles)
+            except Retriable as exc:
+                more = f", and {len(some) - 1} groups more" if len(some) > 1 else ""
+                troubles.append(f"the offsets of group {some[0]}{more} wait: {exc}")
+        return groups, troubles
+
+    def _bring(
+        self,
+        names: Sequence[str],
+        chains: ChainReads,
+        remote: Mapping[TopicPartition, Lane],
+        covered: Mapping[Lane, int],
+        *,
+        patience: Callable[[], Deadline],
+        troubles: list[str],
+    ) -> list[ReturningGroup]:
+        on_target = self.target.committed(names, patience())
         there = {
             name: {remote[place]: offset for place, offset in on_target[name].items() if place in remote}
             for name in names
             if name in on_target
         }
         there = {name: places for name, places in there.items() if places}
-        troubles = [
+        troubles += [
             f"the offsets of group {name} on the target could not be read" for name in names if name not in on_target
         ]
-        states = self.source.states(there, deadline)
-        on_source = self.source.committed(there, deadline)
+        states = self.source.states(there, patience())
+        on_source = self.source.committed(there, patience())
+        chains.heads({lane for places in there.values() for lane in places})  # all in one go
         groups = []
         for name, places in there.items():
             if name not in on_source:
@@ -184,16 +259,19 @@ class GroupsBack:
             here = {
                 lane: on_source[name][at] for lane in places if (at := (lane.topic, lane.partition)) in on_source[name]
             }
-            found = returning(
-                name,
-                self.chains,
-                on_target=places,
-                on_source=here,
-                state_on_source=states.get(name, "active"),
-                covered=covered,
-            )
-            groups.append(self._commit(found, troubles, deadline))
-        return groups, troubles
+            try:
+                found = returning(
+                    name,
+                    chains,
+                    on_target=places,
+                    on_source=here,
+                    state_on_source=states.get(name, "active"),
+                    covered=covered,
+                )
+                groups.append(self._commit(found, troubles, patience()))
+            except MirrorlessError as exc:
+                troubles.append(f"the offsets of group {name} wait: {exc}")
+        return groups
 
     def _commit(self, group: ReturningGroup, troubles: list[str], deadline: Deadline) -> ReturningGroup:
         """Commit the offsets of one group; the group with its new readiness."""
