@@ -14,8 +14,11 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:
-    from mirrorless.config import Configuration, Flow, Problem
+    from cli.forecast import Forecast
+    from mirrorless.config import Flow, Problem
     from mirrorless.config.flow_section import FlowSection
+
+_HIGHEST_RATE = 100_000
 
 FAILED = 2
 """Exit code of a configuration that cannot be used."""
@@ -31,26 +34,55 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog="Example: mirrorless config check replication.example.yaml",
     )
     check.add_argument("file", metavar="FILE", help="the configuration, usually replication.yaml")
+    check.add_argument("--lab", action="store_true", help="for `make lab`: without what only a deployment needs")
+    check.add_argument(
+        "--mb-per-second",
+        type=_rate,
+        default=1.0,
+        metavar="MB",
+        help="of each flow, for the forecast of costs and latency; 1 is assumed",
+    )
     check.add_argument("--json", action="store_true", help="answer in JSON, for programs")
     check.set_defaults(run=run)
 
 
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1
+    if not 0 <= rate < _HIGHEST_RATE:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate: write 0 to {_HIGHEST_RATE:,} MB per second")
+    return rate
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Check one file. Exit code 0: it can be deployed. Exit code 2: it cannot, and every problem is printed."""
-    from mirrorless.config import load  # noqa: PLC0415 -- pydantic would slow every other command down
+    from cli.forecast import forecast  # noqa: PLC0415 -- pydantic would slow every other command down
+    from infra.validation import validated  # noqa: PLC0415 -- same
+    from mirrorless.config import load  # noqa: PLC0415 -- same
 
+    forecasts: dict[str, Forecast] = {}
     try:
-        configuration = load(arguments.file)
+        if arguments.lab:
+            configuration = load(arguments.file)
+        else:
+            deployment = validated(arguments.file)
+            configuration = deployment.configuration
+            rate = arguments.mb_per_second
+            forecasts = {flow.name: forecast(deployment, flow, mb_per_second=rate) for flow in deployment.flows}
     except ConfigurationError as exc:
         if arguments.json:
             print_json({"valid": False, "problems": _problems(exc)})
         else:
             print(exc, file=sys.stderr)
         return FAILED
+    flows = configuration.flows.values()
     if arguments.json:
-        print_json({"valid": True, "flows": [_flow(flow) for flow in configuration.flows.values()]})
+        print_json({"valid": True, "flows": [_flow(flow, forecasts.get(str(flow.name))) for flow in flows]})
     else:
-        print(_text(configuration))
+        paragraphs = (_paragraph(flow, forecasts.get(str(flow.name))) for flow in flows)
+        print("\n".join([f"{configuration.origin} is valid.", *paragraphs]))
     return 0
 
 
@@ -63,7 +95,7 @@ def _problems(error: ConfigurationError) -> list[dict[str, Any]]:
     return found or [{"field": "", "line": None, "problem": error.what, "hint": error.hint}]
 
 
-def _flow(flow: Flow) -> dict[str, Any]:
+def _flow(flow: Flow, expected: Forecast | None) -> dict[str, Any]:
     settings = flow.settings
     return {
         "flow": str(flow.name),
@@ -91,6 +123,7 @@ def _flow(flow: Flow) -> dict[str, Any]:
             {"entry": entry, "trigger": trigger} for entry, trigger in settings.trigger_overrides.items()
         ],
         "schedule": _schedule(flow) if flow.has_pull else None,
+        "forecast": expected.json() if expected else None,
     }
 
 
@@ -106,11 +139,7 @@ def _schedule(flow: Flow) -> dict[str, Any]:
     }
 
 
-def _text(configuration: Configuration) -> str:
-    return "\n".join([f"{configuration.origin} is valid.", *map(_paragraph, configuration.flows.values())])
-
-
-def _paragraph(flow: Flow) -> str:
+def _paragraph(flow: Flow, expected: Forecast | None) -> str:
     settings, mapping, function = flow.settings, flow.settings.mapping, flow.settings.function
     if not flow.enabled:
         return f"\n{flow.name}: disabled, nothing is deployed"
@@ -145,7 +174,7 @@ def _paragraph(flow: Flow) -> str:
         lines.append(
             f"  heartbeats that often keep a function running: about ${more:.0f} a month more than once a minute"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, *(expected.lines if expected else [])])
 
 
 def _by_schedule(flow: Flow, topic: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.args import BadInput, add_deployment, add_flow
+from cli.assumptions import assumptions_of
 from cli.clusters import ClusterReads
 from cli.deployment import DeployedFlows
 from cli.output import numbered, print_json
@@ -33,8 +34,7 @@ from mirrorless.topics.discovery import discover
 from mirrorless.triggers import SCHEDULE
 
 if TYPE_CHECKING:
-    from mirrorless.config import Configuration, Flow
-    from mirrorless.cost.assumptions import Assumptions
+    from mirrorless.config import Flow
 
 LONGEST_SAMPLE = 86_400
 """Seconds."""
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     goal = Goal(
         latency=arguments.latency,
         half_second=flow.settings.mapping.maximum_batching_window_seconds is None,
-        assumptions=_assumptions(deployment.configuration, flow),
+        assumptions=assumptions_of(flow.settings, deployment.configuration.deployment),
     )
     plan = plan_flow(known.rates, goal)
     view = PlanView(
@@ -171,20 +171,6 @@ def progress(what: str, seconds: float) -> Callable[[float], None]:
             print(file=sys.stderr)
 
     return wait
-
-
-def _assumptions(configuration: Configuration, flow: Flow) -> Assumptions:
-    """Those of the cost model, with what the flow sets."""
-    from mirrorless.cost.assumptions import Assumptions  # noqa: PLC0415 -- used here alone
-
-    settings = flow.settings
-    return Assumptions(
-        memory_gb=settings.function.memory_mb / 1024,
-        event_records=settings.mapping.batch_size,
-        retention_days=settings.offset_map_retention_days,
-        copies=int(configuration.deployment.offset_map_replicas_enabled),
-        heartbeat_seconds=settings.emit_heartbeats_interval_seconds,
-    )
 
 
 def _new_partitions(settings: ControlSettings, known: KnownRates) -> int | None:

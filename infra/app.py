@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
-from infra.deployment import plan
-from infra.stacks.home import ControlStack, MonitoringStack, ReplicationStack
+from infra.stacks.home import ControlStack, MappingsStack, MonitoringStack, ReplicationStack
 from infra.stacks.pull import PullStack
 from infra.stacks.spark import SparkStack
 from infra.stacks.standby import StandbyStack
 from infra.stacks.state import StateStack
-from mirrorless.config import load
+from infra.validation import validated
 from mirrorless.errors import MirrorlessError
 
 if TYPE_CHECKING:
     from infra.deployment import Deployment
+    from infra.stacks import PlacedStack
 
 CONFIG = "config"
 DEFAULT_CONFIG = "replication.yaml"
@@ -48,8 +48,13 @@ def build(app: App, deployment: Deployment) -> App:
             replication.add_stack_dependency(states[place])
         for place in sorted({flow.pull for flow in deployment.living_at(home) if flow.pull is not None}):
             replication.add_stack_dependency(pulls[place])  # before the mappings of scheduled topics go
+        last: PlacedStack = replication
+        for number in range(1, deployment.settings.mapping_stacks):
+            mappings = MappingsStack(app, deployment=deployment, place=home, number=number)
+            mappings.add_stack_dependency(last)  # what moves from an earlier one to a later one is gone there
+            last = mappings
         control = ControlStack(app, deployment=deployment, place=home)
-        control.add_stack_dependency(replication)  # its first run maps found topics to the forwarder
+        control.add_stack_dependency(last)  # its first run maps found topics to the forwarder
         MonitoringStack(app, deployment=deployment, place=home).add_stack_dependency(control)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return app
@@ -68,7 +73,7 @@ def app_of(config: Path, *, outdir: Path | None = None, context: dict[str, Any] 
         infra.packaging.wheels.BuildError: an asset cannot be built.
     """
     app = App(outdir=str(outdir) if outdir else None, context=context)
-    return build(app, plan(load(config)))
+    return build(app, validated(config))
 
 
 def main() -> None:
@@ -76,7 +81,7 @@ def main() -> None:
     app = App()
     config = Path(str(app.node.try_get_context(CONFIG) or DEFAULT_CONFIG))
     try:
-        build(app, plan(load(config))).synth()
+        build(app, validated(config)).synth()
     except MirrorlessError as error:
         sys.exit(str(error))
 

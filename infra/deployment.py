@@ -2,6 +2,7 @@
 
 state        with the target: the flow's tables; a bucket for each place
 replication  at the flow's home: the forwarder and the mappings of literal topics
+mappings     at the flow's home: mappings of literal topics that `mapping.stacks` takes out of the replication stack
 pull         with the target, or where the flow says: the function that reads scheduled topics
 control      at the flow's home: the scheduled functions, and the removal of found topics' mappings
 standby      with the target, where that is another region than the home: the function `control` once more
@@ -11,7 +12,8 @@ monitoring   at the flow's home: dashboard and alarms
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from infra.problems import deployment_problems
@@ -96,6 +98,11 @@ class FlowDeployment:
         """The id of its constructs: `us-east_eu-west`."""
         return flow_id(self.flow.name)
 
+    def with_prefixes(self, prefixes: tuple[str, ...]) -> FlowDeployment:
+        """The same with `topics.rights.prefixes`."""
+        settings = self.flow.settings.model_copy(update={"topics_rights_prefixes": prefixes})
+        return replace(self, flow=replace(self.flow, settings=settings))
+
     def table_arns(self) -> dict[str, str]:
         """The ARN of each table, by what it holds."""
         return {table: self.state.arn("dynamodb", f"table/{name}") for table, name in self.flow.tables.items()}
@@ -160,7 +167,7 @@ class FlowDeployment:
 class Deployment:
     """Everything that a configuration deploys."""
 
-    origin: str
+    configuration: Configuration
     settings: DeploymentSection
     flows: tuple[FlowDeployment, ...]
 
@@ -205,6 +212,19 @@ class Deployment:
         """The flows whose tables live there."""
         return tuple(flow for flow in self.flows if flow.state == state)
 
+    def topics_of_stack(self, flow: FlowDeployment, stack: int) -> tuple[str, ...]:
+        """The topics of a flow that the template of one stack maps. Args: stack: 0 is the replication stack.
+
+        It follows from the name alone, so that topics stay where they are while others come and go. Where the number of
+        stacks is doubled, half of each stack's topics go to a stack that did not exist, and is deployed after it.
+        """
+        stacks = self.settings.mapping_stacks
+        return tuple(topic for topic in flow.flow.template_topics if _number(flow, topic) % stacks == stack)
+
+    def with_mapping_stacks(self, stacks: int) -> Deployment:
+        """The same with another `mapping.stacks`."""
+        return replace(self, settings=self.settings.model_copy(update={"mapping_stacks": stacks}))
+
     def kms_key(self, place: Location, *, region: str | None = None) -> str | None:
         """The customer's key of a place, or of another region of its account; None where AWS's own is used."""
         return _key(self.settings, place.account, region or place.region)
@@ -245,7 +265,11 @@ def plan(configuration: Configuration) -> Deployment:
         )
     if problems := list(dict.fromkeys(_half_encrypted(flows))):
         raise InvalidConfiguration(configuration.origin, problems)
-    return Deployment(origin=configuration.origin, settings=settings, flows=tuple(flows))
+    return Deployment(configuration=configuration, settings=settings, flows=tuple(flows))
+
+
+def _number(flow: FlowDeployment, topic: str) -> int:
+    return int.from_bytes(sha256(f"{flow.id}/{topic}".encode()).digest()[:8])
 
 
 def _place(cluster: Cluster) -> Location:

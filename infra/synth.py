@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from infra import cdk
-from infra.deployment import Deployment, Location, plan
-from mirrorless.config import load
+from infra.deployment import Deployment, Location
+from infra.validation import validated
 from mirrorless.errors import MirrorlessError
 
 REPOSITORY = Path(__file__).parent.parent
@@ -54,7 +54,7 @@ def synth(config: Path, out: Path) -> Deployment:
         ConfigurationError: the configuration is not valid.
         NotSynthesized: a rule is broken, or an asset cannot be built; the error names it.
     """
-    deployment = plan(load(config))
+    deployment = validated(config)
     out.mkdir(parents=True, exist_ok=True)
     (out / "validation-report.json").unlink(missing_ok=True)
     argv = cdk.argv("synth", "--quiet", "--context", f"config={config.resolve()}", "--output", str(out.resolve()))

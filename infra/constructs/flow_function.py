@@ -15,10 +15,12 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.constructs.annotations import acknowledge, excuse
+from infra.constructs.annotations import excuse
+from infra.constructs.role_policies import add_policies
 from infra.deployment import ALIAS
-from infra.iam import Right, file_of
+from infra.iam import file_of
 from infra.iam.network import network_of
+from infra.iam.statements import log_rights
 from infra.packaging.assets import function_code
 from infra.packaging.bundle import RUNTIME
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from infra.deployment import Deployment, FlowDeployment
-    from infra.iam import Part
+    from infra.iam import Part, Right
 
 
 _ARCHITECTURES = {"arm64": lambda_.Architecture.ARM_64, "x86_64": lambda_.Architecture.X86_64}
@@ -85,10 +87,9 @@ class FlowFunction(Construct):
             path=flow.role_path(part),
             description=f"{part} of {flow.id}",
         )
-        granted = [*rights, *_own_rights(flow, part, key_arn)]
-        self.policy = iam.Policy(self, "Policy", roles=[self.role])
-        self.policy.add_statements(*(right.statement() for right in granted), *_not_for_code(flow, part, granted))
-        acknowledge(self.policy, granted)
+        granted = [*rights, *log_rights(flow, part, key_arn)]
+        self.policy = add_policies(self, self.role, granted)
+        self.policy.add_statements(*_not_for_code(flow, part, granted))
         self.function = lambda_.Function(
             self,
             "Function",
@@ -121,21 +122,6 @@ class FlowFunction(Construct):
                 subnet_ids=list(network.subnets), security_group_ids=list(network.security_groups)
             )
         self.alias = lambda_.Alias(self, "Alias", alias_name=ALIAS, version=self.function.current_version)
-
-
-def _own_rights(flow: FlowDeployment, part: Part, key: str | None) -> Iterator[Right]:
-    """To write its log, and to read its own environment where a customer's key encrypts it.
-
-    (https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars-encryption.html)
-    """
-    yield Right(
-        actions=("logs:CreateLogStream", "logs:PutLogEvents"),
-        resources=(flow.place_of(part).arn("logs", f"log-group:/aws/lambda/{flow.flow.resource_name(part)}:*"),),
-        reason="each environment writes a stream of its own, whose name Lambda makes up",
-    )
-    if key:
-        context = {"kms:EncryptionContext:aws:lambda:FunctionArn": flow.function_arn(part)}
-        yield Right(actions=("kms:Decrypt",), resources=(key,), conditions={"StringEquals": context})
 
 
 def _not_for_code(flow: FlowDeployment, part: Part, rights: Sequence[Right]) -> Iterator[iam.PolicyStatement]:

@@ -76,9 +76,21 @@ class Forwarder(Construct):
             reserved_concurrency=chosen.reserved_concurrency,
         )
         show_in_diff(self.function.function, settings(flow))
-        for topic in flow.flow.template_topics:
-            mapping = map_topic(self, flow, topic, alias=self.function.alias, after=self.function.policy)
-            for needed in after:
-                mapping.node.add_dependency(needed)
-            if alarm := mapping_alarm(flow, topic, mapping.ref):
-                add_alarm(self, alarm, deployment=deployment, flow=flow)
+        called, needed = self.function.alias.function_arn, (self.function.policy, *after)
+        map_topics(self, deployment, flow, stack=0, function=called, after=needed)
+
+
+def map_topics(
+    scope: Construct,
+    deployment: Deployment,
+    flow: FlowDeployment,
+    *,
+    stack: int,
+    function: str,
+    after: Sequence[IDependable] = (),
+) -> None:
+    """Map those topics of a flow that belong in one of its stacks. Args: as of `map_topic`. stack: its number."""
+    for topic in deployment.topics_of_stack(flow, stack):
+        mapping = map_topic(scope, flow, topic, function=function, after=after)
+        if alarm := mapping_alarm(flow, topic, mapping.ref):
+            add_alarm(scope, alarm, deployment=deployment, flow=flow)

@@ -22,7 +22,7 @@ from infra.iam.statements import rights
 from mirrorless.naming import FLOW_VARIABLE, flow_tags
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from constructs import IDependable
 
@@ -79,25 +79,25 @@ def _renamed(value: Any) -> Any:
 
 
 def map_topic(
-    scope: Construct, flow: FlowDeployment, topic: str, *, alias: lambda_.IAlias, after: IDependable
+    scope: Construct, flow: FlowDeployment, topic: str, *, function: str, after: Sequence[IDependable] = ()
 ) -> lambda_.CfnEventSourceMapping:
-    """Map a topic to the function behind an alias.
+    """Map a topic to a function.
 
     Args:
         scope: the flow's construct.
         flow: the flow, which names the topic.
         topic: the topic; part of the logical id, as it is spelled.
-        alias: the function that is called.
+        function: ARN of the alias that is called.
         after: what must be there before: the service tries the role's rights when a mapping is made.
     """
     properties = template_properties(mapping_request(flow, topic))
     tags = [CfnTag(key=tag["Key"], value=tag["Value"]) for tag in properties.pop("Tags")]
     mapping = lambda_.CfnEventSourceMapping(
-        scope, f"Mapping-{topic}", function_name=alias.function_arn, tags=tags, topics=[topic]
+        scope, f"Mapping-{topic}", function_name=function, tags=tags, topics=[topic]
     )
     for name, value in properties.items():
         mapping.add_property_override(name, value)  # as it is: the API is ahead of the CDK's classes
-    mapping.node.add_dependency(after)
+    mapping.node.add_dependency(*after)
     return mapping
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
@@ -18,9 +18,9 @@ from constructs import Construct
 from infra.constructs.annotations import show_in_diff
 from infra.constructs.forwarder import settings
 from infra.deployment import ALIAS
-from mirrorless.errors import ConfigurationError
-from mirrorless.naming import FORWARD, PULL, STANDBY, pull_schedule
-from mirrorless.scheduled.functions import LONGEST_INPUT, SCHEDULED
+from infra.schedule_inputs import pull_input_text, schedule_input_text, standby_input_text
+from mirrorless.naming import PULL, STANDBY, pull_schedule
+from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.runner import MINUTE
 from mirrorless.scheduled.settings import control_settings
 
@@ -45,60 +45,21 @@ OLDEST_SECONDS = int(MINUTE)
 """A start that is late by more is dropped: the next one is due. The least that Scheduler and Lambda's queue take."""
 
 
-def schedule_input(flow: FlowDeployment) -> dict[str, Any]:
-    """Return the settings of the flow's scheduled functions: `mirrorless.scheduled.settings`."""
-    forwarder = flow.flow.resource_name(FORWARD)
-    return flow.flow.control_settings(f"{forwarder}:{ALIAS}", secret_arn=flow.secret_arn)
-
-
-def schedule_input_text(flow: FlowDeployment) -> str:
-    """Return `schedule_input` as JSON.
-
-    Raises:
-        ConfigurationError: it is longer than a schedule's input may be.
-    """
-    return _input_text(flow, schedule_input(flow))
-
-
-def _input_text(flow: FlowDeployment, given: Mapping[str, Any]) -> str:
-    text = json.dumps(given, separators=(",", ":"), ensure_ascii=False)
-    if (length := len(text.encode())) > LONGEST_INPUT:
-        raise ConfigurationError(
-            f"its scheduled functions' settings have {length:,} bytes, and a schedule's input has {LONGEST_INPUT:,}",
-            where=f"flows {flow.name}",
-            hint="name topics and groups by patterns, or make two flows of it",
-        )
-    return text
-
-
 def scheduled_functions(flow: FlowDeployment) -> tuple[ScheduledFunction, ...]:
     """Return the scheduled functions that have work to do."""
     settings_ = control_settings(json.loads(schedule_input_text(flow)))
     return tuple(each for each in SCHEDULED if each.has_work(settings_))
 
 
-def pull_schedule_text(flow: FlowDeployment, shard: int) -> str:
-    """Return the input of a shard's schedule as JSON.
-
-    Raises:
-        ConfigurationError: it is longer than a schedule's input may be.
-    """
-    return _input_text(flow, flow.flow.pull_settings(shard))
-
-
 def standby_starts(flow: FlowDeployment) -> list[ScheduleStart]:
-    """The schedule of the function that stands by.
-
-    Raises:
-        ConfigurationError: its input is longer than a schedule's may be.
-    """
+    """The schedule of the function that stands by."""
     return [
         ScheduleStart(
             id=STANDBY,
             name=flow.flow.resource_name(STANDBY),
             part=STANDBY,
             minutes=1,
-            input=_input_text(flow, flow.flow.standby_settings()),
+            input=standby_input_text(flow),
             description=f"Starts the standby of {flow.id} every minute",
         )
     ]
@@ -243,7 +204,7 @@ def pull_starts(flow: FlowDeployment) -> list[ScheduleStart]:
             name=pull_schedule(flow.flow.name, shard),
             part=PULL,
             minutes=minutes,
-            input=pull_schedule_text(flow, shard),
+            input=pull_input_text(flow, shard),
             description=f"Starts shard {shard} of {schedule.shards} of {flow.id}",
         )
         for shard in range(schedule.shards)

@@ -5,6 +5,7 @@ Refused is what loses data, makes a resource anew, or fails half-way. Noted is w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -153,12 +154,26 @@ def _moved(was: Resource, now: Resource) -> ChangeFinding:
     what = f"becomes {now.stack} {now.id}"
     if was.type == APPLICATION:
         return refused(was, what, _REPLACED[APPLICATION], _INSTEAD[APPLICATION])
+    if was.type == MAPPING and _is_later(was.stack, now.stack):
+        return noted(was, what, "its stack is deployed first: it is deleted there, and goes on here where its group is")
     if was.type == MAPPING:
         why = "the new one is made while the old one is there: 409, the deployment rolls back"
         instead = "keep its id and its stack; or take the topic out, deploy, put it back, deploy"
         return refused(was, what, why, instead)
     why = "its name is taken until the old one goes, and that one is kept: the deployment fails"
     return refused(was, what, why, "keep the ids; or move it by `cdk refactor`, or by an import into the new stack")
+
+
+def _is_later(old: str, new: str) -> bool:
+    """Whether a stack with mappings is deployed after another one of its place: `mapping.stacks` has grown."""
+    was, now = _WITH_MAPPINGS.fullmatch(old), _WITH_MAPPINGS.fullmatch(new)
+    if was is None or now is None or (was["name"], was["place"]) != (now["name"], now["place"]):
+        return False
+    return int(was["number"] or 0) < int(now["number"] or 0)
+
+
+_WITH_MAPPINGS: Final = re.compile(r"(?P<name>.+)-(replication|mappings-(?P<number>\d+))-(?P<place>[a-z]{2}-.+)")
+"""The names of stacks with mappings, which are deployed by their numbers; the replication stack is the first."""
 
 
 def _gone(was: Resource) -> Iterator[ChangeFinding]:

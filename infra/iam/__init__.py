@@ -9,12 +9,12 @@ Every module has `rights(part, flow)`, and answers with nothing where the part n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
-
-from aws_cdk import aws_iam as iam
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from aws_cdk import aws_iam as iam
 
 Part = Literal["forward", "pull", "control", "standby", "refresh_topics", "remove_mappings", "jobs"]
 """Who acts: a function by its file, `control` in its other region, or the Spark jobs."""
@@ -41,12 +41,24 @@ class Right:
     conditions: Mapping[str, Mapping[str, str | tuple[str, ...]]] = field(default_factory=dict)
     reason: str = ""
 
-    def statement(self) -> iam.PolicyStatement:
-        """The statement of a policy."""
+    def written(self) -> dict[str, Any]:
+        """The statement as JSON has it."""
         conditions = {
-            operator: {key: list(value) if isinstance(value, tuple) else value for key, value in keys.items()}
+            operator: {key: _one_or_all(value) for key, value in keys.items()}
             for operator, keys in self.conditions.items()
         }
-        return iam.PolicyStatement(
-            actions=list(self.actions), resources=list(self.resources), conditions=conditions or None
-        )
+        actions, resources = _one_or_all(self.actions), _one_or_all(self.resources)
+        statement = {"Action": actions, "Effect": "Allow", "Resource": resources}
+        return {**statement, "Condition": conditions} if conditions else statement
+
+    def statement(self) -> iam.PolicyStatement:
+        """The statement of a policy."""
+        from aws_cdk import aws_iam  # noqa: PLC0415 -- starts Node, which whoever only checks a configuration needs not
+
+        return aws_iam.PolicyStatement.from_json(self.written())
+
+
+def _one_or_all(values: str | tuple[str, ...]) -> str | list[str]:
+    if isinstance(values, str):
+        return values
+    return values[0] if len(values) == 1 else list(values)

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final
 from infra.deployment import Location
 from infra.iam import Part, Right
 from infra.iam.kafka_names import (
-    abridged,
     data_topics,
+    distinct,
     followed_groups,
     orphans,
     remote,
@@ -43,16 +43,12 @@ if TYPE_CHECKING:
     from mirrorless.config.cluster import Cluster
     from mirrorless.config.flow import Flow
 
-NAMED_CHARACTERS: Final = 6_000
-"""Of the ARNs in one part's statements. All inline policies of a role may have 10,240 characters together, white space
-not counted (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html)."""
-
 _SERVERLESS: Final = re.compile(r"-s\d+$")
 """How the ids of serverless clusters end."""
 
 _WHY: Final[Mapping[ResourceKind, str]] = {
     "cluster": "",
-    "topic": "topics are found by pattern, come as heartbeats from any cluster, or are too many to be named in a role",
+    "topic": "topics are found by pattern, are heartbeats of any cluster, or begin as `topics.rights.prefixes` says",
     "group": "groups are followed by pattern, and each mapping has a group of its own",
     "transactional-id": "each execution environment has a transactional id of its own",
 }
@@ -86,8 +82,7 @@ def rights(part: Part, flow: FlowDeployment) -> list[Right]:
         return []
     on_source, on_target = uses(flow.flow)
     statements = [*_statements(flow.flow.source, on_source), *_statements(flow.flow.target, on_target)]
-    share = NAMED_CHARACTERS // max(1, sum(len(statement.names) > 1 for statement in statements))
-    return [_right(statement, share) for statement in statements]
+    return [_right(statement) for statement in statements]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +113,10 @@ def _statements(cluster: Cluster, uses: Iterable[Use]) -> Iterator[_Statement]:
         yield _Statement(cluster=cluster, kind=kind, actions=allowed_there, names=tuple(names))
 
 
-def _right(statement: _Statement, characters: int) -> Right:
-    """The statement by ARNs, which have about so many characters at most."""
+def _right(statement: _Statement) -> Right:
+    """The statement by ARNs."""
     path, unknown = _path(statement.cluster)
-    names = abridged(statement.names, characters, beside=len(_arn(statement.cluster, statement.kind, f"{path}/")))
+    names = distinct(statement.names)
     wild = _WHY[statement.kind] if any("*" in name for name in names) else ""
     return Right(
         actions=statement.actions,

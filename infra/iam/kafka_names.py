@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from os.path import commonprefix
 from typing import TYPE_CHECKING, Final
 
 from mirrorless.filters import NameFilter, is_literal
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 ORPHANS: Final = ".orphans"
 """What is added to a topic's name where `reconcile` puts records that were never replicated."""
+
+SHORTEST_PREFIX: Final = 3
+"""Characters of a beginning that is worth to be named: a shorter one is not far from all topics."""
 
 _CHARACTER: Final = re.compile(r"\\([._-])|([A-Za-z0-9_-])")
 """One literal character of a topic's or a group's name, as a pattern may write it."""
@@ -37,8 +41,9 @@ def source_topics(flow: Flow) -> tuple[str, ...]:
 
 
 def data_topics(flow: Flow) -> tuple[str, ...]:
-    """The source's topics that the flow names."""
-    return distinct([*flow.literal_topics, *prefixes(flow.topic_patterns)])
+    """The source's topics that the flow names, one by one or by their beginnings."""
+    beginnings = (f"{prefix}*" for prefix in flow.settings.topics_rights_prefixes)
+    return distinct([*flow.literal_topics, *prefixes(flow.topic_patterns), *beginnings])
 
 
 def scheduled_topics(flow: Flow) -> tuple[str, ...]:
@@ -95,30 +100,13 @@ def distinct(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in wanted if not any(name.startswith(start) and name != f"{start}*" for start in starts))
 
 
-def abridged(names: Iterable[str], characters: int, *, beside: int = 0) -> tuple[str, ...]:
-    """Names, of which the most alike are drawn together until all have so many characters: `a-eu`, `a-us` become `a-*`.
-
-    Args:
-        names: what is named.
-        characters: of all names together. One name is always left, however long it is.
-        beside: characters that are written with each name.
-    """
-    kept = distinct(names)
-    alike = [len(_shared(one, other)) for one, other in pairwise(kept)]
-    for least in sorted({0, *alike}, reverse=True):
-        if sum(beside + len(name) for name in kept) <= characters:
-            break
-        kept = distinct(_drawn_together(distinct(names), alike, least))
-    return kept
-
-
-def _drawn_together(names: tuple[str, ...], alike: list[int], least: int) -> Iterator[str]:
-    """Neighbours that begin with so many characters alike, as one name; the others as they are."""
-    begin = 0
-    for at in range(len(names)):
-        if at == len(names) - 1 or alike[at] < least:
-            yield names[begin] if begin == at else f"{names[begin][: min(alike[begin:at])]}*"
-            begin = at + 1
+def fewest_prefixes(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Beginnings that names have in common, the longest first, then shorter and fewer ones."""
+    ordered = sorted(set(names))
+    alike = [len(commonprefix(pair)) for pair in pairwise(ordered)]  # noqa: RUF071 -- characters are meant
+    for least in sorted((length for length in set(alike) if length >= SHORTEST_PREFIX), reverse=True):
+        found = {ordered[at][:length] for at, length in enumerate(alike) if length >= least}
+        yield tuple(one for one in sorted(found) if not any(one != other and one.startswith(other) for other in found))
 
 
 def _heartbeats(flow: Flow) -> tuple[str, ...]:
@@ -155,9 +143,3 @@ def _beginning(branch: str) -> str:
             return f"{beginning}*"
         beginning += found[1] or found[2]
     return f"{beginning}*" if rest else beginning
-
-
-def _shared(one: str, other: str) -> str:
-    """What two names begin with alike, without a `*`."""
-    length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b or a == "*"), len(one))
-    return one[:length].rstrip("*")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from infra.iam import Right, kafka, mappings, network, secrets, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from infra.deployment import FlowDeployment
     from infra.iam import Part
@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 def rights(part: Part, flow: FlowDeployment) -> list[Right]:
     """Everything that a part of a flow may do."""
     return [right for subject in (tables, secrets, kafka, network, mappings) for right in subject.rights(part, flow)]
+
+
+def log_rights(flow: FlowDeployment, part: Part, key: str | None) -> Iterator[Right]:
+    """A function's right to write its log, and to read its own environment where a customer's key encrypts it.
+
+    (https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars-encryption.html)
+    """
+    yield Right(
+        actions=("logs:CreateLogStream", "logs:PutLogEvents"),
+        resources=(flow.place_of(part).arn("logs", f"log-group:/aws/lambda/{flow.flow.resource_name(part)}:*"),),
+        reason="each environment writes a stream of its own, whose name Lambda makes up",
+    )
+    if key:
+        context = {"kms:EncryptionContext:aws:lambda:FunctionArn": flow.function_arn(part)}
+        yield Right(actions=("kms:Decrypt",), resources=(key,), conditions={"StringEquals": context})
 
 
 def storage_rights(

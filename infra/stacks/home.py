@@ -1,4 +1,4 @@
-"""The stacks at a flow's home: replication, control and monitoring."""
+"""The stacks at a flow's home: replication, mappings, control and monitoring."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from constructs import Construct
 
 from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import FlowFunction
-from infra.constructs.forwarder import Forwarder
+from infra.constructs.forwarder import Forwarder, map_topics
 from infra.constructs.mappings import FoundMappings
 from infra.constructs.schedules import GROUP, FlowSchedules, control_starts
+from infra.deployment import ALIAS
 from infra.iam.statements import rights
 from infra.monitoring.flow_monitoring import FlowMonitoring, OnCallTopic
 from infra.stacks import PlacedStack
+from mirrorless.naming import FORWARD
 from mirrorless.scheduled.functions import CONTROL, COPY_MB, SCHEDULED
 
 if TYPE_CHECKING:
@@ -34,6 +36,19 @@ class ReplicationStack(PlacedStack):
         endpoints = add_endpoints(self, deployment, place)
         for flow in flows:
             Forwarder(self, deployment=deployment, flow=flow, after=endpoints)
+
+
+class MappingsStack(PlacedStack):
+    """One of the stacks of one place that have mappings beside those of the replication stack."""
+
+    def __init__(self, scope: Construct, *, deployment: Deployment, place: Location, number: int) -> None:
+        """Args: number: from 1."""
+        super().__init__(
+            scope, f"mappings-{number}", deployment=deployment, place=place, description="mappings of source topics"
+        )
+        for flow in deployment.living_at(place):
+            function = f"{flow.function_arn(FORWARD)}:{ALIAS}"
+            map_topics(Construct(self, flow.id), deployment, flow, stack=number, function=function)
 
 
 class FlowControl(Construct):

@@ -16,8 +16,8 @@ from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra import spark_settings
-from infra.constructs.annotations import acknowledge
 from infra.constructs.flow_function import add_log_group
+from infra.constructs.role_policies import add_policies
 from infra.iam import statements
 from infra.packaging.assets import spark_artifacts
 from infra.stacks import PlacedStack
@@ -158,8 +158,7 @@ class FlowJobs(Construct):
                 key=key,
             ),
         ]
-        policy = iam.Policy(self, "Policy", roles=[role], statements=[right.statement() for right in rights])
-        acknowledge(policy, rights)
+        policy = add_policies(self, role, rights)
         uris = {name: each.s3_object_url for name, each in artifacts.items()}
         package, environment = uris.pop("package"), uris.pop("environment")
         submission = {

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from infra.constructs.schedules import schedule_input, schedule_input_text, scheduled_functions
+from infra.constructs.schedules import scheduled_functions
 from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
+from infra.schedule_inputs import schedule_input
 from mirrorless.config import load
-from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.functions import SCHEDULED
 from mirrorless.scheduled.settings import control_settings
 from tests.support.assembly import EXAMPLES, Assembly
@@ -213,18 +213,6 @@ def test_nothing_is_started_for_tasks_that_are_all_switched_off() -> None:
 
     assert [each.name for each in scheduled_functions(planned(f"{{{off}: false}}"))] == ["control"]
     assert len(scheduled_functions(planned(f"{{{off}: true}}"))) == 2
-
-
-def test_settings_that_no_schedule_can_carry_are_refused_before_anything_is_made(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    length = len(schedule_input_text(planned(TOPICS)).encode())
-
-    monkeypatch.setattr("infra.constructs.schedules.LONGEST_INPUT", length)
-    assert schedule_input_text(planned(TOPICS))
-    monkeypatch.setattr("infra.constructs.schedules.LONGEST_INPUT", length - 1)
-    with pytest.raises(ConfigurationError, match=r"flows a->b: .* a schedule's input has"):
-        schedule_input_text(planned(TOPICS))
 
 
 # In which order they go

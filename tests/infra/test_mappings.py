@@ -9,7 +9,6 @@ from typing import Any
 import botocore.session
 import pytest
 from aws_cdk import App, Stack
-from aws_cdk import aws_lambda as lambda_
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from constructs import Construct
 
@@ -116,7 +115,6 @@ def test_topics_that_differ_in_case_and_punctuation_only_have_mappings_of_their_
     flow = flows("active-active")[0]
     topics = ["orders.new", "orders-new", "orders_new", "ordersnew", "Orders.New"]
     stack = Stack(App(), "S")
-    alias = lambda_.Function.from_function_arn(stack, "F", "arn:aws:lambda:us-east-1:111122223333:function:f")
     scope = Construct(stack, flow.id)
 
     ids = [
@@ -125,10 +123,7 @@ def test_topics_that_differ_in_case_and_punctuation_only_have_mappings_of_their_
                 scope,
                 flow,
                 topic,
-                alias=lambda_.Alias.from_alias_attributes(
-                    scope, f"A-{topic}", alias_name="live", alias_version=alias.latest_version
-                ),
-                after=scope,
+                function="arn:aws:lambda:us-east-1:111122223333:function:f:live",
             ).logical_id
         )
         for topic in topics

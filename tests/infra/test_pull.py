@@ -10,7 +10,7 @@ import pytest
 from aws_cdk import App
 
 from infra.constructs.endpoints import vpc_endpoints
-from infra.constructs.schedules import pull_schedule_text, pull_starts
+from infra.constructs.schedules import pull_starts
 from infra.constructs.tables import trusted
 from infra.deployment import Deployment, FlowDeployment, plan
 from infra.guard.templates import Resource
@@ -19,7 +19,6 @@ from infra.iam.kafka_names import scheduled_topics
 from infra.stacks.pull import PullStack
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
-from mirrorless.errors import ConfigurationError
 from mirrorless.scheduled.functions import PULL_TIMEOUT_SECONDS
 from mirrorless.scheduled.settings import pull_settings
 from tests.support.assembly import CONTEXT, Assembly
@@ -98,13 +97,6 @@ def test_a_continuous_shard_is_started_every_minute_and_any_other_by_its_interva
     starts = pull_starts(planned(SCHEDULED | {"schedule": schedule}, defaults=shared))
 
     assert [(each.minutes, json.loads(each.input)["shard"]) for each in starts] == [(minutes, n) for n in range(3)]
-
-
-def test_settings_that_no_shards_schedule_can_carry_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("infra.constructs.schedules.LONGEST_INPUT", 100)
-
-    with pytest.raises(ConfigurationError, match=r"flows a->b: .* a schedule's input has"):
-        pull_schedule_text(planned(SCHEDULED), 0)
 
 
 def test_the_schedules_have_a_group_of_their_own_by_which_alone_they_start_the_function(assembled: Assembled) -> None:

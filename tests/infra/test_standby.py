@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from infra.constructs.endpoints import vpc_endpoints
-from infra.constructs.schedules import schedule_input
 from infra.deployment import FlowDeployment, plan
 from infra.iam import network, tables
+from infra.schedule_inputs import schedule_input
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
 from mirrorless.cost.replication import standby

@@ -13,6 +13,7 @@ from mirrorless.config.types import (
     Section,
     Start,
     TopicList,
+    TopicPrefixes,
     TriggerOverrides,
     WholeMinutes,
 )
@@ -131,6 +132,11 @@ class FlowSection(Section):
     )
     topics_exclude: TopicList = Field(
         default=TOPICS_EXCLUDE, description="Topics never to replicate; wins over `topics`."
+    )
+    topics_rights_prefixes: TopicPrefixes = Field(
+        default=(),
+        description="With MSK IAM: beginnings of topic names, such as `orders-`, that roles may use as a whole. Only "
+        "where `topics` names more than fit in IAM's policies one by one; `config check` then says which.",
     )
     heartbeats_replication_enabled: bool = Field(
         default=True,

@@ -57,6 +57,11 @@ class DeploymentSection(Section):
         description="Your own keys, one for each region and account, to encrypt tables, buckets, logs and variables "
         "with; without one, AWS's own.",
     )
+    mapping_stacks: Literal[1, 2, 4, 8, 16, 32] = Field(
+        default=1,
+        description="Stacks among which the mappings of literal topics are divided: CloudFormation takes 500 resources "
+        "in one. `config check` says when it must grow; it never becomes less.",
+    )
     offset_map_replicas_enabled: bool = Field(
         default=False,
         description="Keep a copy of a flow's tables in its source's region, to read from; "

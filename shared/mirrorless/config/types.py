@@ -82,6 +82,12 @@ def _topic(entry: str) -> str:
     return _pattern(entry)
 
 
+def _topic_prefix(entry: str) -> str:
+    if not is_literal(entry) or not is_legal_topic(entry):
+        raise ValueError(f"{entry[:40]!r} begins no topic name | write letters, digits, `.`, `_` and `-`, without `*`")
+    return entry
+
+
 def _address(entry: str) -> str:
     match = _HOST_AND_PORT.fullmatch(entry)
     port = int(match[1] or match[2]) if match else 0
@@ -151,6 +157,14 @@ TopicList = Annotated[
     _LIST_SCHEMA,
 ]
 """Topic names and patterns: a YAML list or a comma list."""
+
+TopicPrefixes = Annotated[
+    tuple[Annotated[str, AfterValidator(_topic_prefix)], ...],
+    BeforeValidator(_entries),
+    AfterValidator(_no_twins),
+    _LIST_SCHEMA,
+]
+"""Beginnings of topic names: a YAML list or a comma list."""
 
 TriggerOverrides = Annotated[dict[str, Trigger], AfterValidator(_topic_entries)]
 """Triggers by topic name or pattern, in the order of the file."""

@@ -410,6 +410,33 @@ def test_config_check_says_what_would_be_made(capsys: pytest.CaptureFixture[str]
     assert "orders     ->  us-east.orders" in answer
 
 
+def test_config_check_forecasts_dollars_and_latency_where_they_are_decided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    windowed = tmp_path / "replication.yaml"
+    windowed.write_text(
+        EXAMPLE.read_text(encoding="utf-8").replace("mode: prov", "maximum.batching.window.seconds: 5\n    mode: prov")
+    )
+
+    def forecast(file: Path, rate: str) -> tuple[str, dict[str, Any]]:
+        assert check(str(file), "--mb-per-second", rate) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert check(str(file), "--mb-per-second", rate, "--json") == 0
+        return "\n".join(lines), json.loads(capsys.readouterr().out)["flows"][0]["forecast"]
+
+    by_default, before = forecast(EXAMPLE, "1")
+    _, after = forecast(windowed, "1")
+    busy, most = forecast(EXAMPLE, "20000")
+
+    alternative = f"${after['dollars_a_month']:,.0f} and 5.3 s"
+    assert f"{alternative} with `maximum.batching.window.seconds: 5`" in by_default
+    assert after["dollars_a_month"] < before["dollars_a_month"]
+    assert before["dollars_a_month_idle"] < before["dollars_a_month"] < most["dollars_a_month"]
+    assert (before["mappings"], before["topics"]) == (4, 4)
+    assert "! " in busy
+    assert "! " not in by_default
+
+
 def test_config_check_prices_heartbeats_below_a_minute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "replication.yaml"
     for seconds in (60, 1):
@@ -417,7 +444,7 @@ def test_config_check_prices_heartbeats_below_a_minute(tmp_path: Path, capsys: p
             "clusters: {a: {bootstrap.servers: a:1}, b: {bootstrap.servers: b:1}}\n"
             f"flows:\n  a->b: {{topics: orders, emit.heartbeats.interval.seconds: {seconds}}}\n"
         )
-        assert check(str(path)) == 0
+        assert check(str(path), "--lab") == 0
 
     default, often = capsys.readouterr().out.split("replication.yaml is valid.")[1:]
     assert "$" not in default
@@ -473,9 +500,11 @@ def test_config_check_says_what_is_scheduled(tmp_path: Path, capsys: pytest.Capt
         "schedule: {interval.seconds: 300, shards: 2}}}\n"
     )
 
-    assert check(str(file)) == 0
+    assert check(str(file)) == 2  # what `make synth` would refuse, too
+    assert "is deployed in its account, and none is written" in capsys.readouterr().err
+    assert check(str(file), "--lab") == 0
     in_words = capsys.readouterr().out
-    assert check(str(file), "--json") == 0
+    assert check(str(file), "--lab", "--json") == 0
     (flow,) = json.loads(capsys.readouterr().out)["flows"]
 
     assert "scheduled topics are read every 300 s in eu-west-1, by 2 runs of 512 MB" in in_words

@@ -168,7 +168,7 @@ def test_a_roles_statements_are_those_attached_to_it_in_its_own_stack(tmp_path: 
     elsewhere = {"Role": {"Type": "AWS::IAM::Role"}, "Mine": policy("Role", "x:Elsewhere")}
     for stack, body in {"one": resources, "two": elsewhere}.items():
         (tmp_path / f"{stack}.template.json").write_text(json.dumps({"Resources": body}))
-    assembly = Assembly(tmp_path, Deployment(origin="", settings=None, flows=()))  # type: ignore[arg-type]  # not read
+    assembly = Assembly(tmp_path, Deployment(configuration=None, settings=None, flows=()))  # type: ignore[arg-type]  # not read
 
     assert [each["Action"] for each in statements_of(assembly, "f")] == ["x:Inline", "x:Attached"]
     with pytest.raises(LookupError):
