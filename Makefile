@@ -130,8 +130,8 @@ else
 	@$(BIN)/python -m infra.guard.examples
 endif
 
-deploy: $(READY) ## deploy CONFIG=replication.yaml in order, asking before rights grow; STACKS='…' for some of it
-	@$(BIN)/python -m infra.cdk deploy $(if $(STACKS),$(STACKS),--all) --context config=$(or $(CONFIG),replication.yaml)
+deploy: $(READY) ## deploy CONFIG=replication.yaml in order, after the guard, asking before rights grow; STACKS='…' for some of it, ACCEPT='ids'
+	@$(BIN)/python -m infra.deploy $(or $(CONFIG),replication.yaml) $(if $(STACKS),--stacks $(STACKS)) $(if $(ACCEPT),--accept $(ACCEPT))
 
 docs: $(READY) ## write the pages that are generated from the code
 	@$(BIN)/python -m mirrorless.config

@@ -7,6 +7,7 @@ from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from cli.assumptions import assumptions_of
+from cli.output import numbered
 from infra.limits import NEW_TABLE_WRITES, TABLE_WRITES, FlowCounts, flow_counts, resources_of_a_mapping
 from infra.monitoring.alarms import alarms
 from infra.monitoring.pull_alarms import pull_alarms
@@ -58,8 +59,8 @@ class Forecast:
     @property
     def lines(self) -> list[str]:
         """The two lines, and one more where a table would be throttled."""
-        made = f"{self.counts.mappings} mappings and {self.alarms} alarms in templates"
-        price = f"${self.dollars:,.0f} a month at {self.mb_per_second:g} MB/s in {self.topics} topics"
+        made = f"{numbered(self.counts.mappings, 'mapping')} and {numbered(self.alarms, 'alarm')} in templates"
+        price = f"${self.dollars:,.0f} a month at {self.mb_per_second:g} MB/s in {numbered(self.topics, 'topic')}"
         first = f"  forecast: {made}; about {price}, ${self.idle:,.0f} idle"
         second = f"  latency: {_seconds(self.seconds)} (p99); {self.writes:,.0f} DynamoDB write units/s"
         if self.window:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from infra.problems import deployment_problems
 from mirrorless.config.cluster import partition_of
 from mirrorless.config.messages import InvalidConfiguration, Problem
-from mirrorless.naming import PULL, STANDBY, flow_id
+from mirrorless.naming import DEPLOYMENT, NAMESPACE_VARIABLE, PULL, STANDBY, flow_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,10 +53,9 @@ class Location:
         """The ARN of something in IAM of this account, such as `role/name`: it belongs to no region."""
         return f"arn:{self.partition}:iam::{self.account}:{resource}"
 
-    @property
-    def bucket_name(self) -> str:
-        """The bucket for what jobs write here: reports and archives."""
-        return f"mirrorless-{self.account}-{self.region}"
+    def bucket_name(self, deployment: str) -> str:
+        """The bucket of a deployment for what jobs write here: reports and archives."""
+        return f"{deployment}-{self.account}-{self.region}"
 
     def __str__(self) -> str:
         return f"{self.account}/{self.region}"
@@ -147,13 +146,25 @@ class FlowDeployment:
         """The ARN of one of its functions, without a version."""
         return self.place_of(part).arn("lambda", f"function:{self.flow.resource_name(part)}")
 
+    @property
+    def bucket_name(self) -> str:
+        """The bucket for what its jobs write."""
+        return self.state.bucket_name(self.flow.deployment)
+
+    @property
+    def metrics_variables(self) -> dict[str, str]:
+        """What functions and jobs need to emit metrics under the deployment's own name."""
+        if self.flow.deployment == DEPLOYMENT:
+            return {}
+        return {NAMESPACE_VARIABLE: self.flow.metrics_namespace}
+
     def role_path(self, part: str) -> str:
         """The IAM path of the role that a part runs as: `/mirrorless/us-east_eu-west/forward/`.
 
         Another account can trust a path before the role exists. A name would do so too, but names are unique in a whole
         account: a flow that moves to another region would collide with itself.
         """
-        return f"/mirrorless/{self.id}/{part}/"
+        return f"/{self.flow.deployment}/{self.id}/{part}/"
 
     def secret_arn(self, secret: str, *, at: Location | None = None) -> str:
         """The ARN by which a secret is read: at home, where functions and pollers are, or at another place.
@@ -230,10 +241,16 @@ class Deployment:
         return _key(self.settings, place.account, region or place.region)
 
     def stack_name(self, kind: str, place: Location) -> str:
-        """The name of a stack: `mirrorless-state-eu-west-1`; with several accounts in one region, theirs are added."""
-        accounts = {each.account for each in self.places if each.region == place.region}
-        suffix = f"-{place.account}" if len(accounts) > 1 else ""
-        return f"mirrorless-{kind}-{place.region}{suffix}"
+        """The name of a stack, `mirrorless-state-eu-west-1`: a name is unique in its region of its account."""
+        return f"{self.settings.name}-{kind}-{place.region}"
+
+    def artifact_id(self, kind: str, place: Location) -> str:
+        """What a stack is called among all others: its name, and its account if that is not the first flow's home.
+
+        It stays as it is when another account joins.
+        """
+        suffix = "" if place.account == self.flows[0].home.account else f"-{place.account}"
+        return f"{self.stack_name(kind, place)}{suffix}"
 
 
 def plan(configuration: Configuration) -> Deployment:

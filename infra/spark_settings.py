@@ -31,7 +31,7 @@ UNPACKED = "environment"
 
 def application_name(flow: FlowDeployment) -> str:
     """The name of the application that a flow's jobs run on."""
-    return f"mirrorless-{flow.flow.target.alias}"
+    return f"{flow.flow.deployment}-{flow.flow.target.alias}"
 
 
 def log_group(application: str) -> str:
@@ -83,15 +83,16 @@ def spark_defaults(spark: SparkSection) -> dict[str, str]:
     }
 
 
-def submit_confs(*, package: str, environment: str) -> Mapping[str, str]:
+def submit_confs(*, package: str, environment: str, variables: Mapping[str, str] | None = None) -> Mapping[str, str]:
     """What a job is submitted with, so that driver and workers find our package and its dependencies.
 
     Args:
         package: S3 URI of our package.
         environment: S3 URI of the archive of dependencies.
+        variables: more of the driver's environment.
     """
     python = {"PYSPARK_PYTHON": f"python{PYTHON}", "PYTHONPATH": f"./{UNPACKED}"}
-    driver = {**python, "PYSPARK_DRIVER_PYTHON": f"python{PYTHON}"}
+    driver = {**python, **(variables or {}), "PYSPARK_DRIVER_PYTHON": f"python{PYTHON}"}
     return {
         "spark.submit.pyFiles": package,
         "spark.archives": f"{environment}#{UNPACKED}",

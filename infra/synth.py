@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -90,17 +91,39 @@ def violations(out: Path) -> Iterator[str]:
                 yield f"{violation.get('ruleName')}: {place.get('constructPath', '')}: {violation.get('description')}"
 
 
-def inventory(out: Path, deployment: Deployment) -> list[tuple[str, Location, str]]:
-    """Each stack, where it goes and what is in it, in the order in which they are deployed."""
+@dataclass(frozen=True, slots=True)
+class SynthesizedStack:
+    """One stack of a folder.
+
+    Attributes:
+        id: what the CDK calls it.
+        name: its name in its place.
+        place: where it goes.
+        template: the file.
+    """
+
+    id: str
+    name: str
+    place: Location
+    template: Path
+
+
+def stacks_in(out: Path, deployment: Deployment) -> Iterator[SynthesizedStack]:
+    """The stacks of a folder, in the order in which they are deployed."""
     manifest: Mapping[str, Any] = json.loads((out / "manifest.json").read_text())["artifacts"]
     places = {str(place): place for place in deployment.places}
-    found = []
-    for name, artifact in manifest.items():
+    for id_, artifact in manifest.items():
         if artifact["type"] == "aws:cloudformation:stack":
-            template = json.loads((out / artifact["properties"]["templateFile"]).read_text())
-            account, region = artifact["environment"].removeprefix("aws://").split("/")
-            found.append((name, places[f"{account}/{region}"], _contents(template)))
-    return found
+            properties = artifact["properties"]
+            place = places[artifact["environment"].removeprefix("aws://")]
+            yield SynthesizedStack(id_, properties.get("stackName", id_), place, out / properties["templateFile"])
+
+
+def inventory(out: Path, deployment: Deployment) -> list[tuple[str, Location, str]]:
+    """Each stack, where it goes and what is in it, in the order in which they are deployed."""
+    return [
+        (each.id, each.place, _contents(json.loads(each.template.read_text()))) for each in stacks_in(out, deployment)
+    ]
 
 
 def _contents(template: Mapping[str, Any]) -> str:

@@ -100,7 +100,8 @@ class EmrRuns:
                 where="deployment.spark",
                 hint="write `enabled: true` and deploy, or run the job here with --local",
             )
-        return EmrServerless(flow, region=self._deployment.settings(flow).target.region)
+        name, region = self._deployment.flow(flow).deployment, self._deployment.settings(flow).target.region
+        return EmrServerless(flow, region=region, deployment=name)
 
     def _found(self, run_id: str) -> tuple[EmrServerless, JobRequest]:
         for flow in self._flows:

@@ -101,7 +101,7 @@ class FlowFunction(Construct):
             code=function_code(self, file_of(part), architecture),
             memory_size=memory_mb,
             timeout=Duration.seconds(timeout_seconds),
-            environment=dict(variables),
+            environment={**variables, **flow.metrics_variables},
             environment_encryption=key,
             reserved_concurrent_executions=reserved_concurrency,
             log_group=log,

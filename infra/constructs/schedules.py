@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from infra.iam import Part
     from mirrorless.scheduled.functions import ScheduledFunction
 
-GROUP = "mirrorless"
-"""The group of the control stack's schedules in each region."""
-
-PULL_GROUP = "mirrorless-pull"
-"""The group of the pull stack's schedules in each region."""
-
-STANDBY_GROUP = "mirrorless-standby"
-"""The group of the standby stack's schedules in each region."""
-
 OLDEST_SECONDS = int(MINUTE)
 """A start that is late by more is dropped: the next one is due. The least that Scheduler and Lambda's queue take."""
 
@@ -201,7 +192,7 @@ def pull_starts(flow: FlowDeployment) -> list[ScheduleStart]:
     return [
         ScheduleStart(
             id=f"Shard-{shard}",
-            name=pull_schedule(flow.flow.name, shard),
+            name=pull_schedule(flow.flow.name, shard, deployment=flow.flow.deployment),
             part=PULL,
             minutes=minutes,
             input=pull_input_text(flow, shard),

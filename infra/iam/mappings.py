@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from infra.deployment import ALIAS
 from infra.iam import Right
+from mirrorless.naming import flow_tags
 
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
@@ -57,10 +58,16 @@ def _creation(flow: FlowDeployment) -> Right:
 
 
 def _tagging(flow: FlowDeployment) -> Right:
-    # What is created with tags needs it (https://docs.aws.amazon.com/lambda/latest/dg/tags-esm.html).
+    # What is created with tags needs it (https://docs.aws.amazon.com/lambda/latest/dg/tags-esm.html). A new mapping has
+    # no tags; others have those of their flow, which must be this one: nobody else's mapping becomes ours.
+    tags = flow_tags(flow.flow.name)
     return Right(
         actions=("lambda:TagResource",),
         resources=(_every_mapping(flow),),
+        conditions={
+            "StringEquals": {f"aws:RequestTag/{key}": value for key, value in tags.items()},
+            "StringEqualsIfExists": {f"aws:ResourceTag/{key}": value for key, value in tags.items()},
+        },
         reason=f"{_UNNAMED}, and its tags are given with it",
     )
 

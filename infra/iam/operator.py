@@ -77,9 +77,9 @@ def policy(flow: FlowDeployment, *, repair: bool = False, jobs: bool = False, ke
 
 def _job_rights(flow: FlowDeployment, key: str | None) -> list[Right]:
     """To start, watch and end job runs, to write their requests and to read their files."""
-    place = flow.state
+    place, deployment = flow.state, flow.flow.deployment
     prefix = spark_settings.prefix(flow)
-    bucket = f"arn:{place.partition}:s3:::{place.bucket_name}"
+    bucket = f"arn:{place.partition}:s3:::{flow.bucket_name}"
     applications = place.arn("emr-serverless", "/applications/*")
     found = [
         Right(
@@ -100,7 +100,7 @@ def _job_rights(flow: FlowDeployment, key: str | None) -> list[Right]:
         ),
         Right(
             actions=("ssm:GetParameter",),
-            resources=(place.arn("ssm", f"parameter{parameter_name(flow.flow.name)}"),),
+            resources=(place.arn("ssm", f"parameter{parameter_name(flow.flow.name, deployment=deployment)}"),),
         ),
         Right(
             actions=("s3:GetObject", "s3:PutObject"),

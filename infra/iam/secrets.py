@@ -36,8 +36,9 @@ def readable(flow: FlowDeployment, place: Location) -> list[Right]:
         secrets |= dict.fromkeys(_resource(flow, secret, place) for secret in secrets_of(proof))
         if not isinstance(proof, WithSecret):
             continue
-        region = flow.secret_arn(proof.secret, at=place).split(":")[3]
-        if key := _key_there(proof.secret_kms_key_arn, region):
+        region, account = flow.secret_arn(proof.secret, at=place).split(":")[3:5]
+        found = (_key_there(key, region, account) for key in proof.secret_kms_key_arn)
+        if key := next(filter(None, found), None):
             keys[key, region] = None
     if not secrets:
         return []
@@ -59,11 +60,11 @@ def _resource(flow: FlowDeployment, secret: str, place: Location) -> str:
     return arn if secret.startswith("arn:") else f"{arn}{_SUFFIX}"
 
 
-def _key_there(key: str | None, region: str) -> str | None:
-    """The key that opens a secret in a region: a multi-region key has a replica there, any other key does not."""
-    if key is None:
-        return None
+def _key_there(key: str, region: str, account: str) -> str | None:
+    """The key that opens a secret in a place, if this may be it: of a multi-region key, the replica there."""
     parts = key.split(":")
+    if parts[4] != account:
+        return None
     if parts[3] == region:
         return key
     return ":".join([*parts[:3], region, *parts[4:]]) if _MULTI_REGION in key else None

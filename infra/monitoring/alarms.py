@@ -72,7 +72,7 @@ class Alarm:
 
     def name(self, flow: FlowDeployment) -> str:
         """Its name in CloudWatch."""
-        return "-".join(["mirrorless", flow.id, self.id, *([self.of] if self.of else [])])
+        return "-".join([flow.flow.deployment, flow.id, self.id, *([self.of] if self.of else [])])
 
     def description(self, runbook: str | None) -> str:
         """The text of the message. Args: runbook: address of a copy of the runbook."""

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from infra.deployment import Deployment, FlowDeployment, Location
 
 
-TOPIC_NAME = "mirrorless-alarms"
-"""Our own topic, where an address is named: one in each place."""
-
-
 class FlowMonitoring(Construct):
     """The dashboard of one flow, and its alarms but for those that are made beside its mappings and beside `pull`."""
 
@@ -43,7 +39,7 @@ class FlowMonitoring(Construct):
         cloudwatch.CfnDashboard(
             self,
             "Dashboard",
-            dashboard_name=f"mirrorless-{flow.id}",
+            dashboard_name=f"{flow.flow.deployment}-{flow.id}",
             dashboard_body=dashboard_body(
                 flow,
                 alarm_arns=[flow.home.arn("cloudwatch", f"alarm:{name}") for name in names],
@@ -60,12 +56,12 @@ class OnCallTopic(Construct):
     ours. (https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html)
     """
 
-    def __init__(self, scope: Construct, id_: str, *, place: Location, address: str) -> None:
+    def __init__(self, scope: Construct, id_: str, *, deployment: Deployment, place: Location, address: str) -> None:
         super().__init__(scope, id_)
         caller = iam.ServicePrincipal("cloudwatch.amazonaws.com")
         ours = {
             "StringEquals": {"aws:SourceAccount": place.account},
-            "ArnLike": {"aws:SourceArn": place.arn("cloudwatch", "alarm:mirrorless-*")},
+            "ArnLike": {"aws:SourceArn": place.arn("cloudwatch", f"alarm:{deployment.settings.name}-*")},
         }
         key = kms.Key(
             self,
@@ -83,7 +79,7 @@ class OnCallTopic(Construct):
                 conditions=ours,
             )
         )
-        topic = sns.Topic(self, "Topic", topic_name=TOPIC_NAME, master_key=key, enforce_ssl=True)
+        topic = sns.Topic(self, "Topic", topic_name=topic_name(deployment), master_key=key, enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 actions=["sns:Publish"], resources=[topic.topic_arn], principals=[caller], conditions=ours
@@ -95,12 +91,12 @@ class OnCallTopic(Construct):
 def alarm_topics(deployment: Deployment, place: Location) -> tuple[str, ...]:
     """The ARNs of the topics that the alarms of a place notify."""
     named = tuple(arn for arn in deployment.settings.alarms.topic_arns if arn.split(":")[3] == place.region)
-    return (*named, own_topic(place)) if deployment.settings.alarms.email else named
+    return (*named, place.arn("sns", topic_name(deployment))) if deployment.settings.alarms.email else named
 
 
-def own_topic(place: Location) -> str:
-    """The ARN of our own topic in a place."""
-    return place.arn("sns", TOPIC_NAME)
+def topic_name(deployment: Deployment) -> str:
+    """The name of our own topic, where an address is named: one in each place."""
+    return f"{deployment.settings.name}-alarms"
 
 
 def add_alarm(

@@ -19,9 +19,6 @@ from mirrorless.triggers import SCHEDULE
 if TYPE_CHECKING:
     from infra.deployment import FlowDeployment
 
-NAMESPACE: Final = "Mirrorless"
-"""As `mirrorless.adapters.aws.metrics.NAMESPACE`, which needs Powertools to be imported."""
-
 MINUTE: Final = 60
 
 
@@ -56,13 +53,19 @@ class Metric:
 def of_flow(flow: FlowDeployment, name: str, stat: str, *, part: str = FORWARD) -> Metric:
     """The metric of a flow, of its batches or of its tasks. Args: part: where what emits it runs."""
     region = flow.place_of(part).region
-    return Metric(namespace=NAMESPACE, name=name, dimensions=tuple(_tags(flow).items()), stat=stat, region=region)
+    return Metric(
+        namespace=flow.flow.metrics_namespace,
+        name=name,
+        dimensions=tuple(_tags(flow).items()),
+        stat=stat,
+        region=region,
+    )
 
 
 def over_topics(flow: FlowDeployment, name: str, stat: str) -> str:
     """SEARCH the forwarder's metric of every topic; a dashboard shows a line for each."""
     terms = " ".join(f'{key}="{value}"' for key, value in _tags(flow).items())
-    schema = ",".join([NAMESPACE, *_tags(flow), "topic"])
+    schema = ",".join([flow.flow.metrics_namespace, *_tags(flow), "topic"])
     return f"SEARCH('{{{schema}}} MetricName=\"{name}\" {terms}', '{stat}', {MINUTE})"
 
 

@@ -22,10 +22,11 @@ class PlacedStack(Stack):
     def __init__(
         self, scope: Construct, kind: str, *, deployment: Deployment, place: Location, description: str
     ) -> None:
-        """Args: kind: such as `state`, part of the stack's name. description: for the console."""
+        """Args: kind: such as `state`, part of its name. description: for the console."""
         super().__init__(
             scope,
-            deployment.stack_name(kind, place),
+            deployment.artifact_id(kind, place),
+            stack_name=deployment.stack_name(kind, place),
             env=Environment(account=place.account, region=place.region),
             description=f"Mirrorless: {description}",
         )

@@ -33,16 +33,15 @@ class FunctionStack(PlacedStack):
         deployment: Deployment,
         place: Location,
         description: str,
-        group: str,
         has_topic: Collection[Location],
     ) -> None:
-        """Args: group: the name of its schedules' group. has_topic: places where another stack makes the topic."""
+        """Args: has_topic: places where another stack makes the topic."""
         super().__init__(scope, part, deployment=deployment, place=place, description=description)
         self._part = part
-        self._group = scheduler.CfnScheduleGroup(self, "Schedules", name=group)
+        self._group = scheduler.CfnScheduleGroup(self, "Schedules", name=f"{deployment.settings.name}-{part}")
         self._endpoints = add_endpoints(self, deployment, place, made_by=part)
         if deployment.settings.alarms.email and place not in has_topic:
-            OnCallTopic(self, "OnCall", place=place, address=deployment.settings.alarms.email)
+            OnCallTopic(self, "OnCall", deployment=deployment, place=place, address=deployment.settings.alarms.email)
 
     def add(
         self,

@@ -11,7 +11,7 @@ from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import FlowFunction
 from infra.constructs.forwarder import Forwarder, map_topics
 from infra.constructs.mappings import FoundMappings
-from infra.constructs.schedules import GROUP, FlowSchedules, control_starts
+from infra.constructs.schedules import FlowSchedules, control_starts
 from infra.deployment import ALIAS
 from infra.iam.statements import rights
 from infra.monitoring.flow_monitoring import FlowMonitoring, OnCallTopic
@@ -112,7 +112,7 @@ class ControlStack(PlacedStack):
             place=place,
             description="heartbeats, checkpoints, and found topics",
         )
-        group = scheduler.CfnScheduleGroup(self, "Schedules", name=GROUP)
+        group = scheduler.CfnScheduleGroup(self, "Schedules", name=deployment.settings.name)
         self.flows = {
             flow.id: FlowControl(self, flow.id, deployment=deployment, flow=flow, group=group)
             for flow in deployment.living_at(place)
@@ -127,6 +127,6 @@ class MonitoringStack(PlacedStack):
             scope, "monitoring", deployment=deployment, place=place, description="dashboards and alarms of its flows"
         )
         if address := deployment.settings.alarms.email:
-            OnCallTopic(self, "OnCall", place=place, address=address)
+            OnCallTopic(self, "OnCall", deployment=deployment, place=place, address=address)
         for flow in deployment.living_at(place):
             FlowMonitoring(self, flow.id, deployment=deployment, flow=flow)

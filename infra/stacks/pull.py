@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.constructs.schedules import PULL_GROUP, pull_starts
+from infra.constructs.schedules import pull_starts
 from infra.monitoring.pull_alarms import pull_alarms
 from infra.stacks.function_stack import FunctionStack
 from mirrorless.naming import METRICS_PER_TOPIC_VARIABLE, PULL
@@ -27,7 +27,6 @@ class PullStack(FunctionStack):
             deployment=deployment,
             place=place,
             description="reads scheduled topics",
-            group=PULL_GROUP,
             has_topic=deployment.homes,
         )
         settings = deployment.settings

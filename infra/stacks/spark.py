@@ -151,7 +151,7 @@ class FlowJobs(Construct):
             *statements.rights("jobs", flow),
             *statements.storage_rights(
                 flow,
-                bucket=place.bucket_name,
+                bucket=flow.bucket_name,
                 prefix=spark_settings.prefix(flow),
                 artifacts=objects,
                 log_group=spark_settings.log_group(application.name),
@@ -164,19 +164,21 @@ class FlowJobs(Construct):
         submission = {
             "application_id": application.resource.attr_application_id,
             "role_arn": place.iam_arn(f"role/{spark_settings.role_name(flow)}"),
-            "bucket": place.bucket_name,
+            "bucket": flow.bucket_name,
             "prefix": spark_settings.prefix(flow),
             "kms_key_arn": key,
             "log_group": spark_settings.log_group(application.name),
             "most_executors": spark_settings.most_executors(deployment.settings.spark),
             "architecture": deployment.settings.spark.architecture,
             "jobs": uris,
-            "confs": spark_settings.submit_confs(package=package, environment=environment),
+            "confs": spark_settings.submit_confs(
+                package=package, environment=environment, variables=flow.metrics_variables
+            ),
         }
         parameter = ssm.StringParameter(
             self,
             "Submission",
-            parameter_name=parameter_name(flow.flow.name),
+            parameter_name=parameter_name(flow.flow.name, deployment=flow.flow.deployment),
             description=f"How jobs of {flow.id} are submitted",
             string_value=Stack.of(self).to_json_string(submission),
         )

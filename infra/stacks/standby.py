@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.constructs.schedules import STANDBY_GROUP, standby_starts
+from infra.constructs.schedules import standby_starts
 from infra.monitoring.standby_alarms import standby_alarms
 from infra.stacks.function_stack import FunctionStack
 from mirrorless.naming import STANDBY
@@ -27,7 +27,6 @@ class StandbyStack(FunctionStack):
             deployment=deployment,
             place=place,
             description="checkpoints and group offsets while a flow's home is silent",
-            group=STANDBY_GROUP,
             has_topic={*deployment.homes, *deployment.pulls},
         )
         for flow in deployment.standing_by_at(place):

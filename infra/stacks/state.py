@@ -41,7 +41,7 @@ class StateStack(PlacedStack):
             scope, "state", deployment=deployment, place=place, description="offset maps, and what jobs write"
         )
         self.termination_protection = True
-        JobsBucket(self, "Jobs", name=place.bucket_name, key_arn=deployment.kms_key(place))
+        JobsBucket(self, "Jobs", name=place.bucket_name(deployment.settings.name), key_arn=deployment.kms_key(place))
         for flow in deployment.kept_at(place):
             tables = FlowTables(self, flow.id, flow=flow)
             if flow.flow.tables_role or (flow.pull and flow.flow.pull_tables_role):

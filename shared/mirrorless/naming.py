@@ -15,6 +15,8 @@ FLOW_VARIABLE: Final = "MIRRORLESS_FLOW"
 """A flow's settings as JSON: `mirrorless.settings`."""
 PARTIAL_RESPONSES_VARIABLE: Final = "MIRRORLESS_PARTIAL_RESPONSES"
 """`true` where a mapping has ReportBatchItemFailures, and the forwarder names the records that failed."""
+NAMESPACE_VARIABLE: Final = "MIRRORLESS_NAMESPACE"
+"""The namespace of metrics, where the deployment has a name of its own."""
 METRICS_PER_TOPIC_VARIABLE: Final = "MIRRORLESS_METRICS_PER_TOPIC"
 """`true` emits metrics of each topic beside the flow's."""
 PROFILE_VARIABLE: Final = "MIRRORLESS_PROFILE"
@@ -54,6 +56,10 @@ def transactional_id(flow: FlowName, writer: str) -> str:
 
 # AWS
 
+DEPLOYMENT: Final = "mirrorless"
+"""What all names begin with, unless the deployment has a name of its own."""
+NAMESPACE: Final = "Mirrorless"
+"""The namespace of the metrics."""
 FORWARD: Final = "forward"
 """The forwarder's file in `functions/`, and its part of a function's name."""
 FORWARD_HANDLER: Final = f"{FORWARD}.handler"
@@ -78,14 +84,19 @@ def flow_tags(flow: FlowName) -> dict[str, str]:
 
 def shared_name(part: str) -> str:
     """Return the name of something that all flows share, as in the lab: `mirrorless-offset-map`."""
-    return f"mirrorless-{part.replace('_', '-')}"
+    return f"{DEPLOYMENT}-{part.replace('_', '-')}"
 
 
-def pull_schedule(flow: FlowName, shard: int) -> str:
+def pull_schedule(flow: FlowName, shard: int, *, deployment: str = DEPLOYMENT) -> str:
     """Return the name of a shard's schedule: `mirrorless-pull-0-us-east_eu-west`."""
-    return resource_name(flow, f"{PULL}-{shard}")
+    return resource_name(flow, f"{PULL}-{shard}", deployment=deployment)
 
 
-def resource_name(flow: FlowName, part: str) -> str:
+def resource_name(flow: FlowName, part: str, *, deployment: str = DEPLOYMENT) -> str:
     """Return the name of a function, table or role of one flow: `mirrorless-offset-map-us-east_eu-west`."""
-    return f"{shared_name(part)}-{flow_id(flow)}"
+    return f"{deployment}-{part.replace('_', '-')}-{flow_id(flow)}"
+
+
+def namespace(deployment: str) -> str:
+    """Return the namespace of a deployment's metrics."""
+    return NAMESPACE if deployment == DEPLOYMENT else f"{NAMESPACE}/{deployment}"

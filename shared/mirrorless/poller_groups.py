@@ -27,33 +27,38 @@ from itertools import chain, count
 from typing import Final
 
 from mirrorless.lane import FlowName
-from mirrorless.naming import resource_name
+from mirrorless.naming import DEPLOYMENT, resource_name
 
 MAPPINGS_OF_A_GROUP: Final = 100
 POLLERS_OF_A_GROUP: Final = 2_000
 """Mappings of one group, and their maximum pollers in total, by the Lambda API."""
 
 
-def flow_groups(flow: FlowName) -> str:
+def flow_groups(flow: FlowName, *, deployment: str = DEPLOYMENT) -> str:
     """Return what the names of a flow's groups begin with. No alias has an underscore, which separates the rest."""
-    return resource_name(flow, "pollers")
+    return resource_name(flow, "pollers", deployment=deployment)
 
 
-def literal_group(flow: FlowName, topic: str, literals: Collection[str], *, maximum_pollers: int) -> str:
+def are_groups_of(name: str, flow: FlowName) -> bool:
+    """Whether a flow's groups begin with a name, whatever its deployment is called."""
+    return name.endswith(flow_groups(flow).removeprefix(DEPLOYMENT))
+
+
+def literal_group(groups: str, topic: str, literals: Collection[str], *, maximum_pollers: int) -> str:
     """Return the group of a literal topic's mapping.
 
     Args:
-        flow: the flow.
+        groups: what the names of the flow's groups begin with.
         topic: the topic.
         literals: every literal topic of the flow.
         maximum_pollers: of each mapping.
     """
     halves = _halves(frozenset(literals), max(1, _room(maximum_pollers) * 3 // 5))
-    return f"{flow_groups(flow)}_literal{next(filter(_bits(topic).startswith, halves))}"
+    return f"{groups}_literal{next(filter(_bits(topic).startswith, halves))}"
 
 
 def groups_of_found(
-    flow: FlowName,
+    groups: str,
     topics: Iterable[str],
     present: Mapping[str, str],
     literals: Collection[str],
@@ -63,30 +68,30 @@ def groups_of_found(
     """Return the groups of found topics' mappings.
 
     Args:
-        flow: the flow.
+        groups: what the names of the flow's groups begin with.
         topics: the topics.
         present: the groups of the flow's mappings, by topic, as Lambda lists them; empty where a mapping has none.
         literals: every literal topic of the flow.
         maximum_pollers: of each mapping.
     """
-    room, found = _room(maximum_pollers), f"{flow_groups(flow)}_found"
+    room, found = _room(maximum_pollers), f"{groups}_found"
     members: Counter[str] = Counter()
-    groups: dict[str, str] = {}
+    chosen: dict[str, str] = {}
 
     def has_room(group: str) -> bool:
         return members[group] < (room if group.startswith(found) else room // 5)
 
     for topic, group in sorted(present.items()):
         # A group may have taken in more while each had fewer pollers.
-        if topic not in literals and group.startswith(f"{flow_groups(flow)}_") and has_room(group):
+        if topic not in literals and group.startswith(f"{groups}_") and has_room(group):
             members[group] += 1
-            groups[topic] = group
-    for topic in sorted(set(topics) - groups.keys()):
-        beside = [literal_group(flow, topic, literals, maximum_pollers=maximum_pollers)] if literals else []
+            chosen[topic] = group
+    for topic in sorted(set(topics) - chosen.keys()):
+        beside = [literal_group(groups, topic, literals, maximum_pollers=maximum_pollers)] if literals else []
         group = next(filter(has_room, chain(beside, (f"{found}{number}" for number in count(1)))))
         members[group] += 1
-        groups[topic] = group
-    return groups
+        chosen[topic] = group
+    return chosen
 
 
 def _room(maximum_pollers: int) -> int:

@@ -144,7 +144,7 @@ def test_a_topic_never_moves_to_a_stack_that_is_deployed_before_its_own() -> Non
 def test_no_stack_has_more_resources_than_are_counted(example: str, assembled: Callable[[str], Assembly]) -> None:
     built = assembled(example)
 
-    counted = {built.deployment.stack_name(*which): size for which, size in stack_sizes(built.deployment).items()}
+    counted = {built.deployment.artifact_id(*which): size for which, size in stack_sizes(built.deployment).items()}
 
     actual = {name: len(template["Resources"]) for name, template in built.templates.items()}
     assert actual.keys() == counted.keys()

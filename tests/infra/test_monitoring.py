@@ -11,16 +11,17 @@ import pytest
 
 from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
-from infra.monitoring import cost, metrics
+from infra.monitoring import cost
 from infra.monitoring.alarms import alarms, mapping_alarm
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS, dashboard_body
 from infra.monitoring.flow_monitoring import alarm_topics
 from infra.monitoring.pull_alarms import pull_alarms
-from mirrorless.adapters.aws.metrics import NAMESPACE, WATCHED, BatchMetrics, emit_report, emit_standby
+from mirrorless.adapters.aws.metrics import WATCHED, BatchMetrics, emit_report, emit_standby
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
 from mirrorless.cost.assumptions import Assumptions
 from mirrorless.lane import FlowName
+from mirrorless.naming import NAMESPACE
 from mirrorless.protocol.event import Batch
 from mirrorless.protocol.replicate import BatchOutcome
 from mirrorless.run import Run
@@ -53,7 +54,7 @@ def emitted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     found = set()
     for line in map(json.loads, capsys.readouterr().out.splitlines()):
         for directive in line.get("_aws", {"CloudWatchMetrics": []})["CloudWatchMetrics"]:
-            assert directive["Namespace"] == NAMESPACE == metrics.NAMESPACE
+            assert directive["Namespace"] == NAMESPACE
             for dimensions in directive["Dimensions"]:
                 found |= {(each["Name"], tuple(dimensions)) for each in directive["Metrics"]}
     return frozenset(found)
@@ -285,7 +286,7 @@ def test_the_reader_of_scheduled_topics_has_its_alarms_where_it_runs(assembled: 
     made = {
         str(each.properties["AlarmName"]).removeprefix(f"mirrorless-{flow.id}-"): each.properties
         for each in _alarms(assembly)
-        if each.stack == assembly.deployment.stack_name("pull", flow.pull)
+        if each.stack == assembly.deployment.artifact_id("pull", flow.pull)
     }
 
     assert made.keys() == {*OF_PULL, "lane-stopped"}, "and one that would else be seen at home only"

@@ -21,6 +21,7 @@ from infra.iam import Part, file_of, operator, secrets, tables
 from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.config.cluster import Mtls, Scram
+from mirrorless.naming import flow_tags
 from mirrorless.scheduled.settings import control_settings
 from mirrorless.topics.mapping_plan import mapping_request
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
@@ -96,9 +97,9 @@ def secrets_of(flow: FlowDeployment, place: Location) -> Iterator[Need]:
             for secret in filter(None, (proof.secret, proof.ca)):
                 suffix = "" if secret.startswith("arn:") else "-aB3xYz"
                 yield "secretsmanager:GetSecretValue", flow.secret_arn(secret, at=place) + suffix, {}
-            if proof.secret_kms_key_arn and proof.secret_kms_key_arn.split(":")[3] == place.region:
-                context = {"kms:ViaService": f"secretsmanager.{place.region}.amazonaws.com"}
-                yield "kms:Decrypt", proof.secret_kms_key_arn, context
+            for key in proof.secret_kms_key_arn:
+                if key.split(":")[3:5] == [place.region, place.account]:
+                    yield "kms:Decrypt", key, {"kms:ViaService": f"secretsmanager.{place.region}.amazonaws.com"}
 
 
 def table_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
@@ -128,7 +129,12 @@ def function_needs(part: Part, flow: FlowDeployment) -> Iterator[Need]:
         elif action.startswith("lambda:"):
             yield mapping_need(action, flow)
             if action == "lambda:CreateEventSourceMapping":  # with tags: the test below
-                yield mapping_need("lambda:TagResource", flow)
+                tag_action, mapping, _ = mapping_need("lambda:TagResource", flow)
+                yield (
+                    tag_action,
+                    mapping,
+                    {f"aws:RequestTag/{key}": tag for key, tag in flow_tags(flow.flow.name).items()},
+                )
     if not abroad:
         yield from table_needs(part, flow)
 
@@ -145,7 +151,7 @@ def granted(assembly: Assembly, part: Part, flow: FlowDeployment) -> list[Statem
 def job_needs(assembly: Assembly, flow: FlowDeployment) -> Iterator[Need]:
     """What jobs do where the flow's tables are; their code is in the bucket of what is deployed."""
     place = flow.state
-    bucket = f"arn:{place.partition}:s3:::{place.bucket_name}"
+    bucket = f"arn:{place.partition}:s3:::{flow.bucket_name}"
     for action, _ in recorded()["jobs"]:
         if action == "secretsmanager:GetSecretValue":
             yield from secrets_of(flow, place)
@@ -251,6 +257,24 @@ def test_a_mapping_is_made_with_tags_by_a_request_that_lambda_takes(assembled: A
 
             assert request["Tags"]
             assert violations("CreateEventSourceMapping", request) == []
+
+
+def test_only_mappings_without_a_flow_or_of_this_one_get_its_tags(assembled: Assembled) -> None:
+    flow = assembled("active-active").deployment.flows[0]
+    statements = granted(assembled("active-active"), "refresh_topics", flow)
+    action, mapping, _ = mapping_need("lambda:TagResource", flow)
+    ours, theirs = "us-east.eu-west", "us-east.elsewhere"
+
+    def may(*, wanted: str, present: str | None) -> bool:
+        context = {"aws:RequestTag/mirrorless:flow": wanted}
+        return allowed(
+            statements, action, mapping, context | ({"aws:ResourceTag/mirrorless:flow": present} if present else {})
+        )
+
+    assert may(wanted=ours, present=None)
+    assert may(wanted=ours, present=ours)
+    assert not may(wanted=theirs, present=None)
+    assert not may(wanted=ours, present=theirs)
 
 
 # Rights that no part has
@@ -359,6 +383,17 @@ def test_a_job_in_another_region_reads_the_copy_of_the_secret_there(key: str, ex
     assert granted == {"secretsmanager:GetSecretValue": [copy], **expected}
 
 
+def test_a_job_in_another_account_decrypts_the_secret_there_by_the_key_of_that_account(assembled: Assembled) -> None:
+    (flow,) = assembled("cross-account").deployment.flows
+
+    def owners(part: Part) -> set[str]:
+        keys = [right for right in secrets.rights(part, flow) if "kms:Decrypt" in right.actions]
+        return {arn.split(":")[4] for right in keys for arn in right.resources}
+
+    assert owners("forward") == {"111122223333"}
+    assert owners("jobs") == {"444455556666"}
+
+
 @pytest.mark.parametrize(
     ("authentication", "read"),
     [
@@ -385,7 +420,7 @@ def test_who_reads_a_secret_of_msk_may_decrypt_it_there(example: str) -> None:
     """MSK takes only secrets under a key of one's own. A copy in another account is MSK's no more."""
     for flow in plan(load(EXAMPLES[example])).flows:
         proofs = (flow.flow.source.authentication, flow.flow.target.authentication)
-        owners = {str(proof.secret_kms_key_arn).split(":")[4] for proof in proofs if isinstance(proof, Scram)}
+        owners = {key.split(":")[4] for proof in proofs if isinstance(proof, Scram) for key in proof.secret_kms_key_arn}
         parts = [part for part in get_args(Part) if flow.has(part)]
         granted = [*(secrets.rights(part, flow) for part in parts), secrets.readable(flow, flow.state)]
         for rights in granted:
@@ -443,7 +478,10 @@ def test_who_runs_jobs_may_do_so_on_the_flows_own_and_on_nothing_else(assembled:
     (flow,) = assembled("cross-account").deployment.flows
     place = flow.state
     policy = operator.policy(flow, jobs=True)["Statement"]
-    application, bucket = place.arn("emr-serverless", "/applications/00f"), f"arn:aws:s3:::{place.bucket_name}"
+    application, bucket = (
+        place.arn("emr-serverless", "/applications/00f"),
+        f"arn:aws:s3:::{flow.bucket_name}",
+    )
     run, jobs = f"{application}/jobruns/00g", f"flows/{flow.id}/jobs/"
     passed = {"iam:PassedToService": "emr-serverless.amazonaws.com"}
     needed: list[Need] = [

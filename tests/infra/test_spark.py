@@ -208,7 +208,7 @@ def test_artifacts_are_uploaded_to_the_place_of_the_jobs_by_names_that_spark_unp
     """Spark unpacks by the ending of the name, and PySpark imports by it."""
     assembly = assembled("cross-account")
     confs = submission(assembly, "production_vault")["confs"]
-    manifest = json.loads((assembly.folder / "mirrorless-spark-us-west-2.assets.json").read_text())
+    manifest = json.loads((assembly.folder / "mirrorless-spark-us-west-2-444455556666.assets.json").read_text())
     uploaded = {
         f"s3://{place['bucketName']}/{place['objectKey']}"
         for file in manifest["files"].values()

@@ -37,7 +37,7 @@ def planned(flow: dict[str, Any] | None = None, *, target: dict[str, Any] | None
 def test_a_flow_at_home_in_another_region_has_control_once_more_beside_its_tables(assembled: Assembled) -> None:
     assembly = assembled("cross-account")
     (flow,) = assembly.deployment.flows
-    stack = assembly.deployment.stack_name("standby", flow.state)
+    stack = assembly.deployment.artifact_id("standby", flow.state)
     (function,) = assembly.resources("AWS::Lambda::Function", stack=stack)
     (schedule,) = assembly.resources("AWS::Scheduler::Schedule", stack=stack)
 
@@ -127,7 +127,7 @@ def test_alarms_of_a_standby_ring_in_its_own_region(assembled: Assembled) -> Non
     names = {
         str(each.properties["AlarmName"]).removeprefix(f"mirrorless-{flow.id}-"): each.properties["TreatMissingData"]
         for each in assembly.resources(
-            "AWS::CloudWatch::Alarm", stack=assembly.deployment.stack_name("standby", flow.state)
+            "AWS::CloudWatch::Alarm", stack=assembly.deployment.artifact_id("standby", flow.state)
         )
     }
 

@@ -71,7 +71,7 @@ def test_every_flow_has_its_tables_where_its_target_is_and_there_are_no_others(a
     found = {(each.stack, each.properties["TableName"]) for each in assembly.resources(TABLE)}
 
     planned = {
-        (assembly.deployment.stack_name("state", flow.state), name)
+        (assembly.deployment.artifact_id("state", flow.state), name)
         for flow in assembly.deployment.flows
         for name in defined(flow)
     }
@@ -112,7 +112,7 @@ def test_the_state_stacks_and_no_others_are_protected_from_deletion(assembly: As
         name for name in assembly.templates if artifacts[name]["properties"].get("terminationProtection") is True
     }
 
-    assert protected == {assembly.deployment.stack_name("state", place) for place in assembly.deployment.states}
+    assert protected == {assembly.deployment.artifact_id("state", place) for place in assembly.deployment.states}
 
 
 def test_a_copy_is_kept_where_the_source_is_and_nowhere_else(assembly: Assembly) -> None:
@@ -197,7 +197,7 @@ def test_each_place_has_one_bucket_that_is_closed_kept_and_swept(assembly: Assem
 
     deployment = assembly.deployment
     assert {(stack, each.properties["BucketName"]) for stack, each in buckets.items()} == {
-        (deployment.stack_name("state", place), place.bucket_name) for place in deployment.states
+        (deployment.artifact_id("state", place), place.bucket_name("mirrorless")) for place in deployment.states
     }
     for bucket in buckets.values():
         assert bucket.body["DeletionPolicy"] == bucket.body["UpdateReplacePolicy"] == "Retain"
@@ -225,7 +225,9 @@ def test_a_bucket_is_spoken_to_over_tls_only(assembly: Assembly) -> None:
 
 
 def test_a_bucket_is_named_so_that_no_other_account_has_the_name() -> None:
-    assert Location(account="111122223333", region="eu-west-1").bucket_name == "mirrorless-111122223333-eu-west-1"
+    here = Location(account="111122223333", region="eu-west-1")
+
+    assert here.bucket_name("mirrorless") == "mirrorless-111122223333-eu-west-1"
 
 
 def roles_by_path(assembly: Assembly) -> dict[str, Resource]:
@@ -233,13 +235,13 @@ def roles_by_path(assembly: Assembly) -> dict[str, Resource]:
     found = {}
     for home in assembly.deployment.homes:
         for kind in ("replication", "control"):
-            for role in assembly.resources("AWS::IAM::Role", stack=assembly.deployment.stack_name(kind, home)):
+            for role in assembly.resources("AWS::IAM::Role", stack=assembly.deployment.artifact_id(kind, home)):
                 found[home.iam_arn(f"role{role.properties.get('Path', '/')}*")] = role
     return found
 
 
 def test_only_where_functions_are_in_another_account_is_there_a_role_to_the_tables(assembly: Assembly) -> None:
-    stacks = {assembly.deployment.stack_name("state", place) for place in assembly.deployment.states}
+    stacks = {assembly.deployment.artifact_id("state", place) for place in assembly.deployment.states}
     roles = {each.properties["RoleName"] for each in assembly.resources("AWS::IAM::Role") if each.stack in stacks}
 
     assert roles == {

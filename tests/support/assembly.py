@@ -39,7 +39,7 @@ class Assembly:
 
     def template(self, kind: str, place: Location) -> Mapping[str, Any]:
         """The template of one stack."""
-        return self.templates[self.deployment.stack_name(kind, place)]
+        return self.templates[self.deployment.artifact_id(kind, place)]
 
     def resources(self, type_: str = "", *, stack: str = "") -> Iterator[Resource]:
         """Every resource of a type, in every stack whose name begins so."""

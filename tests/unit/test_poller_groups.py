@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from mirrorless.lane import FlowName
-from mirrorless.poller_groups import groups_of_found, literal_group
+from mirrorless.poller_groups import flow_groups, groups_of_found, literal_group
 
-FLOW = FlowName("us-east", "eu-west")
 PREFIX = "mirrorless-pollers-us-east_eu-west"
 
 
@@ -20,13 +19,13 @@ def named(number: int, word: str = "orders") -> list[str]:
 
 
 def literal(topics: Sequence[str], pollers: int = 10) -> dict[str, str]:
-    return {each: literal_group(FLOW, each, topics, maximum_pollers=pollers) for each in topics}
+    return {each: literal_group(PREFIX, each, topics, maximum_pollers=pollers) for each in topics}
 
 
 def found(
     topics: Sequence[str], present: Mapping[str, str] | None = None, literals: Sequence[str] = (), pollers: int = 10
 ) -> dict[str, str]:
-    groups = groups_of_found(FLOW, topics, present or {}, literals, maximum_pollers=pollers)
+    groups = groups_of_found(PREFIX, topics, present or {}, literals, maximum_pollers=pollers)
     return {topic: groups[topic] for topic in topics}
 
 
@@ -138,9 +137,9 @@ def test_no_two_flows_share_a_group() -> None:
 
     groups = [
         {
-            *(literal_group(flow, each, named(61), maximum_pollers=10) for each in named(61)),
-            literal_group(flow, "a", ["a"], maximum_pollers=10),
-            *groups_of_found(flow, named(101), {}, (), maximum_pollers=10).values(),
+            *(literal_group(flow_groups(flow), each, named(61), maximum_pollers=10) for each in named(61)),
+            literal_group(flow_groups(flow), "a", ["a"], maximum_pollers=10),
+            *groups_of_found(flow_groups(flow), named(101), {}, (), maximum_pollers=10).values(),
         }
         for flow in flows
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from mirrorless.config.cluster import Iam, OauthBearer, Plain, Scram, Tls, WithSecret, partition_of
@@ -20,7 +20,7 @@ def problems_with_authentication(cluster: Cluster) -> Iterator[Problem]:
     if isinstance(authentication, Iam) and cluster.region is None:
         what = "`authentication: {type: iam}` needs a region, and none is written"
         yield Problem(path=(*path, "region"), what=what, hint="add `region: us-east-1`, or whichever it is")
-    if isinstance(authentication, Scram) and _for_msk(authentication) and authentication.secret_kms_key_arn is None:
+    if isinstance(authentication, Scram) and _for_msk(authentication) and not authentication.secret_kms_key_arn:
         what = "MSK takes only secrets under a key of one's own, and no role may decrypt with a key that is not named"
         hint = "add `secret.kms.key.arn: arn:aws:kms:…`; of a secret with replicas, a multi-region key"
         yield Problem(path=(*path, "authentication", "secret.kms.key.arn"), what=what, hint=hint)
@@ -39,6 +39,28 @@ def problems_with_authentication(cluster: Cluster) -> Iterator[Problem]:
     elif isinstance(authentication, WithSecret | Tls) and authentication.ca:
         what = "MSK has Amazon's certificates, and its mappings take no other authority"
         yield Problem(path=(*path, "authentication", "ca"), what=what, hint="remove it, or remove `msk.cluster.arn`")
+
+
+def problems_with_shared_secrets(clusters: Iterable[Cluster]) -> Iterator[Problem]:
+    """Find MSK clusters in several places whose secret is one and its replicas.
+
+    MSK attaches a resource policy to each secret that it is given, and a replica takes no change of its own.
+    (https://docs.aws.amazon.com/msk/latest/developerguide/msk-password-tutorial.html,
+    https://docs.aws.amazon.com/secretsmanager/latest/userguide/replicate-secrets.html)
+    """
+    first: dict[str, Cluster] = {}
+    for cluster in clusters:
+        proof = cluster.authentication
+        if cluster.msk_arn is None or not isinstance(proof, Scram) or proof.secret.startswith("arn:"):
+            continue
+        other = first.setdefault(proof.secret, cluster)
+        if (other.region, other.account) != (cluster.region, cluster.account):
+            what = (
+                f"{proof.secret!r} is the secret of {other.alias!r} too, and MSK cannot be given a replica of a secret"
+            )
+            hint = f"make a secret for each cluster, for example `{proof.secret}_{cluster.alias}`, and replicate it to "
+            hint += "where it is read"
+            yield Problem(path=("clusters", cluster.alias, "authentication", "secret"), what=what, hint=hint)
 
 
 def problems_with_access(flow: Flow) -> Iterator[Problem]:

@@ -10,9 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from mirrorless.config.types import Addresses, Identifiers, KeyArn, Section
+from mirrorless.config.types import Addresses, Identifiers, KeyArns, Section
 
-_ENCRYPTED_WITH = "Key that the secret is encrypted with, where it is not Secrets Manager's own"
+_ENCRYPTED_WITH = (
+    "Key that the secret is encrypted with, where it is not Secrets Manager's own; one for each account that has a "
+    "secret of this name"
+)
 
 _LITERAL = r"^[a-zA-Z0-9/*:_+=.@-]+( [a-zA-Z0-9/*:_+=.@-]+)*$"
 """What a mapping takes in place of a secret's ARN, by the Lambda API; with single spaces."""
@@ -49,7 +52,7 @@ class Plain(Section):
     secret: str = Field(
         min_length=1, max_length=200, description="Secrets Manager name or ARN of `username` and `password`."
     )
-    secret_kms_key_arn: KeyArn | None = Field(default=None, description=f"{_ENCRYPTED_WITH}.")
+    secret_kms_key_arn: KeyArns = Field(default=(), description=f"{_ENCRYPTED_WITH}.")
     ca: PrivateCa = None
 
 
@@ -62,8 +65,8 @@ class Scram(Section):
         max_length=200,
         description="Secrets Manager name or ARN of `username` and `password`; on MSK it begins with `AmazonMSK_`.",
     )
-    secret_kms_key_arn: KeyArn | None = Field(
-        default=None, description=f"{_ENCRYPTED_WITH}; required where the secret's name begins with `AmazonMSK_`."
+    secret_kms_key_arn: KeyArns = Field(
+        default=(), description=f"{_ENCRYPTED_WITH}; required where the secret's name begins with `AmazonMSK_`."
     )
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
         default="SCRAM-SHA-512", description="The hash; MSK has SCRAM-SHA-512 only."
@@ -81,7 +84,7 @@ class OauthBearer(Section):
         description="Secrets Manager name or ARN of `oauthTokenEndpointUrl` (HTTPS), `oauthClientId` and "
         "`oauthClientSecret`, maybe `oauthIdpCaCertificate` (PEM).",
     )
-    secret_kms_key_arn: KeyArn | None = Field(default=None, description=f"{_ENCRYPTED_WITH}.")
+    secret_kms_key_arn: KeyArns = Field(default=(), description=f"{_ENCRYPTED_WITH}.")
     scope: str | None = Field(
         default=None, max_length=200, pattern=_LITERAL, description="Scope of the tokens, where the provider wants one."
     )
@@ -109,7 +112,7 @@ class Mtls(Section):
         max_length=200,
         description="Secrets Manager name or ARN of `certificate` and `privateKey` (PEM), maybe `privateKeyPassword`.",
     )
-    secret_kms_key_arn: KeyArn | None = Field(default=None, description=f"{_ENCRYPTED_WITH}.")
+    secret_kms_key_arn: KeyArns = Field(default=(), description=f"{_ENCRYPTED_WITH}.")
     ca: PrivateCa = None
 
 

@@ -42,6 +42,7 @@ PATTERNS = {
     "id": "an id like `vpc-0abc`",
     "replication.policy.separator": "1 to 16 letters, digits, `.`, `_` or `-`",
     "poller.group.name": "up to 128 letters, digits, `_` or `-`",
+    "name": "2 to 20 letters a-z and digits, the first a letter",
     "scope": "letters, digits, spaces or one of `/*:_+=.@-`",
     "logical.cluster": "letters, digits or `-`",
     "identity.pool": "letters, digits or `-`",

@@ -14,7 +14,7 @@ from mirrorless.config.mapping_options import provisioned, source_access, starti
 from mirrorless.config.task_settings import task_settings
 from mirrorless.errors import ConfigurationError
 from mirrorless.filters import NameFilter
-from mirrorless.naming import TABLES, mapping_group, resource_name
+from mirrorless.naming import DEPLOYMENT, TABLES, mapping_group, namespace, resource_name
 from mirrorless.policy import HEARTBEATS_TOPIC, ReplicationPolicy, replication_policy
 from mirrorless.poller_groups import flow_groups
 from mirrorless.triggers import MAPPING, TriggerRules, trigger_rules
@@ -41,6 +41,7 @@ class Flow:
         origins: clusters of the circle that it belongs to, where it marks its copies; see `mirrorless.origin`.
         has_counterpart: whether the flow in the other direction is enabled, and marks its copies too.
         shared_tables: names of tables that all flows share, as in the lab; None: the flow has its own.
+        deployment: what its names on AWS begin with.
     """
 
     name: FlowName
@@ -51,6 +52,7 @@ class Flow:
     origins: tuple[str, ...] = ()
     has_counterpart: bool = False
     shared_tables: Mapping[str, str] | None = None
+    deployment: str = DEPLOYMENT
 
     @property
     def enabled(self) -> bool:
@@ -105,7 +107,9 @@ class Flow:
         """The name of the counterpart's offset map, which is in the source's region; None where there is none."""
         if not self.has_counterpart:
             return None
-        return (self.shared_tables or {}).get("offset_map") or resource_name(self.name.turned, "offset_map")
+        return (self.shared_tables or {}).get("offset_map") or resource_name(
+            self.name.turned, "offset_map", deployment=self.deployment
+        )
 
     @property
     def copying(self) -> Literal["auto", "records"]:
@@ -170,7 +174,17 @@ class Flow:
 
     def resource_name(self, part: str) -> str:
         """Return the name of one of this flow's functions, tables or roles on AWS."""
-        return resource_name(self.name, part)
+        return resource_name(self.name, part, deployment=self.deployment)
+
+    @property
+    def metrics_namespace(self) -> str:
+        """The namespace of its metrics."""
+        return namespace(self.deployment)
+
+    @property
+    def poller_groups(self) -> str:
+        """What the names of its own poller groups begin with."""
+        return flow_groups(self.name, deployment=self.deployment)
 
     @property
     def tables(self) -> Mapping[str, str]:
@@ -328,7 +342,7 @@ class Flow:
             if key in request:
                 request[key] = {}
         if self.own_poller_groups:
-            request["ProvisionedPollerConfig"]["PollerGroupName"] = flow_groups(self.name)
+            request["ProvisionedPollerConfig"]["PollerGroupName"] = self.poller_groups
         return request
 
     def function_settings_json(self) -> str:

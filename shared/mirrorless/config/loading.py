@@ -12,6 +12,7 @@ import msgspec
 from pydantic import ValidationError
 
 from mirrorless.config import yaml_source
+from mirrorless.config.authentication_rules import problems_with_shared_secrets
 from mirrorless.config.cluster import Cluster, Plaintext
 from mirrorless.config.flow import Flow
 from mirrorless.config.flow_section import FlowSection
@@ -247,6 +248,7 @@ def _problems_of_values(configuration: Configuration, written: Document, data: A
     paths = FlowPaths(data)
     for cluster in configuration.clusters.values():
         yield from problems_with_cluster(cluster, written.clusters[cluster.alias])
+    yield from problems_with_shared_secrets(configuration.clusters.values())
     for flow in configuration.flows.values():
         yield from problems_with_topics(flow, paths)
         yield from problems_with_limits(flow, paths, now)
@@ -268,6 +270,7 @@ def _resolved(written: Document, data: Any, origin: str) -> Configuration:
             target=clusters[name.target],
             settings=FlowSection.model_validate(_merged(data.get("defaults", {}), section)),
             aliases=frozenset(clusters),
+            deployment=written.deployment.name,
         )
     origins = origins_of(list(flows.values()))
     flows = {

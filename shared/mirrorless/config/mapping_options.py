@@ -34,7 +34,7 @@ def provisioned(flow: Flow, topic: str) -> dict[str, Any]:
     pollers: dict[str, Any] = {"MinimumPollers": mapping.minimum_pollers, "MaximumPollers": mapping.maximum_pollers}
     if flow.own_poller_groups:
         topics, maximum = flow.template_topics, mapping.maximum_pollers
-        pollers["PollerGroupName"] = literal_group(flow.name, topic, topics, maximum_pollers=maximum)
+        pollers["PollerGroupName"] = literal_group(flow.poller_groups, topic, topics, maximum_pollers=maximum)
     elif mapping.poller_group_name is not None:
         pollers["PollerGroupName"] = mapping.poller_group_name
     # Retried for ever and sent nowhere else: with any other setting a failing batch loses records.

@@ -12,7 +12,8 @@ from pydantic import Field
 
 from mirrorless.config.cluster import ClusterSection
 from mirrorless.config.flow_section import FlowSection
-from mirrorless.config.types import KeyArn, Section, Tags
+from mirrorless.config.types import DeploymentName, KeyArn, Section, Tags
+from mirrorless.naming import DEPLOYMENT
 
 
 class AlarmSection(Section):
@@ -48,6 +49,11 @@ class SparkSection(Section):
 class DeploymentSection(Section):
     """What `cdk deploy` creates, beyond the flows themselves."""
 
+    name: DeploymentName = Field(
+        default=DEPLOYMENT,
+        description="What every name on AWS begins with: stacks, tables, functions, groups, alarms, metrics. Another "
+        "name makes another deployment, beside the first; a deployment never gets another name.",
+    )
     log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1827, 3653] = Field(
         default=30, description="Days that logs are kept."
     )

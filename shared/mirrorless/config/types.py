@@ -82,6 +82,13 @@ def _topic(entry: str) -> str:
     return _pattern(entry)
 
 
+def _not_reserved(name: str) -> str:
+    """Parameters, groups of schedules and buckets may not begin so."""
+    if taken := next((each for each in ("aws", "amazon", "amzn", "ssm", "sthree") if name.startswith(each)), None):
+        raise ValueError(f"{name!r} begins with {taken!r}, which AWS keeps for itself | write another name")
+    return name
+
+
 def _topic_prefix(entry: str) -> str:
     if not is_literal(entry) or not is_legal_topic(entry):
         raise ValueError(f"{entry[:40]!r} begins no topic name | write letters, digits, `.`, `_` and `-`, without `*`")
@@ -140,6 +147,8 @@ def _legal_tags(tags: dict[str, str]) -> dict[str, str]:
     return tags
 
 
+_KEY_ARN = r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/\S+$"
+
 _LIST_SCHEMA = WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]})
 
 Addresses = Annotated[
@@ -196,4 +205,13 @@ ReplicationFactor = Annotated[int, Field(ge=-1, le=32_767), AfterValidator(_repl
 Seconds = Annotated[int, Field(ge=1, le=86_400)]
 WholeMinutes = Annotated[int, Field(ge=60, le=86_400), AfterValidator(_whole_minutes)]
 """Seconds of an EventBridge schedule, whose shortest interval is a minute."""
-KeyArn = Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/\S+$")]
+DeploymentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]{1,19}$"), AfterValidator(_not_reserved)]
+"""What names begin with. Without a hyphen, names of two deployments are never the same."""
+KeyArns = Annotated[
+    tuple[Annotated[str, Field(pattern=_KEY_ARN)], ...],
+    BeforeValidator(_entries),
+    AfterValidator(_no_twins),
+    _LIST_SCHEMA,
+]
+"""ARNs of keys, for example one for each account: a YAML list or a comma list."""
+KeyArn = Annotated[str, Field(pattern=_KEY_ARN)]

@@ -11,6 +11,7 @@ import msgspec
 
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName
+from mirrorless.naming import DEPLOYMENT, flow_id
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +42,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         return f"s3://{self.bucket}/{self.prefix}jobs"
 
 
-def parameter_name(flow: FlowName) -> str:
+def parameter_name(flow: FlowName, *, deployment: str = DEPLOYMENT) -> str:
     """The name of the SSM parameter of a flow."""
-    return f"/mirrorless/{flow.source}_{flow.target}/jobs"
+    return f"/{deployment}/{flow_id(flow)}/jobs"
 
 
 def decode_submission(text: str, *, where: str) -> Submission:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Protocol
 from mirrorless.errors import MirrorlessError
 from mirrorless.lane import FlowName
 from mirrorless.naming import flow_prefix, flow_tags
-from mirrorless.poller_groups import flow_groups, groups_of_found
+from mirrorless.poller_groups import are_groups_of, groups_of_found
 from mirrorless.ports.kafka import Deadline
 from mirrorless.scheduled.settings import ControlSettings
 
@@ -106,11 +106,11 @@ def mapping_requests(settings: ControlSettings, topics: Iterable[str], actual: I
     """
     requests = {topic: mapping_request(settings, topic) for topic in sorted(topics)}
     flow, pollers = settings.name, settings.mapping.get("ProvisionedPollerConfig") or {}
-    if pollers.get("PollerGroupName") != flow_groups(flow):
+    if not are_groups_of(beginning := pollers.get("PollerGroupName") or "", flow):
         return requests
     present = {topic: _poller_group(each) for each in actual if (topic := topic_of(each, flow)) is not None}
     groups = groups_of_found(
-        flow, requests, present, settings.template_topics, maximum_pollers=pollers["MaximumPollers"]
+        beginning, requests, present, settings.template_topics, maximum_pollers=pollers["MaximumPollers"]
     )
     return {
         topic: request | {"ProvisionedPollerConfig": pollers | {"PollerGroupName": groups[topic]}}

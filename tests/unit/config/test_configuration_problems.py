@@ -54,6 +54,7 @@ def problems(text: str) -> tuple[Problem, ...]:
 ARN = "arn:aws:kafka:us-east-1:111122223333:cluster/a/1"
 MSK = f"bootstrap.servers: a1:9096, msk.cluster.arn: '{ARN}'"
 KEY = "secret.kms.key.arn: 'arn:aws:kms:us-east-1:111122223333:key/1'"
+AT_MSK_BY_SCRAM = f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x, {KEY}}}"
 AT_MSK = "arn:aws:secretsmanager:us-east-1:111122223333:secret:AmazonMSK_x-AbCdEf"
 AT_HOME = "arn:aws:secretsmanager:us-east-1:111122223333:secret:kafka-AbCdEf"
 NETWORK = "vpc: {subnets: [subnet-1], security.groups: [sg-1]}"
@@ -384,6 +385,11 @@ CASES = {
         cluster(f"{MSK}, authentication: {{type: scram, secret: AmazonMSK_x}}"),
         "clusters.a.authentication.secret.kms.key.arn",
         "add `secret.kms.key.arn: arn:aws:kms:…`",
+    ),
+    "one secret for clusters of msk in two regions": (
+        cluster(AT_MSK_BY_SCRAM, target=AT_MSK_BY_SCRAM.replace("us-east-1", "eu-west-1")),
+        "clusters.b.authentication.secret",
+        "make a secret for each cluster, for example `AmazonMSK_x_b`",
     ),
     "a secret of msk without its key, by its arn": (
         cluster(f"bootstrap.servers: a1:9096, authentication: {{type: scram, secret: '{AT_MSK}'}}"),

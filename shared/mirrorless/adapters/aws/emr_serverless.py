@@ -15,7 +15,7 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.request import JobKind
 from mirrorless.jobs.submission import Submission, decode_submission, parameter_name
 from mirrorless.lane import FlowName
-from mirrorless.naming import ENDS_ONCE_VARIABLE, flow_tags
+from mirrorless.naming import DEPLOYMENT, ENDS_ONCE_VARIABLE, flow_tags
 
 TIMEOUT_MINUTES = 10_080
 """Seven days, the longest that a batch job may run. By default it would be ended after twelve hours."""
@@ -49,8 +49,8 @@ class JobRunThere:
 class EmrServerless:
     """One flow's way to EMR Serverless. Every method raises Retriable when a service does not answer."""
 
-    def __init__(self, flow: FlowName, *, region: str | None) -> None:
-        """Read how jobs are submitted.
+    def __init__(self, flow: FlowName, *, region: str | None, deployment: str = DEPLOYMENT) -> None:
+        """Read how jobs are submitted. Args: deployment: what its names begin with.
 
         Raises:
             ConfigurationError: nothing is deployed for this flow, or there is no region to look in.
@@ -61,7 +61,9 @@ class EmrServerless:
             session = boto3.Session(region_name=region)
             self._emr: Any = session.client("emr-serverless")
             self._s3: Any = session.client("s3")
-            self.submission = _submission(session.client("ssm"), flow, self._where)
+            self.submission = _submission(
+                session.client("ssm"), parameter_name(flow, deployment=deployment), self._where
+            )
 
     def files(self, run_id: str) -> S3JobFiles:
         """The folder of a run."""
@@ -137,8 +139,7 @@ class EmrServerless:
             )
 
 
-def _submission(ssm: Any, flow: FlowName, where: str) -> Submission:
-    name = parameter_name(flow)
+def _submission(ssm: Any, name: str, where: str) -> Submission:
     try:
         answer = ssm.get_parameter(Name=name)
     except ssm.exceptions.ParameterNotFound:

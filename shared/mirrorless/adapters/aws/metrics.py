@@ -10,6 +10,7 @@ end.
 from __future__ import annotations
 
 import json
+import os
 from operator import add
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
 from mirrorless.lane import FlowName
+from mirrorless.naming import NAMESPACE, NAMESPACE_VARIABLE
 from mirrorless.policy import HEARTBEATS_TOPIC
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from mirrorless.protocol.replicate import BatchOutcome
     from mirrorless.scheduled.runner import TaskReport
 
-NAMESPACE = "Mirrorless"
 
 GATHER_MS: Final = 10_000
 """The time after which an environment prints what it has gathered."""
@@ -228,7 +229,7 @@ def emit_progress(progress: JobProgress, *, clean: bool | None) -> None:
 
 def _line(flow: FlowName, **more: str) -> AmazonCloudWatchEMFProvider:
     """A line without metrics yet, with the flow and more as its dimensions."""
-    metrics = AmazonCloudWatchEMFProvider(namespace=NAMESPACE)
+    metrics = AmazonCloudWatchEMFProvider(namespace=os.environ.get(NAMESPACE_VARIABLE, NAMESPACE))
     for name, value in {"source": flow.source, "target": flow.target, **more}.items():
         metrics.add_dimension(name, value)
     return metrics
