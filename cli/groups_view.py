@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 5.0
 """Limit for a cluster that may be down."""
-
-AHEAD: Final = frozenset({"ahead_on_target", "ahead_on_source"})
-"""Readiness of groups that would skip records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +63,7 @@ class GroupsView:
 
 def need_operator(groups: Iterable[GroupCheckpoints]) -> list[str]:
     """The groups that no further round makes ready, and those that would skip records from this flow's own offsets."""
-    return [
-        group.group
-        for group in groups
-        if group.readiness == "before_map" or (group.readiness in AHEAD and bool(group.own))
-    ]
+    return [group.group for group in groups if group.needs_operator]
 
 
 def read_groups(deployment: DeployedFlows, flow: FlowName, direction: Direction, *, group: str | None) -> GroupsView:

@@ -10,16 +10,13 @@ import msgspec
 
 from mirrorless.lane import FlowName
 from mirrorless.ports.stores import StateStore
-from mirrorless.scheduled.functions import IDLE_SECONDS, shard_task, task_intervals
+from mirrorless.scheduled.functions import shard_task, task_intervals
+from mirrorless.scheduled.overdue import is_overdue
 from mirrorless.scheduled.runner import MINUTE, TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 
 if TYPE_CHECKING:
     from mirrorless.config import Flow
-
-MISSED_ROUNDS, GRACE_MS = 3, 120_000
-"""A task is overdue when so many of its intervals and this time have passed since it was done. A schedule starts once a
-minute, and a run that died is replaced within seconds."""
 
 STUCK = "stuck-partitions"
 """The figure of the task `lanes` that counts target partitions with a transaction that does not end."""
@@ -38,8 +35,7 @@ class TaskStatus:
         """Whether it has not been done for so long that waiting will not help. `now` in ms since the epoch."""
         if self.last is None:
             return False  # a new flow; the table shows `never`
-        interval = max(self.every_seconds, IDLE_SECONDS.get(self.task, 0))
-        return now - self.last.ok_at > MISSED_ROUNDS * interval * 1000 + GRACE_MS
+        return is_overdue(self.task, self.every_seconds, self.last.ok_at, now)
 
     @property
     def stuck_partitions(self) -> int:

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import msgspec
 
-from mirrorless.adapters.aws.metrics import emit_report, emit_standby
+from mirrorless.adapters.aws.metrics import emit_overdue, emit_report, emit_standby
 from mirrorless.adapters.checkpoint_rounds import CheckpointWiring
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.client import dynamodb_client
@@ -43,6 +43,7 @@ from mirrorless.ports.stores import StateStore
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.scheduled.functions import CONTROL, IDLE_SECONDS, task_intervals
 from mirrorless.scheduled.lease import HeldLease, LeasedDocuments
+from mirrorless.scheduled.overdue import overdue_tasks
 from mirrorless.scheduled.runner import Task, TaskRunner
 from mirrorless.scheduled.scope import FlowScope
 from mirrorless.scheduled.settings import ControlSettings, control_settings
@@ -278,6 +279,10 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         lease=lease,
         idle_after_seconds=settings.idle_after_seconds,
         on_report=lambda report: emit_report(settings.name, report, always=always),
+        # Before the first round, which a defect may end. A standby does not do what is done at home only.
+        on_start=lambda last: (
+            None if settings.stands_by else emit_overdue(settings.name, overdue_tasks(settings, last, now_ms()))
+        ),
     )
     reports = rounds.run(
         wiring.tasks(lease),

@@ -10,8 +10,6 @@ from infra.constructs.annotations import show_in_diff
 from infra.constructs.flow_function import FlowFunction
 from infra.constructs.mappings import map_topic
 from infra.iam import statements
-from infra.monitoring.alarms import mapping_alarm
-from infra.monitoring.flow_monitoring import add_alarm
 from mirrorless.naming import FLOW_VARIABLE, METRICS_PER_TOPIC_VARIABLE, PARTIAL_RESPONSES_VARIABLE
 
 if TYPE_CHECKING:
@@ -91,6 +89,4 @@ def map_topics(
 ) -> None:
     """Map those topics of a flow that belong in one of its stacks. Args: as of `map_topic`. stack: its number."""
     for topic in deployment.topics_of_stack(flow, stack):
-        mapping = map_topic(scope, flow, topic, function=function, after=after)
-        if alarm := mapping_alarm(flow, topic, mapping.ref):
-            add_alarm(scope, alarm, deployment=deployment, flow=flow)
+        map_topic(scope, flow, topic, function=function, after=after)

@@ -10,7 +10,7 @@ all the time by something that lives is missed (`breaching`): the silence is the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from infra.monitoring import metrics
 from infra.monitoring.metrics import MINUTE
@@ -39,8 +39,7 @@ class Alarm:
         id: its name, and the end of its section's anchor: `alarm-<id>`.
         means: one sentence.
         first: what to do first, one sentence.
-        metric: what it watches; None where `queries` do.
-        queries: an expression and the metrics that it reads, as CloudFormation writes them.
+        metric: what it watches.
         above: the threshold that a breaching value exceeds; None: `below` has it.
         below: the threshold that a breaching value stays under.
         period: in seconds.
@@ -48,14 +47,12 @@ class Alarm:
         datapoints_to_alarm: how many of these must breach.
         missing: how a period without a value counts.
         resolves: whether the end of the alarm is the end of the trouble. A metric of single events ends by itself.
-        of: what of the flow, where it has several of these: a topic.
     """
 
     id: str
     means: str
     first: str
-    metric: Metric | None = None
-    queries: tuple[dict[str, Any], ...] = ()
+    metric: Metric
     above: float | None = None
     below: float | None = None
     period: int = MINUTE
@@ -63,7 +60,6 @@ class Alarm:
     datapoints_to_alarm: int = 1
     missing: Missing = "notBreaching"
     resolves: bool = True
-    of: str = ""
 
     @property
     def anchor(self) -> str:
@@ -72,7 +68,7 @@ class Alarm:
 
     def name(self, flow: FlowDeployment) -> str:
         """Its name in CloudWatch."""
-        return "-".join([flow.flow.deployment, flow.id, self.id, *([self.of] if self.of else [])])
+        return "-".join([flow.flow.deployment, flow.id, self.id])
 
     def description(self, runbook: str | None) -> str:
         """The text of the message. Args: runbook: address of a copy of the runbook."""
@@ -80,34 +76,19 @@ class Alarm:
 
 
 def alarms(flow: FlowDeployment, *, record_age_seconds: int) -> Sequence[Alarm]:
-    """Every alarm of a flow that can be made before its mappings exist."""
-    return [*_of_lanes(flow), *_of_losses(flow), *_of_silence(flow), *_of_deliveries(flow, record_age_seconds)]
+    """Every alarm of a flow at its home. Their number does not depend on its topics."""
+    return [
+        *_of_lanes(flow),
+        *_of_losses(flow),
+        *_of_silence(flow),
+        *_of_tasks(flow),
+        *_of_deliveries(flow, record_age_seconds),
+    ]
 
 
-def mapping_alarm(flow: FlowDeployment, topic: str, uuid: str) -> Alarm | None:
-    """The alarm of one provisioned mapping, which can only be made beside it: its id is the metric's dimension.
-
-    None where the flow's mappings do not say how they fare. One for each mapping, not one for each kind of trouble:
-    records that it drops are found by the lane check, and ring as a loss.
-    """
-    mapping = flow.flow.settings.mapping
-    if mapping.mode != "provisioned" or "ErrorCount" not in mapping.metrics:
-        return None
-    polls, commits = (
-        metrics.of_mapping(flow, uuid, name, "Sum").query(id_, period=_FIVE_MINUTES)
-        for id_, name in (("polls", "PollingErrorCount"), ("commits", "CommitErrorCount"))
-    )
-    return Alarm(
-        id="mapping-fails",
-        of=topic,
-        means=f"The mapping of {topic} ({flow.name}) has failed to read the source or to commit for half an hour.",
-        first="read the mapping's LastProcessingResult.",
-        queries=(polls, commits, _expression("FILL(polls, 0) + FILL(commits, 0)", period=_FIVE_MINUTES)),
-        above=0,
-        period=_FIVE_MINUTES,
-        evaluation_periods=6,
-        datapoints_to_alarm=6,
-    )
+def flow_alarm(flow: FlowDeployment) -> str:
+    """The name of the alarm that is raised while any alarm of a flow at its home is."""
+    return f"mirrorless-{flow.id}"
 
 
 def lane_stopped(flow: FlowDeployment, *, part: str = FORWARD) -> Alarm:
@@ -143,6 +124,16 @@ def _of_lanes(flow: FlowDeployment) -> list[Alarm]:
             # The lane check has waited for the transaction's timeout already, once a minute.
             evaluation_periods=5,
             datapoints_to_alarm=3,
+        ),
+        Alarm(
+            id="doubt-open",
+            means=f"A run of {flow.name} has been in doubt for a quarter of an hour; its lane waits for the answer.",
+            first=f"mirrorless status '{flow.name}' names the lane and what hides the answer.",
+            metric=metrics.of_flow(flow, "doubts-open", "Maximum"),
+            above=0,
+            # A delivery or the lane check settles a doubt within a minute or two of its writer's end.
+            evaluation_periods=15,
+            datapoints_to_alarm=15,
         ),
     ]
 
@@ -224,6 +215,60 @@ def nothing_arrives(flow: FlowDeployment, window_seconds: int) -> list[Alarm]:
     ]
 
 
+def _of_tasks(flow: FlowDeployment) -> list[Alarm]:
+    settings = flow.flow.settings
+    found = [
+        Alarm(
+            id="task-overdue",
+            means=f"A scheduled task of {flow.name} has not been done for three of its intervals.",
+            first=f"mirrorless status '{flow.name}' names the task and its error.",
+            metric=metrics.of_flow(flow, "tasks-overdue", "Maximum"),
+            above=0,
+            evaluation_periods=5,
+            datapoints_to_alarm=3,
+        )
+    ]
+    if settings.emit_checkpoints_enabled:
+        # Each round counts the groups anew, and rounds of a flow whose groups rest come once a minute.
+        found.append(
+            Alarm(
+                id="groups-not-ready",
+                means=f"A consumer group of {flow.name} has had no exact place on the target for an hour.",
+                first=f"mirrorless groups '{flow.name}' names it and the reason.",
+                metric=metrics.of_flow(flow, "groups-need-operator", "Maximum"),
+                above=0,
+                period=_FIVE_MINUTES,
+                evaluation_periods=12,
+                datapoints_to_alarm=12,
+            )
+        )
+    if settings.refresh_topics_enabled:
+        found += [
+            Alarm(
+                id="mapping-fails",
+                means=f"A mapping of {flow.name} has not polled for a quarter of an hour: its topic waits.",
+                first=f"mirrorless status '{flow.name}' names the topic and the mapping's state or result.",
+                metric=metrics.of_flow(flow, "mappings-not-polling", "Maximum"),
+                above=0,
+                # Rounds may be further apart than a minute, and a mapping takes minutes to be created or updated.
+                period=(period := minutes(max(_FIVE_MINUTES, settings.refresh_topics_interval_seconds))),
+                evaluation_periods=3,
+                datapoints_to_alarm=3,
+            ),
+            Alarm(
+                id="mapping-refused",
+                means=f"Lambda refuses a mapping of {flow.name}: its topic is not replicated, or not as configured.",
+                first=f"mirrorless status '{flow.name}' has Lambda's answer under the task topics.",
+                metric=metrics.of_flow(flow, "mappings-refused", "Maximum"),
+                above=0,
+                period=period,
+                evaluation_periods=3,
+                datapoints_to_alarm=3,
+            ),
+        ]
+    return found
+
+
 def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]:
     # A retry follows when the failed call has ended: a period must be long enough to have one.
     period = minutes(max(_FIVE_MINUTES, flow.flow.settings.function.timeout_seconds))
@@ -252,10 +297,6 @@ def _of_deliveries(flow: FlowDeployment, record_age_seconds: int) -> list[Alarm]
             datapoints_to_alarm=periods,
         ),
     ]
-
-
-def _expression(expression: str, *, period: int) -> dict[str, Any]:
-    return {"Id": "watched", "Expression": expression, "Period": period, "ReturnData": True}
 
 
 def minutes(seconds: int) -> int:

@@ -245,13 +245,20 @@ def _who_watches(grid: Grid, flow: FlowDeployment) -> None:
         ),
         grid.graph(
             "Tasks",
-            [*found("task-errors", "Sum", "failed rounds"), *found("task-troubles", "Maximum", "troubles of a round")],
+            [
+                *found("task-errors", "Sum", "failed rounds"),
+                *found("task-troubles", "Maximum", "troubles of a round"),
+                *found("tasks-overdue", "Maximum", "overdue tasks"),
+                *found("mappings-not-polling", "Maximum", "mappings that do not poll"),
+                *found("mappings-refused", "Maximum", "mappings that Lambda refused"),
+            ],
             left="a minute",
         ),
         grid.graph(
             "Groups",
             [
                 *found("groups-not-ready", "Maximum", "could not move"),
+                *found("groups-need-operator", "Maximum", "will not be able to"),
                 *found("reread-records-max", "Maximum", "records that one would read again"),
             ],
         ),

@@ -15,7 +15,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from infra.monitoring.alarms import Alarm, alarms, mapping_alarm
+from infra.monitoring.alarms import Alarm, alarms, flow_alarm
 from infra.monitoring.dashboard import dashboard_body
 from infra.monitoring.pull_alarms import pull_alarms
 
@@ -24,18 +24,25 @@ if TYPE_CHECKING:
 
 
 class FlowMonitoring(Construct):
-    """The dashboard of one flow, and its alarms but for those that are made beside its mappings and beside `pull`."""
+    """The dashboard of one flow, its alarms but for those that are made beside `pull`, and one of all of these."""
 
     def __init__(self, scope: Construct, id_: str, *, deployment: Deployment, flow: FlowDeployment) -> None:
         super().__init__(scope, id_)
         settings = deployment.settings.alarms
         wanted = alarms(flow, record_age_seconds=settings.record_age_seconds)
-        for alarm in wanted:
-            add_alarm(self, alarm, deployment=deployment, flow=flow)
-        beside = [mapping_alarm(flow, topic, uuid="") for topic in flow.flow.template_topics]
-        if flow.pull == flow.home:
-            beside += pull_alarms(flow, record_age_seconds=settings.record_age_seconds)
-        names = [alarm.name(flow) for alarm in (*wanted, *beside) if alarm is not None]
+        made = [add_alarm(self, alarm, deployment=deployment, flow=flow) for alarm in wanted]
+        whole = cloudwatch.CfnCompositeAlarm(
+            self,
+            "Alarm",
+            alarm_name=flow_alarm(flow),
+            alarm_description=f"An alarm of {flow.name} is raised. It notifies nobody: each of them does.",
+            alarm_rule=" OR ".join(f'ALARM("{alarm.name(flow)}")' for alarm in wanted),
+        )
+        for each in made:
+            # CloudWatch refuses a rule about alarms that do not exist, and to delete those that a rule is about.
+            whole.add_resource_dependency(each)
+        beside = pull_alarms(flow, record_age_seconds=settings.record_age_seconds) if flow.pull == flow.home else []
+        names = [flow_alarm(flow), *(alarm.name(flow) for alarm in (*wanted, *beside))]
         cloudwatch.CfnDashboard(
             self,
             "Dashboard",
@@ -105,9 +112,9 @@ def add_alarm(
     """Make one alarm of a flow, which notifies the topics of its place. Args: place: left out, the flow's home."""
     topics = list(alarm_topics(deployment, place or flow.home))
     above, watched = alarm.above is not None, alarm.metric
-    resource = cloudwatch.CfnAlarm(
+    return cloudwatch.CfnAlarm(
         scope,
-        f"Alarm-{alarm.id}" + (f"-{alarm.of}" if alarm.of else ""),
+        f"Alarm-{alarm.id}",
         alarm_name=alarm.name(flow),
         alarm_description=alarm.description(deployment.settings.alarms.runbook_url),
         comparison_operator="GreaterThanThreshold" if above else "LessThanThreshold",
@@ -117,13 +124,11 @@ def add_alarm(
         treat_missing_data=alarm.missing,
         alarm_actions=topics,
         ok_actions=topics if alarm.resolves else None,
-    )
-    if watched is None:
-        resource.add_property_override("Metrics", list(alarm.queries))
-    else:
-        resource.namespace, resource.metric_name = watched.namespace, watched.name
-        resource.statistic, resource.period = watched.stat, alarm.period
-        resource.dimensions = [
+        namespace=watched.namespace,
+        metric_name=watched.name,
+        statistic=watched.stat,
+        period=alarm.period,
+        dimensions=[
             cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value) for name, value in watched.dimensions
-        ]
-    return resource
+        ],
+    )

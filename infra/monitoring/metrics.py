@@ -43,12 +43,6 @@ class Metric:
         pairs = [text for pair in self.dimensions for text in pair]
         return [self.namespace, self.name, *pairs, {"stat": self.stat, "region": self.region, **options}]
 
-    def query(self, id_: str, *, period: int) -> dict[str, Any]:
-        """How an alarm's expression names it, as CloudFormation wants it. Args: period: in seconds."""
-        dimensions = [{"Name": name, "Value": value} for name, value in self.dimensions]
-        metric = {"Namespace": self.namespace, "MetricName": self.name, "Dimensions": dimensions}
-        return {"Id": id_, "MetricStat": {"Metric": metric, "Period": period, "Stat": self.stat}, "ReturnData": False}
-
 
 def of_flow(flow: FlowDeployment, name: str, stat: str, *, part: str = FORWARD) -> Metric:
     """The metric of a flow, of its batches or of its tasks. Args: part: where what emits it runs."""
@@ -82,18 +76,11 @@ def of_table(flow: FlowDeployment, table: str, name: str, stat: str) -> Metric:
     return Metric(namespace="AWS/DynamoDB", name=name, dimensions=dimensions, stat=stat, region=flow.state.region)
 
 
-def of_mapping(flow: FlowDeployment, uuid: str, name: str, stat: str) -> Metric:
-    """Lambda's metric of a provisioned mapping, where its `metrics` are on.
+def over_mappings(name: str, stat: str, *, period: int = MINUTE) -> str:
+    """SEARCH the metric of every mapping of the region: its only dimension is an id that AWS gives it.
 
-    Its only dimension is an id that AWS gives it.
     (https://docs.aws.amazon.com/lambda/latest/dg/monitoring-metrics-view.html)
     """
-    dimensions = (("EventSourceMappingUUID", uuid),)
-    return Metric(namespace="AWS/Lambda", name=name, dimensions=dimensions, stat=stat, region=flow.home.region)
-
-
-def over_mappings(name: str, stat: str, *, period: int = MINUTE) -> str:
-    """SEARCH the metric of every mapping of the region: their ids do not exist before they are made."""
     return f"SEARCH('{{AWS/Lambda,EventSourceMappingUUID}} MetricName=\"{name}\"', '{stat}', {period})"
 
 

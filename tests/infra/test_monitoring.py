@@ -11,12 +11,12 @@ import pytest
 
 from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
-from infra.monitoring import cost
-from infra.monitoring.alarms import alarms, mapping_alarm
+from infra.monitoring import cost, metrics
+from infra.monitoring.alarms import alarms
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS, dashboard_body
 from infra.monitoring.flow_monitoring import alarm_topics
 from infra.monitoring.pull_alarms import pull_alarms
-from mirrorless.adapters.aws.metrics import WATCHED, BatchMetrics, emit_report, emit_standby
+from mirrorless.adapters.aws.metrics import NAMESPACE, WATCHED, BatchMetrics, emit_overdue, emit_report, emit_standby
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
 from mirrorless.cost.assumptions import Assumptions
@@ -51,6 +51,7 @@ def emitted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     figures = dict.fromkeys(WATCHED, 1)
     emit_report(flow, TaskReport(task="lanes", at=1, ms=1, figures=figures))
     emit_standby(flow, "the home is silent")
+    emit_overdue(flow, {"topics": "no rights"})
     found = set()
     for line in map(json.loads, capsys.readouterr().out.splitlines()):
         for directive in line.get("_aws", {"CloudWatchMetrics": []})["CloudWatchMetrics"]:
@@ -152,6 +153,11 @@ EXPECTED = {
     "nothing-arrives": (1, 60, 15, 15, "breaching"),
     "records-late": (900_000, 60, 5, 5, "notBreaching"),
     "deliveries-fail": (0, 300, 12, 12, "notBreaching"),
+    "doubt-open": (0, 60, 15, 15, "notBreaching"),
+    "task-overdue": (0, 60, 5, 3, "notBreaching"),
+    "groups-not-ready": (0, 300, 12, 12, "notBreaching"),
+    "mapping-fails": (0, 300, 3, 3, "notBreaching"),
+    "mapping-refused": (0, 300, 3, 3, "notBreaching"),
 }
 
 
@@ -223,46 +229,55 @@ def test_a_forwarder_that_may_take_long_is_looked_at_as_long(tmp_path: Path) -> 
     assert periods["deliveries-fail"] == 840
 
 
-def test_the_alarm_of_a_mapping_stands_beside_it_and_names_it(assembled: Assembled) -> None:
-    assembly = assembled("active-passive")
-    (mapping,) = [
-        each
-        for each in assembly.resources("AWS::Lambda::EventSourceMapping")
-        if each.properties["Topics"] == ["payments"]
-    ]
+@pytest.mark.parametrize("topics", [1, 600])
+def test_the_number_of_alarms_does_not_grow_with_topics(tmp_path: Path, topics: int) -> None:
+    flow = _planned(tmp_path, {"topics": [f"t-{number}" for number in range(topics)]})
 
-    alarm = _alarm(assembly, "mapping-fails-payments")
+    found = [each.id for each in alarms(flow, record_age_seconds=900)]
 
-    assert alarm.stack == mapping.stack
-    for query in alarm.properties["Metrics"][:2]:
-        assert query["MetricStat"]["Metric"]["Dimensions"] == [
-            {"Name": "EventSourceMappingUUID", "Value": {"Ref": mapping.id}}
-        ]
+    assert found == list(dict.fromkeys(found))
+    assert set(found) == EXPECTED.keys()
 
 
-def test_only_mappings_with_metrics_are_watched(tmp_path: Path) -> None:
-    flow = _planned(tmp_path, {})
+def test_only_alarms_of_tasks_that_run_are_made(tmp_path: Path) -> None:
+    flow = _planned(tmp_path, {"refresh.topics.enabled": False, "emit.checkpoints.enabled": False})
 
-    alarm = mapping_alarm(flow, "orders", "a-uuid")
+    found = {each.id for each in alarms(flow, record_age_seconds=900)}
 
-    assert alarm is not None
-    assert alarm.name(flow) == "mirrorless-a_b-mapping-fails-orders"
-    assert [each["MetricStat"]["Metric"]["Dimensions"] for each in alarm.queries[:2]] == [
-        [{"Name": "EventSourceMappingUUID", "Value": "a-uuid"}]
-    ] * 2
-    assert mapping_alarm(_planned(tmp_path, {"mapping": {"mode": "on-demand"}}), "orders", "a-uuid") is None
-    assert mapping_alarm(_planned(tmp_path, {"mapping": {"metrics": ["EventCount"]}}), "orders", "a-uuid") is None
+    assert EXPECTED.keys() - found == {"groups-not-ready", "mapping-fails", "mapping-refused", "nothing-arrives"}
+
+
+def test_mappings_are_looked_at_no_more_often_than_they_are_listed(tmp_path: Path) -> None:
+    flow = _planned(tmp_path, {"refresh.topics.interval.seconds": 3_600})
+
+    periods = {each.id: each.period for each in alarms(flow, record_age_seconds=900)}
+
+    assert (periods["mapping-fails"], periods["mapping-refused"]) == (3_600, 3_600)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_one_alarm_of_each_flow_is_raised_while_any_other_of_its_home_is(example: str, assembled: Assembled) -> None:
+    """CloudWatch takes a rule about alarms of its own region and account that exist, and of 10,240 characters."""
+    assembly = assembled(example)
+    wholes = {each.properties["AlarmName"]: each for each in assembly.resources("AWS::CloudWatch::CompositeAlarm")}
+
+    assert wholes.keys() == {f"mirrorless-{flow.id}" for flow in assembly.deployment.flows}
+    for name, whole in wholes.items():
+        template = assembly.templates[whole.stack]["Resources"]
+        children = {
+            id_: each["Properties"]["AlarmName"]
+            for id_, each in template.items()
+            if each["Type"] == "AWS::CloudWatch::Alarm" and each["Properties"]["AlarmName"].startswith(f"{name}-")
+        }
+        rule = whole.properties["AlarmRule"]
+        assert set(re.findall(r'ALARM\("([^"]+)"\)', rule)) == set(children.values())
+        assert set(template[whole.id]["DependsOn"]) == set(children)
+        assert len(rule) <= 10_240
+        assert "AlarmActions" not in whole.properties, "each alarm notifies by itself"
 
 
 def test_the_cost_model_counts_the_metrics_that_alarms_read(tmp_path: Path) -> None:
-    flow = _planned(tmp_path, {})
-    watched = mapping_alarm(flow, "orders", "a-uuid")
-    assert watched is not None
-
-    read = [len(alarm.queries[:-1]) or 1 for alarm in (*alarms(flow, record_age_seconds=900), watched)]
-
-    assert sum(read[:-1]) == Assumptions().alarms
-    assert read[-1] == Assumptions().alarms_per_mapping
+    assert len(alarms(_planned(tmp_path, {}), record_age_seconds=900)) == Assumptions().alarms
 
 
 # Scheduled topics
@@ -360,24 +375,22 @@ def _sections() -> dict[str, str]:
     }
 
 
-def test_every_alarm_has_a_section_of_the_runbook_that_says_what_to_do(assembled: Assembled, tmp_path: Path) -> None:
+def test_every_alarm_has_a_section_of_the_runbook_that_says_what_to_do(assembled: Assembled) -> None:
     sections = _sections()
     anchors = {
         str(each.properties["AlarmDescription"]).rpartition("#")[2]
         for example in EXAMPLES
         for each in _alarms(assembled(example))
     }
-    watched = mapping_alarm(_planned(tmp_path, {}), "orders", "a-uuid")
-    assert watched is not None
 
-    for anchor in anchors | {watched.anchor}:
+    for anchor in anchors:
         assert "\n1. " in sections[anchor], f"{anchor} says nothing to do"
 
 
 def test_every_section_about_an_alarm_is_about_one_that_there_is() -> None:
     written = {anchor for anchor in _sections() if anchor.startswith("alarm-")}
 
-    assert written == {f"alarm-{each}" for each in (*EXPECTED, *OF_PULL, *OF_STANDBY)} | {"alarm-mapping-fails"}
+    assert written == {f"alarm-{each}" for each in (*EXPECTED, *OF_PULL, *OF_STANDBY)}
 
 
 def test_every_link_within_the_runbook_leads_somewhere() -> None:
@@ -495,7 +508,9 @@ def test_a_dashboard_begins_with_the_flow_s_alarms_and_fits_its_grid(example: st
             and each.stack.endswith(flow.home.region)
         }
         assert heading["type"] == "text"
-        assert set(first["properties"]["alarms"]) == made
+        whole = flow.home.arn("cloudwatch", f"alarm:mirrorless-{flow.id}")
+        assert first["properties"]["alarms"][0] == whole
+        assert set(first["properties"]["alarms"][1:]) == made
         taken = [
             (each["x"] + dx, each["y"] + dy)
             for each in widgets

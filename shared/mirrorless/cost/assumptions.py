@@ -89,8 +89,8 @@ class Assumptions:
     metrics_per_flow: float = 4
     metrics_of_records: float = 2
     metrics_per_topic: float = 0
-    alarms: float = 8
-    alarms_per_mapping: float = 2
+    alarms: float = 13
+    composite_alarms: float = 1
     dashboards: float = 1
     heartbeat_seconds: float = 60
     scheduled_gb: float = 0.25
@@ -191,7 +191,7 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "metrics_of_records": ("metrics", "records and bytes, where there are any"),
     "metrics_per_topic": ("metrics", f"only with `metrics.per.topic`: {METRICS_PER_TOPIC}"),
     "alarms": ("metrics", "that the alarms of a flow read, one each; each is paid for"),
-    "alarms_per_mapping": ("metrics", "that the alarm of a provisioned mapping reads"),
+    "composite_alarms": ("alarms", "of a flow, of all of its others; each is paid for"),
     "dashboards": ("dashboards", "of a flow; the account's first three are free, which is left out"),
     "heartbeat_seconds": ("s", "`emit.heartbeats.interval.seconds`, its default; each is an event of its own"),
     "scheduled_gb": ("GB", "of the scheduled functions"),

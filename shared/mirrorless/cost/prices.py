@@ -42,6 +42,7 @@ class Prices(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_call: float
     cloudwatch_metric_month: float
     cloudwatch_alarm_month: float
+    cloudwatch_composite_month: float
     cloudwatch_dashboard_month: float
     cloudwatch_logs_gb: float
     msk_replicator_hour: float

@@ -89,10 +89,10 @@ def together(*costs: Mapping[str, float]) -> dict[str, float]:
 def mapped(loads: Sequence[ReplicationLoad], mode: Mode, assumptions: Assumptions = _DEFAULTS) -> dict[str, float]:
     """Dollars a month by part of topics with mappings, beside what their flow costs by itself."""
     pollers = _units(loads, assumptions) * HOURS * PRICES.event_poller_unit_hour if mode == "provisioned" else 0.0
-    return together({"pollers": pollers}, *(_mapped(load, mode, assumptions) for load in loads))
+    return together({"pollers": pollers}, *(_mapped(load, assumptions) for load in loads))
 
 
-def _mapped(load: ReplicationLoad, mode: Mode, assumptions: Assumptions) -> dict[str, float]:
+def _mapped(load: ReplicationLoad, assumptions: Assumptions) -> dict[str, float]:
     """Of like topics, without their pollers."""
     events = events_per_second(load, assumptions)
     records = load.topics * load.records_per_topic
@@ -100,7 +100,6 @@ def _mapped(load: ReplicationLoad, mode: Mode, assumptions: Assumptions) -> dict
     lanes = min(load.partitions / _pollers(load, assumptions), records / events) if events else 0.0
     entries = events * min(lanes, load.slices_per_topic) if events else 0.0
     metrics = load.topics * assumptions.metrics_per_topic if events else 0.0
-    alarms = load.topics * assumptions.alarms_per_mapping if mode == "provisioned" else 0.0
     lines = min(events, load.topics * _pollers(load, assumptions) / assumptions.log_line_seconds)
     return together(
         {
@@ -108,7 +107,7 @@ def _mapped(load: ReplicationLoad, mode: Mode, assumptions: Assumptions) -> dict
             "functions: calls": events * SECONDS * PRICES.lambda_request,
             "offset map: reads": state_reads([load], assumptions),
             "metrics, alarms, logs": observation(
-                metrics=metrics, alarms=alarms, log_bytes=lines * SECONDS * assumptions.log_line_bytes
+                metrics=metrics, log_bytes=lines * SECONDS * assumptions.log_line_bytes
             ),
         },
         written(entries, events * lanes / entries if entries else 0.0, load, assumptions),
@@ -143,11 +142,12 @@ def state_reads(loads: Sequence[ReplicationLoad], assumptions: Assumptions = _DE
     return _MINUTES * lanes * assumptions.state_reads * PRICES.dynamodb_read_unit
 
 
-def observation(*, metrics: float = 0.0, alarms: float = 0.0, log_bytes: float = 0.0) -> float:
-    """Dollars a month of custom metrics, of metrics that alarms read, and of bytes logged in the month."""
+def observation(*, metrics: float = 0.0, alarms: float = 0.0, composites: float = 0.0, log_bytes: float = 0.0) -> float:
+    """Dollars a month of our own metrics, metrics that alarms read, alarms of alarms, and bytes that are logged."""
     return (
         metrics * PRICES.cloudwatch_metric_month
         + alarms * PRICES.cloudwatch_alarm_month
+        + composites * PRICES.cloudwatch_composite_month
         + log_bytes / 1e9 * PRICES.cloudwatch_logs_gb
     )
 
@@ -163,6 +163,7 @@ def shared(loads: Sequence[ReplicationLoad], assumptions: Assumptions = _DEFAULT
         "metrics, alarms, logs": observation(
             metrics=assumptions.metrics_per_flow + (assumptions.metrics_of_records if moving else 0.0),
             alarms=assumptions.alarms,
+            composites=assumptions.composite_alarms,
             log_bytes=_MINUTES * minute,
         ),
         "dashboard": assumptions.dashboards * PRICES.cloudwatch_dashboard_month,

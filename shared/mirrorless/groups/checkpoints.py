@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -58,6 +58,9 @@ behind                its offsets there are older than its offsets here: it woul
 ready                 it would resume exactly where it is
 excluded              the flow's filter excludes it; no document is kept
 """
+
+AHEAD: Final = frozenset({"ahead_on_target", "ahead_on_source"})
+"""Readiness of groups that would skip records."""
 
 Numbers = dict[str, dict[int, int]]
 """A number by source topic and partition."""
@@ -134,6 +137,11 @@ class GroupCheckpoints(msgspec.Struct, frozen=True):
     def carried_offset(self, lane: Lane) -> int | None:
         """The offset here that was carried over last; None for none."""
         return self.carried.get(lane.topic, {}).get(lane.partition)
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether no further round makes it ready, or it would skip records from this flow's own offsets."""
+        return self.readiness == "before_map" or (self.readiness in AHEAD and bool(self.own))
 
     def own_offsets(self, flow: FlowName) -> dict[Lane, tuple[int, ...]]:
         """The offsets there that are this flow's own.

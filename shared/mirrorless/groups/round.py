@@ -201,4 +201,5 @@ def _count(documents: Iterable[GroupCheckpoints], report: RoundReport) -> None:
     not_ready = [document for document in forward if document.readiness not in {"ready", "active_on_target"}]
     report.figures["groups"] = len(forward)
     report.figures["groups-not-ready"] = len(not_ready)
+    report.figures["groups-need-operator"] = sum(document.needs_operator for document in forward)
     report.figures["reread-records-max"] = max((document.reread for document in forward), default=0)

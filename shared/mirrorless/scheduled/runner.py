@@ -82,6 +82,8 @@ class TaskReport(msgspec.Struct, frozen=True):
     """When the round ended, ms since the epoch."""
     ms: int
     """Its duration."""
+    first_at: int = 0
+    """When its first round ended, ms since the epoch; 0 where that is not stored."""
     ok_at: int = 0
     """When a round last ended without an error, ms since the epoch; 0 for never."""
     moved_at: int = 0
@@ -112,6 +114,8 @@ class TaskRunner:
     idle_after_seconds: float = IDLE_AFTER_SECONDS
     on_report: Callable[[TaskReport], None] = lambda _report: None
     """Called after each round: writes metrics and logs."""
+    on_start: Callable[[Mapping[str, TaskReport]], None] = lambda _reports: None
+    """Called once, with the stored report of every task of the flow, before the first round of a run."""
     _reports: dict[str, TaskReport] = field(default_factory=dict)
     _written: dict[str, TaskReport] = field(default_factory=dict)
 
@@ -137,6 +141,7 @@ class TaskRunner:
     def _rounds(self, tasks: Sequence[Task], end: int, deadline: Deadline) -> dict[str, TaskReport]:
         stored = self.documents.read(self.flow, "task/").values()
         last = {report.task: report for report in (msgspec.json.decode(text, type=TaskReport) for text in stored)}
+        self.on_start(last)
         due = {task.name: self._next(task, last.get(task.name)) for task in tasks}
         self._written = dict(last)
         try:
@@ -197,6 +202,7 @@ class TaskRunner:
             task=task.name,
             at=ended,
             ms=ended - began,
+            first_at=ended if last is None else last.first_at,
             ok_at=(last.ok_at if last is not None else 0) if error else ended,
             moved_at=ended if report.moved or last is None else last.moved_at,
             rests_until=began + int(report.rest_seconds * 1000),

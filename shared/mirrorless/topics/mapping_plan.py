@@ -266,6 +266,26 @@ def enabled_topics(actual: Iterable[Request], flow: FlowName) -> frozenset[str]:
     return frozenset(topic for topic in enabled if topic is not None)
 
 
+FUNCTION_FAILED: Final = "PROBLEM: Function call failed"
+"""The beginning of the result of a mapping that polls, and whose function failed: the function's own alarms have it."""
+
+
+def not_polling(actual: Iterable[Request], topics: Iterable[str], flow: FlowName) -> dict[str, str]:
+    """The topics whose mappings do not poll, each with the state or the problem of its mapping."""
+    present = {topic: each for each in actual if (topic := topic_of(each, flow)) is not None}
+    states = {topic: _trouble_of(present.get(topic)) for topic in sorted(topics)}
+    return {topic: trouble for topic, trouble in states.items() if trouble}
+
+
+def _trouble_of(mapping: Request | None) -> str:
+    if mapping is None:
+        return "it has no mapping"
+    state, result = str(mapping.get("State")), str(mapping.get("LastProcessingResult", ""))
+    if state != "Enabled":
+        return f"{state}: {reason}" if (reason := str(mapping.get("StateTransitionReason") or "")) else state
+    return result if result.startswith("PROBLEM") and not result.startswith(FUNCTION_FAILED) else ""
+
+
 def topic_of(mapping: Request, flow: FlowName) -> str | None:
     """The topic of a mapping of this flow, by its consumer group; None for a mapping that is not the flow's."""
     prefix = flow_prefix(flow)

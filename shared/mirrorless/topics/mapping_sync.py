@@ -28,6 +28,7 @@ from mirrorless.topics.mapping_plan import (
     Request,
     is_ours,
     mapping_requests,
+    not_polling,
     plan_mappings,
 )
 from mirrorless.topics.topic_state import TopicState
@@ -96,6 +97,7 @@ class MappingSync:
         }
         moves = _moves(plan, states)
         changes = self._changes(plan, updates, moves, states, arns, returning=returning, deadline=deadline)
+        self._watch(found, actual, plan, report)
         done, pending = self._carry_out(changes, report, deadline)
         self._forget(plan, states)
         if plan.move:
@@ -116,6 +118,16 @@ class MappingSync:
             )
         report.figures |= {f"mappings-{what}": count for what, count in done.items()}
         report.figures["mappings-pending"] = pending + len(plan.busy)
+
+    def _watch(self, found: Discovery, actual: Sequence[Request], plan: MappingPlan, report: RoundReport) -> None:
+        """Report the mappings that do not poll, those of the template too, as they were before this round."""
+        wanted = found.mapped | found.template if self.settings.mapping.get("Enabled", True) else frozenset[str]()
+        idle = not_polling(actual, wanted, self.settings.name)
+        report.figures["mappings-not-polling"] = len(idle)
+        known = plan.create.keys() | {*plan.disabled, *plan.busy}  # on their way, or reported by another sentence
+        report.troubles += [
+            f"the mapping of {topic} does not poll: {idle[topic]}" for topic in idle if topic not in known
+        ]
 
     def _changes(
         self,
@@ -174,6 +186,7 @@ class MappingSync:
     def _carry_out(self, changes: list[Change], report: RoundReport, deadline: Deadline) -> tuple[dict[str, int], int]:
         """Make the changes. Returns how many of each kind were made, and how many are left."""
         done = dict.fromkeys(("created", "updated", "deleted"), 0)
+        report.figures["mappings-refused"] = 0
         pending = 0
         for number, (what, topic, act) in enumerate(changes):
             if deadline() < NEAR_SECONDS:
@@ -181,6 +194,7 @@ class MappingSync:
             try:
                 outcome = act()
             except MirrorlessError as exc:
+                report.figures["mappings-refused"] += isinstance(exc, MappingRefused)
                 report.troubles.append(f"{self.settings.name} {topic}: its mapping was not {what}: {exc}")
                 if isinstance(exc, Retriable):
                     # What Lambda or the source did not do for this one, it will hardly do for the rest.

@@ -60,17 +60,17 @@ def test_one_lane_at_one_megabyte_a_second_costs_what_a_hand_computes() -> None:
     assert costs["functions: calls"] == pytest.approx(5.256 * 0.20)
     assert costs["offset map: writes"] == pytest.approx(10.512 * 0.625)
     assert costs["offset map: storage"] == pytest.approx(2.172096 * 0.45)
-    assert costs["metrics, alarms, logs"] == pytest.approx(1.8 + 0.8 + 0.063072 + 0.12264)
+    assert costs["metrics, alarms, logs"] == pytest.approx(1.8 + 1.3 + 0.5 + 0.063072 + 0.12264)
     assert costs["pollers"] == 0
 
 
-def test_the_alarm_of_a_mapping_is_paid_for_where_it_is_provisioned_and_metrics_of_a_topic_on_request() -> None:
+def test_no_topic_adds_to_the_alarms_and_each_to_the_metrics_on_request() -> None:
     two = replace(ONE_LANE, topics=2)
     part = "metrics, alarms, logs"
 
     plain = mirrorless(two, "on-demand")[part]
 
-    assert mirrorless(two, "provisioned")[part] - plain == pytest.approx(2 * 2 * 0.10)
+    assert mirrorless(two, "provisioned")[part] == plain
     by_topic = mirrorless(two, "on-demand", replace(Assumptions(), metrics_per_topic=METRICS_PER_TOPIC))[part]
     assert by_topic - plain == pytest.approx(2 * 6 * 0.30)
 
@@ -193,7 +193,7 @@ def test_a_flow_in_which_nothing_moves_costs_five_dollars_at_most_beside_its_das
     assert sum(costs.values()) <= 5
     assert costs.pop("scheduled functions") == pytest.approx(functions)
     assert costs.pop("heartbeats") == pytest.approx(beats, rel=1e-4)
-    assert costs.pop("metrics, alarms, logs") == pytest.approx(1.2 + 0.8 + 0.02628)
+    assert costs.pop("metrics, alarms, logs") == pytest.approx(1.2 + 1.3 + 0.5 + 0.02628)
     assert set(costs.values()) == {0.0}
 
 

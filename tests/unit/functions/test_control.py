@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -23,10 +23,13 @@ SETTINGS = {
 class _Rounds:
     """A runner that reports one round in which all is well."""
 
-    def __init__(self, *, on_report: Any, **_others: Any) -> None:
-        self._report = on_report
+    stored: ClassVar[dict[str, TaskReport]] = {}
+
+    def __init__(self, *, on_report: Any, on_start: Any, **_others: Any) -> None:
+        self._report, self._start = on_report, on_start
 
     def run(self, *_tasks: Any, **_limits: Any) -> dict[str, TaskReport]:
+        self._start(self.stored)
         self._report(TaskReport(task="lanes", at=1, ms=1, figures={"doubts-open": 0}))
         return {}
 
@@ -45,3 +48,25 @@ def test_only_a_flow_without_heartbeats_emits_that_nothing_failed(
     control.handler(SETTINGS | {"heartbeats_seconds": heartbeats_seconds}, None)
 
     assert json.loads(capsys.readouterr().out).get("task-errors") == emitted
+
+
+@pytest.mark.parametrize("stands_by", [False, True])
+def test_overdue_tasks_are_a_metric_of_the_home_before_any_task_runs(
+    stands_by: bool,  # noqa: FBT001 -- pytest's
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A defect of one task ends the run: what was written after it would never be seen."""
+    control = importlib.import_module("control")
+    monkeypatch.setattr(control, "TaskRunner", _Rounds)
+    monkeypatch.setattr(control, "_works", lambda *_: True)
+    monkeypatch.setattr(control, "wire", lambda _: SimpleNamespace(documents=None, tasks=lambda _lease: []))
+    stored = TaskReport(task="topics", at=2, ms=1, first_at=1, ok_at=1, error="no rights")
+    monkeypatch.setattr(_Rounds, "stored", {"topics": stored})
+
+    control.handler(SETTINGS | {"stands_by": stands_by}, None)
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    metric = {} if stands_by else {"tasks-overdue": [6.0]}
+    assert {name: value for name, value in lines[0].items() if name == "tasks-overdue"} == metric
+    assert any("topics: no rights" in str(line.get("trouble")) for line in lines) is not stands_by

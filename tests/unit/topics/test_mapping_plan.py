@@ -14,7 +14,14 @@ from mirrorless.lane import FlowName
 from mirrorless.scheduled.rate_limit import RateLimit
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
-from mirrorless.topics.mapping_plan import Request, drifted, mapping_request, mapping_requests, plan_mappings
+from mirrorless.topics.mapping_plan import (
+    Request,
+    drifted,
+    mapping_request,
+    mapping_requests,
+    not_polling,
+    plan_mappings,
+)
 
 FLOW = FlowName("us-east", "eu-west")
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -117,6 +124,26 @@ def test_a_mapping_with_other_addresses_of_the_source_is_moved() -> None:
     assert plan.polling == {"b"}
     stuck = actual("b", LastProcessingResult="PROBLEM: Connection error")
     assert plan_mappings([stuck], desired("b"), flow=FLOW).polling == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"State": "Disabled"}, "Disabled"),
+        ({"State": "Disabled", "StateTransitionReason": "ESM_CONFIG_NOT_VALID"}, "Disabled: ESM_CONFIG_NOT_VALID"),
+        ({"State": "Creating"}, "Creating"),
+        ({"LastProcessingResult": "PROBLEM: Connection error"}, "PROBLEM: Connection error"),
+        ({"LastProcessingResult": "PROBLEM: Function call failed"}, None),
+        ({"LastProcessingResult": "OK"}, None),
+        ({}, None),
+    ],
+)
+def test_a_mapping_polls_that_is_enabled_and_has_no_problem_of_its_own(facts: Request, why: str | None) -> None:
+    assert not_polling([actual("a", **facts)], ["a"], FLOW).get("a") == why
+
+
+def test_a_topic_without_a_mapping_is_not_polled() -> None:
+    assert not_polling([actual("a")], ["a", "b"], FLOW) == {"b": "it has no mapping"}
 
 
 @pytest.mark.parametrize("template", [ON_DEMAND, PROVISIONED], ids=["on demand", "provisioned"])

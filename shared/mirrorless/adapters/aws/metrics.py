@@ -142,12 +142,15 @@ WATCHED: Final = frozenset(
         "task-troubles",
         "heartbeats-emitted",
         "groups-not-ready",
+        "groups-need-operator",
         "reread-records-max",
         "doubts-open",
         "stuck-partitions",
         "gaps-waiting",
         "offsets-lost",
         "lanes-stopped",
+        "mappings-refused",
+        "mappings-not-polling",
         "topics-scheduled",
         "topics-returning",
     }
@@ -190,6 +193,24 @@ def emit_report(flow: FlowName, report: TaskReport, *, always: Collection[str] =
             print(json.dumps({"level": "ERROR", **place, "error": report.error}))
         for trouble in report.troubles:
             print(json.dumps({"level": "WARNING", **place, "trouble": trouble}))
+
+
+def emit_overdue(flow: FlowName, overdue: Mapping[str, str]) -> None:
+    """Print that tasks have not been done for three intervals, as the metric of an alarm; nothing where none is.
+
+    Args:
+        flow: whose tasks.
+        overdue: the error of each task's last round, by its name; empty where it has none.
+    """
+    if not overdue:
+        return
+    metrics = _line(flow)
+    metrics.add_metric("tasks-overdue", MetricUnit.Count, len(overdue))
+    metrics.flush_metrics()
+    why = "; ".join(
+        f"{task}: {error or 'its function is not started, or does not end'}" for task, error in overdue.items()
+    )
+    print(json.dumps({"level": "WARNING", "flow": str(flow), "trouble": f"not done for three intervals: {why}"}))
 
 
 def emit_standby(flow: FlowName, why: str) -> None:
