@@ -67,6 +67,8 @@ class Lab:
     configuration: Configuration
     folder: Path
     kafka_version: str = DEFAULT_KAFKA
+    kafka_versions: Mapping[str, str] = field(default_factory=dict)
+    """Of clusters that run another version, by alias."""
     brokers: int = 1
     """Of each cluster."""
     broker_properties: Mapping[str, str] = field(default_factory=dict)
@@ -127,7 +129,7 @@ class Lab:
             self.clusters[alias] = KafkaCluster(
                 alias=alias,
                 folder=self.folder / alias,
-                version=self.kafka_version,
+                version=self.kafka_versions.get(alias, self.kafka_version),
                 properties=self.broker_properties,
                 linked=self.linked,
                 brokers=self.brokers,
@@ -196,7 +198,8 @@ class Lab:
             MissingTool: Java or Maven is not there.
             ServerFailed: a server does not become ready; its log's end is in the text.
         """
-        kafka_jars(self.kafka_version)
+        for version in {cluster.version for cluster in self.clusters.values()}:
+            kafka_jars(version)
         dynamodb_jars()
         names = ", ".join(f"{cluster.alias} (Kafka {cluster.version})" for cluster in self.clusters.values())
         self.say(f"starting {names} and DynamoDB Local")

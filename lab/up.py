@@ -11,12 +11,16 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from lab.cloud import PARTITIONS, Lab
 from lab.servers.artifacts import DEFAULT_KAFKA, kafka_jars
 from lab.state import StateFile
 from mirrorless.config.loading import load
 from mirrorless.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -28,7 +32,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--state", type=Path, default=REPOSITORY / ".lab" / "state.json", metavar="FILE", help="kept up to date, JSON"
     )
-    parser.add_argument("--kafka", default=os.environ.get("KAFKA") or DEFAULT_KAFKA, metavar="VERSION")
+    parser.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        metavar="[ALIAS=]VERSION",
+        help="of all clusters, or of one; may be repeated",
+    )
     parser.add_argument(
         "--partitions", type=_positive, default=PARTITIONS, metavar="N", help="of topics that the lab has to create"
     )
@@ -57,12 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     folder = REPOSITORY / ".lab" / f"up-{os.getpid()}"
     configuration = load(arguments.config)
-    try:
-        kafka_jars(arguments.kafka)
-    except ValueError as exc:
-        raise ConfigurationError(str(exc), where="--kafka") from exc
+    version, by_alias = kafka_versions(arguments.kafka, configuration.clusters)
     lab = Lab(
-        configuration=configuration, folder=folder, kafka_version=arguments.kafka, brokers=arguments.brokers, say=say
+        configuration=configuration,
+        folder=folder,
+        kafka_version=version,
+        kafka_versions=by_alias,
+        brokers=arguments.brokers,
+        say=say,
     )
     state = StateFile(lab, arguments.state)
     try:
@@ -93,6 +105,30 @@ def run(arguments: argparse.Namespace) -> int:
         elif not arguments.keep:
             shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def kafka_versions(given: Iterable[str], aliases: Collection[str]) -> tuple[str, dict[str, str]]:
+    """The version of all clusters, and those of single ones by alias; their jars are there then.
+
+    Args:
+        given: each `VERSION` or `ALIAS=VERSION`.
+        aliases: the configuration's.
+
+    Raises:
+        ConfigurationError: no such cluster, or no version for the lab.
+    """
+    found = {"": os.environ.get("KAFKA") or DEFAULT_KAFKA}
+    for text in given:
+        alias, _, version = text.rpartition("=")
+        if alias and alias not in aliases:
+            raise ConfigurationError(f"no cluster {alias!r}; there are {', '.join(sorted(aliases))}", where="--kafka")
+        found[alias] = version
+    try:
+        for version in set(found.values()):
+            kafka_jars(version)
+    except ValueError as exc:
+        raise ConfigurationError(str(exc), where="--kafka") from exc
+    return found.pop(""), found
 
 
 def _positive(text: str) -> int:

@@ -1,14 +1,17 @@
-"""VPC endpoints for functions and pollers in a VPC without another way to AWS, once for each VPC.
+"""VPC endpoints for functions, pollers and jobs in a VPC without another way to AWS, once for each VPC.
 
 Interface endpoints, with private names, so that no client needs a setting: Lambda and STS for pollers on demand
 (provisioned ones need none), Lambda for the refresh of topics, Secrets Manager for proofs, STS for tables of another
-account. Their security groups must let the functions in on port 443; as they are the functions' own, a rule that
-lets a group reach itself is enough.
+account, CloudWatch Logs for jobs: those of functions are written by Lambda itself, and metrics are lines of a log.
+Their security groups must let the functions in on port 443; as they are the functions' own, a rule that lets a group
+reach itself is enough.
 
-DynamoDB has a gateway instead, which costs nothing and answers to the usual name; it is made where route tables are
-written. No endpoint reaches the tables of another region: such a network needs another way there.
+DynamoDB has a gateway instead, which costs nothing and answers to the usual name, and S3 has one for jobs; they are
+made where route tables are written. No endpoint reaches the tables of another region: such a network needs another way
+there.
 (https://docs.aws.amazon.com/lambda/latest/dg/with-msk-cluster-network.html,
-https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/vpc-endpoints-dynamodb.html)
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/vpc-endpoints-dynamodb.html,
+https://docs.aws.amazon.com/emr/latest/EMR-Serverless-UserGuide/vpc-access.html)
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from mirrorless.config.cluster import Vpc
 
 
-UserKind = Literal["home", "pull", "standby"]
+UserKind = Literal["home", "pull", "standby", "jobs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +45,12 @@ class VpcEndpoints:
         subnets: where interfaces are put; those of the first cluster, since a zone takes one of them only.
         security_groups: of the interfaces: every cluster's.
         services: reached by interfaces, such as `sts`.
-        route_tables: that get the route to DynamoDB; empty: the VPC has one.
+        route_tables: that get the routes of gateways; empty: the VPC has them.
+        gateways: services that these lead to: DynamoDB, and S3 where jobs run.
         accounts: whose principals may use them.
         elsewhere: regions with tables that no endpoint reaches.
-        made_by: the first kind of its users, whose stack makes them: `home`, with pollers and functions, `pull` or
-            `standby`.
+        made_by: the first kind of its users, whose stack makes them: `home`, with pollers and functions, `pull`,
+            `standby` or `jobs`.
     """
 
     vpc: str
@@ -54,6 +58,7 @@ class VpcEndpoints:
     security_groups: tuple[str, ...]
     services: tuple[str, ...]
     route_tables: tuple[str, ...]
+    gateways: tuple[str, ...]
     accounts: tuple[str, ...]
     elsewhere: tuple[str, ...]
     made_by: UserKind = "home"
@@ -61,7 +66,7 @@ class VpcEndpoints:
 
 @dataclass(frozen=True, slots=True)
 class _User:
-    """The functions of a flow in one VPC, and for a flow at home its pollers."""
+    """The functions of a flow in one VPC, for a flow at home its pollers, or its jobs."""
 
     flow: FlowDeployment
     alias: str
@@ -75,6 +80,7 @@ def vpc_endpoints(
     flows: Iterable[FlowDeployment],
     pulling: Iterable[FlowDeployment] = (),
     standing_by: Iterable[FlowDeployment] = (),
+    with_jobs: Iterable[FlowDeployment] = (),
 ) -> list[VpcEndpoints]:
     """The endpoints that are needed in one place, by VPC.
 
@@ -82,6 +88,7 @@ def vpc_endpoints(
         flows: those at home there.
         pulling: those whose scheduled topics are read there.
         standing_by: those that have a standby there.
+        with_jobs: those whose jobs run there.
     """
     users = [
         _User(flow, end.alias, end.vpc, flow.home, frozenset(_services(flow)), "home")
@@ -96,6 +103,11 @@ def vpc_endpoints(
     users += [
         _User(flow, end.alias, end.vpc, flow.place_of(STANDBY), frozenset(_services_of_reader(flow, STANDBY)), STANDBY)
         for flow in standing_by
+        if (end := flow.flow.target).vpc
+    ]
+    users += [
+        _User(flow, end.alias, end.vpc, flow.state, frozenset({"logs", *_services_of_reader(flow, "jobs")}), "jobs")
+        for flow in with_jobs
         if (end := flow.flow.target).vpc
     ]
     of: dict[str, list[_User]] = {}
@@ -113,6 +125,7 @@ def _of_vpc(vpc: str, users: list[_User]) -> VpcEndpoints:
         security_groups=_each(group for network in networks for group in network.security_groups),
         services=tuple(sorted({service for user in users for service in user.services})),
         route_tables=_each(table for network in networks for table in network.route_tables),
+        gateways=("dynamodb", *(["s3"] if any(user.kind == "jobs" for user in users) else [])),
         accounts=tuple(sorted({place.account for user in users for place in (user.place, user.flow.state)})),
         elsewhere=tuple(sorted({user.flow.state.region for user in users} - {user.place.region for user in users})),
         made_by=min((user.kind for user in users), key=get_args(UserKind).index),
@@ -123,7 +136,12 @@ def add_endpoints(
     scope: Construct, deployment: Deployment, place: Location, *, made_by: UserKind = "home"
 ) -> list[Endpoints]:
     """Make the endpoints of a place in the VPCs whose first users are of a kind."""
-    found = vpc_endpoints(deployment.living_at(place), deployment.pulling_at(place), deployment.standing_by_at(place))
+    found = vpc_endpoints(
+        deployment.living_at(place),
+        deployment.pulling_at(place),
+        deployment.standing_by_at(place),
+        deployment.kept_at(place) if deployment.settings.spark.enabled else (),
+    )
     return [Endpoints(scope, each, region=place.region) for each in found if each.made_by == made_by]
 
 
@@ -199,15 +217,16 @@ class Endpoints(Construct):
                 security_group_ids=list(wanted.security_groups),
                 policy_document=endpoint_policy(service, wanted),
             )
-        if wanted.route_tables:
+        for service in wanted.gateways if wanted.route_tables else ():
             ec2.CfnVPCEndpoint(
                 self,
-                "dynamodb",
+                service,
                 vpc_id=wanted.vpc,
-                service_name=f"com.amazonaws.{region}.dynamodb",
+                service_name=f"com.amazonaws.{region}.{service}",
                 vpc_endpoint_type="Gateway",
                 route_table_ids=list(wanted.route_tables),
-                policy_document=endpoint_policy("dynamodb", wanted),
+                # EMR Serverless fetches images and releases from buckets of AWS in its own name.
+                policy_document=None if service == "s3" else endpoint_policy(service, wanted),
             )
         for elsewhere in wanted.elsewhere:
             Annotations.of(self).add_warning_v2(

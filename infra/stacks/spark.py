@@ -16,6 +16,8 @@ from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra import spark_settings
+from infra.constructs.annotations import acknowledge
+from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import add_log_group
 from infra.constructs.role_policies import add_policies
 from infra.iam import statements
@@ -38,6 +40,7 @@ class SparkStack(PlacedStack):
         super().__init__(scope, "spark", deployment=deployment, place=place, description="applications for jobs")
         flows = deployment.kept_at(place)
         artifacts = _deployed(self, deployment)
+        add_endpoints(self, deployment, place, made_by="jobs")
         applications = {
             name: SparkApplication(self, name, deployment=deployment, flow=flow)
             for name, flow in sorted({spark_settings.application_name(flow): flow for flow in flows}.items())

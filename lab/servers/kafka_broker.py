@@ -117,6 +117,7 @@ class KafkaBroker(Server):
 
     Attributes:
         place: its id and addresses.
+        version: Kafka's, of its next start.
     """
 
     def __init__(
@@ -136,13 +137,13 @@ class KafkaBroker(Server):
         self.place = place
         self._quorum = quorum or (place,)
         self._cluster_id = cluster_id or new_id()
-        self._version = version
+        self.version = version
         self._properties = dict(properties or {})
         self._heap_mb = heap_mb
 
     def _command(self) -> list[str]:
         settings = self._write_settings()
-        jars = kafka_jars(self._version)
+        jars = kafka_jars(self.version)
         data = self._folder / "data"
         if not (data / "meta.properties").exists():
             _copy_formatted(self._formatted(jars), data, node=self.place.node, cluster_id=self._cluster_id)
@@ -151,7 +152,7 @@ class KafkaBroker(Server):
 
     def _formatted(self, jars: Path) -> Path:
         """A data folder as Kafka's storage tool formats it, in the cache: a run of the tool costs 1 s of CPU."""
-        folder = cache_folder() / f"kafka-{self._version}-formatted"
+        folder = cache_folder() / f"kafka-{self.version}-formatted"
         if not folder.is_dir():
             with taking_turns(cache_folder()), tempfile.TemporaryDirectory(dir=cache_folder()) as unfinished:
                 if not folder.is_dir():
@@ -201,12 +202,12 @@ class KafkaBroker(Server):
         ]
 
     def _class_archive(self, jars: Path) -> list[str]:
-        return class_archive_options(f"kafka-{self._version}", jars, self._archive_classes)
+        return class_archive_options(f"kafka-{self.version}", jars, self._archive_classes)
 
     def _archive_classes(self, archive: Path) -> None:
         """Run a broker of this version for a moment: its JVM leaves the archive when it ends."""
         with tempfile.TemporaryDirectory() as folder:
-            broker = _Archiving(folder=Path(folder), version=self._version, archive=archive)
+            broker = _Archiving(folder=Path(folder), version=self.version, archive=archive)
             try:
                 broker.start()
                 _use(broker.place.address)

@@ -37,6 +37,7 @@ PARTS: Final[dict[str, Sequence[str]]] = {
     "failover-distance": ("tests.benchmarks.failover_distance",),
     "pull-topics": ("tests.benchmarks.pull_topics",),
     "pass-through-memory": ("tests.benchmarks.pass_through_memory",),
+    "upgrade": ("tests.benchmarks.rolling_upgrade",),
     "comparison": ("tests.benchmarks.beside_mm2", "--profile", "smoke", "--out", ".lab"),
 }
 """By name: the module that runs, and its arguments."""

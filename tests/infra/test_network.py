@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from aws_cdk import App
 
+from infra.app import build
 from infra.constructs.endpoints import VpcEndpoints, endpoint_policy, vpc_endpoints
 from infra.deployment import plan
+from infra.examples import two_regions
 from infra.iam import Right, network
+from infra.synth import lint
 from mirrorless.config import load
+from tests.support.assembly import CONTEXT
 from tests.support.changed_examples import flows, of_type, replication, without_networks, written
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
 FUNCTION = "AWS::Lambda::Function"
+CLOSED = "    vpc:\n      id: vpc-0b100000000000000\n      endpoints: true\n"
 
 
 def by_action(rights: list[Right]) -> dict[str, tuple[str, ...]]:
@@ -118,6 +125,7 @@ def test_pollers_may_use_an_endpoint_before_they_have_a_role() -> None:
         security_groups=(),
         services=("sts",),
         route_tables=(),
+        gateways=(),
         accounts=("111122223333",),
         elsewhere=(),
     )
@@ -151,3 +159,71 @@ def test_mappings_of_a_closed_network_wait_for_its_endpoints(tmp_path: Path) -> 
     (mapping,) = of_type(resources, MAPPING).values()
 
     assert set(of_type(resources, "AWS::EC2::VPCEndpoint")) <= set(mapping["DependsOn"])
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_jobs_reach_their_log_and_their_bucket_out_of_a_closed_network(tmp_path: Path, *, enabled: bool) -> None:
+    config = written(
+        tmp_path,
+        "active-passive",
+        (
+            "    vpc:\n      subnets: [subnet-0b1",
+            f"{CLOSED}      route.tables: [rtb-0b100000000000000]\n      subnets: [subnet-0b1",
+        ),
+        ("deployment:\n", f"deployment:\n  spark: {{enabled: {str(enabled).lower()}}}\n"),
+    )
+    deployment = plan(load(config))
+    (there,) = deployment.states
+
+    found = vpc_endpoints(
+        deployment.living_at(there),
+        deployment.pulling_at(there),
+        deployment.standing_by_at(there),
+        deployment.kept_at(there) if enabled else (),
+    )
+
+    (wanted,) = found
+    assert wanted.services == (("logs",) if enabled else ())
+    assert wanted.gateways == (("dynamodb", "s3") if enabled else ("dynamodb",))
+    assert wanted.made_by == "standby", "the stack of the first user has them for all"
+
+
+def test_endpoints_of_a_network_that_only_jobs_use_are_made_beside_these(tmp_path: Path) -> None:
+    config = written(
+        tmp_path,
+        "active-passive",
+        (
+            "    vpc:\n      subnets: [subnet-0b1",
+            f"{CLOSED}      subnets: [subnet-0b1",
+        ),
+        ("    replication.factor: 3\n", "    replication.factor: 3\n    function: {standby.enabled: false}\n"),
+    )
+    deployment = plan(load(config))
+
+    app = build(App(outdir=str(tmp_path / "out"), context=CONTEXT), deployment)
+    app.synth()
+
+    templates = {path.name: path.read_text() for path in (tmp_path / "out").glob("*.template.json")}
+    assert [name for name, text in templates.items() if "AWS::EC2::VPCEndpoint" in text] == [
+        "mirrorless-spark-us-west-2.template.json"
+    ]
+
+
+def test_the_example_of_a_network_is_sound_and_lets_everyone_in_who_reads_and_writes(tmp_path: Path) -> None:
+    two_regions.build(App(outdir=str(tmp_path))).synth()
+    paths = sorted(tmp_path.glob("*.template.json"))
+    lint(paths, (side.region for side in two_regions.SIDES))
+
+    for path, side, other in zip(paths, two_regions.SIDES, reversed(two_regions.SIDES), strict=True):
+        resources = json.loads(path.read_text())["Resources"]
+        rules = [each["Properties"] for each in of_type(resources, "AWS::EC2::SecurityGroupIngress").values()]
+        assert {each["GroupId"] for each in rules} == {side.cluster_group}
+        (functions,) = of_type(resources, "AWS::EC2::SecurityGroup")
+        assert [each.get("SourceSecurityGroupId") for each in rules if "CidrIp" not in each] == [
+            side.cluster_group,
+            {"Fn::GetAtt": [functions, "GroupId"]},
+        ]
+        assert [each["CidrIp"] for each in rules if "CidrIp" in each] == list(other.subnets)
+        routes = [each["Properties"] for each in of_type(resources, "AWS::EC2::Route").values()]
+        peered = [each["RouteTableId"] for each in routes if each["DestinationCidrBlock"] == other.cidr]
+        assert len(peered) == 1 + len(side.cluster_route_tables)

@@ -147,13 +147,13 @@ class Vpc(Section):
     )
     endpoints: bool = Field(
         default=False,
-        description="Create the interface endpoints that functions and pollers need in these subnets; needs `id`. "
-        "Without them, the network has a route of its own to AWS.",
+        description="Create the interface endpoints that functions, pollers and jobs need in these subnets; needs "
+        "`id`. Without them, the network has a route of its own to AWS.",
     )
     route_tables: Identifiers = Field(
         default=(),
-        description="With `endpoints`: route table ids of the subnets, which get a gateway endpoint of DynamoDB; "
-        "left out, they have one.",
+        description="With `endpoints`: route table ids of the subnets, which get gateway endpoints of DynamoDB "
+        "and, for jobs, of S3; left out, they have them.",
     )
 
 

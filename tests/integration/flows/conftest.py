@@ -2,7 +2,8 @@
 
 The two flows differ in what a deployment may choose. Forth: provisioned pollers, partial batch response, and
 transactions that the broker ends soon. Back: on-demand pollers, no partial batch response, and transactions that
-outlive an invocation, so that a zombie still has its own open when it wakes.
+outlive an invocation, so that a zombie still has its own open when it wakes. The clusters differ in their version: each
+is the source of one flow and the target of the other.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ flows:
     mapping: {mode: on-demand}
 """
 
+OLDEST = "3.9.1"
+"""The last version before Kafka 4, and the oldest that runs here."""
+
 TIMEOUT_SECONDS = 4.0
 """Of an invocation: between the two transaction timeouts."""
 
@@ -43,6 +47,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         configuration=load(CONFIGURATION),
         folder=tmp_path_factory.mktemp("flows"),
         kafka_version=os.environ.get("KAFKA") or DEFAULT_KAFKA,
+        kafka_versions={"eu-west": OLDEST},
         behaviour=LabBehaviour(retry_max_s=1.0),
         inject_faults=True,
         control=False,

@@ -1,0 +1,1 @@
+"""Stacks that a deployment does not have, to begin with."""
