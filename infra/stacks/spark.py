@@ -16,7 +16,6 @@ from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from infra import spark_settings
-from infra.constructs.annotations import acknowledge
 from infra.constructs.endpoints import add_endpoints
 from infra.constructs.flow_function import add_log_group
 from infra.constructs.role_policies import add_policies

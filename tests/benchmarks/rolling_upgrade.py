@@ -1,6 +1,6 @@
 """Both clusters of a flow from Kafka 3.9.1 to 4.1.1, broker by broker under load, and every record read again.
 
-python -m tests.benchmarks.rolling_upgrade --records 60000
+python -m tests.benchmarks.rolling_upgrade --records 200000
 
 Three nodes each, broker and controller in one, on the same data. The source goes first, then the target, each with
 `kafka-features upgrade` behind it; producers write all the time, some of it in transactions.
@@ -39,7 +39,7 @@ REPLICATED_WITHIN_S = 120.0
 def main() -> int:
     """Run it; 0 where the audit finds nothing."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--records", type=int, default=60_000)
+    parser.add_argument("--records", type=int, default=200_000)
     arguments = parser.parse_args()
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="upgrade-"))
@@ -66,7 +66,7 @@ def _run(lab: Lab, records: int) -> dict[str, int]:
     lab.start_servers()
     source, target = lab.clusters["us-east"], lab.clusters["eu-west"]
     # Slower than the upgrade, so that it never meets a flow at rest; it is cut off when the upgrade is over.
-    workload = Workload(source.bootstrap, records=records, seed=1, seconds=records / 250, topics=TOPICS)
+    workload = Workload(source.bootstrap, records=records, seed=1, seconds=records / 200, topics=TOPICS)
     workload.create_topics()
     lab.start_flows()
     failures: list[BaseException] = []
