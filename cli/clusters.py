@@ -83,6 +83,11 @@ class SourceView(ClusterReads):
         """The extent of one lane on the source."""
         return self.extents([lane]).get(lane)
 
+    def has_lost(self, lane: Lane) -> int | None:
+        """The partitions of a lane's topic, where that is on the source and has not this one; else None."""
+        count = (self.partitions() or {}).get(lane.topic, 0)
+        return count if 0 < count <= lane.partition else None
+
     def oldest_waiting(self, positions: Mapping[Lane, int]) -> dict[Lane, int | None]:
         """The timestamp of the oldest record at or after each lane's position, in ms since the epoch.
 

@@ -61,7 +61,13 @@ class LaneStatus:
         """Records that still wait, at most: transaction markers and aborted records count too."""
         if self.source is None:
             return None
-        return max(0, self.source.end - max(self.head.position, self.source.start))
+        return max(0, self.source.end - max(self.waits_from, self.source.start))
+
+    @property
+    def waits_from(self) -> int:
+        """The upstream offset of the first record that waits: below the position where the source has other records."""
+        position = self.head.position
+        return position if self.stop is None else min(position, self.stop.upstream_offset)
 
     @property
     def overtaken(self) -> int:
@@ -124,6 +130,8 @@ class TopicStatus:
     mapping: LabMapping | None
     """The lab's event source mapping; None on AWS."""
     lanes: Sequence[LaneStatus]
+    missing: bool = False
+    """Whether the flow names it, and the source has no such topic."""
 
     @property
     def mapping_is_off(self) -> bool:
@@ -162,6 +170,7 @@ class FlowStatus:
         return (
             self.fence is not None
             or (self.regions is not None and self.regions.home_is_silent(self.at))
+            or any(topic.missing for topic in self.topics)
             or (any(topic.mapping_is_off for topic in self.topics) and not self.pause.paused)
             or any(
                 lane.needs_operator or lane.waits_without_a_job(self.at)
@@ -233,6 +242,7 @@ def _topics(
             trigger=triggers.of(topic),
             mapping=deployment.mapping(flow, topic),
             lanes=[by_lane[lane] for lane in each],
+            missing=there is not None and topic not in there and topic in configured.literal_topics,
         )
         for topic, each in lanes.items()
     ]
@@ -243,7 +253,7 @@ def _with_age_of_waiting(every: Iterable[LaneStatus], source: SourceView) -> lis
     """The same lanes, with the age of the oldest record that still waits. One consumer reads for all that lag."""
     every = list(every)
     positions = {
-        status.lane: max(status.head.position, status.source.start)
+        status.lane: max(status.waits_from, status.source.start)
         for status in every
         if status.source is not None and status.lag
     }

@@ -105,14 +105,18 @@ def _reset_order(
     arguments: argparse.Namespace, deployment: DeployedFlows, stores: Stores, lane: Lane, state: LaneState
 ) -> _ResetOrder:
     source = SourceView.of(deployment, lane.flow)
-    to = _resolved(arguments.to, lane, source)
+    gone = source.has_lost(lane)
+    to = 0 if gone is not None else _resolved(arguments.to, lane, source)
     head = stores.chains.heads([lane])[lane]
     try:
         plan = plan_reset(lane, head, state, to, reason=arguments.reason, now=now_ms())
     except NotAllowed as exc:
         raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
-    group = deployment.flow(lane.flow).group_name(lane.topic)
-    steps = _reset_steps(plan, head) + source.reset_advice(lane, group, to)
+    if gone is not None:
+        steps = _closing_steps(plan, head, gone)
+    else:
+        group = deployment.flow(lane.flow).group_name(lane.topic)
+        steps = _reset_steps(plan, head) + source.reset_advice(lane, group, to)
     return _ResetOrder(lane=lane, head=head, to=to, plan=plan, steps=steps)
 
 
@@ -183,6 +187,18 @@ def _reset_steps(plan: ResetPlan, head: Head) -> list[str]:
         )
     steps.append("The map translates offsets of the new generation only. Drop the lane's stop and quarantine orders.")
     return steps
+
+
+def _closing_steps(plan: ResetPlan, head: Head, partitions: int) -> list[str]:
+    """The steps of the reset of a lane whose partition is gone. Args: partitions: that the topic has now."""
+    lane = plan.link.lane
+    generation = plan.link.to_generation
+    return [
+        f"The lane stands at upstream offset {head.position}, generation {head.generation}.",
+        f"{lane.topic} has {numbered(partitions, 'partition')} on the source now, so this closes the lane.",
+        "The target keeps its records; `mirrorless status` and `mirrorless verify` leave it out.",
+        f"Should the source get partition {lane.partition} again, generation {generation} begins at its first record.",
+    ]
 
 
 def destination(text: str) -> str | int:

@@ -85,6 +85,7 @@ def _topic_as_json(status: TopicStatus, now: int) -> dict[str, Any]:
     return {
         "topic": status.topic,
         "remote_topic": status.remote_topic,
+        "missing": status.missing,
         "trigger": status.trigger.configured,
         "trigger_changing": status.trigger.changing,
         "mapping": None if status.mapping is None else msgspec.to_builtins(status.mapping),

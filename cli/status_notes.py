@@ -11,6 +11,7 @@ from cli.groups_view import need_operator
 from cli.output import UNKNOWN, ago, moment, numbered
 from cli.tasks import TaskStatus
 from mirrorless.lanes.operator_actions import advice
+from mirrorless.topics.topic_state import awaits_reset
 
 if TYPE_CHECKING:
     from mirrorless.scheduled.standby import RegionRuns
@@ -45,13 +46,18 @@ def notes(flow: FlowStatus) -> Iterator[str]:
     """Sentences below the table; those that need the operator are marked with `!`."""
     yield from _order_notes(flow)
     for topic in flow.topics:
+        if topic.missing:
+            yield (
+                f"! {topic.topic}: {flow.flow.source} has no such topic, and the flow names it. Create it, or take it "
+                "out of the flow's `topics`."
+            )
         for lane in topic.lanes:
             yield from _lane_notes(lane)
         yield from _job_notes(topic, flow.at)
         if topic.mapping_is_off and topic.mapping is not None and not flow.pause.paused:
             yield f"! {topic.topic}: its mapping is {topic.mapping.state}, nothing is polled. Enable it."
     for task in (*flow.tasks, *flow.shards):
-        yield from _task_notes(task, flow.at)
+        yield from _task_notes(task, flow)
     yield from _group_notes(flow)
     if flow.regions is not None:
         yield from _region_notes(flow.regions, flow.at)
@@ -72,8 +78,8 @@ def _order_notes(flow: FlowStatus) -> Iterator[str]:
         yield f"! The flow is fenced since {moment(flow.fence.at)}, and replicates nothing: {flow.fence.detail}"
 
 
-def _task_notes(task: TaskStatus, now: int) -> Iterator[str]:
-    last = task.last
+def _task_notes(task: TaskStatus, flow: FlowStatus) -> Iterator[str]:
+    last, now = task.last, flow.at
     if last is None:
         return
     if task.overdue(now):
@@ -83,10 +89,18 @@ def _task_notes(task: TaskStatus, now: int) -> Iterator[str]:
     elif last.error:
         yield f"task {task.task} failed {ago(last.at, now=now)}, and will be retried: {last.error}"
     mark = "! " if task.stuck_partitions else ""
-    for trouble in last.troubles[:NAMED]:
+    troubles = [trouble for trouble in last.troubles if not _is_reset(trouble, flow)]
+    for trouble in troubles[:NAMED]:
         yield f"{mark}{task.task}: {trouble}"
-    if len(last.troubles) > NAMED:
-        yield f"{mark}{task.task}: {numbered(len(last.troubles) - NAMED, 'more trouble')}, see --json"
+    if len(troubles) > NAMED:
+        yield f"{mark}{task.task}: {numbered(len(troubles) - NAMED, 'more trouble')}, see --json"
+
+
+def _is_reset(trouble: str, flow: FlowStatus) -> bool:
+    """Whether the lanes that waited for a reset in a task's last round have been reset since."""
+    topic = awaits_reset(flow.flow, trouble)
+    lanes = [lane for each in flow.topics if each.topic == topic for lane in each.lanes]
+    return topic is not None and not any(lane.stop is not None or lane.head.in_doubt for lane in lanes)
 
 
 def _group_notes(flow: FlowStatus) -> Iterator[str]:

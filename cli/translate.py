@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from cli.args import add_deployment, add_lane, offset
+from cli.args import BadInput, add_deployment, add_lane, offset
+from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
 from cli.output import print_json
+from mirrorless.filters import should_replicate
 from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE, Head
 from mirrorless.protocol.translate import OffsetMap, Translation
@@ -34,6 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     lane = deployment.lane(arguments.flow, arguments.topic, arguments.partition)
     stores = deployment.stores(lane.flow)
     lane, head = _with_head(lane, deployment, stores)
+    if head == NEW_LANE:
+        _check_that_it_exists(lane, deployment)
 
     offsets = OffsetMap(stores.chains)
     found = (offsets.upstream if arguments.reverse else offsets.downstream)(lane, arguments.offset)
@@ -62,6 +66,32 @@ def _with_head(lane: Lane, deployment: DeployedFlows, stores: Stores) -> tuple[L
     other = Lane(lane.flow, upstream, lane.partition)
     other_head = stores.chains.heads([other])[other]
     return (lane, head) if other_head == NEW_LANE else (other, other_head)
+
+
+def _check_that_it_exists(lane: Lane, deployment: DeployedFlows) -> None:
+    """Check a lane without a map; where the source does not answer, it may exist.
+
+    Raises:
+        BadInput: the source has no such topic or partition, or the flow does not take the topic.
+    """
+    flow = deployment.flow(lane.flow)
+    policy = flow.policy
+    there = SourceView.of(deployment, lane.flow).partitions()
+    if there is None:
+        return
+    upstream = policy.upstream_topic(lane.topic) if policy.topic_source(lane.topic) == lane.flow.source else None
+    topic = lane.topic if lane.topic in there or upstream is None else upstream
+    hint = f"`mirrorless topics '{lane.flow}'` lists what the flow takes"
+    if topic not in there:
+        raise BadInput(f"{lane.flow.source} has no topic {topic}", where=str(lane.flow), hint=hint)
+    if lane.partition >= there[topic]:
+        raise BadInput(
+            f"topic {topic} has no partition {lane.partition}",
+            where=str(lane.flow),
+            hint=f"{lane.flow.source} has 0 to {there[topic] - 1}",
+        )
+    if not should_replicate(topic, flow=lane.flow, topics=flow.topics, policy=policy, heartbeats=True):
+        raise BadInput(f"the flow does not take topic {topic}", where=str(lane.flow), hint=hint)
 
 
 def _sentence(lane: Lane, given: int, found: Translation, *, reverse: bool) -> str:

@@ -19,6 +19,7 @@ from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.progress import LaneProgress, write_progress
 from mirrorless.jobs.request import PLAN, JobRequest, VerifyOptions
+from mirrorless.lane import FlowName, Lane
 from mirrorless.lanes.gaps import Cleanup
 from mirrorless.verify.compacted_keys import Expiry, take_key
 from mirrorless.verify.findings import LaneVerdict
@@ -32,6 +33,9 @@ from spark.verify_tasks import verify_lane
 ANSWER_SECONDS = 20.0
 """For one request of the driver to a cluster."""
 
+GONE = "left out: the source's topic has no such partition"
+"""The note on a lane that was not verified: its topic was made anew with fewer partitions."""
+
 
 def verify(run: JobRun) -> JobOutcome:
     """Run the job.
@@ -43,7 +47,7 @@ def verify(run: JobRun) -> JobOutcome:
     began = time.monotonic()
     run.phase = "plan"
     target, source = _cleanups(run.request)
-    tasks = _tasks(run, target, source)
+    tasks, gone = _tasks(run, target, source)
     run.files.write(PLAN, msgspec.json.encode({"lanes": [str(task.lane) for task in tasks]}))
     for task in tasks:
         write_progress(run.files, task.topic, task.partition, LaneProgress(lane=str(task.lane), at=now_ms()))
@@ -54,6 +58,7 @@ def verify(run: JobRun) -> JobOutcome:
 
     run.phase = "compare keys"
     _compare_keys(run, tasks, verdicts, target, source)
+    verdicts += gone
 
     seconds = time.monotonic() - began
     request = run.request
@@ -86,14 +91,19 @@ def _cleanups(request: JobRequest) -> tuple[Mapping[str, Cleanup], Mapping[str, 
     return target, source
 
 
-def _tasks(run: JobRun, target: Mapping[str, Cleanup], source: Mapping[str, Cleanup]) -> list[VerifyTask]:
+def _tasks(
+    run: JobRun, target: Mapping[str, Cleanup], source: Mapping[str, Cleanup]
+) -> tuple[list[VerifyTask], list[LaneVerdict]]:
+    """The lanes to verify; and the verdicts on those whose partition is gone with an older topic on the source."""
     request, options = run.request, _options(run.request)
     if options.start.kind == "latest" or options.end.kind == "earliest":
         raise ConfigurationError(
             f"nothing lies between {options.start.kind} and {options.end.kind}", where="verify", hint="swap the bounds"
         )
     counts = KafkaOffsets(request.flow.target, flow=request.flow.flow).partitions()
-    tasks = []
+    on_source = KafkaOffsets(request.flow.source, flow=request.flow.flow).partitions() if source else {}
+    tasks: list[VerifyTask] = []
+    gone: list[LaneVerdict] = []
     for topic in request.topics:
         remote = request.flow.remote_topic(topic)
         if remote not in counts:
@@ -102,6 +112,11 @@ def _tasks(run: JobRun, target: Mapping[str, Cleanup], source: Mapping[str, Clea
                 where=f"{request.flow.flow} {topic}",
                 hint="check the topic's name on the source, and that the job may Describe and Read the remote one",
             )
+        partitions = request.partitions.get(topic, range(counts[remote]))
+        left = on_source.get(topic, counts[remote])
+        for partition in (each for each in partitions if each >= left):
+            lane = Lane(FlowName.parse(request.flow.flow), topic, partition)
+            gone.append(LaneVerdict(lane=str(lane), topic=topic, partition=partition, notes=[GONE]))
         tasks += [
             VerifyTask(
                 settings=request.flow,
@@ -115,9 +130,10 @@ def _tasks(run: JobRun, target: Mapping[str, Cleanup], source: Mapping[str, Clea
                 source_compacts=source[topic].compacts if topic in source else True,
                 files=run.files.place,
             )
-            for partition in request.partitions.get(topic, range(counts[remote]))
+            for partition in partitions
+            if partition < left
         ]
-    return tasks
+    return tasks, gone
 
 
 def _compare_keys(

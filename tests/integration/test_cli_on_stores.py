@@ -33,6 +33,7 @@ from mirrorless.scheduled.runner import RoundReport, TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import FlowSettings, Tables
 from mirrorless.topics.topic_state import Recreated, TopicState
+from tests.support.flow_stage import eventually
 from tests.support.lane_stage import ORDERED
 
 pytestmark = pytest.mark.integration
@@ -266,6 +267,18 @@ def test_a_lane_without_a_map_says_so(bench: Bench, capsys: pytest.CaptureFixtur
     assert said["state"] == "no_map"
 
 
+@pytest.mark.parametrize(
+    ("topic", "partition", "says"),
+    [("nothing", 0, "has no topic nothing"), ("", 2, "has no partition 2 (a retry does not help)")],
+)
+def test_an_offset_of_what_the_source_does_not_have_is_bad_input(
+    bench: Bench, topic: str, partition: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.run("translate", str(FLOW), topic or bench.topic, str(partition), "7") == 2
+
+    assert says in capsys.readouterr().err
+
+
 def test_the_command_answers_as_a_process_and_soon(bench: Bench) -> None:
     """The installed command, as a program runs it: JSON and nothing else on its output."""
     bench.replicate(0, 3, Span(0, 40, 3))
@@ -326,6 +339,43 @@ def test_status_shows_people_what_needs_them(bench: Bench, capsys: pytest.Captur
     shown = capsys.readouterr().out
     assert f"! {bench.lane().at(4)} is stopped (refused) since" in shown
     assert "lanes quarantine" in shown
+
+
+def test_a_topic_that_the_flow_names_and_the_source_lacks_needs_the_operator(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(bench, f"[{bench.topic}, absent]")
+
+    assert bench.run("status") == 1
+
+    assert "! absent: us-east has no such topic" in capsys.readouterr().out
+
+
+def test_the_lane_of_a_partition_that_is_gone_is_closed_and_left_out(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    produce(bench, 3)
+    for partition in range(2):
+        bench.replicate(0, 100, Span(0, 70, 100), partition=partition)
+    admin = AdminClient({"bootstrap.servers": bench.source.bootstrap})
+    admin.delete_topics([bench.topic])[bench.topic].result(20)
+    eventually(lambda: bench.topic not in admin.list_topics(timeout=5).topics, "the topic is deleted")
+    create(bench.source, bench.topic, 1)
+    eventually(lambda: bench.topic in admin.list_topics(timeout=5).topics, "the new topic is shown")
+    for partition in range(2):
+        stop = Stop(reason="recreated", upstream_offset=0, detail="it was created again", at=SETTLED)
+        bench.states.stop(bench.lane(partition), stop)
+    assert bench.run("status") == 1
+    capsys.readouterr()
+
+    words = ["lanes", "reset", str(FLOW), bench.topic, "--to", "earliest", "--reason", "re-created", "--execute"]
+    assert bench.run(*words) == 0
+
+    shown = capsys.readouterr().out
+    assert f"{bench.topic} has 1 partition on the source now, so this closes the lane." in shown
+    assert bench.stops(2) == [None, None]
+    assert bench.run("status", "--json") == 0
+    assert [each["partition"] for each in partitions(answer(capsys))] == [0]
 
 
 def test_a_source_that_ends_below_the_position_is_pointed_out(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

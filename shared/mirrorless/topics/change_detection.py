@@ -187,15 +187,19 @@ class ChangeDetector:
             stop_running(
                 self.states,
                 {
-                    Lane(flow, topic, partition): topic_state.recreated_stop(flow, now, partition, now=self.clock())
+                    Lane(flow, topic, partition): topic_state.recreated_stop(
+                        flow, now, partition, partitions=snapshot.taken[topic], now=self.clock()
+                    )
                     for partition in waiting
                 },
                 report,
             )
+            gone = [partition for partition in waiting if partition >= snapshot.taken[topic]]
             report.troubles.append(
                 f"{flow} {topic}: deleted on the source and created again (topic id {before.topic_id}, now {topic_id}):"
-                f" its partitions {', '.join(map(str, waiting))} stand still until each is reset: "
-                f"`{topic_state.reset_command(flow, topic, 'PARTITION', 'earliest')}`"
+                f" its partitions {', '.join(map(str, waiting))} {topic_state.UNTIL_RESET}"
+                f"{f', and {gone[0]} and up are gone, which closes them' if gone else ''}: "
+                f"`{topic_state.reset_command(flow, topic, None, 'earliest', reason='re-created')}`"
             )
         return now
 
@@ -216,7 +220,9 @@ class ChangeDetector:
         ]
         unfinished = topic_state.unfinished(positions, ends)
         for partition, (position, end) in unfinished.items():
-            command = topic_state.reset_command(self.settings.name, state.topic, partition, str(end))
+            command = topic_state.reset_command(
+                self.settings.name, state.topic, partition, str(end), reason="deleted on the source"
+            )
             report.troubles.append(
                 f"{Lane(self.settings.name, state.topic, partition)}: deleted on the source, which ended at {end}; "
                 f"replicated up to {position}. Records in between, if there were other things than transaction markers "

@@ -78,9 +78,10 @@ class RemoteChangeDetector:
                 if (head := by_partition[partition]).run is not None and not head.in_doubt
             }
             stop_running(self.states, stops, report)
+            command = topic_state.reset_command(flow, topic, None, "earliest", reason="the remote topic was re-created")
             report.troubles.append(
                 f"{flow} {topic}: {remote} was deleted on the target and created again (topic id "
-                f"{before.remote_topic_id}, now {topic_id}): partitions {', '.join(map(str, waiting))} stand still "
-                f"until each is reset: `{topic_state.reset_command(flow, topic, 'PARTITION', 'earliest')}`"
+                f"{before.remote_topic_id}, now {topic_id}): partitions {', '.join(map(str, waiting))} "
+                f"{topic_state.UNTIL_RESET}: `{command}`"
             )
         return now

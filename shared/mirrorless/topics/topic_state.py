@@ -30,6 +30,9 @@ from mirrorless.ports.kafka import TopicPartition
 UNKNOWN: Final = -1
 """An end that has not been read yet."""
 
+UNTIL_RESET: Final = "stand still until they are reset"
+"""In the sentences about topics that were created again."""
+
 _ENDS: Final = 100
 """From which on a document takes no further topic: compressed, that is about a write unit of 1 KB."""
 
@@ -239,16 +242,16 @@ def mark_gone(state: TopicState, *, now: int) -> TopicState:
     return state if state.gone_at is not None else replace(state, gone_at=now)
 
 
-def recreated_stop(flow: FlowName, state: TopicState, partition: int, *, now: int) -> Stop:
-    """The stop of a lane whose topic was re-created."""
+def recreated_stop(flow: FlowName, state: TopicState, partition: int, *, partitions: int, now: int) -> Stop:
+    """The stop of a lane whose topic was re-created. Args: partitions: of the new topic."""
     topic_id = state.recreated.topic_id if state.recreated is not None else ""
-    return Stop(
-        reason="recreated",
-        upstream_offset=0,
-        detail=f"the topic was deleted on the source and created again: its id was {state.topic_id} and is {topic_id}. "
-        f"To replicate the new topic from its first record: {reset_command(flow, state.topic, partition, 'earliest')}",
-        at=now,
-    )
+    command = reset_command(flow, state.topic, partition, "earliest", reason="re-created")
+    change = f"the topic was deleted on the source and created again: its id was {state.topic_id} and is {topic_id}"
+    if partition >= partitions:
+        detail = f"{change}, with {partitions} partitions, so this one is gone. To close its lane: `{command}`"
+    else:
+        detail = f"{change}. To replicate the new topic from its first record: `{command}`"
+    return Stop(reason="recreated", upstream_offset=0, detail=detail, at=now)
 
 
 def remote_recreated_stop(flow: FlowName, state: TopicState, partition: int, position: int, *, now: int) -> Stop:
@@ -267,7 +270,7 @@ def remote_recreated_stop(flow: FlowName, state: TopicState, partition: int, pos
         upstream_offset=position,
         detail="the remote topic was deleted on the target and created again: its id was "
         f"{state.remote_topic_id} and is {topic_id}. To replicate the source topic from its first record: "
-        f"{reset_command(flow, state.topic, partition, 'earliest')}",
+        f"`{reset_command(flow, state.topic, partition, 'earliest', reason='the remote topic was re-created')}`",
         at=now,
     )
 
@@ -279,14 +282,21 @@ def truncated_stop(flow: FlowName, topic_partition: TopicPartition, *, end: int,
         upstream_offset=end,
         detail=f"the source ends at {end} and was replicated up to {position}: it lost what it had acknowledged, and "
         "offsets from there on are given again to other records. To go on with those: "
-        f"{reset_command(flow, *topic_partition, str(end))}",
+        f"`{reset_command(flow, *topic_partition, str(end), reason='truncated')}`",
         at=now,
     )
 
 
-def reset_command(flow: FlowName, topic: str, partition: int | str, to: str) -> str:
-    """The operator's command that closes a lane's chain."""
-    return f"mirrorless lanes reset '{flow}' {topic} {partition} --to {to}"
+def reset_command(flow: FlowName, topic: str, partition: int | None, to: str, *, reason: str) -> str:
+    """The operator's command that closes a lane's chain. Args: partition: None for every stopped one of the topic."""
+    lane = topic if partition is None else f"{topic} {partition}"
+    return f"mirrorless lanes reset '{flow}' {lane} --to {to} --reason '{reason}' --execute"
+
+
+def awaits_reset(flow: FlowName, trouble: str) -> str | None:
+    """The topic whose lanes stand still until a reset, where a sentence of a round says so."""
+    topic, found, _ = trouble.removeprefix(f"{flow} ").partition(": ")
+    return topic if found and UNTIL_RESET in trouble else None
 
 
 def receded(before: TopicEnds, now: Mapping[TopicPartition, int]) -> list[TopicPartition]:

@@ -21,6 +21,7 @@ from mirrorless.reports.page import render
 from mirrorless.verify.findings import KINDS
 from spark.driver import JobOutcome, JobRun
 from spark.verify import verify
+from tests.support.chains import run
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash
 from tests.support.tampering import Tamper, changed, duplicated, missing, swapped, tampered_with, thinned_out
 
@@ -137,9 +138,10 @@ def _later(fault: Tamper) -> Tamper:
 def test_a_true_copy_is_proved_on_both_sides_whatever_its_chain_has_been_through(
     stage: LaneStage, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A run in doubt, a quarantined record, a lane that is not replicated: none of them is a finding."""
+    """A run in doubt, a quarantined record, a lane that is not replicated or is gone: none of them is a finding."""
     stage.create(stage.source, stage.topic, 3)
-    stage.create(stage.target, stage.remote_topic, 3)
+    stage.create(stage.target, stage.remote_topic, 4)
+    stage.chains.prepare([run(0, 3, (0, 0, 3), lane=stage.lane(3))])
     for partition in range(2):
         fill(stage, partition)
     stage.orders.quarantine(stage.lane(1), 4)
@@ -154,6 +156,7 @@ def test_a_true_copy_is_proved_on_both_sides_whatever_its_chain_has_been_through
     assert (totals["records"], totals["proved"], totals["in_doubt"]) == (8 + 7, 4 + 7, 4)
     assert (totals["compared"], totals["known_losses"]) == (4 + 7, 1)
     assert outcome.found["lanes"][2]["notes"] == ["nothing of this lane has been replicated"]
+    assert outcome.found["lanes"][3]["notes"] == ["left out: the source's topic has no such partition"]
 
 
 def test_records_that_no_run_covers_are_missing_where_the_source_is_compared(

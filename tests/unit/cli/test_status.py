@@ -26,6 +26,7 @@ from mirrorless.scheduled.runner import TaskReport
 from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.scheduled.standby import RegionRun, RegionRuns
 from mirrorless.settings import ClusterSettings, FlowSettings
+from mirrorless.topics.topic_state import UNTIL_RESET
 from tests.support.chains import MemoryChains
 from tests.support.documents import MemoryDocuments
 
@@ -71,6 +72,13 @@ def test_lag_is_what_the_source_still_holds_above_the_position() -> None:
     assert status(0, Extent(40, 130)).lag == 90  # a new lane waits for what there is
     assert status(100, Extent(0, 80)).lag == 0
     assert status(100, None).lag is None
+
+
+def test_what_waits_in_a_topic_that_was_created_again_is_not_hidden_by_the_old_position() -> None:
+    stop = Stop(reason="recreated", upstream_offset=0, detail="created again", at=1)
+
+    assert status(100, Extent(0, 3), stop).lag == 3
+    assert status(100, Extent(0, 130), replace(stop, reason="refused", upstream_offset=100)).lag == 30
 
 
 def test_retention_that_overtook_a_lane_needs_the_operator() -> None:
@@ -266,6 +274,16 @@ def test_many_groups_and_troubles_do_not_fill_the_screen() -> None:
 def with_lanes(*lanes: LaneStatus) -> FlowStatus:
     topic = TopicStatus(topic="orders", remote_topic="us-east.orders", trigger=MAPPED, mapping=None, lanes=lanes)
     return replace(flow(), topics=[topic])
+
+
+def test_the_sentence_on_a_topic_that_was_created_again_goes_when_its_lanes_are_reset() -> None:
+    trouble = f"{FLOW} orders: deleted on the source and created again: its partitions 0 {UNTIL_RESET}: `…`"
+    tasks = [task(ok_at=NOW, name="topics", troubles=(trouble, f"{FLOW} orders: odd"))]
+    stop = Stop(reason="recreated", upstream_offset=0, detail="created again", at=1)
+    waiting, done = (replace(with_lanes(status(7, None, each)), tasks=tasks) for each in (stop, None))
+
+    assert f"topics: {trouble}" in list(notes(waiting))
+    assert list(notes(done)) == [f"topics: {FLOW} orders: odd"]
 
 
 def test_a_leased_lane_is_noted_and_does_not_need_the_operator() -> None:

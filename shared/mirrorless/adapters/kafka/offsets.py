@@ -118,6 +118,7 @@ class KafkaOffsets:
                 dict.fromkeys(wanted, spec), request_timeout=ANSWER_SECONDS
             )
         offsets = {}
+        there: dict[str, int] | None = None
         for place, future in futures.items():
             try:
                 offsets[place.topic, place.partition] = answer(future, _deadline).offset
@@ -126,8 +127,10 @@ class KafkaOffsets:
                 if error.code() in _ABSENT:
                     continue
                 # If no requested partition has a leader, the client does not say whether they exist.
-                if error.code() == KafkaError._NOENT and place.topic not in self.partitions():  # noqa: SLF001 -- same
-                    continue
+                if error.code() == KafkaError._NOENT:  # noqa: SLF001 -- same
+                    there = self.partitions() if there is None else there
+                    if place.partition >= there.get(place.topic, 0):
+                        continue
                 self._admin.discard()
                 raise Retriable(f"the cluster did not list its offsets: {error.str()}", where=self._where) from exc
         return offsets
