@@ -63,7 +63,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     revoke = commands.add_parser(
         "revoke",
-        help="delete what `acl apply --failover` has created, and nothing else",
+        help="delete what was created with --failover, and nothing else",
         epilog="Example: mirrorless acl revoke 'us-east->eu-west' --failover --execute",
     )
     revoke.add_argument(
@@ -313,7 +313,7 @@ def _notes(view: AclView, *, plan_only: bool) -> Iterable[str]:
         yield PLAN_ONLY
     if view.granted:
         open_now = numbered(len(view.granted), "ACL")
-        yield f"{open_now} of a failover: `mirrorless acl revoke '{view.flow}' --failover` deletes them."
+        yield f"{open_now} of a failover: `mirrorless acl revoke '{view.flow}' --failover --execute` deletes them."
 
 
 def _table(title: str, last: str, rows: Iterable[tuple[Acl, str]]) -> Table:

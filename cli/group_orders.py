@@ -91,7 +91,7 @@ def _document(stored: Mapping[str, bytes], flow: FlowName, direction: Direction,
     """Raises BadInput where there is none."""
     text = stored.get(f"{direction}/{name}")
     if text is None:
-        hint = "`mirrorless groups` lists the groups with a checkpoint; with --reverse those that read on the target"
+        hint = f"`mirrorless groups '{flow}'` lists those with a checkpoint; with --reverse, on the target"
         raise BadInput(f"no checkpoint of group {name} is kept", where=f"{flow} {direction}", hint=hint)
     return msgspec.json.decode(text, type=GroupCheckpoints)
 

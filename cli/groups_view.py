@@ -106,7 +106,7 @@ def _one(
         raise BadInput(
             f"no checkpoint of group {name} is kept: {_why_not(deployment, flow, name)}",
             where=f"{flow} {direction}",
-            hint="`mirrorless groups` lists the groups with a checkpoint; with --reverse those that read on the target",
+            hint=f"`mirrorless groups '{flow}'` lists those with a checkpoint; with --reverse, on the target",
         )
     committed, trouble = _committed(deployment, flow, direction, name)
     partitions = [

@@ -14,7 +14,7 @@ from typing import Any
 from cli.args import BadInput, offset
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
-from cli.output import PLAN_ONLY, lane_as_json, numbered, print_json
+from cli.output import PLAN_ONLY, lane_as_json, numbered, print_json, sentence
 from mirrorless.clock import now_ms
 from mirrorless.errors import LostRace
 from mirrorless.lane import Lane
@@ -31,7 +31,7 @@ def run_quarantine(arguments: argparse.Namespace) -> int:
         raise BadInput(exc.what, where=exc.where, hint=exc.hint) from exc
     why = state.stop.detail if state.stop is not None else ""
     plan = [
-        f"The target refused the record at upstream offset {arguments.offset}: {why}",
+        f"The target refused the record at upstream offset {arguments.offset}: {sentence(why)}",
         "Leave out exactly this record, note it in the loss ledger when the lane passes it, and drop the stop.",
     ]
     if arguments.execute:
@@ -196,7 +196,7 @@ def _closing_steps(plan: ResetPlan, head: Head, partitions: int) -> list[str]:
     return [
         f"The lane stands at upstream offset {head.position}, generation {head.generation}.",
         f"{lane.topic} has {numbered(partitions, 'partition')} on the source now, so this closes the lane.",
-        "The target keeps its records; `mirrorless status` and `mirrorless verify` leave it out.",
+        "The target keeps its records; status and verify leave it out.",
         f"Should the source get partition {lane.partition} again, generation {generation} begins at its first record.",
     ]
 

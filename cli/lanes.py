@@ -17,7 +17,7 @@ from cli.clusters import SourceView
 from cli.deployment import DeployedFlows, Stores
 from cli.lane_orders import destination, run_quarantine, run_reset
 from cli.lane_record import run_show
-from cli.output import PLAN_ONLY, lane_as_json, moment, numbered, print_json
+from cli.output import PLAN_ONLY, lane_as_json, moment, numbered, print_json, sentence
 from mirrorless.clock import now_ms
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, RUNNING, LaneState, Stop
@@ -138,7 +138,7 @@ def run_stopped(arguments: argparse.Namespace) -> int:
         for lane, stop in found.items():
             print(f"{lane.at(stop.upstream_offset)}: {stop.reason} since {moment(stop.at)}")
             print(f"  why         {stop.detail}")
-            print(f"  what to do  {advice(stop)}")
+            print(f"  what to do  {advice(lane, stop)}")
     return 1 if found or fences else 0
 
 
@@ -155,7 +155,7 @@ def stop_as_json(lane: Lane, stop: Stop) -> dict[str, Any]:
         "upstream_offset": stop.upstream_offset,
         "detail": stop.detail,
         "at": stop.at,
-        "what_to_do": advice(stop),
+        "what_to_do": advice(lane, stop),
     }
 
 
@@ -190,7 +190,8 @@ def run_hold(arguments: argparse.Namespace) -> int:
             upstream_offset=stop.upstream_offset,
         )
 
-    notes = [f"Warm functions follow within {STATES_MS // 1000} s. `lanes resume` ends the hold.", *doubt]
+    resume = f"`mirrorless lanes resume '{arguments.flow}' --execute`"
+    notes = [f"Warm functions follow within {STATES_MS // 1000} s. {resume} ends what is held of the flow.", *doubt]
     return _answer(arguments, [order(lane) for lane in lanes], notes)
 
 
@@ -216,7 +217,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
             return _LaneOrder(lane=lane, plan="The lane is not stopped: nothing to do.", carry_out=None)
         stop = state.stop
         why = (
-            f"It is stopped at upstream offset {stop.upstream_offset} ({stop.reason}): {stop.detail} "
+            f"It is stopped at upstream offset {stop.upstream_offset} ({stop.reason}): {sentence(stop.detail)} "
             if stop is not None
             else ""
         )

@@ -91,6 +91,11 @@ def duration(ms: int) -> str:
     return f"{seconds:.1f} s" if 0 < seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004 -- below it, tenths matter
 
 
+def sentence(text: str) -> str:
+    """A text with a full stop, where another sentence follows it."""
+    return text if text.endswith((".", "!", "?", "`")) else f"{text}."
+
+
 def numbered(count: int, noun: str) -> str:
     """A count with its noun: `1 lane`, `2,000 lanes`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

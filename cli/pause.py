@@ -68,7 +68,8 @@ def run_pause(arguments: argparse.Namespace) -> int:
         if since is not None and found.paused
         else "Disable its mappings, those of found topics too, within a minute or two; schedules read no topic.",
         f"Wait until no event can be under way: {flow.settings.function.timeout_seconds} s after all mappings stopped.",
-        "Groups and heartbeats go on. The source's retention runs meanwhile. `flow resume` ends it.",
+        "Groups and heartbeats go on. The source's retention runs meanwhile.",
+        f"`mirrorless flow resume '{flow.name}' --execute` ends it.",
     ]
 
     def order() -> None:

@@ -138,7 +138,9 @@ def _sampled(settings: ControlSettings, arguments: argparse.Namespace) -> KnownR
     topics = {topic: on_source[topic] for topic in found.taken if not settings.policy.is_heartbeats_topic(topic)}
     if not topics:
         what = "the source has no topic that the flow replicates"
-        raise ConfigurationError(what, where=flow, hint="look at `mirrorless topics`, or give rates by --rates FILE")
+        raise ConfigurationError(
+            what, where=flow, hint=f"look at `mirrorless topics '{flow}'`, or give rates by --rates FILE"
+        )
     seconds = arguments.sample_seconds
     waiting = progress(f"{numbered(len(topics), 'topic')} of {source.alias}", seconds)
     sampled = sample_rates(KafkaRates(source, flow=flow), topics, seconds=seconds, clock=time.monotonic, wait=waiting)

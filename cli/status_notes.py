@@ -73,7 +73,10 @@ def _order_notes(flow: FlowStatus) -> Iterator[str]:
     if flow.pause.order is not None and flow.pause.paused:
         order, quiet = flow.pause.order, flow.pause.quiet_at
         effect = f"no mapping polls since {moment(quiet)}" if quiet is not None else "mappings are being disabled"
-        yield f"PAUSED since {moment(order.at)} ({order.reason}): {effect}. `flow resume` lets it go on."
+        yield (
+            f"PAUSED since {moment(order.at)} ({order.reason}): {effect}. "
+            f"`mirrorless flow resume '{flow.flow}' --execute` lets it go on."
+        )
     if flow.fence is not None:
         yield f"! The flow is fenced since {moment(flow.fence.at)}, and replicates nothing: {flow.fence.detail}"
 
@@ -108,22 +111,23 @@ def _group_notes(flow: FlowStatus) -> Iterator[str]:
     found = sorted(flow.groups, key=lambda group: (group.group not in urgent, group.group))
     waiting = [group for group in found if group.readiness not in {"ready", "active_on_target"}]
     for group in waiting[:NAMED]:
+        see = f"see `mirrorless groups '{flow.flow}' --group {group.group}`."
         match group.readiness:
             case "before_map":
-                yield f"! group {group.group} stands before the map: see `groups '{flow.flow}' --group {group.group}`."
+                yield f"! group {group.group} stands before the map: {see}"
             case "ahead_of_replication":
                 records = numbered(group.ahead, "upstream offset")
                 yield f"group {group.group} is ahead of replication by {records}: they would come again."
             case "ahead_on_target":
                 records = numbered(group.skip, "record")
                 mark, name = "! " if group.group in urgent else "", group.group
-                yield f"{mark}group {name} would skip {records}: see `groups '{flow.flow}' --group {name}`."
+                yield f"{mark}group {name} would skip {records}: {see}"
             case "independent":
-                yield f"group {group.group} has offsets on {flow.flow.target} that are not this flow's: see `groups`."
+                yield f"group {group.group} has offsets on {flow.flow.target} that are not this flow's: {see}"
             case _:
                 yield f"group {group.group} would read {numbered(group.reread, 'record')} again."
     if len(waiting) > NAMED:
-        yield f"{numbered(len(waiting) - NAMED, 'more group')} not ready: see `groups '{flow.flow}'`."
+        yield f"{numbered(len(waiting) - NAMED, 'more group')} not ready: see `mirrorless groups '{flow.flow}'`."
 
 
 def _heartbeats(flow: FlowStatus) -> str:
@@ -174,7 +178,7 @@ def _lane_notes(status: LaneStatus) -> Iterator[str]:
     lane, stop = status.lane, status.stop
     if stop is not None:
         yield f"! {lane.at(stop.upstream_offset)} is stopped ({stop.reason}) since {moment(stop.at)}: {stop.detail}"
-        yield f"  What to do: {advice(stop)}."
+        yield f"  What to do: {advice(lane, stop)}."
     if status.overtaken and status.source is not None:
         yield (
             f"! {lane}: {numbered(status.overtaken, 'upstream offset')} from {status.head.position} on were removed by "
@@ -183,7 +187,8 @@ def _lane_notes(status: LaneStatus) -> Iterator[str]:
     if status.shrunk and status.source is not None and stop is None:
         yield (
             f"! {lane}: the source ends at {status.source.end}, below the position {status.head.position}: it was "
-            "re-created or truncated. See `lanes reset`."
+            f"re-created or truncated. Once that is certain: `mirrorless lanes reset {lane.arguments} --to earliest "
+            "--reason 're-created' --execute`."
         )
     if status.head.in_doubt and status.head.run is not None and status.lease is None:
         run = status.head.run
@@ -208,5 +213,6 @@ def _job_notes(topic: TopicStatus, now: int) -> Iterator[str]:
         offsets = ", ".join(f"{lane.lane.partition} @ {lane.waiting}" for lane in alone[:NAMED])
         yield (
             f"! {topic.topic}: {numbered(len(alone), 'lane')} waiting for a job that brings what lies before: {offsets}"
-            f"{', ...' if len(alone) > NAMED else ''}. Run `backfill start '{topic.lanes[0].lane.flow}'`."
+            f"{', ...' if len(alone) > NAMED else ''}. "
+            f"Run `mirrorless backfill start '{topic.lanes[0].lane.flow}' {topic.topic}`."
         )

@@ -166,10 +166,10 @@ def trouble_of(seen: TopicState | None, *, here: int | None, there: int | None) 
         there: the remote topic's partitions.
     """
     if seen is not None and seen.recreated is not None:
-        return f"re-created: `lanes reset` is due for {numbered(len(seen.recreated.waiting), 'lane')}"
+        return f"re-created: a reset is due for {numbered(len(seen.recreated.waiting), 'lane')}"
     if seen is not None and seen.remote_recreated is not None:
         lanes = numbered(len(seen.remote_recreated.waiting), "lane")
-        return f"the remote topic was re-created: `lanes reset` is due for {lanes}"
+        return f"the remote topic was re-created: a reset is due for {lanes}"
     if here == 0:
         return "not on the source" if seen is None else "gone from the source"
     if there == 0:

@@ -147,7 +147,8 @@ def _without_pull(old: Templates, new: Templates) -> Iterator[ChangeFinding]:
                 schedule,
                 "scheduled topics are not read any more",
                 "those that change back to mappings stand still until refresh_topics has mapped them, some minutes",
-                "to read them until then, keep a section `schedule`, until `mirrorless topics` shows no topic changing",
+                "to read them until then, keep a section `schedule`, "
+                f"until `mirrorless topics '{flow}'` shows no topic changing",
                 subject=f"flow {flow} ({schedule.stack} {schedule.id})",
             )
 

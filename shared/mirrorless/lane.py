@@ -64,6 +64,11 @@ class Lane:
         """Whether a job has made it for itself, such as `orders#replay`: a `#` is in no topic's name."""
         return "#" in self.topic
 
+    @property
+    def arguments(self) -> str:
+        """The lane as a command has it: `'us-east->eu-west' orders 3`. The shell takes > for itself."""
+        return f"'{self.flow}' {self.topic} {self.partition}"
+
     def at(self, upstream_offset: int) -> str:
         """Return the position of one record as text, for errors and logs."""
         return f"{self} @ {upstream_offset}"

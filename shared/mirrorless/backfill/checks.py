@@ -284,15 +284,15 @@ def _held(lane: LaneFacts, holder: str, now: int) -> Iterator[CheckFinding]:
             "stopped",
             lane.where,
             f"the lane is stopped at {lane.stop.upstream_offset} ({lane.stop.reason}): {lane.stop.detail}. Resolve "
-            "that with `mirrorless lanes` first",
+            "that first: `mirrorless lanes stopped` says how",
         )
     if lane.lease is not None and lane.lease.keeps_out(holder, now):
         yield _finding(
             "refuse",
             "lease",
             lane.where,
-            f"job run {lane.lease.holder} has the lane for another {_time(lane.lease.until - now)}. Wait for it, or "
-            "`mirrorless lanes release` if it is dead",
+            f"job run {lane.lease.holder} has the lane for another {_time(lane.lease.until - now)}. Wait for it; if "
+            "it is dead, release the lane (docs/how-to/on-call.md)",
         )
 
 

@@ -56,7 +56,7 @@ def drain_to(work: FailoverWork, ends: Mapping[str, Sequence[int]]) -> int:
             raise Unfinished(
                 f"records wait on {work.flow.source} and nothing moves: {some}",
                 where=str(work.flow),
-                hint="see `mirrorless status`; then run the same command again",
+                hint=f"see `mirrorless status '{work.flow}'`; then run the same command again",
             )
         work.wait_for(f"{len(waiting)} of {len(wanted)} partitions to be replicated: {some}")
         work.pause()

@@ -68,7 +68,7 @@ def fence_flow(work: FailoverWork) -> Done:
     Raises:
         Retriable: the store does not answer.
     """
-    effects, detail = work.effects, f"{work.document.run}: `mirrorless failback` lifts this"
+    effects, detail = work.effects, f"{work.document.run}: `mirrorless failback '{work.flow}' --execute` lifts this"
     known = effects.fences.fenced(work.flow)
     if known is None or known.detail != detail:
         effects.fences.fence(work.flow, Stop(reason="held", upstream_offset=0, detail=detail, at=effects.clock()))

@@ -60,7 +60,7 @@ def check_document(
     if document is None or document.over:
         return
     if document.back is not None:
-        raise _refused(flow, "its failback is unfinished", f"finish it: mirrorless failback '{flow}' --execute")
+        raise _refused(flow, "its failback is unfinished", f"finish it: `mirrorless failback '{flow}' --execute`")
     if document.order == order:
         return
     if not document.ended_at:
@@ -69,11 +69,13 @@ def check_document(
         raise _refused(
             flow,
             f"a failover with other options is unfinished: {document.order.words}",
-            f"finish it: mirrorless failover '{flow}' {document.order.words} --execute; "
-            f"or undo it: mirrorless failback '{flow}' --execute",
+            f"finish it: `mirrorless failover '{flow}' {document.order.words} --execute`; "
+            f"or undo it: `mirrorless failback '{flow}' --execute`",
         )
     raise _refused(
-        flow, f"it has failed over already ({document.order.words})", f"`mirrorless failback '{flow}'` brings it back"
+        flow,
+        f"it has failed over already ({document.order.words})",
+        f"`mirrorless failback '{flow}' --execute` brings it back",
     )
 
 
@@ -106,7 +108,8 @@ def check_failover(flow: FlowName, order: FailoverOrder, seen: ObservedState, *,
         raise _refused(
             flow,
             f"records wait behind stopped lanes: {_some(seen.stopped)}",
-            "bring them back, see `mirrorless lanes stopped`; or use --force, and they are missing on the target",
+            f"bring them back, see `mirrorless lanes stopped '{flow}'`; "
+            "or use --force, and they are missing on the target",
         )
     if order.fencing == "acl":
         _check_acls(flow, seen)

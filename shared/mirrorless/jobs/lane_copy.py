@@ -286,7 +286,8 @@ class LaneCopy:
             raise LaneStopped(
                 f"the lane stopped ({stop.reason}): {stop.detail}",
                 where=self.lane.at(stop.upstream_offset),
-                hint="see `mirrorless lanes`; resume the lane, or quarantine the record, and start again",
+                hint=f"see `mirrorless lanes stopped '{self.lane.flow}'`; resume the lane, or quarantine the record, "
+                "and start again",
             )
         self.note("running")
         if self.by_batches is not None and outcome.runs:

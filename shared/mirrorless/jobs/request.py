@@ -133,7 +133,7 @@ def decode_request(text: bytes | str) -> JobRequest:
         raise ConfigurationError(
             f"this is no request of a job: {exc}",
             where="request.json",
-            hint="start jobs with `mirrorless … start`, of the same version as what is deployed",
+            hint="start jobs by the command of the same version as what is deployed",
         ) from exc
 
 

@@ -24,6 +24,7 @@ from mirrorless.errors import MirrorlessError
 from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE, Head, LaneState, Lease, Stop
 from mirrorless.losses import Loss
+from mirrorless.operator_commands import reset_lane
 from mirrorless.run import Reset, Run
 
 
@@ -49,37 +50,43 @@ class ResetPlan:
     """Upstream offsets [from, to) that were replicated before and will be replicated again."""
 
 
-def advice(stop: Stop) -> str:
-    """One sentence on what the operator can do about a stop."""
-    return _ADVICE.get(stop.reason, _LOOK).format(stop=stop)
+def advice(lane: Lane, stop: Stop) -> str:
+    """One sentence on what the operator can do about a stop, with complete commands."""
+    return _ADVICE.get(stop.reason, _LOOK).format(
+        resume=f"`mirrorless lanes resume {lane.arguments} --execute`",
+        quarantine=f"`mirrorless lanes quarantine {lane.arguments} {stop.upstream_offset} --execute`",
+        reset=reset_lane(lane, "earliest"),
+        reset_to_stop=reset_lane(lane, stop.upstream_offset),
+        backfill=f"`mirrorless backfill start '{lane.flow}' {lane.topic}`",
+    )
 
 
-_LOOK = "read the detail, compare the target with the map, then `lanes resume` or `lanes reset`"
+_LOOK = "read the detail, compare the target with the map, then {resume} or {reset}"
 _ADVICE = {
     "refused": (
-        "let the target take the record (its max.message.bytes, its cleanup.policy), then "
-        "`lanes resume`; or leave out exactly this record with `lanes quarantine`"
+        "let the target take the record (its max.message.bytes, its cleanup.policy), then {resume}; or leave out "
+        "exactly this record: {quarantine}"
     ),
     "contradiction": (
-        "check whether the source topic was re-created or truncated: then `lanes reset --to earliest`; "
-        "if its group's offsets were moved by hand, move them back and `lanes resume`"
+        "check whether the source topic was re-created or truncated: then {reset}; "
+        "if its group's offsets were moved by hand, move them back, then {resume}"
     ),
     "broken": (
-        "compare the target with the map: if its records are back, `lanes resume`; if the remote topic was re-created "
-        "or lost records, `lanes reset` to the source's offset from which the target should have them again"
+        "compare the target with the map: if its records are back, {resume}; if the remote topic was re-created or "
+        "lost records, {reset}, or instead of earliest the source's offset from which the target should have them again"
     ),
     "recreated": (
-        "`lanes reset --to earliest` replicates the new topic from its first record, behind what the target "
-        "has of the old one; `lanes resume` holds only until the next look at the topic"
+        "{reset} replicates the new topic from its first record, behind what the target has of the old one; "
+        "{resume} holds only until the next look at the topic"
     ),
     "truncated": (
-        "`lanes reset --to {stop.upstream_offset}` goes on with what the source has written since it lost its "
-        "end; the target keeps what the source lost"
+        "{reset_to_stop} goes on with what the source has written since it lost its end; the target keeps what the "
+        "source lost"
     ),
-    "held": "`lanes resume` lets the lane go on from here, once there is no reason any more to hold it",
+    "held": "{resume} lets the lane go on from here, once there is no reason any more to hold it",
     "backfilled": (
-        "`backfill start` goes on from here to where the mapping is; or `lanes resume` goes on with the mapping, "
-        "and what lies between is left out: the loss ledger will say what it was"
+        "{backfill} goes on from here to where the mapping is; or {resume} goes on with the mapping, and what lies "
+        "between is left out: the loss ledger will say what it was"
     ),
 }
 
@@ -112,7 +119,7 @@ def resumption(lane: Lane, head: Head, state: LaneState, *, now: int) -> str | N
         raise NotAllowed(
             f"the whole flow is fenced: {stop.detail}",
             where=str(lane),
-            hint=f"`mirrorless failback '{lane.flow}'` ends that",
+            hint=f"`mirrorless failback '{lane.flow}' --execute` ends that",
         )
     if stop is not None and stop.reason == "backfilled":
         return (
@@ -126,12 +133,13 @@ def resumption(lane: Lane, head: Head, state: LaneState, *, now: int) -> str | N
     if state.waiting is None or state.waiting <= head.position:
         return None
     if lease is not None and now < lease.until:
-        raise NotAllowed(_leased(lease), where=str(lane), hint=RELEASE)
+        raise NotAllowed(_leased(lease), where=str(lane), hint=_release(lane))
     if head == NEW_LANE and lease is None:
         raise NotAllowed(
             "the lane waits for its history, for its flow starts with a backfill",
             where=lane.at(state.waiting),
-            hint=f"`mirrorless backfill start` brings it; `lanes reset --to {state.waiting}` begins without it",
+            hint=f"`mirrorless backfill start '{lane.flow}' {lane.topic}` brings it; "
+            f"{reset_lane(lane, state.waiting)} begins without it",
         )
     return (
         f"Go on with the mapping from upstream offset {state.waiting} on: what lies between is left out, and the loss "
@@ -145,7 +153,11 @@ def given_up(state: LaneState, *, now: int) -> Lease | None:
     return state.lease if ended and (state.stop is None or state.stop.reason == "backfilled") else None
 
 
-RELEASE = "cancel the job, or let it end; if it is dead, `mirrorless lanes release` ends its lease"
+def _release(lane: Lane) -> str:
+    return (
+        "cancel the job, or let it end; if it is dead, "
+        f"`mirrorless lanes release {lane.arguments} --execute` ends its lease"
+    )
 
 
 def _leased(lease: Lease) -> str:
@@ -168,7 +180,7 @@ def check_quarantine(lane: Lane, state: LaneState, upstream_offset: int) -> None
         )
     if stop.reason != "refused":
         raise NotAllowed(
-            f"the lane is not stopped by a refused record, but by: {stop.reason}", where=place, hint=advice(stop)
+            f"the lane is not stopped by a refused record, but by: {stop.reason}", where=place, hint=advice(lane, stop)
         )
     if stop.upstream_offset != upstream_offset:
         raise NotAllowed(
@@ -194,7 +206,7 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
     """
     stop = state.stop
     if state.lease is not None and now < state.lease.until:
-        raise NotAllowed(_leased(state.lease), where=str(lane), hint=RELEASE)
+        raise NotAllowed(_leased(state.lease), where=str(lane), hint=_release(lane))
     if head == NEW_LANE and stop is None and state.waiting is None:
         raise NotAllowed(
             "nothing of this lane was ever replicated",
@@ -208,7 +220,8 @@ def plan_reset(lane: Lane, head: Head, state: LaneState, to: int, *, reason: str
             raise NotAllowed(
                 "the newest run is in doubt, and its transaction may still be committed",
                 where=lane.at(head.run.position),
-                hint="let the next delivery settle it, with `lanes resume` if the lane is stopped, then reset",
+                hint="let the next delivery settle it, where the lane is stopped with "
+                f"`mirrorless lanes resume {lane.arguments} --execute`; then reset",
             )
         given_up = head.run
     return ResetPlan(

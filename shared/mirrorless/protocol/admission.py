@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mirrorless.lane import Lane
 from mirrorless.lane_state import NEW_LANE, Head, LaneState, Lease
 
 
@@ -22,10 +23,11 @@ class Waiting:
     hint: str
 
 
-def waits_for_lease(lease: Lease, first: int, *, now: int) -> Waiting:
+def waits_for_lease(lane: Lane, lease: Lease, first: int, *, now: int) -> Waiting:
     """Why a lane waits that another holder has leased.
 
     Args:
+        lane: the lane.
         lease: of another holder.
         first: the upstream offset at which the batch begins in this lane.
         now: ms since the epoch.
@@ -34,14 +36,15 @@ def waits_for_lease(lease: Lease, first: int, *, now: int) -> Waiting:
         upstream_offset=first,
         detail=f"job run {lease.holder} has this lane to itself, for {(lease.until - now) / 1000:.0f} s more at least",
         hint="wait: the lane goes on when the job lets go of it, or its lease ends; "
-        "if the job is dead, `mirrorless lanes release` ends the lease now",
+        f"if the job is dead, `mirrorless lanes release {lane.arguments} --execute` ends the lease now",
     )
 
 
-def waits_for_rest(head: Head, lease: Lease, first: int) -> Waiting | None:
+def waits_for_rest(lane: Lane, head: Head, lease: Lease, first: int) -> Waiting | None:
     """Whether a job that ended without letting go of the lane may have left out what lies before this batch.
 
     Args:
+        lane: the lane.
         head: where the lane's chain ends; not in doubt.
         lease: that has ended.
         first: the upstream offset at which the batch begins in this lane.
@@ -52,14 +55,16 @@ def waits_for_rest(head: Head, lease: Lease, first: int) -> Waiting | None:
         upstream_offset=first,
         detail=f"job run {lease.holder} ended at {head.position} without letting go of this lane, and the mapping is "
         f"at {first}",
-        hint="`mirrorless backfill start` copies what lies between; `mirrorless lanes resume` leaves it out",
+        hint=f"`mirrorless backfill start '{lane.flow}' {lane.topic}` copies what lies between; "
+        f"`mirrorless lanes resume {lane.arguments} --execute` leaves it out",
     )
 
 
-def waits_for_history(head: Head, state: LaneState, first: int, *, history_first: bool) -> Waiting | None:
+def waits_for_history(lane: Lane, head: Head, state: LaneState, first: int, *, history_first: bool) -> Waiting | None:
     """Whether a job has yet to bring what lies before this batch.
 
     Args:
+        lane: the lane.
         head: where the lane's chain ends; not in doubt.
         state: of the lane.
         first: the upstream offset at which the batch begins in this lane.
@@ -71,7 +76,8 @@ def waits_for_history(head: Head, state: LaneState, first: int, *, history_first
         return Waiting(
             upstream_offset=first,
             detail="the flow starts with a backfill, and none has brought this lane's history yet",
-            hint="`mirrorless backfill start` brings it; the lane goes on by itself once that is done",
+            hint=f"`mirrorless backfill start '{lane.flow}' {lane.topic}` brings it; the lane goes on by itself once "
+            "that is done",
         )
     after_job = head.run is not None and head.run.examined
     if after_job and state.waiting is not None and first > head.position:
@@ -80,6 +86,7 @@ def waits_for_history(head: Head, state: LaneState, first: int, *, history_first
         return Waiting(
             upstream_offset=first,
             detail=f"a job copied up to {head.position}, and the mapping has moved on to {first} since",
-            hint="`mirrorless backfill start` copies what lies between; `mirrorless lanes resume` leaves it out",
+            hint=f"`mirrorless backfill start '{lane.flow}' {lane.topic}` copies what lies between; "
+            f"`mirrorless lanes resume {lane.arguments} --execute` leaves it out",
         )
     return None

@@ -39,7 +39,7 @@ def lanes_stopped(flow: FlowName, outcome: BatchOutcome) -> LaneStopped:
     return LaneStopped(
         f"{stop.reason}: {stop.detail}{more}",
         where=Lane(flow, *first).at(stop.upstream_offset),
-        hint="see `mirrorless status`; every other lane of the batch was delivered",
+        hint=f"see `mirrorless status '{flow}'`; every other lane of the batch was delivered",
     )
 
 

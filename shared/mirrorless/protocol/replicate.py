@@ -278,17 +278,17 @@ class Replicator:
     def _waiting(self, lane: Lane, first: int, *, leased: bool) -> Waiting | None:
         state = self.positions.state(lane)
         if leased and state.lease is not None:
-            return waits_for_lease(state.lease, first, now=self.clock())
+            return waits_for_lease(lane, state.lease, first, now=self.clock())
         head = self.positions.head(lane)
         reads_gaps = self.examined or self.gap_log is not None
         if self.holder or (head.run is not None and reads_gaps):
             # A job is what others wait for; and what is read of the log itself from the position on leaves out nothing.
             return None
-        if state.lease is not None and (found := waits_for_rest(head, state.lease, first)) is not None:
+        if state.lease is not None and (found := waits_for_rest(lane, head, state.lease, first)) is not None:
             return found
         if head.run is not None and not head.run.examined:
             return None  # where a function has written, nothing is awaited any more
-        return waits_for_history(head, state, first, history_first=self.history_first(lane.topic))
+        return waits_for_history(lane, head, state, first, history_first=self.history_first(lane.topic))
 
     def _plan(self, lane: Lane, batch: Batch, *, examined: bool) -> LanePlan:
         place = _place(lane)

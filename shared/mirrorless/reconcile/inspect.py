@@ -20,6 +20,7 @@ from mirrorless.errors import ChainBroken, Retriable
 from mirrorless.jobs.copy_task import LaneLog, OffsetRange
 from mirrorless.jobs.lane_copy import TRIES, patience, pause_seconds
 from mirrorless.lane_state import Head
+from mirrorless.operator_commands import reset_lane
 from mirrorless.ports.kafka import Deadline, Target
 from mirrorless.ports.stores import Chains, LaneStates
 from mirrorless.protocol.recovery import settle_doubt
@@ -83,14 +84,16 @@ class LaneView:
         stop = self.states.read([task.lane]).get(task.lane)
         if stop is not None and stop.stop is not None and stop.stop.reason != HELD:
             return _leave(
-                found, f"the lane is stopped ({stop.stop.reason}): {stop.stop.detail}; see `mirrorless lanes`"
+                found,
+                f"the lane is stopped ({stop.stop.reason}): {stop.stop.detail}; "
+                f"see `mirrorless lanes stopped '{task.lane.flow}'`",
             )
         try:
             head = self._head(task)
         except ChainBroken as exc:
             return _leave(found, str(exc))
         if head.expired:
-            return _leave(found, "the end of its offset map has expired, or may have; see `mirrorless lanes reset`")
+            return _leave(found, "the end of its offset map has expired, or may have: reset the lane")
         since = self._brought_back(task, head.generation)
         claims = claims_of(runs_of(self.chains, task.lane), since=since, generation=head.generation)
         found = replace(
@@ -194,14 +197,14 @@ class LaneView:
         if ends is None:
             return (
                 f"the source has no {task.topic}-{task.partition}: create the topic as it was, or let it grow; where "
-                f"the chain has records of it, `lanes reset --to earliest` comes before another reconcile"
+                f"the chain has records of it, {reset_lane(task.lane, 'earliest')} comes before another reconcile"
             )
         start, _, high = ends
         if high < head.position:
             return (
                 f"the source ends at {high}, and upstream offsets up to {head.position - 1} were replicated: it lost "
-                f"its end, or the topic was created again. The target has what the source lost: compare them, then "
-                f"`lanes reset --to {high}`, and start again"
+                "its end, or the topic was created again. The target has what the source lost: compare them, then "
+                f"{reset_lane(task.lane, high)}, and start again"
             )
         if last is None or last.next <= start:
             return ""
@@ -214,7 +217,7 @@ class LaneView:
         seen = list(self._records(self.source_log, task.topic, task.partition, wanted))
         if found := contradiction(seen, [last]):
             offset, reason = found
-            return f"upstream offset {offset}: {reason}; it is another source: see `lanes reset`"
+            return f"upstream offset {offset}: {reason}; it is another source: {reset_lane(task.lane, 'earliest')}"
         end = last.spans[-1].upstream + last.spans[-1].length - 1
         if not task.compacts and end >= start and (not seen or seen[-1].offset < end):
             return f"the record at upstream offset {end} was replicated, and the source does not have it any more"

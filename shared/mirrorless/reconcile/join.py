@@ -205,5 +205,6 @@ def _moved(lane: ReconciledLane) -> Retriable:
     return Retriable(
         "the forwarder continued this lane while it was reconciled",
         where=str(lane.forward),
-        hint="hold the flow's lanes (`mirrorless lanes hold`), and start the reconcile again",
+        hint=f"hold the flow's lanes, `mirrorless lanes hold '{lane.forward.flow}' --execute`, "
+        "and start the reconcile again",
     )

@@ -209,7 +209,8 @@ class AclFailover:
             raise ConfigurationError(
                 "no round has read the source's ACLs yet: nothing is staged",
                 where=str(self.flow),
-                hint="set sync.topic.acls.enabled: true, or run `acl apply` once while the source is available",
+                hint="set sync.topic.acls.enabled: true, or run once while the source is available: "
+                f"`mirrorless acl apply '{self.flow}' --execute`",
             )
         return previous.staged_with(self.groups)
 

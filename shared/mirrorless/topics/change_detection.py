@@ -14,6 +14,7 @@ import msgspec
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, Head, Stop
+from mirrorless.operator_commands import reset_command
 from mirrorless.ports.kafka import Deadline, TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates, StateStore
 from mirrorless.ports.topics import SourceTopics
@@ -199,7 +200,7 @@ class ChangeDetector:
                 f"{flow} {topic}: deleted on the source and created again (topic id {before.topic_id}, now {topic_id}):"
                 f" its partitions {', '.join(map(str, waiting))} {topic_state.UNTIL_RESET}"
                 f"{f', and {gone[0]} and up are gone, which closes them' if gone else ''}: "
-                f"`{topic_state.reset_command(flow, topic, None, 'earliest', reason='re-created')}`"
+                f"`{reset_command(flow, topic, None, 'earliest', reason='re-created')}`"
             )
         return now
 
@@ -220,7 +221,7 @@ class ChangeDetector:
         ]
         unfinished = topic_state.unfinished(positions, ends)
         for partition, (position, end) in unfinished.items():
-            command = topic_state.reset_command(
+            command = reset_command(
                 self.settings.name, state.topic, partition, str(end), reason="deleted on the source"
             )
             report.troubles.append(

@@ -62,7 +62,7 @@ class GroupStart:
             raise MirrorlessError(
                 "the topic was created again, and its lanes wait for a reset",
                 where=f"{flow} {topic}",
-                hint="reset the lanes as `mirrorless topics` says",
+                hint=f"reset the lanes as `mirrorless status '{flow}'` says",
             )
         heads = self.chains.heads([Lane(flow, topic, partition) for partition in range(state.partitions)])
         positions = {(topic, lane.partition): head.position for lane, head in sorted(heads.items()) if head != NEW_LANE}

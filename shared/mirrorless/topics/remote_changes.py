@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from mirrorless.lane import Lane
+from mirrorless.operator_commands import reset_command
 from mirrorless.ports.kafka import Deadline
 from mirrorless.ports.stores import Chains, LaneStates, StateStore
 from mirrorless.ports.topics import TargetTopics
@@ -78,7 +79,7 @@ class RemoteChangeDetector:
                 if (head := by_partition[partition]).run is not None and not head.in_doubt
             }
             stop_running(self.states, stops, report)
-            command = topic_state.reset_command(flow, topic, None, "earliest", reason="the remote topic was re-created")
+            command = reset_command(flow, topic, None, "earliest", reason="the remote topic was re-created")
             report.troubles.append(
                 f"{flow} {topic}: {remote} was deleted on the target and created again (topic id "
                 f"{before.remote_topic_id}, now {topic_id}): partitions {', '.join(map(str, waiting))} "

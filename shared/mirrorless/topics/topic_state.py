@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from mirrorless.lane import FlowName
 from mirrorless.lane_state import NEW_LANE, Head, Stop
+from mirrorless.operator_commands import reset_command
 from mirrorless.ports.kafka import TopicPartition
 
 UNKNOWN: Final = -1
@@ -285,12 +286,6 @@ def truncated_stop(flow: FlowName, topic_partition: TopicPartition, *, end: int,
         f"`{reset_command(flow, *topic_partition, str(end), reason='truncated')}`",
         at=now,
     )
-
-
-def reset_command(flow: FlowName, topic: str, partition: int | None, to: str, *, reason: str) -> str:
-    """The operator's command that closes a lane's chain. Args: partition: None for every stopped one of the topic."""
-    lane = topic if partition is None else f"{topic} {partition}"
-    return f"mirrorless lanes reset '{flow}' {lane} --to {to} --reason '{reason}' --execute"
 
 
 def awaits_reset(flow: FlowName, trouble: str) -> str | None:

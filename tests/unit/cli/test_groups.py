@@ -35,7 +35,7 @@ def view(*groups: GroupCheckpoints, **more: Any) -> GroupsView:
         (shop("ahead_on_target", skip=1), "skip 1 record there. Its offsets there are its own"),
         (
             shop("ahead_on_target", skip=2_000, own={"orders": {0: (9,)}}),
-            "skip 2,000 records there. Move it back: mirrorless groups 'us-east->eu-west' --move-back shop",
+            "skip 2,000 records there. Move it back: `mirrorless groups 'us-east->eu-west' --move-back shop --execute`",
         ),
         (shop("independent", reread=7), "its offsets on eu-west are not this flow's, and are not moved"),
         (shop("active_on_target"), "has members on eu-west"),

@@ -62,7 +62,7 @@ def test_the_trouble_of_a_recreated_topic_has_the_number_of_its_waiting_lanes() 
         recreated=Recreated(topic_id="id-2", waiting={0: 0, 2: 0}),
     )
 
-    assert trouble_of(anew, here=3, there=3) == "re-created: `lanes reset` is due for 2 lanes"
+    assert trouble_of(anew, here=3, there=3) == "re-created: a reset is due for 2 lanes"
 
 
 def test_topics_are_shown_with_both_clusters(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, RUNNING, Head, LaneState, Lease, head_of
 from mirrorless.protocol.admission import waits_for_history, waits_for_lease, waits_for_rest
 from mirrorless.record import Record
@@ -15,13 +16,15 @@ COPIED = head_of(replace(run(0, 100, (0, 0, 100)), examined=True))
 REPLICATED = head_of(run(0, 100, (0, 0, 100)))
 WAITED = LaneState(waiting=100)
 
+LANE = Lane(FlowName("us-east", "eu-west"), "orders", 0)
+
 
 def records(*offsets: int) -> list[Record]:
     return [Record(offset=offset, timestamp=1, headers=[]) for offset in offsets]
 
 
 def test_a_lane_that_a_job_has_waits_from_its_first_record_on_and_says_for_whom_and_how_long() -> None:
-    found = waits_for_lease(Lease(holder="backfill-7", until=95_000), 42, now=5_000)
+    found = waits_for_lease(LANE, Lease(holder="backfill-7", until=95_000), 42, now=5_000)
 
     assert found.upstream_offset == 42
     assert "backfill-7" in found.detail
@@ -51,7 +54,7 @@ def test_a_lane_that_a_job_has_waits_from_its_first_record_on_and_says_for_whom_
 def test_a_lane_waits_until_its_history_is_there_without_a_gap(
     head: Head, state: LaneState, first: int, *, history_first: bool, waits: bool
 ) -> None:
-    found = waits_for_history(head, state, first, history_first=history_first)
+    found = waits_for_history(LANE, head, state, first, history_first=history_first)
 
     assert (found is not None) == waits
     if found is not None:

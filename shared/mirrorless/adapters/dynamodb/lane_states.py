@@ -115,7 +115,7 @@ class DynamoDbLaneStates:
         raise LeaseHeld(
             f"job run {held.holder} has this lane until {held.until}" if held else "a job just let go of this lane",
             where=str(lane),
-            hint="wait for that job, or `mirrorless lanes release` if it is dead",
+            hint=f"wait for that job; if it is dead: `mirrorless lanes release {lane.arguments} --execute`",
         )
 
     def keep(self, lane: Lane, lease: Lease) -> bool:

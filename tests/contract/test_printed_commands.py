@@ -1,0 +1,118 @@
+"""The operator's commands that messages, plans and pages print are complete: the parser takes each as it is printed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cli.main import COMMANDS, build_parser
+
+ROOT = Path(__file__).parent.parent.parent
+PACKAGES = ("cli", "shared", "functions", "spark", "infra", "lab")
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+UNQUOTED = re.compile(r"Example: (mirrorless .*)|(mirrorless \w+ '[^']+')")
+"""An example of the help, or the first step of an alarm: neither has backticks."""
+
+SYNOPSIS = re.compile(r"[\[|…<]|\b[A-Z]{3,}\b|\bN\b")
+"""What no command has, but for the placeholders of a page: options in brackets, alternatives, names of arguments."""
+
+MESSAGES = 60
+"""Fewer, and the search would be broken."""
+
+SAMPLES = (
+    ("lane.arguments", "'us-east->eu-west' orders 3"),
+    ("' '.join(words)", "status"),
+    ("words", "--planned"),
+    ("reverse", " --reverse"),
+    ("example", "'us-east->eu-west' orders"),
+    ("_EXAMPLES", "run-7"),
+    ("kind", "backfill"),
+)
+FLOW, OTHER = "us-east->eu-west", "7"
+
+
+def sample(expression: str) -> str:
+    """A value for an expression in a message."""
+    for name, value in SAMPLES:
+        if name in expression:
+            return value
+    return FLOW if re.search(r"\b(flow|turned)\b", expression) else OTHER
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """Every string of a module with its line, without docstrings; expressions in it have sample values."""
+    tree = ast.parse(path.read_text())
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        for inner in (
+            node.values if isinstance(node, ast.JoinedStr) else [node.value] if isinstance(node, ast.Expr) else ()
+        )
+    }
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+        elif isinstance(node, ast.JoinedStr):
+            parts = (
+                str(part.value) if isinstance(part, ast.Constant) else sample(ast.unparse(part)) for part in node.values
+            )
+            yield node.lineno, "".join(parts)
+
+
+def in_messages() -> Iterator[tuple[str, str]]:
+    """Where each command of a message stands, and the command."""
+    for path in (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))):
+        if "node_modules" in path.parts:
+            continue
+        for line, text in messages(path):
+            where = f"{path.relative_to(ROOT)}:{line}"
+            for code in re.findall(r"`([^`]+)`", text):
+                if (code.startswith("mirrorless ") and code not in MENTIONS) or is_short_for_one(code):
+                    yield where, code
+            if "`" not in text and (found := UNQUOTED.match(text)):
+                yield where, found[1] or found[2]
+
+
+MENTIONS = {"mirrorless plan"}
+"""Names of commands, not for typing."""
+
+
+def is_short_for_one(code: str) -> bool:
+    """Whether a message leaves out the program's name."""
+    words = code.split()
+    return words[0] in COMMANDS and len(words) > 1
+
+
+def on_pages() -> Iterator[tuple[str, str]]:
+    """The same of pages: each command on a line of its own; and in a sentence, unless it is a mention."""
+    for page in PAGES:
+        name = str(page.relative_to(ROOT))
+        text = page.read_text()
+        for code in re.findall(r"^ {4,}(?:\.venv/bin/)?(mirrorless .*)$", text, re.MULTILINE):
+            if not SYNOPSIS.search(code):
+                yield name, code.partition("  #")[0]
+        for code in re.findall(r"`(?:\.venv/bin/)?(mirrorless [^`]+)`", text):
+            if "'" in code and not SYNOPSIS.search(code):
+                yield name, code
+
+
+def test_the_commands_of_messages_are_found() -> None:
+    found = list(in_messages())
+
+    assert len(found) > MESSAGES
+    assert [each for each in found if "lanes resume" in each[1]]
+
+
+@pytest.mark.parametrize("place", [*in_messages(), *on_pages()], ids=lambda place: f"{place[0]} {place[1][:60]}")
+def test_a_command_runs_as_it_is_printed(place: tuple[str, str]) -> None:
+    program, *words = shlex.split(place[1])
+
+    assert program == "mirrorless"
+    build_parser(words[:1]).parse_args(words)  # ends the test with the parser's own words if it does not
