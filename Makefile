@@ -32,8 +32,8 @@ demo: $(READY) ## two real clusters, two faults, a group that moves there and ba
 demo-failover: $(READY) ## lose a region, fail over, fail back by the two commands; accounts for every record (about 3 minutes)
 	@$(BIN)/python -m lab failover
 
-lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, state in STATE=file.json, BROKERS=1 in each cluster
-	@$(BIN)/python -m lab up --config $(or $(CONFIG),replication.example.yaml) --state $(STATE) --brokers $(or $(BROKERS),1)
+lab: $(READY) ## run CONFIG=replication.yaml here until Ctrl-C, and go on at the next start (FRESH=1 starts anew); state in STATE=file.json; BROKERS=1 PARTITIONS=6
+	@$(BIN)/python -m lab up --config $(or $(CONFIG),replication.example.yaml) --state $(STATE) --brokers $(or $(BROKERS),1) --partitions $(or $(PARTITIONS),6) $(if $(FRESH),--fresh)
 
 translate: $(READY) ## FLOW=a->b TOPIC=t PARTITION=0 OFFSET=1 STATE=file.json: where an offset stands downstream
 	@$(BIN)/mirrorless translate '$(FLOW)' '$(TOPIC)' '$(PARTITION)' '$(OFFSET)' --json --lab $(STATE)

@@ -14,16 +14,21 @@ class BadInput(MirrorlessError):
     """
 
 
+CONFIG = "replication.yaml"
+"""The configuration that is meant where none is named."""
+
 LARGEST_OFFSET = 2**63 - 1
 LARGEST_PARTITION = 2**31 - 1
 
 
 def add_deployment(parser: argparse.ArgumentParser) -> None:
-    """Add `--lab`, `--config` and `--json`."""
-    parser.add_argument("--lab", metavar="STATE", help="read from the lab that keeps this state file, instead of AWS")
+    """Add `--lab`, `--config` and `--json`. Without the first two, `cli.lab_state.choose_lab` decides."""
     parser.add_argument(
-        "--config", metavar="FILE", default="replication.yaml", help="the configuration (default: %(default)s)"
+        "--lab",
+        metavar="STATE",
+        help="the state file of a lab, instead of AWS (default: MIRRORLESS_LAB, or a lab that runs in this folder)",
     )
+    parser.add_argument("--config", metavar="FILE", help=f"the configuration on AWS (default: {CONFIG})")
     parser.add_argument("--json", action="store_true", help="answer in JSON, for programs")
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.args import BadInput
+from cli.args import CONFIG, BadInput
 from cli.lab_state import LabMapping, LabState, read_lab_state
 from mirrorless.errors import ConfigurationError
 from mirrorless.lane import FlowName, Lane
@@ -67,7 +67,7 @@ class DeployedFlows:
             BadInput: the state file cannot be read, or is not a lab's.
         """
         if arguments.lab is None:
-            return cls(config=Path(arguments.config))
+            return cls(config=Path(arguments.config or CONFIG))
         state = read_lab_state(Path(arguments.lab))
         return cls(config=Path(state.config), lab=state)
 

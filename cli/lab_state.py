@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
+import os
+import sys
 from pathlib import Path
 
 import msgspec
 
 from cli.args import BadInput
+from mirrorless.errors import MirrorlessError
 
 REPLICAS = 3
 """In a lab with as many brokers in each cluster."""
+
+
+VARIABLE = "MIRRORLESS_LAB"
+"""The environment variable that names a lab's state file."""
+
+HERE = Path(".lab") / "state.json"
+"""Where `make lab` keeps it."""
+
+
+class LabNotRunning(MirrorlessError):
+    """The lab has ended, or was killed."""
 
 
 class LabBroker(msgspec.Struct, frozen=True):
@@ -61,6 +76,14 @@ class LabState(msgspec.Struct, frozen=True):
     dynamodb: LabDynamoDb
     tables: LabTables
     mappings: list[LabMapping] = []
+    ready: bool = True
+    pid: int | None = 0
+    """Of the lab itself; null once it has ended."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether the lab's process is there; taken for granted where the file does not name it."""
+        return self.pid == 0 or (self.pid is not None and _exists(self.pid))
 
     @property
     def replication_factor(self) -> int:
@@ -74,12 +97,49 @@ def read_lab_state(path: Path) -> LabState:
 
     Raises:
         BadInput: it is not there, or is not a lab's state.
+        LabNotRunning: the lab has ended.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=LabState)
+        state = msgspec.json.decode(path.read_bytes(), type=LabState)
     except (OSError, UnicodeDecodeError, msgspec.DecodeError) as exc:
         raise BadInput(
             f"the lab's state file cannot be read: {exc}",
             where=str(path),
             hint="name the state file of a running lab, as `python -m lab up --state FILE` writes it",
         ) from exc
+    if not state.runs:
+        raise LabNotRunning(
+            "the lab is not running", where=str(path), hint="`make lab` starts it again, with the data that it had"
+        )
+    if not state.ready:
+        raise LabNotRunning("the lab is starting, or ending", where=str(path), hint="wait until it says: records flow")
+    return state
+
+
+def choose_lab(arguments: argparse.Namespace) -> None:
+    """Set `--lab` where it is left out: to MIRRORLESS_LAB, or to a lab that runs here. `--config` means AWS."""
+    if getattr(arguments, "lab", "") is not None or arguments.config is not None:
+        return
+    arguments.lab = os.environ.get(VARIABLE) or None
+    if arguments.lab is None and HERE.exists():
+        try:
+            read_lab_state(HERE)
+        except (BadInput, LabNotRunning):
+            return
+        arguments.lab = str(HERE)
+        if sys.stderr.isatty():
+            print(f"mirrorless: this is the lab of {HERE}; --config FILE means AWS", file=sys.stderr)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # another user's
+    try:
+        # Dead, and not reaped by its parent yet.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return not Path("/proc/self/stat").exists()  # a system that has no such files

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from cli.args import BadInput
+from cli.lab_state import choose_lab
 from cli.output import print_json
 from mirrorless.errors import ConfigurationError, MirrorlessError
 
@@ -37,6 +38,7 @@ COMMANDS = {
     "backfill": "cli.jobs.backfill",
     "verify": "cli.jobs.verify",
     "reconcile": "cli.jobs.reconcile",
+    "lab": "cli.lab",
 }
 """The module of each command."""
 
@@ -48,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = build_parser(words[:1]).parse_args(words)
     try:
+        choose_lab(arguments)
         code = int(arguments.run(arguments))
         sys.stdout.flush()
     except MirrorlessError as exc:

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from infra.packaging import bundle
+from lab.addresses import LabAddresses
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.lambda_api import LambdaApi
 from lab.esm.mapping_api import FunctionName
@@ -95,6 +96,8 @@ class Lab:
     """Whether functions carry the layer that obeys `faults`, or `pull_faults`."""
     linked: bool = False
     """Whether clusters stand behind links, and DynamoDB behind a proxy, that faults can use."""
+    addresses: LabAddresses = field(default_factory=LabAddresses)
+    """Of an earlier lab on the same data."""
     say: Say = print
     clusters: dict[str, KafkaCluster] = field(default_factory=dict)
     functions: dict[str, LambdaFunction] = field(default_factory=dict)
@@ -126,6 +129,9 @@ class Lab:
                 )
         aliases = {alias for flow in self.configuration.enabled_flows for alias in (flow.name.source, flow.name.target)}
         for alias in sorted(aliases):
+            known = self.addresses.of_cluster(
+                alias, version=self.kafka_version, brokers=self.brokers, linked=self.linked
+            )
             self.clusters[alias] = KafkaCluster(
                 alias=alias,
                 folder=self.folder / alias,
@@ -133,8 +139,12 @@ class Lab:
                 properties=self.broker_properties,
                 linked=self.linked,
                 brokers=self.brokers,
+                places=known.places,
+                cluster_id=known.cluster_id,
             )
-        self.dynamodb = DynamoDbLocal(folder=self.folder / "dynamodb", proxied=self.linked)
+        self.dynamodb = DynamoDbLocal(
+            folder=self.folder / "dynamodb", proxied=self.linked, port=self.addresses.of_dynamodb()
+        )
         self.faults = FaultOrders(self.folder / "faults")
         self.pull_faults = FaultOrders(
             self.folder / "pull-faults", function=PULL, minute_seconds=self.pull_minute_seconds
@@ -209,8 +219,10 @@ class Lab:
         for each in started:
             each.wait_ready()
         client = self.dynamodb.client()
+        there = set(client.list_tables()["TableNames"])
         for table in definitions(self.tables):
-            client.create_table(**table.create_request())
+            if (request := table.create_request())["TableName"] not in there:
+                client.create_table(**request)
         self.supervisor.start()
 
     def create_topics(self, partitions: int = PARTITIONS) -> None:
@@ -326,8 +338,10 @@ def addresses(cluster: Cluster) -> str:
 
 def create_topics(bootstrap: str, topics: Iterable[NewTopic]) -> None:
     """Create topics; one that is there stays as it is."""
+    if not (topics := list(topics)):
+        return  # the client takes no empty list; a flow may have patterns alone
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics(list(topics)).values():
+    for future in admin.create_topics(topics).values():
         try:
             future.result()
         except KafkaException as exc:

@@ -1,6 +1,7 @@
 """The state of the running lab as one JSON file, always whole.
 
     ready                         true once records flow
+    pid                           of the lab itself; null once it has ended
     config                        the replication.yaml that runs
     clusters.<alias>              bootstrap (of every broker, with commas), version, pid (of the first broker),
                                   brokers[].{id, address, pid}
@@ -33,7 +34,7 @@ class StateFile:
     def __init__(self, lab: Lab, path: Path) -> None:
         self.path = path.absolute()
         self._lab = lab
-        self._ready = False
+        self._ready = self._ended = False
         self._written = ""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="state file", daemon=True)
@@ -68,6 +69,7 @@ class StateFile:
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._ended = True
         self._write()
 
     def _watch(self) -> None:
@@ -75,7 +77,7 @@ class StateFile:
             self._write()
 
     def _write(self) -> None:
-        text = json.dumps(describe(self._lab, ready=self._ready), indent=2) + "\n"
+        text = json.dumps(describe(self._lab, ready=self._ready, ended=self._ended), indent=2) + "\n"
         if text == self._written:
             return
         draft = self.path.with_name(f".{self.path.name}.{os.getpid()}")
@@ -84,11 +86,12 @@ class StateFile:
         self._written = text
 
 
-def describe(lab: Lab, *, ready: bool) -> dict[str, Any]:
+def describe(lab: Lab, *, ready: bool, ended: bool = False) -> dict[str, Any]:
     """The lab as the state file has it."""
     configured = {mapping["UUID"]: mapping for mapping in lab.mappings.list()}
     return {
         "ready": ready,
+        "pid": None if ended else os.getpid(),
         "config": str(Path(lab.configuration.origin).absolute()),
         "clusters": {
             alias: {

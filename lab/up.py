@@ -1,18 +1,22 @@
-"""The command `lab up`: runs flows on this machine until Ctrl-C."""
+"""The command `lab up`: runs flows on this machine until Ctrl-C. Another start on the same data goes on with them."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from lab.addresses import LabAddresses
 from lab.cloud import PARTITIONS, Lab
 from lab.servers.artifacts import DEFAULT_KAFKA, kafka_jars
 from lab.state import StateFile
@@ -24,13 +28,21 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parent.parent
 
+ADDRESSES = "addresses.json"
+DATA = frozenset({ADDRESSES, "lock", "dynamodb"})
+"""What is kept in the folder beside the clusters; logs and settings are of one start."""
+
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `python -m lab up`."""
     parser = subparsers.add_parser("up", help="run the flows of a configuration until Ctrl-C or SIGTERM")
     parser.add_argument("--config", type=Path, default=REPOSITORY / "replication.example.yaml", metavar="FILE")
     parser.add_argument(
-        "--state", type=Path, default=REPOSITORY / ".lab" / "state.json", metavar="FILE", help="kept up to date, JSON"
+        "--state",
+        type=Path,
+        default=REPOSITORY / ".lab" / "state.json",
+        metavar="FILE",
+        help="kept up to date, JSON; the data are beside it, and a lab that is started again goes on with them",
     )
     parser.add_argument(
         "--kafka",
@@ -45,7 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--brokers", type=_positive, default=1, metavar="N", help="of each cluster; 3 and more replicate their topics"
     )
-    parser.add_argument("--keep", action="store_true", help="keep the data folders after a clean stop")
+    parser.add_argument("--fresh", action="store_true", help="delete the data of the lab before")
     parser.set_defaults(run=run)
 
 
@@ -64,32 +76,43 @@ def run(arguments: argparse.Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
 
-    began = time.monotonic()
-    folder = REPOSITORY / ".lab" / f"up-{os.getpid()}"
     configuration = load(arguments.config)
     version, by_alias = kafka_versions(arguments.kafka, configuration.clusters)
-    lab = Lab(
-        configuration=configuration,
-        folder=folder,
-        kafka_version=version,
-        kafka_versions=by_alias,
-        brokers=arguments.brokers,
-        say=say,
-    )
-    state = StateFile(lab, arguments.state)
-    try:
-        state.start()
-    except ConfigurationError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    folder = data_folder(arguments.state)
+    with _locked(folder, arguments.state):
+        remains = _clear(folder, fresh=arguments.fresh)
+        addresses = LabAddresses.read(folder / ADDRESSES)
+        lab = Lab(
+            configuration=configuration,
+            folder=folder,
+            kafka_version=version,
+            kafka_versions=by_alias,
+            brokers=arguments.brokers,
+            addresses=addresses,
+            say=say,
+        )
+        addresses.write(folder / ADDRESSES)
+        if remains:
+            say(f"going on with the data in {folder} ({', '.join(remains)}); FRESH=1 deletes them")
+        if idle := [alias for alias in remains if alias not in lab.clusters]:
+            say(f"not started, for no enabled flow needs them: {', '.join(idle)}")
+        _run(lab, StateFile(lab, arguments.state), arguments.partitions, stopped)
+    return 0
+
+
+def _run(lab: Lab, state: StateFile, partitions: int, stopped: threading.Event) -> None:
+    began = time.monotonic()
+    state.start()
     failed = True
     try:
-        for phase in (lab.start_servers, lambda: lab.create_topics(arguments.partitions), lab.start_flows):
+        for phase in (lab.start_servers, lambda: lab.create_topics(partitions), lab.start_flows):
             phase()
             if stopped.is_set():
                 break
         else:
             state.ready()
+            for cluster in lab.clusters.values():
+                say(f"{cluster.alias}  {cluster.bootstrap}")
             for mapping in lab.flow_mappings:
                 say(f"{mapping.flow}  {mapping.topic}  group {mapping.group_id}")
             say(f"records flow after {time.monotonic() - began:.0f} s; state in {state.path}; Ctrl-C ends it")
@@ -100,11 +123,59 @@ def run(arguments: argparse.Namespace) -> int:
         state.not_ready()
         lab.stop()
         state.stop()
-        if failed:
-            say(f"logs are kept in {folder}")
-        elif not arguments.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-    return 0
+        say(f"logs are in {lab.folder}" if failed else "the data stay; another start goes on with them")
+
+
+def data_folder(state: Path) -> Path:
+    """The folder of the lab with this state file."""
+    return state.absolute().with_suffix(".data")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, state: Path) -> Iterator[None]:
+    """Exclusive use of a folder; it ends with the process, however that ends.
+
+    Raises:
+        ConfigurationError: the folder cannot be written, or another lab uses it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("a")
+    except OSError as exc:
+        raise ConfigurationError(
+            f"the lab's data cannot be kept beside its state file: {exc}",
+            where=str(state),
+            hint="name a state file, as by STATE=file.json, in a folder that you may write to",
+        ) from exc
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise ConfigurationError(
+                "another lab runs on these data",
+                where=str(folder),
+                hint="end that one with Ctrl-C, or name another STATE=file.json",
+            ) from exc
+        yield
+
+
+def _clear(folder: Path, *, fresh: bool) -> list[str]:
+    """Remove what an earlier lab has left behind, and return the clusters whose data stay."""
+    for old in folder.parent.glob("up-*"):  # a folder of its own for each start, of a version before this one
+        if not Path(f"/proc/{old.name.removeprefix('up-')}").exists():
+            say(f"removing {old}, which a lab that was killed has left behind")
+            shutil.rmtree(old, ignore_errors=True)
+    clusters = sorted(path.name for path in folder.iterdir() if _holds_a_cluster(path))
+    for path in folder.iterdir():
+        if path.is_dir() and (fresh or (path.name not in DATA and path.name not in clusters)):
+            shutil.rmtree(path)
+    if fresh:
+        (folder / ADDRESSES).unlink(missing_ok=True)
+    return [] if fresh else clusters
+
+
+def _holds_a_cluster(path: Path) -> bool:
+    return (path / "data" / "meta.properties").exists() or (path / "broker-1").is_dir()
 
 
 def kafka_versions(given: Iterable[str], aliases: Collection[str]) -> tuple[str, dict[str, str]]:

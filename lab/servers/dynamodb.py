@@ -44,17 +44,20 @@ class DynamoDbLocal(Server):
         endpoint: `http://127.0.0.1:port`, the same for the life of this object.
     """
 
-    def __init__(self, *, folder: Path, in_memory: bool = False, proxied: bool = False) -> None:
+    def __init__(
+        self, *, folder: Path, in_memory: bool = False, proxied: bool = False, port: int | None = None
+    ) -> None:
         """A server that is not started.
 
         Args:
             folder: of its data and its log.
             in_memory: keep the tables in the process, so that a stop or a kill loses them.
+            port: where it listens; None for a free one.
             proxied: whether `endpoint` is that of a proxy that can let calls fail.
         """
         self._in_memory = in_memory
         self._own_client: Any = None
-        self._port = free_port()
+        self._port = port or free_port()
         self._proxy = DynamoDbProxy(free_port(), self._port) if proxied else None
         self.endpoint = self._proxy.endpoint if self._proxy else self._address
         super().__init__(title=f"DynamoDB Local at {self.endpoint}", folder=folder, log="dynamodb.log")

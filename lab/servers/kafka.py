@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,22 +37,37 @@ class KafkaCluster:
         heap_mb: int = 512,
         linked: bool = False,
         brokers: int = 1,
+        places: Sequence[BrokerPlace] = (),
+        cluster_id: str = "",
         kind: Callable[..., KafkaBroker] = KafkaBroker,
     ) -> None:
-        """Args: linked: whether clients call through a `NetworkLink`, which brokers and controllers do not."""
+        """A cluster that is not started.
+
+        Args:
+            alias: the cluster's name in flows.
+            folder: of its data, settings and logs.
+            version: Kafka's.
+            properties: of its brokers.
+            heap_mb: of each broker.
+            linked: whether clients call through a `NetworkLink`, which brokers and controllers do not.
+            brokers: how many.
+            places: of its brokers, where they had some before.
+            cluster_id: the same.
+            kind: of broker.
+        """
         self.alias = alias
         self.version = version
-        places = [BrokerPlace.free(node, linked=linked) for node in range(1, brokers + 1)]
+        places = places or [BrokerPlace.free(node, linked=linked) for node in range(1, brokers + 1)]
         self.bootstrap = ",".join(place.address for place in places)
         self.direct = ",".join(place.direct for place in places)
         self.title = f"Kafka {version} {alias} at {self.bootstrap}"
         self._link = NetworkLink({_port(place.address): _port(place.behind) for place in places}) if linked else None
-        cluster_id = new_id()
+        cluster_id = cluster_id or new_id()
         self.brokers = [
             kind(
                 title=f"Kafka {version} {alias} at {place.address}",
                 place=place,
-                folder=folder if brokers == 1 else folder / f"broker-{place.node}",
+                folder=folder if len(places) == 1 else folder / f"broker-{place.node}",
                 quorum=places,
                 cluster_id=cluster_id,
                 version=version,

@@ -162,16 +162,23 @@ def free_port() -> int:
     draw = random.SystemRandom()
     for _ in range(1000):
         port = draw.randrange(15000, min(first_ephemeral_port(), 32768))
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue  # somebody else's; draw again
-        if port not in TAKEN:
-            TAKEN.add(port)
+        if reserve(port):
             return port
     raise OSError("no free TCP port on 127.0.0.1 between 15000 and 32767: stop what holds them and start again")
+
+
+def reserve(port: int) -> bool:
+    """Take a TCP port on loopback, as `free_port` does; False where it is promised already, or somebody else's."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    if port in TAKEN:
+        return False
+    TAKEN.add(port)
+    return True
 
 
 def first_ephemeral_port() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from cli.main import main
 from lab.cloud import create_topics
 from mirrorless.adapters.dynamodb.chains import DynamoDbChains
 from mirrorless.adapters.dynamodb.state_store import DynamoDbDocuments
@@ -206,7 +206,8 @@ def test_ctrl_c_ends_the_lab_with_success_and_no_process_is_left(lab: LabProcess
     assert lab.state["ready"] is False
     assert [each["pid"] for each in lab.state["clusters"].values()] == [None, None]
     assert not _pids(lab.state)
-    assert not folder.exists(), "a clean end leaves no data behind"
+    assert lab.state["pid"] is None
+    assert folder.exists(), "another start goes on with the data"
     lab.assert_always_whole()
 
 
@@ -221,12 +222,45 @@ def test_sigterm_during_the_start_ends_the_lab_too(tmp_path: Path) -> None:
         assert lab.state["ready"] is False
 
 
-def test_not_even_kill_9_of_the_lab_leaves_a_process_behind(tmp_path: Path) -> None:
+def test_not_even_kill_9_of_the_lab_leaves_a_process_behind_and_another_start_goes_on_with_its_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["status", "--json", "--lab", str(tmp_path / "state.json")]
     with LabProcess(tmp_path, ONE_WAY, "--partitions", "1") as lab:
-        eventually(lambda: lab.state_file.exists() and lab.state["dynamodb"]["pid"], "the servers are on their way")
+        lab.await_ready()
+        before = {alias: each["bootstrap"] for alias, each in lab.state["clusters"].items()}
+        lab_records = ["lab", "produce", "orders", "--records", "50", "--lab", str(lab.state_file)]
+        assert main(lab_records) == 0
+        with LabProcess(tmp_path, ONE_WAY) as second:
+            assert second.process.wait(60) == 2
+            assert "another lab runs on these data" in second.log.read_text()
 
         assert lab.end(signal.SIGKILL) == -signal.SIGKILL
-        shutil.rmtree(lab.state["logs"])  # what it could not clear away itself
+        capsys.readouterr()
+        assert main(command) == 1
+        assert "the lab is not running" in capsys.readouterr().out
+
+    # The configuration changes between.
+    with LabProcess(tmp_path, ONE_WAY.replace("[orders,", "[orders, payments,"), "--partitions", "1") as lab:
+        lab.await_ready(pid=lab.process.pid)
+        assert {alias: each["bootstrap"] for alias, each in lab.state["clusters"].items()} == before
+        assert {each["topic"] for each in lab.state["mappings"]} >= {"orders", "payments"}
+        for topic in ("orders", "payments"):
+            assert main([*lab_records[:2], topic, *lab_records[3:]]) == 0
+            _assert_replicated_once(lab, FORTH, topic=topic)
+        capsys.readouterr()
+        assert main(["lab", "consume", "us-east.orders", "--json", "--lab", str(lab.state_file)]) == 0
+        seen = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [each["value"].rstrip(".") for each in seen] == [f"record {number}" for number in range(50)] * 2
+
+
+EXAMPLES = sorted((REPOSITORY / "docs" / "examples").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_starts(example: Path, tmp_path: Path) -> None:
+    with LabProcess(tmp_path, example.read_text(), "--partitions", "1") as lab:
+        lab.await_ready()
 
 
 @pytest.mark.parametrize(
@@ -251,7 +285,6 @@ def test_what_cannot_run_is_refused_in_one_clear_line_before_anything_starts(
     assert said in told
     assert "Traceback" not in told
     assert not lab.state_file.exists()
-    assert not (REPOSITORY / ".lab" / f"up-{lab.process.pid}").exists()
 
 
 # What an outsider does

@@ -62,12 +62,12 @@ class LabProcess:
         assert isinstance(whole, dict)
         return whole
 
-    def await_ready(self, *, seconds: float = 300.0) -> None:
-        """Wait until records flow."""
+    def await_ready(self, *, seconds: float = 300.0, pid: int | None = None) -> None:
+        """Wait until records flow. Args: pid: of the lab, where the file of one that was killed is there too."""
 
         def ready() -> bool:
             assert self.process.poll() is None, f"the lab ended:\n{self.log.read_text()[-3000:]}"
-            return self.state_file.exists() and self.state["ready"]
+            return self.state_file.exists() and self.state["ready"] and pid in {None, self.state["pid"]}
 
         eventually(ready, f"ready; see {self.log}", seconds=seconds)
 

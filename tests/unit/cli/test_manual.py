@@ -19,6 +19,9 @@ COMMANDS = {parser.prog: (parser, summary) for parser, summary in commands(build
 def test_the_commands_are_these() -> None:
     assert set(COMMANDS) == {
         "mirrorless config check",
+        "mirrorless lab topics",
+        "mirrorless lab produce",
+        "mirrorless lab consume",
         "mirrorless status",
         "mirrorless translate",
         "mirrorless lanes stopped",

@@ -75,7 +75,7 @@ def test_a_lane_waits_until_its_history_is_there_without_a_gap(
 def test_behind_a_job_that_never_let_go_only_a_batch_without_a_gap_goes_on(
     head: Head, first: int, *, waits: bool
 ) -> None:
-    found = waits_for_rest(head, Lease(holder="backfill-7", until=5), first)
+    found = waits_for_rest(LANE, head, Lease(holder="backfill-7", until=5), first)
 
     assert (found is not None) == waits
     if found is not None:
