@@ -230,10 +230,13 @@ def _topics(
     lanes = {topic: [Lane(flow, topic, partition) for partition in range(count(topic))] for topic in sorted(topics)}
     extents = source.extents(lane for each in lanes.values() for lane in each)
 
-    def read(lane: Lane) -> LaneStatus:
-        return _lane_status(lane, stores, extents.get(lane), states.get(lane, RUNNING))
+    all_lanes = [lane for each in lanes.values() for lane in each]
+    heads = stores.chains.heads(all_lanes)  # of neighbours at once: they share a journal
 
-    every = in_parallel(read, [lane for each in lanes.values() for lane in each])
+    def read(lane: Lane) -> LaneStatus:
+        return _lane_status(lane, heads[lane], stores, extents.get(lane), states.get(lane, RUNNING))
+
+    every = in_parallel(read, all_lanes)
     by_lane = {status.lane: status for status in _with_age_of_waiting(every, source)}
     found = [
         TopicStatus(
@@ -294,8 +297,7 @@ def _matches_pattern(flow: Flow, topic: str) -> bool:
     )
 
 
-def _lane_status(lane: Lane, stores: Stores, extent: Extent | None, state: LaneState) -> LaneStatus:
-    head = stores.chains.heads([lane])[lane]
+def _lane_status(lane: Lane, head: Head, stores: Stores, extent: Extent | None, state: LaneState) -> LaneStatus:
     return LaneStatus(
         lane=lane,
         head=head,

@@ -6,21 +6,20 @@ Beside the lanes: the last heartbeats, the readiness of consumer groups, and the
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import sys
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from cli.args import add_deployment, add_flow
+from cli.args import BadInput, add_deployment, add_flow
 from cli.deployment import DeployedFlows
-from cli.flow_status import NEWEST_RUNS, FlowStatus, LaneStatus, TopicStatus, read_flow
+from cli.flow_status import FlowStatus, LaneStatus, TopicStatus, read_flow
 from cli.lanes import stop_as_json
-from cli.output import UNKNOWN, ago, console, duration, print_json, table
-from cli.status_notes import notes, summary
+from cli.output import print_json
+from cli.status_tables import show
 from cli.tasks import tasks_as_json
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from mirrorless.losses import Loss
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -32,6 +31,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_flow(parser, optional=True)
     parser.add_argument("--lanes", action="store_true", help="one line per partition, not only per topic")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--watch", action="store_true", help="again every 2 s until Ctrl-C, with records a second")
+    how.add_argument("--html", metavar="FILE", help="write a page with lag, throughput and latency over time")
     add_deployment(parser)
     parser.set_defaults(run=run)
 
@@ -39,12 +41,45 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> int:
     """Show the state of one flow or of all. Exit code 1 where `FlowStatus.needs_operator`."""
     deployment = DeployedFlows.of(arguments)
-    flows = [read_flow(deployment, flow) for flow in deployment.flow_names(arguments.flow)]
+    names = deployment.flow_names(arguments.flow)
+    if arguments.watch:
+        if arguments.json:
+            raise BadInput("--watch is for people", where="--watch", hint="leave out --json, or run it again and again")
+        from cli.status_watch import watch  # noqa: PLC0415 -- programs need no tables
+
+        return watch(lambda: [read_flow(deployment, flow) for flow in names], by_lane=arguments.lanes)
+    flows = [read_flow(deployment, flow) for flow in names]
+    if arguments.html is not None:
+        _write_page(deployment, flows, Path(arguments.html))
     if arguments.json:
         print_json({"flows": [as_json(flow) for flow in flows]})
     else:
         show(flows, by_lane=arguments.lanes)
     return int(any(flow.needs_operator for flow in flows))
+
+
+def _write_page(deployment: DeployedFlows, flows: list[FlowStatus], path: Path) -> None:
+    """Write the page of `--html`.
+
+    Raises:
+        BadInput: the file cannot be written.
+    """
+    from cli.status_page import history_of, report_of  # noqa: PLC0415 -- the page's template costs a tenth of a second
+    from mirrorless.reports.page import render  # noqa: PLC0415 -- same
+
+    stores = {flow.flow: deployment.stores(flow.flow) for flow in flows}
+    histories = [history_of(stores[flow.flow].chains, flow) for flow in flows]
+
+    def losses(flow: FlowStatus) -> list[Loss]:
+        lanes = [lane.lane for topic in flow.topics for lane in topic.lanes if lane.lost]
+        return [loss for lane in lanes for loss in stores[flow.flow].ledger.read(lane)]
+
+    page = render(report_of(flows, histories, losses, made_at=flows[0].at if flows else 0))
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as exc:
+        raise BadInput(f"the page cannot be written: {exc}", where="--html") from exc
+    print(f"Page: {path.absolute().as_uri()}", file=sys.stderr)
 
 
 # for programs
@@ -116,119 +151,3 @@ def _lane_as_json(status: LaneStatus, now: int) -> dict[str, Any]:
         "lost": status.lost,
         "gaps_in_newest_runs": status.gaps,
     }
-
-
-# for people
-
-
-def show(flows: Sequence[FlowStatus], *, by_lane: bool) -> None:
-    """Print every flow."""
-    screen = console()
-    for flow in flows:
-        screen.print(_by_lane(flow) if by_lane else _by_topic(flow))
-        for line in (*summary(flow), *notes(flow)):
-            screen.print(f"  {line}", markup=False)
-
-
-def _state(status: LaneStatus, now: int) -> str:
-    if status.stop is not None:
-        return "STOPPED"
-    if status.leased(now) is not None:
-        return "leased"
-    if status.waits_without_a_job(now):
-        return "WAITS"
-    return "doubt" if status.head.in_doubt else "ok"
-
-
-def _by_topic(flow: FlowStatus) -> Table:
-    made = _table(flow)
-    for heading in ("lanes", "lag at most", "lag", "last run", "latency", "doubt", "stopped", "lost", _GAPS):
-        made.add_column(heading, justify="right")
-    made.add_column("trigger")
-    made.add_column("mapping")
-    for topic in flow.topics:
-        lanes = topic.lanes
-        made.add_row(
-            topic.topic,
-            str(len(lanes)),
-            *_progress(lanes, flow.at),
-            str(sum(lane.head.in_doubt for lane in lanes)),
-            str(sum(lane.stop is not None for lane in lanes)),
-            *_missing(lanes),
-            str(topic.trigger),
-            _poll(topic),
-        )
-    return made
-
-
-def _by_lane(flow: FlowStatus) -> Table:
-    made = _table(flow)
-    headings = (
-        "lane",
-        "gen.",
-        "position",
-        "source end",
-        "lag at most",
-        "lag",
-        "last run",
-        "latency",
-        "state",
-        "copied by",
-        "lost",
-    )
-    for heading in (*headings, _GAPS):
-        made.add_column(heading, justify="right")
-    for topic in flow.topics:
-        for lane in topic.lanes:
-            made.add_row(
-                topic.topic,
-                str(lane.lane.partition),
-                str(lane.head.generation),
-                str(lane.head.position),
-                UNKNOWN if lane.source is None else str(lane.source.end),
-                *_progress([lane], flow.at),
-                _state(lane, flow.at),
-                _copied_by(lane),
-                *_missing([lane]),
-            )
-    return made
-
-
-def _copied_by(status: LaneStatus) -> str:
-    share = status.passed_share
-    return (status.copied_by or "-") if share is None else f"batches, {share:.0%}"
-
-
-_GAPS = f"gaps, {NEWEST_RUNS} runs"
-
-
-def _table(flow: FlowStatus) -> Table:
-    made = table(str(flow.flow))
-    made.add_column("topic", no_wrap=True)
-    return made
-
-
-def _progress(lanes: Sequence[LaneStatus], now: int) -> tuple[str, ...]:
-    """Lag in records and in time, last run, latency: of several lanes the sum, the longest, the latest, and its own."""
-    lags = [lane.lag for lane in lanes if lane.lag is not None]
-    ages = [lane.lag_ms for lane in lanes if lane.lag_ms is not None]
-    newest = max(lanes, key=lambda lane: lane.last_run_at or 0, default=None)
-    run_at, latency = (newest.last_run_at, newest.latency_ms) if newest is not None else (None, None)
-    return (
-        f"{sum(lags):,}" if len(lags) == len(lanes) and lanes else UNKNOWN,
-        duration(max(ages)) if len(ages) == len(lanes) and lanes else UNKNOWN,
-        ago(run_at, now=now) if run_at is not None else "never",
-        duration(latency) if latency is not None else "-",
-    )
-
-
-def _missing(lanes: Sequence[LaneStatus]) -> tuple[str, str]:
-    return f"{sum(lane.lost for lane in lanes):,}", f"{sum(lane.gaps for lane in lanes):,}"
-
-
-def _poll(topic: TopicStatus) -> str:
-    if topic.mapping is None:
-        return "-"
-    result = topic.mapping.last_processing_result
-    trouble = f" ({result})" if result.startswith("PROBLEM") else ""
-    return f"{topic.mapping.state or UNKNOWN}{trouble}"

@@ -68,7 +68,7 @@ class Alarm:
 
     def name(self, flow: FlowDeployment) -> str:
         """Its name in CloudWatch."""
-        return "-".join([flow.flow.deployment, flow.id, self.id])
+        return f"{flow.flow.deployment}-{flow.id}-{self.id}"
 
     def description(self, runbook: str | None) -> str:
         """The text of the message. Args: runbook: address of a copy of the runbook."""

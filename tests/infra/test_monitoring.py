@@ -11,12 +11,12 @@ import pytest
 
 from infra.deployment import FlowDeployment, plan
 from infra.guard.templates import Resource
-from infra.monitoring import cost, metrics
+from infra.monitoring import cost
 from infra.monitoring.alarms import alarms
 from infra.monitoring.dashboard import RUNBOOK_SECTIONS, dashboard_body
 from infra.monitoring.flow_monitoring import alarm_topics
 from infra.monitoring.pull_alarms import pull_alarms
-from mirrorless.adapters.aws.metrics import NAMESPACE, WATCHED, BatchMetrics, emit_overdue, emit_report, emit_standby
+from mirrorless.adapters.aws.metrics import WATCHED, BatchMetrics, emit_overdue, emit_report, emit_standby
 from mirrorless.config import load
 from mirrorless.config.messages import InvalidConfiguration
 from mirrorless.cost.assumptions import Assumptions

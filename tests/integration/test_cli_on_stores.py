@@ -341,6 +341,18 @@ def test_status_shows_people_what_needs_them(bench: Bench, capsys: pytest.Captur
     assert "lanes quarantine" in shown
 
 
+def test_the_page_of_a_status_is_written(bench: Bench, tmp_path: Path) -> None:
+    bench.replicate(0, 4, Span(0, 70, 4))
+    page = tmp_path / "page.html"
+
+    assert bench.run("status", "--html", str(page)) == 1  # the source ends below the position
+    assert bench.run("status", "--html", str(tmp_path)) == 2
+
+    text = page.read_text()
+    assert bench.topic in text
+    assert "seconds that the oldest record of a run had waited" in text
+
+
 def test_a_topic_that_the_flow_names_and_the_source_lacks_needs_the_operator(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:

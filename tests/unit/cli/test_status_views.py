@@ -1,0 +1,110 @@
+"""`mirrorless status --lanes`, `--watch` and `--html`: what is drawn of a status, without servers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
+from cli.status_page import history_of, report_of
+from cli.status_tables import show
+from cli.status_watch import looks, rates_between
+from cli.triggers import TopicTrigger
+from mirrorless.adapters.kafka.offsets import Extent
+from mirrorless.lane import FlowName, Lane
+from mirrorless.lane_state import NEW_LANE, Head, Stop, head_of
+from mirrorless.losses import Loss
+from mirrorless.reports.page import render
+from mirrorless.reports.report import LinePlot
+from tests.support.chains import MemoryChains, run
+
+FLOW = FlowName("us-east", "eu-west")
+NOW = 1_763_700_000_000
+LANES = [Lane(FLOW, "orders", partition) for partition in range(4)]
+
+
+def lane(number: int, head: Head = NEW_LANE, stop: Stop | None = None) -> LaneStatus:
+    return LaneStatus(lane=LANES[number], head=head, source=Extent(0, head.position), stop=stop, lost=0, gaps=0)
+
+
+def flow(*lanes: LaneStatus, at: int = NOW) -> FlowStatus:
+    topic = TopicStatus(
+        topic="orders",
+        remote_topic="us-east.orders",
+        trigger=TopicTrigger("mapping", "mapping"),
+        mapping=None,
+        lanes=lanes,
+    )
+    return FlowStatus(flow=FLOW, at=at, trouble="", unlisted=(), topics=[topic])
+
+
+def at(position: int, generation: int = 0) -> Head:
+    return head_of(run(0, position, (0, 0, position), generation=generation))
+
+
+def test_neighbouring_lanes_that_are_alike_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    show([flow(lane(0), lane(1), lane(2, at(7)), lane(3))], by_lane=True)
+
+    shown = capsys.readouterr().out
+    assert [line.split()[1:4] for line in shown.splitlines() if line.startswith("orders")] == [
+        ["0", "to", "1"],
+        ["2", "0", "7"],
+        ["3", "0", "0"],
+    ]
+
+
+def test_a_rate_is_what_the_lanes_moved_between_two_looks_and_a_reset_is_no_movement() -> None:
+    before = flow(lane(0, at(100)), lane(1, at(500)), at=NOW)
+    now = flow(lane(0, at(160)), lane(1, at(20, generation=1)), lane(2, at(9)), at=NOW + 2_000)
+
+    assert rates_between([before], [now]) == {(FLOW, "orders"): 30.0}
+    assert rates_between([], [now]) == {}
+
+
+def test_every_look_comes_with_the_rates_since_the_one_before() -> None:
+    statuses = iter([flow(lane(0, at(10)), at=NOW), flow(lane(0, at(30)), at=NOW + 4_000)])
+    pauses: list[float] = []
+
+    found = looks(lambda: [next(statuses)], pause=pauses.append)
+
+    assert [rates for _, rates in (next(found), next(found))] == [{}, {(FLOW, "orders"): 5.0}]
+    assert pauses == [2.0]
+
+
+def test_a_page_has_lag_throughput_and_latency_of_the_runs_in_the_map_and_names_what_is_stopped_first() -> None:
+    chains = MemoryChains()
+    first = replace(
+        run(0, 60, (0, 0, 60), lane=LANES[0]),
+        records=60,
+        newest_timestamp=NOW - 61_000,
+        oldest_timestamp=NOW - 65_000,
+        settled_at=NOW - 60_000,
+    )
+    chains.prepare([first])
+    chains.confirm([first])
+    stop = Stop(reason="refused", upstream_offset=0, detail="it is too large", at=NOW)
+    status = flow(lane(0, chains.heads(LANES)[LANES[0]]), lane(1, stop=stop))
+    loss = Loss(lane=LANES[0], generation=0, first=3, next=5, cause="reset", detail="as told", at=NOW)
+
+    report = report_of([status], [history_of(chains, status)], lambda _: [loss], made_at=NOW)
+
+    lanes, rest = report.sections[1], report.sections[2]
+    assert lanes.tables[0].rows[0][:2] == ("orders-1", "stopped: refused")
+    assert lanes.tables[0].tones[0] == "bad"
+    assert rest.tables[-1].rows == (("orders-0", 3, 4, "reset", "as told"),)
+    plots = [plot for plot in report.sections[0].plots if isinstance(plot, LinePlot)]
+    assert [plot.title for plot in plots] == ["Throughput", "Latency", "Lag"]
+    throughput, latency, lag = ([y for _, y in plot.lines[0].points] for plot in plots)
+    assert (max(throughput), latency, lag) == (30.0, [1.0], [5.0])  # 60 records in a stretch of 2 s
+    assert report.tone == "bad"
+    assert "too large" in render(report)
+
+
+def test_a_page_of_a_flow_without_runs_has_no_empty_plots() -> None:
+    status = replace(flow(lane(0)), groups=())
+
+    report = report_of([status], [{}], lambda _: [], made_at=NOW)
+
+    assert report.verdict == "Nothing needs you."
+    assert report.sections[0].plots == ()
