@@ -124,6 +124,7 @@ def _task(run: JobRun, plan: JobPlan, options: BackfillOptions, lane: PlannedLan
         holder=run.request.run_id,
         lease_seconds=run.request.lease_seconds,
         max_bytes_per_second=cap * 1e6 / plan.lanes_at_a_time if cap else None,
+        job_bytes_per_second=cap * 1e6 if cap else None,
         archive=options.archive,
         hand_over=plan.hands_over,
         handover_seconds=options.handover_seconds,

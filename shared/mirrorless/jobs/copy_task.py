@@ -55,7 +55,9 @@ class CopyTask(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Of the lane's lease; empty where the lane needs none."""
     lease_seconds: int = 300
     max_bytes_per_second: float | None = None
-    """This lane's share of the cap."""
+    """This lane's share of the cap, until the job's progress shows how many lanes there are at a time."""
+    job_bytes_per_second: float | None = None
+    """The cap of the whole job: lanes that are done leave their share to the others."""
     archive: str | None = None
     """A folder of Parquet files to read instead of the source cluster."""
     hand_over: bool = False

@@ -14,11 +14,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import msgspec
+
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, MirrorlessError, RecordsGone, Retriable
 from mirrorless.jobs.batch_copy import BatchCopy, Content
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog, OffsetRange
 from mirrorless.jobs.lane_start import beginning
-from mirrorless.jobs.progress import EVERY_MS, LaneProgress, LaneStateName, write_progress
+from mirrorless.jobs.progress import EVERY_MS, JobProgress, LaneProgress, LaneStateName, write_progress
+from mirrorless.jobs.request import PROGRESS
 from mirrorless.lane import Lane
 from mirrorless.lane_state import Lease
 from mirrorless.ports.kafka import Deadline
@@ -38,6 +41,9 @@ PAUSE_SECONDS = 0.25
 """Before the second try; it doubles with each."""
 
 LONGEST_PAUSE_SECONDS = 5.0
+
+SHARE_SECONDS = 10.0
+"""Between two reads of how many lanes share the cap."""
 
 LINKS = 500
 """Read of the chain in one call, to add up its runs."""
@@ -90,6 +96,8 @@ class LaneCopy:
     _copied_at: float = 0.0
     """When the last chunk was over."""
     _rate_limit: ByteRateLimit | None = None
+    _shared_at: float = 0.0
+    """When the number of lanes that share the cap was read."""
     _began: float = field(default_factory=time.monotonic)
     _began_cpu: float = field(default_factory=time.process_time)
     _renew_at: float | None = None
@@ -294,8 +302,22 @@ class LaneCopy:
             seconds = self.monotonic() - self._copied_at
             self.by_batches.choice.copied(outcome.runs[-1].next - before, size, seconds)
         if self._rate_limit is not None:
-            self._rate_limit.spend(size, self.hold)
+            self._rate_limit.spend(size, self._between_pauses)
         self._copied_at = self.monotonic()
+
+    def _between_pauses(self) -> None:
+        self.hold()
+        at, cap = self.monotonic(), self.task.job_bytes_per_second
+        if self._rate_limit is None or self.files is None or not cap or at < self._shared_at + SHARE_SECONDS:
+            return
+        self._shared_at = at
+        try:
+            text = self.files.read(PROGRESS)
+            lanes = msgspec.json.decode(text, type=JobProgress).lanes.get("running", 0) if text else 0
+        except (MirrorlessError, msgspec.DecodeError):
+            return  # the share stays what it was
+        if lanes:
+            self._rate_limit.bytes_per_second = cap / lanes
 
     def _pass_over(self, first: int) -> None:
         """Move the chain to the beginning of a range.

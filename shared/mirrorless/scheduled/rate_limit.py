@@ -55,16 +55,29 @@ class ByteRateLimit:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rate = bytes_per_second
+        self.bytes_per_second = bytes_per_second
         self._sleep, self._clock = sleep, clock
-        self._free_at = clock()
+        self._owed = 0.0
+        self._at = clock()
 
     def spend(self, size: int, meanwhile: Callable[[], None]) -> None:
-        """Count written bytes, and wait until more may be written; `meanwhile` is called between pauses."""
-        self._free_at = max(self._free_at, self._clock() - CREDIT_SECONDS) + size / self._rate
-        while (left := self._free_at - self._clock()) > 0:
-            self._sleep(min(left, BIT_SECONDS))
+        """Count written bytes, and wait until more may be written.
+
+        Args:
+            size: of what was written.
+            meanwhile: called between pauses; it may change the rate.
+        """
+        self._pass_time()
+        self._owed = max(self._owed, -CREDIT_SECONDS * self.bytes_per_second) + size
+        while self._owed > 0:
+            self._sleep(min(self._owed / self.bytes_per_second, BIT_SECONDS))
+            self._pass_time()
             meanwhile()
+
+    def _pass_time(self) -> None:
+        now = self._clock()
+        self._owed -= (now - self._at) * self.bytes_per_second
+        self._at = now
 
 
 READERS: Final = 8
