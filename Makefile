@@ -159,7 +159,7 @@ $(READY): pyproject.toml constraints.txt
 	  { echo "Python 3.11 or newer is needed: install python3.11 (Debian) or set PYTHON=/path/to/python"; exit 1; }
 	@command -v java >/dev/null || { echo "Java 17 or newer is needed: install openjdk-17-jdk-headless"; exit 1; }
 	@command -v mvn >/dev/null || { echo "Maven is needed, to fetch Kafka: install maven"; exit 1; }
-	@echo "setting up $(VENV), once (about a minute; Spark is 400 MB of it) ..."
+	@echo "setting up $(VENV), once (one to three minutes, by network and cores; Spark is 400 MB of it) ..."
 	@$(PYTHON) -m venv $(VENV) || { echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
 	@$(BIN)/pip install -q -c constraints.txt uv  # half of pip's time; pip itself, where only pip has been given an index
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --compile-bytecode -c constraints.txt $(EXTRAS) || $(BIN)/pip install -q -c constraints.txt $(EXTRAS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -818,6 +820,26 @@ def test_stopped_lanes_are_listed_with_what_to_do(bench: Bench, capsys: pytest.C
     mine = [each for each in answer(capsys)["stopped"] if each["topic"] == bench.topic]
     assert [each["upstream_offset"] for each in mine] == [17]
     assert "lanes quarantine" in mine[0]["what_to_do"]
+
+
+def test_every_command_that_a_status_prints_about_stops_runs_as_printed(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    produce(bench, 9)
+    bench.replicate(0, 4, Span(0, 70, 4))
+    programs = set()
+    for reason in ("refused", "contradiction", "truncated", "broken", "held", "recreated"):
+        bench.stop(reason, 4)
+        assert bench.run("status") == 1
+        commands = re.findall(r"`mirrorless ([^`]+)`", capsys.readouterr().out)
+        assert commands
+        for command in commands:
+            bench.stop(reason, 4)
+            words = shlex.split(command)
+            assert bench.run(*words) == 0, command
+            assert bench.states.read([bench.lane()])[bench.lane()].stop is None, command
+            programs.add(words[1])
+    assert programs == {"resume", "quarantine", "reset"}
 
 
 def test_an_order_is_a_plan_until_it_is_executed(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

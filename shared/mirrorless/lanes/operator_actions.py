@@ -76,7 +76,8 @@ _ADVICE = {
         "lost records, {reset}, or instead of earliest the source's offset from which the target should have them again"
     ),
     "recreated": (
-        "{reset} replicates the new topic from its first record, behind what the target has of the old one; "
+        "{reset} replicates the new topic from its first record, behind what the target has of the old one, or closes "
+        "the lane where the new topic has no such partition; "
         "{resume} holds only until the next look at the topic"
     ),
     "truncated": (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -112,8 +113,9 @@ class DynamoDbLaneStates:
         if taken is not None:
             return taken
         held = self.read([lane]).get(lane, LaneState()).lease
+        until = datetime.fromtimestamp(held.until / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if held else ""
         raise LeaseHeld(
-            f"job run {held.holder} has this lane until {held.until}" if held else "a job just let go of this lane",
+            f"job run {held.holder} has this lane until {until}" if held else "a job just let go of this lane",
             where=str(lane),
             hint=f"wait for that job; if it is dead: `mirrorless lanes release {lane.arguments} --execute`",
         )
