@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from cli.jobs.runs import CLEAN, RunView, as_json
 
-LINES_SECONDS = 5.0
+LINES_SECONDS = 2.0
 """Between two lines, where the output is no terminal."""
 
 

@@ -98,17 +98,17 @@ def report_of(verdicts: Sequence[LaneVerdict], *, flow: str, seconds: float, mad
 def _verdict(verdicts: Sequence[LaneVerdict], counts: Counts) -> str:
     failed = sum(verdict.state == "failed" for verdict in verdicts)
     found = ", ".join(f"{getattr(counts, kind):,} {kind}" for kind in KINDS if getattr(counts, kind))
-    lost = f" {failed} of {len(verdicts)} lanes could not be verified." if failed else ""
+    lost = f"{failed} of {len(verdicts)} lanes could not be verified. " if failed else ""
     if found:
-        return f"Of {counts.records:,} records {found}.{lost}"
+        return f"{lost}Of {counts.records:,} records {found}."
     if not counts.records and not counts.keys:
-        return f"There was nothing to verify.{lost}"
+        return f"{lost}There was nothing {'else ' if lost else ''}to verify."
     rest = counts.records - counts.proved - counts.compacted
     proved = f"{counts.proved:,} of {counts.records:,} records are proved"
     if counts.keys:
         proved += f", and the latest values of {counts.keys:,} keys"
     because = "" if not rest else f"; {rest:,} cannot be, and none of them is known to be wrong"
-    return f"Nothing is wrong: {proved}{because}.{lost}"
+    return f"{lost}{'Nothing else' if lost else 'Nothing'} is wrong: {proved}{because}."
 
 
 def _findings(verdicts: Sequence[LaneVerdict]) -> ReportSection | None:
@@ -157,10 +157,12 @@ def _unproved(verdicts: Sequence[LaneVerdict], counts: Counts) -> ReportSection 
 
 
 def _lanes(verdicts: Sequence[LaneVerdict]) -> ReportSection:
+    # Lanes that need a look come first, in the table and in the plot.
+    verdicts = sorted(verdicts, key=lambda each: (each.state != "failed", not each.counts.found))
     rows = [
         (
             f"{verdict.topic}-{verdict.partition}",
-            verdict.error or ("wrong" if verdict.counts.found else "fine"),
+            _state(verdict),
             verdict.counts.records,
             verdict.counts.proved,
             verdict.counts.found,
@@ -186,6 +188,12 @@ def _lanes(verdicts: Sequence[LaneVerdict]) -> ReportSection:
         note="Runs of the newest generation, whole: a run with one wrong record is drawn as wrong.",
     )
     return ReportSection(heading="Lanes", tables=(table,), plots=(plot,) if plot.lanes else ())
+
+
+def _state(verdict: LaneVerdict) -> str:
+    if verdict.error or verdict.counts.found:
+        return verdict.error or "wrong"
+    return "; ".join(verdict.notes) if verdict.notes and not verdict.counts.records else "fine"
 
 
 def _row(offsets: OffsetRange | None) -> str:
