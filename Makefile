@@ -117,7 +117,7 @@ backfill-live: $(READY) ## 2,000,000 records of 12 lanes by a job, beside a live
 bundle: $(READY) ## build the functions' folders for this machine, arm64 and x86_64; print sizes, hashes and import times
 	@$(BIN)/python -m lab.functions.bundles
 
-synth: $(READY) ## make templates of CONFIG=replication.yaml, or of every example, in cdk.out; lint them, list what is made
+synth: $(READY) ## make templates of CONFIG=replication.yaml, or of every example, 2,000 topics and a second deployment, in cdk.out; lint them, list what is made
 	@$(BIN)/python -m infra.synth $(CONFIG)
 
 diff: $(READY) ## what deploying CONFIG=replication.yaml would change; STACKS='mirrorless-state-*' for some of it

@@ -32,6 +32,7 @@ from mirrorless.scheduled.settings import ControlSettings, control_settings
 from mirrorless.topics.acl_sync import AclSync
 from mirrorless.topics.change_detection import ChangeDetector
 from mirrorless.topics.group_start import GroupStart
+from mirrorless.topics.mapping_refusals import MappingRefusals
 from mirrorless.topics.mapping_sync import MappingSync
 from mirrorless.topics.pause import MappingPause
 from mirrorless.topics.refresh import TopicRefresh
@@ -110,12 +111,13 @@ def mapping_sync(settings: ControlSettings, start: GroupStart, control: StateSto
     """The sync of event source mappings; None where the flow does not manage them."""
     if not settings.function_name or not settings.mapping:
         return None
-    rate_limit = RateLimit(per_second=CALLS_PER_SECOND, clock=time.monotonic, sleep=time.sleep)
+    rate_limit = RateLimit(per_second=CALLS_PER_SECOND / settings.flows_at_home, clock=time.monotonic, sleep=time.sleep)
     return MappingSync(
         settings=settings,
         mappings=LambdaMappings(aws_lambda(settings.function_region), settings.function_name, rate_limit),
         start=start,
         documents=control,
+        refusals=MappingRefusals(flow=settings.name, documents=control, clock=now_ms),
     )
 
 

@@ -12,6 +12,7 @@ monitoring   at the flow's home: dashboard and alarms
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -75,6 +76,7 @@ class FlowDeployment:
         counterpart: where the tables of the flow in the other direction live, whose offset map its groups need too;
             None where they do not.
         counterpart_key: the key of those.
+        flows_at_home: flows of the deployment that have the same home.
     """
 
     flow: Flow
@@ -86,6 +88,7 @@ class FlowDeployment:
     replica_key: str | None = None
     counterpart: Location | None = None
     counterpart_key: str | None = None
+    flows_at_home: int = 1
 
     @property
     def name(self) -> str:
@@ -280,6 +283,8 @@ def plan(configuration: Configuration) -> Deployment:
                 counterpart_key=_key(settings, str(flow.source.account), str(flow.source.region)),
             )
         )
+    homes = Counter(flow.home for flow in flows)
+    flows = [replace(flow, flows_at_home=homes[flow.home]) for flow in flows]
     if problems := list(dict.fromkeys(_half_encrypted(flows))):
         raise InvalidConfiguration(configuration.origin, problems)
     return Deployment(configuration=configuration, settings=settings, flows=tuple(flows))

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def schedule_input(flow: FlowDeployment) -> dict[str, Any]:
     """Return the settings of the flow's scheduled functions: `mirrorless.scheduled.settings`."""
     forwarder = flow.flow.resource_name(FORWARD)
-    return flow.flow.control_settings(f"{forwarder}:{ALIAS}", secret_arn=flow.secret_arn)
+    settings = flow.flow.control_settings(f"{forwarder}:{ALIAS}", secret_arn=flow.secret_arn)
+    return settings | ({"flows_at_home": flow.flows_at_home} if flow.flows_at_home > 1 else {})
 
 
 def schedule_input_text(flow: FlowDeployment) -> str:

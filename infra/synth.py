@@ -1,7 +1,8 @@
 """Synthesis of configurations by the CDK, with lint of the templates and an inventory of their resources.
 
     python -m infra.synth replication.yaml        into cdk.out, which `cdk deploy --app cdk.out` takes as it is
-    python -m infra.synth                         every example, each into cdk.out/<its name>
+    python -m infra.synth                         every example, each into cdk.out/<its name>; 2,000 topics, and a
+                                                  second deployment beside the first
 
 Needs no credentials, no network and no git once the bundles are built.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 from infra import cdk
 from infra.deployment import Deployment, Location
+from infra.synth_cases import cases
 from infra.validation import validated
 from mirrorless.errors import MirrorlessError
 
@@ -133,6 +135,13 @@ def _contents(template: Mapping[str, Any]) -> str:
     return ", ".join([*counted, f"{others} others"])
 
 
+def _written_cases(out: Path) -> Iterator[Path]:
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in cases(EXAMPLES[0]).items():
+        (path := out / f"{name}.yaml").write_text(text, encoding="utf-8")
+        yield path
+
+
 def main() -> None:
     """Synthesize, lint, and print what was made."""
     parser = argparse.ArgumentParser(prog="python -m infra.synth", description="Synthesize configurations.")
@@ -142,6 +151,8 @@ def main() -> None:
     wanted = {given.config: given.out} if given.config else {each: given.out / each.stem for each in EXAMPLES}
     try:
         cdk.install()
+        if not given.config:
+            wanted |= {path: given.out / path.stem for path in _written_cases(given.out)}
         for config, out in wanted.items():
             deployment = synth(config, out)
             stacks = inventory(out, deployment)

@@ -215,6 +215,16 @@ def test_nothing_is_started_for_tasks_that_are_all_switched_off() -> None:
     assert len(scheduled_functions(planned(f"{{{off}: true}}"))) == 2
 
 
+def test_flows_at_one_home_share_the_control_calls_of_its_account(assembled: Assembled) -> None:
+    """Lambda answers fifteen a second to all of an account and region together."""
+    shares = {
+        flow.name: control_settings(schedule_input(flow)).flows_at_home
+        for flow in assembled("hub-and-spoke").deployment.flows
+    }
+
+    assert shares == {"paris->hub": 1, "dublin->hub": 1, "hub->paris": 2, "hub->dublin": 2}
+
+
 # In which order they go
 
 

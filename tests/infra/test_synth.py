@@ -14,11 +14,21 @@ import pytest
 
 from infra import cdk, synth
 from infra.packaging import wheels
+from infra.synth_cases import cases
+from infra.validation import validated
 from tests.support.assembly import EXAMPLES, REPOSITORY, Assembly
 
 
 def test_make_synth_without_a_configuration_takes_every_example() -> None:
     assert set(synth.EXAMPLES) == set(EXAMPLES.values())
+
+
+def test_a_second_deployment_and_two_thousand_topics_are_synthesized_with_the_examples() -> None:
+    """Their templates are linted by `make synth` alone: a minute."""
+    found = {name: validated(text) for name, text in cases(synth.EXAMPLES[0]).items()}
+
+    assert sum(len(flow.flow.template_topics) for flow in found["many-topics"].flows) == 2_000
+    assert {flow.flow.deployment for flow in found["second-deployment"].flows} == {"second"}
 
 
 def test_cloudformation_accepts_every_resource_and_property_of_every_example(

@@ -65,6 +65,8 @@ class ControlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The forwarder that topics are mapped to."""
     function_region: str | None = None
     """The region of the forwarder and its mappings."""
+    flows_at_home: int = 1
+    """Flows of the deployment whose mappings are in this region and account: they share its control calls of Lambda."""
     standby_region: str | None = None
     """The region in which `control` stands by; None where it does so nowhere."""
     stands_by: bool = False

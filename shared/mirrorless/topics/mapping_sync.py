@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as but
 from typing import Final
 
 import msgspec
@@ -31,6 +32,7 @@ from mirrorless.topics.mapping_plan import (
     not_polling,
     plan_mappings,
 )
+from mirrorless.topics.mapping_refusals import MappingRefusals
 from mirrorless.topics.topic_state import TopicState
 
 NEAR_SECONDS: Final = 5.0
@@ -54,6 +56,7 @@ class MappingSync:
     mappings: Mappings
     start: GroupStart
     documents: StateStore
+    refusals: MappingRefusals
 
     def read(self, deadline: Deadline) -> list[Request]:
         """Every mapping of the flow's function.
@@ -92,6 +95,10 @@ class MappingSync:
             flow=self.settings.name,
             keep=found.template | frozenset(unready),
         )
+        self.refusals.read()
+        waiting = {topic for topic, request in plan.create.items() if self.refusals.waits(topic, request)}
+        wanted = plan.create.keys()
+        plan = but(plan, create={topic: each for topic, each in plan.create.items() if topic not in waiting})
         updates = {
             topic: update for topic, update in plan.update.items() if not self._is_repeated(states[topic], update)
         }
@@ -100,6 +107,9 @@ class MappingSync:
         self._watch(found, actual, plan, report)
         done, pending = self._carry_out(changes, report, deadline)
         self._forget(plan, states)
+        report.figures["mappings-refused"] = report.figures.get("mappings-refused", 0) + len(waiting)
+        report.troubles += self.refusals.sentences(waiting)
+        self.refusals.keep(wanted)
         if plan.move:
             report.troubles.append(
                 f"the source has other addresses, and mappings are made anew for them, {MOVED_AT_ONCE} at a time once "
@@ -148,7 +158,7 @@ class MappingSync:
                     self.start.commit_positions(states[topic], deadline)
                 else:
                     self.start.commit_start(states[topic], deadline)
-                return self.mappings.create(request, deadline)
+                return self._create(topic, request, deadline)
 
             return act
 
@@ -182,6 +192,13 @@ class MappingSync:
             *(("deleted", topic, delete(uuid)) for topic, uuid in plan.delete.items()),
             *(("deleted", topic, move(topic, uuid)) for topic, uuid in moves.items()),
         ]
+
+    def _create(self, topic: str, request: Request, deadline: Deadline) -> MappingOutcome:
+        try:
+            return self.mappings.create(request, deadline)
+        except MappingRefused as exc:
+            self.refusals.add(topic, request, exc.what)
+            raise
 
     def _carry_out(self, changes: list[Change], report: RoundReport, deadline: Deadline) -> tuple[dict[str, int], int]:
         """Make the changes. Returns how many of each kind were made, and how many are left."""

@@ -20,6 +20,7 @@ from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.discovery import discover
 from mirrorless.topics.group_start import GroupStart
 from mirrorless.topics.mapping_plan import MappingOutcome, MappingRefused, Request
+from mirrorless.topics.mapping_refusals import MappingRefusals
 from mirrorless.topics.mapping_sync import MappingSync
 from mirrorless.topics.topic_state import Recreated, TopicState
 from tests.support.chains import MemoryChains, reset, run
@@ -49,6 +50,8 @@ class MemoryMappings:
     silent_after: int = 1000
     """How many changes are answered."""
     updates: int = 0
+    attempts: int = 0
+    """To create one."""
     problem: str = ""
     """An address that pollers do not reach."""
 
@@ -75,6 +78,7 @@ class MemoryMappings:
     def create(self, request: Request, deadline: Deadline) -> MappingOutcome:  # noqa: ARG002 -- the port's
         """See `Mappings.create`."""
         (topic,) = request["Topics"]
+        self.attempts += 1
         if topic == self.refused:
             raise MappingRefused("no")
         if len(self.mappings) >= self.silent_after:
@@ -148,6 +152,7 @@ class Stage:
     documents: MemoryDocuments = field(default_factory=MemoryDocuments)
     settings: ControlSettings = SETTINGS
     seconds: float = 60.0
+    minute: int = 0
 
     def round(self, *topics: TopicState, returning: Collection[str] = ()) -> RoundReport:
         """One round, with what earlier rounds have written."""
@@ -165,6 +170,7 @@ class Stage:
                 documents=self.documents,
             ),
             documents=self.documents,
+            refusals=MappingRefusals(flow=FLOW, documents=self.documents, clock=lambda: self.minute * 60_000),
         )
         found = discover(dict.fromkeys(seen, 1), self.settings)
 
@@ -220,6 +226,34 @@ def test_mappings_that_the_flow_wants_disabled_are_not_missed(stage: Stage) -> N
     stage.settings = replace(SETTINGS, mapping=SETTINGS.mapping | {"Enabled": False})
 
     assert stage.round(topic("ta")).figures["mappings-not-polling"] == 0
+
+
+def test_a_refused_mapping_is_tried_again_after_ever_longer_pauses_and_reported_in_each_round(stage: Stage) -> None:
+    stage.mappings.refused = "ta"
+    tried = []
+    for stage.minute in range(250):
+        attempts = stage.mappings.attempts
+        report = stage.round(topic("ta"), topic("tb"))
+        tried += [stage.minute] * (stage.mappings.attempts - attempts - (stage.minute == 0))
+        assert sum("ta" in trouble for trouble in report.troubles) == 1
+        assert stage.mappings.attempts != attempts or report.figures["mappings-refused"] == 1
+
+    assert tried == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
+    stage.mappings.refused = ""
+    stage.minute = 303
+    assert stage.round(topic("ta"), topic("tb")).figures["mappings-created"] == 1
+    stage.round(topic("ta"), topic("tb"))
+    assert stage.documents.read(FLOW, "mapping-refusals") == {"mapping-refusals": b"{}"}
+
+
+def test_a_refused_mapping_is_tried_at_once_with_other_options(stage: Stage) -> None:
+    stage.mappings.refused = "ta"
+    for stage.minute in (0, 1):
+        stage.round(topic("ta"))
+    stage.mappings.refused = ""
+    stage.settings = replace(SETTINGS, mapping={**SETTINGS.mapping, "BatchSize": 99})
+
+    assert stage.round(topic("ta")).figures["mappings-created"] == 1
 
 
 def test_a_service_that_is_down_is_reported_once_and_the_next_round_continues(stage: Stage) -> None:
