@@ -39,6 +39,42 @@ _ASSERTION = {"oauthClientEmail", "oauthPrivateKey", "oauthTokenExpirationSecond
 _MSK = frozenset({"SASL_SCRAM_512_AUTH", "CLIENT_CERTIFICATE_TLS_AUTH"})
 """What a mapping by an MSK cluster's ARN takes; the rest it learns from MSK."""
 _SEVERAL = frozenset({"VPC_SUBNET", "VPC_SECURITY_GROUP"})
+_INTERFACES = frozenset(
+    {
+        "ec2:CreateNetworkInterface",
+        "ec2:DeleteNetworkInterface",
+        "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribeSecurityGroups",
+        "ec2:DescribeSubnets",
+        "ec2:DescribeVpcs",
+    }
+)
+
+
+class SecretRefusedError(InvalidParameterValueError):
+    """The function's role may not read a secret, or not decrypt it with its key."""
+
+    def __init__(self, secret: str, action: str) -> None:
+        super().__init__(
+            f"Cannot access secret manager value {secret}. Please ensure the role can perform the '{action}' action on "
+            "your broker in IAM."
+        )
+
+
+def required_actions(settings: Mapping[str, Any]) -> frozenset[str]:
+    """The actions that the function's role needs for a mapping, apart from those of its secrets and of the brokers.
+
+    (https://docs.aws.amazon.com/lambda/latest/dg/with-msk-permissions.html,
+    https://docs.aws.amazon.com/lambda/latest/dg/with-kafka-permissions.html)
+    """
+    kinds = {str(each.get("Type")) for each in settings.get("SourceAccessConfigurations") or []}
+    arn = str(settings.get("EventSourceArn") or "")
+    needed = _INTERFACES if arn or "VPC_SUBNET" in kinds else frozenset[str]()
+    if ":vpc-connection/" in arn:
+        needed |= {"kafka:DescribeVpcConnection"}
+    if arn:
+        needed |= {"kafka:DescribeClusterV2", "kafka:GetBootstrapBrokers"}
+    return needed
 
 
 def check_access(settings: Mapping[str, Any]) -> None:
@@ -62,6 +98,8 @@ def check_access(settings: Mapping[str, Any]) -> None:
             raise InvalidParameterValueError(f"{kind} requires {' or '.join(sorted(_OF_TOKENS[kind]))}")
     if len(chosen := _TYPES & {*kinds}) > 1:
         raise InvalidParameterValueError(f"One authentication at most, and not {' and '.join(sorted(chosen))}")
+    if 0 < len(_SEVERAL & {*kinds}) < len(_SEVERAL):
+        raise InvalidParameterValueError("VPC_SUBNET and VPC_SECURITY_GROUP are given together")
     if "IAM_OAUTHBEARER_AUTH" in kinds and "OAUTHBEARER_AUDIENCE" not in kinds:
         raise InvalidParameterValueError("IAM_OAUTHBEARER_AUTH requires OAUTHBEARER_AUDIENCE")
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from lab.esm.access import SecretRefusedError, required_actions
 from lab.esm.attempts import MappingParts
 from lab.esm.event import EventSource
 from lab.esm.journal import Journal, PendingFaults
 from lab.esm.mapping_api import PollingOptions
 from lab.esm.poller import Poller
+from lab.esm.scaling import wanted_pollers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +40,7 @@ class Mapping:
         settings: its validated settings.
         access: makes the client's settings of authentication, of secrets as they are now.
         function: the function's name, as the mapping names it, and invoker.
-        state: Creating, Enabled, Updating, Disabled or Deleting.
+        state: Creating, Enabling, Enabled, Updating, Disabling, Disabled or Deleting.
     """
 
     def __init__(
@@ -53,7 +55,9 @@ class Mapping:
         folder: Path,
         behaviour: LabBehaviour,
         destinations: Destinations,
+        allows: Callable[[str], bool],
     ) -> None:
+        """Args: allows: whether the function's role allows an action."""
         self.uuid = uuid
         self.settings = settings
         self.bootstrap = bootstrap
@@ -67,12 +71,14 @@ class Mapping:
         self._destinations = destinations
         self._modified = dt.datetime.now(dt.UTC)
         self._pollers: list[Poller] = []
+        self._allows = allows
+        self._reason = "USER_INITIATED"
         self._stopping = threading.Event()
         self._work: threading.Thread | None = None
-        # For whoever watches; it never joins the group.
-        observing = {"bootstrap.servers": bootstrap, "group.id": group_id, "client.id": f"{uuid}-observer"}
-        isolation = {"isolation.level": behaviour.isolation_level, "enable.metrics.push": False}
-        self._observer = Consumer({**access(), **observing, **isolation}, logger=self.journal.client_log)
+        self._scaling: threading.Thread | None = None
+        self._scaled = threading.Event()
+        self._observing: Consumer | None = None
+        self._opening = threading.Lock()
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -93,7 +99,7 @@ class Mapping:
             "LastModified": self._modified,
             "LastProcessingResult": self.journal.last_result,
             "State": self.state,
-            "StateTransitionReason": "USER_INITIATED",
+            "StateTransitionReason": self._reason,
             **shown,
         }
 
@@ -176,7 +182,13 @@ class Mapping:
         self._stopping.wait(delay_s)
         if self._stopping.is_set():
             return
+        self._reason = "USER_INITIATED"
         if not self.settings["Enabled"]:
+            self._turn_to("Disabled")
+            return
+        if refused := self._refused():
+            self._reason, problem = refused
+            self.journal.problem(problem)
             self._turn_to("Disabled")
             return
         wiring = self._wiring()
@@ -186,6 +198,45 @@ class Mapping:
         for poller in self._pollers:
             poller.start()
         self._turn_to("Enabled")
+        if self._behaviour.scaling_interval_s:
+            self._scaled.clear()
+            self._scaling = threading.Thread(
+                target=self._scale, args=(wiring,), name=f"scaling-{self.uuid}", daemon=True
+            )
+            self._scaling.start()
+
+    def _refused(self) -> tuple[str, str] | None:
+        """Why it cannot poll: the reason of the API's documentation, and a sentence; None where it can."""
+        missing = sorted(action for action in required_actions(self.settings) if not self._allows(action))
+        if missing:
+            return "EVENT_SOURCE_AUTHZ_ERROR", f"PROBLEM: The function's role lacks {', '.join(missing)}"
+        try:
+            self.access()
+        except SecretRefusedError as exc:
+            return "EVENT_SOURCE_AUTHN_ERROR", f"PROBLEM: {exc.args[0]}"
+        return None
+
+    def _scale(self, wiring: MappingParts) -> None:
+        """Add and remove pollers by the lag, until they are stopped."""
+        before = 0
+        while not self._scaled.wait(self._behaviour.scaling_interval_s):
+            try:
+                lag = sum(self.lag().values())
+            except KafkaException as exc:
+                self.journal.problem(f"PROBLEM: Connection error: {exc.args[0]}")
+                continue
+            maximum = max(1, min(wiring.options.maximum_pollers, self._partition_count()))
+            minimum = min(wiring.options.pollers, maximum)
+            wanted = wanted_pollers(len(self._pollers), lag=lag, lag_before=before, minimum=minimum, maximum=maximum)
+            before = lag
+            if wanted != len(self._pollers):
+                self.journal.note("INFO", "SCALING", lag=lag, pollers=wanted)
+            while len(self._pollers) > wanted:
+                self._end_poller(self._pollers.pop())
+            while len(self._pollers) < wanted and not self._scaled.is_set():
+                poller = Poller(wiring, number=len(self._pollers))
+                poller.start()
+                self._pollers.append(poller)
 
     def _wiring(self) -> MappingParts:
         name, invoker = self.function
@@ -207,17 +258,37 @@ class Mapping:
         )
 
     def _stop_pollers(self) -> None:
+        self._scaled.set()
+        if self._scaling is not None:
+            self._scaling.join()
+            self._scaling = None
         for poller in self._pollers:
             poller.begin_stop()
         for poller in self._pollers:
-            # A client whose cluster is gone may be slow to close: it is left behind, with a line in the log.
-            poller.join(self._behaviour.stop_grace_s + _POLLER_END_S)
-            if poller.is_alive():
-                self.journal.problem("PROBLEM: A poller did not stop in time", poller=poller.name)
+            self._end_poller(poller)
         self._pollers = []
 
+    def _end_poller(self, poller: Poller) -> None:
+        poller.begin_stop()
+        # A client whose cluster is gone may be slow to close: it is left behind, with a line in the log.
+        poller.join(self._behaviour.stop_grace_s + _POLLER_END_S)
+        if poller.is_alive():
+            self.journal.problem("PROBLEM: A poller did not stop in time", poller=poller.name)
+
+    @property
+    def _observer(self) -> Consumer:
+        """For whoever watches; it never joins the group."""
+        with self._opening:
+            if self._observing is None:
+                names = {"group.id": self.group_id, "client.id": f"{self.uuid}-observer"}
+                isolation = {"isolation.level": self._behaviour.isolation_level, "enable.metrics.push": False}
+                settings = {**self.access(), "bootstrap.servers": self.bootstrap, **names, **isolation}
+                self._observing = Consumer(settings, logger=self.journal.client_log)
+            return self._observing
+
     def _close_clients(self) -> None:
-        self._observer.close()
+        if self._observing is not None:
+            self._observing.close()
         self.journal.close()
 
     def _behind(self, work: Callable[[], None]) -> None:

@@ -201,7 +201,9 @@ class PollingOptions:
         starting_timestamp_ms: for AT_TIMESTAMP.
         retries: what to do about failures.
         destination: where given-up records go; empty for nowhere.
-        pollers: how many consumers share the partitions.
+        pollers: how many consumers share the partitions at first, and at least.
+        maximum_pollers: how many at most; no more than there are partitions.
+        bytes_per_second: of one poller; 0 for no limit.
     """
 
     topic: str
@@ -213,6 +215,8 @@ class PollingOptions:
     retries: RetryPolicy
     destination: str
     pollers: int
+    maximum_pollers: int
+    bytes_per_second: float
 
     @classmethod
     def of(cls, settings: Settings, *, group_id: str, behaviour: LabBehaviour) -> PollingOptions:
@@ -237,6 +241,8 @@ class PollingOptions:
             ),
             destination=destination,
             pollers=provisioned["MinimumPollers"] if provisioned else behaviour.on_demand_pollers,
+            maximum_pollers=provisioned["MaximumPollers"] if provisioned else MAXIMUM_POLLERS,
+            bytes_per_second=behaviour.poller_bytes_per_second if provisioned else 0.0,
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer
 
-from lab.esm.access import check_access, client_access
+from lab.esm.access import SecretRefusedError, check_access, client_access
 from lab.esm.behaviour import LabBehaviour
 from lab.esm.destinations import Destinations
 from lab.esm.mapping import Mapping
@@ -55,6 +55,7 @@ class EventSourceMappings:
         behaviour: what AWS does not document.
         destinations: the clients for on-failure destinations.
         read_secret: the text of a secret by its ARN or name; left out, all clusters are the lab's own, in plaintext.
+        allows: whether the functions' roles allow an action; left out, they allow all.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class EventSourceMappings:
         behaviour: LabBehaviour | None = None,
         destinations: Destinations | None = None,
         read_secret: ReadSecret | None = None,
+        allows: Callable[[str], bool] = lambda _action: True,
     ) -> None:
         self._functions = functions
         self._folder = folder
@@ -73,6 +75,7 @@ class EventSourceMappings:
         self._behaviour = behaviour or LabBehaviour()
         self._destinations = destinations or Destinations()
         self._read_secret = read_secret
+        self._allows = allows
         self._mappings: dict[str, Mapping] = {}
         self._lock = threading.Lock()
 
@@ -111,6 +114,7 @@ class EventSourceMappings:
                 folder=self._folder,
                 behaviour=self._behaviour,
                 destinations=self._destinations,
+                allows=self._allows,
             )
             self._mappings[uuid] = mapping
         return mapping.begin("Creating", delay_s=self._behaviour.creation_delay_s)
@@ -132,8 +136,9 @@ class EventSourceMappings:
             check_poller_group(settings, (other.settings for other in self._mappings.values() if other is not mapping))
             mapping.access = self._access(settings)
             mapping.function = self._function(settings)
-            mapping.settings = settings
-            return mapping.begin("Updating", delay_s=self._behaviour.update_delay_s)
+            before, mapping.settings = mapping.settings["Enabled"], settings
+            state = "Updating" if before == settings["Enabled"] else "Disabling" if before else "Enabling"
+            return mapping.begin(state, delay_s=self._behaviour.update_delay_s)
 
     def delete(self, uuid: str) -> dict[str, Any]:
         """DeleteEventSourceMapping: state Deleting until the pollers have left the group, then it is gone.
@@ -324,9 +329,16 @@ class EventSourceMappings:
         return named, self._functions[named.name]
 
     def _access(self, settings: Settings) -> Callable[[], dict[str, Any]]:
-        """The authentication of a mapping's clients; it is checked now, with its secrets."""
+        """The authentication of a mapping's clients; it is checked now, with its secrets.
+
+        A refused secret may be found behind instead: the mapping then ends disabled.
+        """
         check_access(settings)
-        client_access(settings, self._read_secret)
+        try:
+            client_access(settings, self._read_secret)
+        except SecretRefusedError:
+            if self._behaviour.unreadable == "not made":
+                raise
         return lambda: client_access(settings, self._read_secret)
 
     def _check_destination(self, settings: Settings) -> None:

@@ -28,6 +28,7 @@ from lab.esm.buffers import Buffers
 from lab.esm.event import encode_record
 from lab.esm.mapping_api import InvalidParameterValueError
 from lab.esm.membership import client_config, starting_positions
+from lab.esm.scaling import Throughput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -118,6 +119,7 @@ class Session:
             window_s=self._options.window_s,
             mixed=wiring.behaviour.mixed_partitions,
         )
+        self._throughput = Throughput(bytes_per_second=self._options.bytes_per_second)
         self._waiting: list[Flight] = []
         self._running: list[Flight] = []
         self._landings: queue.SimpleQueue[tuple[Flight, Verdict]] = queue.SimpleQueue()
@@ -195,7 +197,7 @@ class Session:
         moments = [flight.not_before for flight in self._waiting]
         due_at = self._buffers.due_at()
         if due_at is not None:
-            moments.append(due_at)
+            moments.append(max(due_at, self._throughput.ready_at))
         if self._wiring.faults.held.is_set():
             moments = []
         return max(0.0, min(_TURN_S, *(moment - now for moment in moments))) if moments else _TURN_S
@@ -276,10 +278,12 @@ class Session:
             if len(self._running) < self._wiring.behaviour.concurrent_invocations:
                 self._waiting.remove(flight)
                 self._start(flight)
-        while len(self._running) < self._wiring.behaviour.concurrent_invocations:
+        most = self._wiring.behaviour.concurrent_invocations
+        while len(self._running) < most and now >= self._throughput.ready_at:
             due = self._buffers.take(now)
             if due is None:
                 return
+            self._throughput.spend(sum(len(record.body) for record in due.pieces[0].records), now)
             self._start(due)
 
     def _start(self, flight: Flight) -> None:

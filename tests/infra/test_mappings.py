@@ -14,6 +14,7 @@ from constructs import Construct
 
 from infra.constructs.mappings import OWNER, map_topic, mapping_request, template_properties
 from infra.deployment import plan
+from lab.esm.access import required_actions
 from lab.esm.api_model import violations
 from mirrorless.config import load
 from mirrorless.scheduled.settings import control_settings
@@ -21,6 +22,7 @@ from mirrorless.topics.mapping_plan import group_of
 from mirrorless.topics.mapping_plan import mapping_request as found_request
 from tests.support.assembly import EXAMPLES, Assembly
 from tests.support.changed_examples import flows, written
+from tests.support.iam import many, statements_of
 
 MAPPING = "AWS::Lambda::EventSourceMapping"
 SCHEMA = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", MAPPING).schema
@@ -151,3 +153,16 @@ def test_a_mapping_begins_where_its_flow_does(tmp_path: Path, start: str, expect
     properties = template_properties(mapping_request(flow, "payments"))
 
     assert {name: value for name, value in properties.items() if name.startswith("StartingPosition")} == expected
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_role_of_each_mappings_function_has_what_lambda_needs_to_make_it(
+    example: str, assembled: Callable[[str], Assembly]
+) -> None:
+    """The lab disables a mapping whose function's role lacks one of these, as Lambda does."""
+    assembly = assembled(example)
+    for flow in assembly.deployment.flows:
+        statements = statements_of(assembly, flow.flow.resource_name("forward"))
+        granted = {action for each in statements for action in many(each["Action"]) if each["Effect"] == "Allow"}
+
+        assert required_actions(mapping_request(flow, "orders")) <= granted

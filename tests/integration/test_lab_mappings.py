@@ -9,7 +9,7 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -33,6 +33,7 @@ from tests.support.lane_stage import ORDERED
 
 pytestmark = pytest.mark.integration
 
+ARN = "arn:aws:kafka:us-east-1:123456789012:cluster/src/1"
 PROVISIONED: dict[str, Any] = {"ProvisionedPollerConfig": {"MinimumPollers": 1, "MaximumPollers": 1}}
 PARTIAL = {**PROVISIONED, "FunctionResponseTypes": ["ReportBatchItemFailures"]}
 SERVICES = {"region_name": "us-east-1", "aws_access_key_id": "lab", "aws_secret_access_key": "lab"}
@@ -105,7 +106,7 @@ class Stage:
             self._mappings = EventSourceMappings(
                 functions={"forward": self.function},
                 folder=self.folder,
-                clusters_by_arn={"arn:aws:kafka:us-east-1:123456789012:cluster/src/1": self.broker.bootstrap},
+                clusters_by_arn={ARN: self.broker.bootstrap},
                 behaviour=self.behaviour,
                 destinations=self.destinations,
             )
@@ -605,12 +606,12 @@ def test_an_update_stops_polling_and_goes_on_from_what_is_committed(stage: Stage
     stage.produce(2)
     stage.drained(uuid)
 
-    assert stage.mappings.update(uuid, Enabled=False)["State"] == "Updating"
+    assert stage.mappings.update(uuid, Enabled=False)["State"] == "Disabling"
     with pytest.raises(ResourceInUseError):
         stage.mappings.update(uuid, Enabled=True)
     eventually(lambda: stage.mappings.get(uuid)["State"] == "Disabled")
     stage.produce(2, first=2)
-    stage.mappings.update(uuid, Enabled=True, BatchSize=1)
+    assert stage.mappings.update(uuid, Enabled=True, BatchSize=1)["State"] == "Enabling"
     stage.mappings.wait_enabled(uuid)
     stage.drained(uuid)
 
@@ -618,15 +619,135 @@ def test_an_update_stops_polling_and_goes_on_from_what_is_committed(stage: Stage
     assert stage.function.sizes()[-2:] == [1, 1]
 
 
+@pytest.mark.parametrize(("start", "delivered"), [("LATEST", [3]), ("TRIM_HORIZON", [0, 1, 2, 3])])
+def test_what_is_written_before_a_new_mapping_polls_is_lost_by_latest_only(
+    stage: Stage, start: str, delivered: list[int]
+) -> None:
+    stage.behaviour = replace(stage.behaviour, creation_delay_s=1.0)
+    stage.make_topic()
+    created = stage.mappings.create(**stage.request(StartingPosition=start))
+    stage.produce(3)
+    assert stage.mappings.get(created["UUID"])["State"] == created["State"] == "Creating"
+
+    stage.mappings.wait_enabled(created["UUID"])
+    stage.produce(1, first=3)
+    stage.drained(created["UUID"])
+
+    assert stage.function.offsets() == delivered
+
+
+@pytest.mark.parametrize(("committed", "delivered"), [(0, [2]), (1, [0, 1, 2])])
+def test_what_is_written_during_an_update_is_lost_by_latest_before_the_first_commit_only(
+    stage: Stage, committed: int, delivered: list[int]
+) -> None:
+    stage.behaviour = replace(stage.behaviour, update_delay_s=1.0)
+    stage.make_topic()
+    uuid = stage.create(StartingPosition="LATEST")
+    stage.produce(committed)
+    stage.drained(uuid)
+
+    assert stage.mappings.update(uuid, BatchSize=7)["State"] == "Updating"
+    eventually(lambda: not stage.mappings._mappings[uuid].progress())
+    stage.produce(2 - committed, first=committed)
+    assert stage.mappings.get(uuid)["State"] == "Updating"
+    stage.mappings.wait_enabled(uuid)
+    stage.produce(1, first=2)
+    stage.drained(uuid)
+
+    assert stage.function.offsets() == delivered
+
+
+def test_one_poller_delivers_no_more_bytes_a_second_than_it_may(stage: Stage) -> None:
+    stage.behaviour = replace(stage.behaviour, poller_bytes_per_second=20_000)
+    stage.make_topic()
+    stage.produce(40, value=bytes(1_000))
+    began = time.monotonic()
+
+    uuid = stage.create(**PROVISIONED, BatchSize=10)
+    stage.drained(uuid)
+
+    # Three payloads of more than 10,000 bytes have to be paid for before the last one goes.
+    assert time.monotonic() - began > 1.5
+    assert stage.function.sizes() == [10, 10, 10, 10]
+
+
+def test_pollers_come_with_the_lag_and_go_without_one_within_the_mappings_limits(stage: Stage) -> None:
+    stage.behaviour = replace(stage.behaviour, scaling_interval_s=0.3)
+    stage.make_topic(partitions=4)
+    uuid = stage.create(ProvisionedPollerConfig={"MinimumPollers": 1, "MaximumPollers": 3})
+    pollers = stage.mappings._mappings[uuid]._pollers
+    assert len(pollers) == 1
+    stage.mappings.hold(uuid)
+    for partition in range(4):
+        stage.produce(20, partition=partition)
+
+    eventually(lambda: len(pollers) == 3)
+    stage.mappings.release(uuid)
+    stage.drained(uuid)
+    eventually(lambda: len(pollers) == 1)
+
+    stage.mappings.wait_enabled(uuid)
+    stage.drained(uuid)
+    assert all(sorted(set(stage.function.offsets(each))) == list(range(20)) for each in range(4))
+
+
+def test_a_mapping_whose_role_lacks_a_right_ends_disabled_with_the_reason(stage: Stage) -> None:
+    allowed = {"all": False}
+    stage._mappings = EventSourceMappings(
+        functions={"forward": stage.function},
+        folder=stage.folder,
+        clusters_by_arn={ARN: stage.broker.bootstrap},
+        behaviour=stage.behaviour,
+        allows=lambda action: allowed["all"] or action != "kafka:GetBootstrapBrokers",
+    )
+    stage.make_topic()
+    uuid = stage.mappings.create(**stage.request(SelfManagedEventSource=None, EventSourceArn=ARN))["UUID"]
+
+    eventually(lambda: stage.mappings.get(uuid)["State"] == "Disabled")
+    found = stage.mappings.get(uuid)
+    assert found["StateTransitionReason"] == "EVENT_SOURCE_AUTHZ_ERROR"
+    assert found["LastProcessingResult"] == "PROBLEM: The function's role lacks kafka:GetBootstrapBrokers"
+
+    allowed["all"] = True
+    stage.mappings.update(uuid, Enabled=True)
+    stage.mappings.wait_enabled(uuid)
+    assert stage.mappings.get(uuid)["StateTransitionReason"] == "USER_INITIATED"
+
+
+def test_a_mapping_that_reaches_no_broker_is_enabled_with_a_problem(stage: Stage) -> None:
+    nowhere = {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["127.0.0.1:1"]}}
+    uuid = stage.mappings.create(**stage.request(SelfManagedEventSource=nowhere))["UUID"]
+
+    eventually(lambda: stage.mappings.get(uuid)["LastProcessingResult"].startswith("PROBLEM: Connection error"))
+    eventually(lambda: stage.mappings.get(uuid)["State"] == "Enabled")
+
+
+def test_a_destination_that_does_not_answer_loses_the_records_and_the_rest_goes_on(stage: Stage) -> None:
+    """As at AWS: what could not be delivered to the destination counts as dropped."""
+    stage.make_topic()
+    stage.produce(2)
+    stage.function.answer = lambda records: failure() if records[0]["offset"] == 0 else success()
+
+    with mock_aws():
+        stage.destinations = Destinations(sqs=boto3.client("sqs", **SERVICES))
+        gone = "arn:aws:sqs:us-east-1:123456789012:gone"
+        config = {"DestinationConfig": {"OnFailure": {"Destination": gone}}, "MaximumRetryAttempts": 0}
+        uuid = stage.create(**PROVISIONED, BatchSize=1, **config)
+        stage.drained(uuid)
+
+    counts = stage.mappings.metrics(uuid)
+    assert (counts["OnFailureDestinationDeliveryError"], counts["Dropped"]) == (1, 1)
+    assert stage.function.offsets() == [0, 1]
+
+
 def test_a_managed_clusters_events_carry_its_arn(stage: Stage) -> None:
-    arn = "arn:aws:kafka:us-east-1:123456789012:cluster/src/1"
     stage.make_topic()
     stage.produce(1)
 
-    uuid = stage.create(SelfManagedEventSource=None, EventSourceArn=arn)
+    uuid = stage.create(SelfManagedEventSource=None, EventSourceArn=ARN)
     stage.drained(uuid)
 
-    assert (stage.function.events[0]["eventSource"], stage.function.events[0]["eventSourceArn"]) == ("aws:kafka", arn)
+    assert (stage.function.events[0]["eventSource"], stage.function.events[0]["eventSourceArn"]) == ("aws:kafka", ARN)
 
 
 def test_aborted_records_and_markers_are_gaps_that_do_not_count_as_lag(stage: Stage) -> None:

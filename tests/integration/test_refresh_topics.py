@@ -316,6 +316,8 @@ def test_a_round_in_which_nothing_is_new_changes_nothing(stage: RefreshStage) ->
         "mappings-updated": 0,
         "mappings-deleted": 0,
         "mappings-pending": 0,
+        "mappings-refused": 0,
+        "mappings-not-polling": 0,
     }
     assert stage.mapped() == before
 
@@ -344,7 +346,10 @@ def test_literal_topics_are_shaped_and_their_mappings_are_left_to_the_deployment
 
     assert stage.partitions("orders") == 1
     assert stage.mapped() == {}
-    assert report.troubles == [f"not on the source: {stage.topic('absent')}, which the flow names"]
+    assert report.troubles == [
+        f"not on the source: {stage.topic('absent')}, which the flow names",
+        *(f"the mapping of {stage.topic(each)} does not poll: it has no mapping" for each in ("absent", "orders")),
+    ]
 
 
 def test_one_topic_that_cannot_be_created_does_not_block_the_others(stage: RefreshStage) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lab.esm.access import check_access, client_access
+from lab.esm.access import SecretRefusedError, check_access, client_access
+from lab.esm.behaviour import LabBehaviour
 from lab.esm.mapping_api import InvalidParameterValueError
 from lab.esm.mappings import EventSourceMappings
 
@@ -31,7 +32,7 @@ def given(*kinds: str, arn: str = "", **literal: str) -> dict[str, Any]:
         {},
         given("BASIC_AUTH", "SERVER_ROOT_CA_CERTIFICATE", "VPC_SUBNET", "VPC_SUBNET", "VPC_SECURITY_GROUP"),
         given("OAUTHBEARER_AUTH", "OAUTHBEARER_SCOPE", "OAUTHBEARER_LOGICAL_CLUSTER", "OAUTHBEARER_IDENTITY_POOL"),
-        given("SERVER_ROOT_CA_CERTIFICATE", "VPC_SUBNET"),
+        given("SERVER_ROOT_CA_CERTIFICATE", "VPC_SUBNET", "VPC_SECURITY_GROUP"),
         given("IAM_AUTH"),
         given("IAM_OAUTHBEARER_AUTH", "OAUTHBEARER_AUDIENCE"),
         given("SASL_SCRAM_512_AUTH", arn=ARN),
@@ -56,6 +57,8 @@ def test_access_that_aws_documents_is_taken(settings: dict[str, Any]) -> None:
         (given(IAM_AUTH="secret"), "IAM_AUTH takes no URI"),
         ({"SourceAccessConfigurations": [{"Type": "BASIC_AUTH"}]}, "BASIC_AUTH takes a URI"),
         (given("VIRTUAL_HOST"), "RabbitMQ"),
+        (given("VPC_SUBNET"), "given together"),
+        (given("VPC_SECURITY_GROUP", "VPC_SECURITY_GROUP"), "given together"),
     ],
 )
 def test_access_that_aws_refuses_is_refused(settings: dict[str, Any], named: str) -> None:
@@ -102,6 +105,38 @@ def test_a_mapping_is_not_made_with_a_secret_of_another_form(
 
     assert named in str(refused.value)
     assert mappings.list() == []
+
+
+@pytest.mark.parametrize("action", ["secretsmanager:GetSecretValue", "kms:Decrypt"])
+@pytest.mark.parametrize("unreadable", ["not made", "disabled"])
+def test_a_mapping_whose_role_cannot_read_its_secret_never_polls(tmp_path: Path, action: str, unreadable: Any) -> None:
+    def refuse(secret: str) -> str:
+        raise SecretRefusedError(secret, action)
+
+    behaviour = LabBehaviour(unreadable=unreadable)
+    mappings = EventSourceMappings(
+        functions={"forward": Nobody()}, folder=tmp_path, read_secret=refuse, behaviour=behaviour
+    )
+    request = {
+        "FunctionName": "forward",
+        "Topics": ["orders"],
+        "StartingPosition": "LATEST",
+        "SelfManagedEventSource": {"Endpoints": {"KAFKA_BOOTSTRAP_SERVERS": ["localhost:9092"]}},
+        **given("SASL_SCRAM_512_AUTH"),
+    }
+
+    if unreadable == "not made":
+        with pytest.raises(SecretRefusedError, match=action):
+            mappings.create(**request)
+        assert mappings.list() == []
+        return
+    mapping = mappings._mappings[mappings.create(**request)["UUID"]]
+    assert mapping._work is not None
+    mapping._work.join(10)
+    found = mapping.configuration()
+    assert (found["State"], found["StateTransitionReason"]) == ("Disabled", "EVENT_SOURCE_AUTHN_ERROR")
+    assert "Cannot access secret manager value" in found["LastProcessingResult"]
+    mappings.stop()
 
 
 class Nobody:
