@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -15,6 +15,23 @@ from mirrorless.scheduled.settings import ControlSettings
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.creation import Creation, create_topics
 from mirrorless.topics.remote_topics import RemoteTopicSync
+
+SERVERLESS = frozenset(
+    {
+        "cleanup.policy",
+        "compression.type",
+        "max.message.bytes",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.type",
+        "retention.bytes",
+        "retention.ms",
+    }
+)
+"""All that MSK Serverless takes. (https://docs.aws.amazon.com/msk/latest/developerguide/serverless-config.html)"""
+EXPRESS = frozenset({"cleanup.policy", "compression.type", "max.message.bytes", "retention.ms", "segment.ms"})
+"""Some of what MSK Express takes, which has `min.insync.replicas` and the replicas of its own.
+(https://docs.aws.amazon.com/msk/latest/developerguide/msk-configuration-express-read-only.html)"""
+THREE_OR_ITS_OWN = frozenset({3, -1})
 
 REFUSED = {"redpanda.remote.write", "remote.storage.enable", "cleanup.policy=none"}
 
@@ -37,6 +54,10 @@ class PickyTarget:
     calls: int = 0
     topics: dict[str, dict[str, str]] = field(default_factory=dict)
     forbidden: str = ""
+    takes: frozenset[str] | None = None
+    """The configs that may be set; None for all but `REFUSED`."""
+    replicas: frozenset[int] | None = None
+    """The replication factors that it takes; None for all."""
 
     def create(
         self, topics: Sequence[NewRemoteTopic], _: Deadline, *, validate_only: bool = False
@@ -44,6 +65,8 @@ class PickyTarget:
         """See `TargetTopics.create`."""
         self.calls += 1
         errors = {each.name: self._error(each.name, dict(each.configs)) for each in topics}
+        if self.replicas is not None:
+            errors |= {each.name: "replicas" for each in topics if each.replication_factor not in self.replicas}
         if not validate_only:
             self.topics |= {each.name: dict(each.configs) for each in topics if not errors[each.name]}
         return errors
@@ -80,6 +103,7 @@ class PickyTarget:
         if name == self.forbidden:
             return "not authorized"
         wrong = sorted(each for each in configs if each in REFUSED or f"{each}={configs[each]}" in REFUSED)
+        wrong += sorted(configs.keys() - self.takes) if self.takes is not None else []
         return f"no {wrong[0]}" if wrong else None
 
 
@@ -113,6 +137,40 @@ def test_a_config_that_the_target_refuses_is_left_out_and_named() -> None:
     }
     assert target.topics == {"a": {"retention.ms": "1", "segment.bytes": "2"}, "b": {}, "c": {}}
     assert target.calls == 1 + 1 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("takes", "left_out"),
+    [
+        (SERVERLESS, ("min.insync.replicas", "segment.bytes", "segment.ms", "unclean.leader.election.enable")),
+        (EXPRESS, ("min.insync.replicas", "segment.bytes", "unclean.leader.election.enable")),
+    ],
+    ids=["serverless", "express"],
+)
+def test_a_service_that_sets_most_configs_itself_gets_the_others_and_the_rest_is_named(
+    takes: frozenset[str], left_out: tuple[str, ...]
+) -> None:
+    target = PickyTarget(takes=takes, replicas=THREE_OR_ITS_OWN)
+    configs = {
+        "cleanup_policy": "compact",
+        "compression_type": "zstd",
+        "max_message_bytes": "2000000",
+        "min_insync_replicas": "2",
+        "retention_ms": "1",
+        "segment_bytes": "2",
+        "segment_ms": "3",
+        "unclean_leader_election_enable": "false",
+    }
+
+    assert create(target, topic("a", **configs)) == {"a": Creation(None, left_out)}
+    assert target.topics["a"].keys() == {name.replace("_", ".") for name in configs} - {*left_out}
+
+
+def test_a_number_of_replicas_that_a_service_does_not_have_is_the_topics_error() -> None:
+    target = PickyTarget(takes=SERVERLESS, replicas=THREE_OR_ITS_OWN)
+    two = replace(topic("a", min_insync_replicas="2"), replication_factor=2)
+
+    assert create(target, two, topic("b")) == {"a": Creation("replicas"), "b": Creation()}
 
 
 def test_a_config_that_keeps_records_is_never_left_out() -> None:
