@@ -104,7 +104,7 @@ class MappingSync:
         }
         moves = _moves(plan, states)
         changes = self._changes(plan, updates, moves, states, arns, returning=returning, deadline=deadline)
-        self._watch(found, actual, plan, report)
+        self._watch(found, actual, plan, report, waiting=waiting)
         done, pending = self._carry_out(changes, report, deadline)
         self._forget(plan, states)
         report.figures["mappings-refused"] = report.figures.get("mappings-refused", 0) + len(waiting)
@@ -129,12 +129,24 @@ class MappingSync:
         report.figures |= {f"mappings-{what}": count for what, count in done.items()}
         report.figures["mappings-pending"] = pending + len(plan.busy)
 
-    def _watch(self, found: Discovery, actual: Sequence[Request], plan: MappingPlan, report: RoundReport) -> None:
+    def _watch(
+        self,
+        found: Discovery,
+        actual: Sequence[Request],
+        plan: MappingPlan,
+        report: RoundReport,
+        *,
+        waiting: Collection[str],
+    ) -> None:
         """Report the mappings that do not poll, those of the template too, as they were before this round."""
         wanted = found.mapped | found.template if self.settings.mapping.get("Enabled", True) else frozenset[str]()
         idle = not_polling(actual, wanted, self.settings.name)
         report.figures["mappings-not-polling"] = len(idle)
-        known = plan.create.keys() | {*plan.disabled, *plan.busy}  # on their way, or reported by another sentence
+        known = plan.create.keys() | {
+            *plan.disabled,
+            *plan.busy,
+            *waiting,
+        }  # on their way, or reported by another sentence
         report.troubles += [
             f"the mapping of {topic} does not poll: {idle[topic]}" for topic in idle if topic not in known
         ]
