@@ -116,7 +116,7 @@ def stack_sizes(deployment: Deployment) -> dict[tuple[str, Location], int]:
                 sizes[kind, flow.place_of(part)] += managed
         for number in range(stacks):
             kind = f"mappings-{number}" if number else "replication"
-            sizes[kind, flow.home] += len(deployment.topics_of_stack(flow, number)) * resources_of_a_mapping(flow)
+            sizes[kind, flow.home] += len(deployment.topics_of_stack(flow, number))
     return dict(sizes)
 
 
@@ -142,12 +142,6 @@ _STACK_OF: Final[dict[Part, str]] = {
 
 def _reserved(part: Part) -> int:
     return _STORAGE if part == "jobs" else 0
-
-
-def resources_of_a_mapping(flow: FlowDeployment) -> int:
-    """Resources of one mapping: a provisioned one has an alarm beside it."""
-    mapping = flow.flow.settings.mapping
-    return 2 if mapping.mode == "provisioned" and "ErrorCount" in mapping.metrics else 1
 
 
 def _long_input(flow: FlowDeployment) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOPICS: Final = 2_000
-STACKS: Final = 16
+STACKS: Final = 8
 
 
 def cases(example: Path) -> Mapping[str, str]:

@@ -88,7 +88,7 @@ def alarms(flow: FlowDeployment, *, record_age_seconds: int) -> Sequence[Alarm]:
 
 def flow_alarm(flow: FlowDeployment) -> str:
     """The name of the alarm that is raised while any alarm of a flow at its home is."""
-    return f"mirrorless-{flow.id}"
+    return f"{flow.flow.deployment}-{flow.id}"
 
 
 def lane_stopped(flow: FlowDeployment, *, part: str = FORWARD) -> Alarm:
