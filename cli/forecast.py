@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cli.assumptions import assumptions_of
 from cli.output import numbered
-from infra.limits import NEW_TABLE_WRITES, TABLE_WRITES, FlowCounts, flow_counts, resources_of_a_mapping
+from infra.limits import NEW_TABLE_WRITES, TABLE_WRITES, FlowCounts, flow_counts
 from infra.monitoring.alarms import alarms
 from infra.monitoring.pull_alarms import pull_alarms
 from infra.monitoring.standby_alarms import standby_alarms
@@ -148,8 +148,7 @@ def _alarms(deployment: Deployment, flow: FlowDeployment) -> int:
     age = deployment.settings.alarms.record_age_seconds
     beside = len(pull_alarms(flow, record_age_seconds=age)) if flow.has(PULL) else 0
     beside += len(standby_alarms(flow)) if flow.has(STANDBY) else 0
-    of_mappings = len(flow.flow.template_topics) * (resources_of_a_mapping(flow) - 1)
-    return len(alarms(flow, record_age_seconds=age)) + beside + of_mappings
+    return len(alarms(flow, record_age_seconds=age)) + beside
 
 
 def _seconds(seconds: float) -> str:

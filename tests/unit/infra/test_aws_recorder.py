@@ -91,7 +91,7 @@ def test_the_outermost_part_is_the_one_that_acts(calls: list[Call]) -> None:
     assert [call.part for call in calls] == ["operator_jobs"]
 
 
-@pytest.mark.parametrize("module", COMMANDS.values())
+@pytest.mark.parametrize("module", [each for each in COMMANDS.values() if each != "cli.lab"])  # which never meets AWS
 def test_every_command_is_of_an_operator(module: str, calls: list[Call]) -> None:
     within(f"{module.replace('.', '/')}.py", partial(client().scan, TableName="t"))
 

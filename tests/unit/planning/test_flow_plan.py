@@ -147,7 +147,7 @@ def test_the_prices_of_a_mappings_topics_and_what_the_flow_has_once_are_the_flow
 
     own = sum(topic.mapping_dollars or 0 for topic in found.topics)
     once = sum(found.recommended.parts[part] for part in ("scheduled functions", "heartbeats", "dashboard"))
-    assert found.recommended.dollars == pytest.approx(own + once + 2.7, abs=0.1)  # 6 metrics, 8 alarms, logs
+    assert found.recommended.dollars == pytest.approx(own + once + 3.7, abs=0.1)  # metrics, alarms, logs
 
 
 def test_the_prices_of_scheduled_topics_hold_their_share_of_the_runs() -> None:
@@ -155,7 +155,7 @@ def test_the_prices_of_scheduled_topics_hold_their_share_of_the_runs() -> None:
 
     shares = {topic.rate.topic: topic.schedule_dollars or 0 for topic in found.topics}
     once = sum(found.recommended.parts[part] for part in ("scheduled functions", "heartbeats", "dashboard"))
-    assert found.recommended.dollars == pytest.approx(sum(shares.values()) + once + 2.7, abs=0.1)
+    assert found.recommended.dollars == pytest.approx(sum(shares.values()) + once + 3.7, abs=0.1)
     assert shares["busier"] > shares["topic-0"] > shares["silent"]
 
 
