@@ -1,7 +1,9 @@
 """Policies for CloudFormation's execution role, derived from the templates type by type.
 
     python -m infra.iam.execution_policy cdk.out        prints policies, each small enough to be a managed one
+    … cdk.out --boundary mirrorless-boundary            prints the roles' permissions boundary first
 
+With a boundary, the execution role gives rights to roles that have it and to no others, and does not change it.
 CloudFormation's registry has the actions that the handlers of each resource type call; cfn-lint ships the registry's
 schemas. The types that it lacks are written down here, with their source.
 """
@@ -43,6 +45,25 @@ _OTHER_SERVICES = frozenset(
     }
 )
 """Services that a type can work with and no template of ours uses: streams of tables, images, file systems."""
+
+_BOUNDED = frozenset(
+    f"iam:{action}"
+    for action in (
+        *("AttachRolePolicy", "CreateRole", "DeleteRolePolicy", "DetachRolePolicy"),
+        *("PutRolePermissionsBoundary", "PutRolePolicy"),
+    )
+)
+"""Actions that IAM allows or not by the boundary of the role, as it is then.
+https://docs.aws.amazon.com/service-authorization/latest/reference/list_awsidentityandaccessmanagementiam.html"""
+
+_UNBINDING = "iam:DeleteRolePermissionsBoundary"
+_OF_POLICIES = (
+    "iam:CreatePolicy",
+    "iam:CreatePolicyVersion",
+    "iam:DeletePolicy",
+    "iam:DeletePolicyVersion",
+    "iam:SetDefaultPolicyVersion",
+)
 
 _ALWAYS = (
     "ssm:GetParameters",  # the bootstrap version, which each template reads
@@ -87,10 +108,14 @@ def actions(types: Iterable[str]) -> list[str]:
     return sorted(action for action in found if not any(action != f"{w}*" and action.startswith(w) for w in wild))
 
 
-def policies(types: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Policies that together allow it, each below IAM's limit."""
+def policies(types: Iterable[str], *, boundary: str = "") -> Iterator[dict[str, Any]]:
+    """Policies that together allow it, each below IAM's limit. Args: boundary: name of that of all roles, if any."""
     part: list[str] = []
-    for action in actions(types):
+    wanted = actions(types)
+    if boundary:
+        yield _bounded([each for each in wanted if each in _BOUNDED], boundary)
+        wanted = [each for each in wanted if each not in _BOUNDED and each != _UNBINDING]
+    for action in wanted:
         if part and len(_written([*part, action])) > LARGEST:
             yield _policy(part)
             part = []
@@ -98,10 +123,42 @@ def policies(types: Iterable[str]) -> Iterator[dict[str, Any]]:
     yield _policy(part)
 
 
+def boundary_of(folder: Path) -> dict[str, Any]:
+    """What the roles of every template in a folder may do at most: all that any of them is allowed, wherever."""
+    found: set[str] = set()
+    for resource in _resources(folder):
+        if resource["Type"].startswith("AWS::IAM::"):
+            properties = resource["Properties"]
+            inline = [each["PolicyDocument"] for each in properties.get("Policies", [])]
+            documents = [properties["PolicyDocument"], *inline] if "PolicyDocument" in properties else inline
+            for statement in (each for document in documents for each in document["Statement"]):
+                if statement["Effect"] == "Allow":
+                    action = statement["Action"]
+                    found |= {action} if isinstance(action, str) else set(action)
+    return _policy(sorted(found))
+
+
 def types_in(folder: Path) -> set[str]:
     """The resource types of every template in a folder."""
-    templates = (json.loads(path.read_text()) for path in folder.glob("*.template.json"))
-    return {resource["Type"] for template in templates for resource in template.get("Resources", {}).values()}
+    return {resource["Type"] for resource in _resources(folder)}
+
+
+def _resources(folder: Path) -> Iterator[Mapping[str, Any]]:
+    for path in folder.glob("*.template.json"):
+        yield from json.loads(path.read_text()).get("Resources", {}).values()
+
+
+def _bounded(part: Iterable[str], boundary: str) -> dict[str, Any]:
+    """The policy by which only bounded roles are given rights, and the boundary stays what it is."""
+    arn = f"arn:*:iam::*:policy/{boundary}"
+    only = {"StringLike": {"iam:PermissionsBoundary": arn}}
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {"Effect": "Allow", "Action": list(part), "Resource": "*", "Condition": only},
+            {"Effect": "Deny", "Action": list(_OF_POLICIES), "Resource": arn},
+        ],
+    }
 
 
 def _policy(part: Iterable[str]) -> dict[str, Any]:
@@ -117,11 +174,13 @@ def main() -> None:
     """Print the policies of what was synthesized."""
     parser = argparse.ArgumentParser(prog="python -m infra.iam.execution_policy", description=__doc__)
     parser.add_argument("folder", type=Path, help="a folder with templates, such as cdk.out")
-    folder = parser.parse_args().folder
+    parser.add_argument("--boundary", metavar="NAME", default="", help="of the policy that limits every role")
+    given = parser.parse_args()
+    folder = given.folder
     try:
         if not (types := types_in(folder)):
             sys.exit(f"{folder} holds no templates: make synth CONFIG=…")
-        for policy in policies(types):
+        for policy in [*([boundary_of(folder)] if given.boundary else []), *policies(types, boundary=given.boundary)]:
             print(json.dumps(policy, indent=2))
     except MirrorlessError as error:
         sys.exit(str(error))

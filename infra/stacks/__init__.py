@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aws_cdk import Environment, Stack, Tags
+from aws_cdk.aws_iam import ManagedPolicy, PermissionsBoundary
 
 if TYPE_CHECKING:
     from constructs import Construct
@@ -32,6 +33,8 @@ class PlacedStack(Stack):
         )
         self.deployment = deployment
         self.place = place
+        if boundary := deployment.settings.permissions_boundary:
+            PermissionsBoundary.of(self).apply(ManagedPolicy.from_managed_policy_name(self, "Boundary", boundary))
         Tags.of(self).add("mirrorless", kind)
         for name, value in deployment.settings.tags.items():
             Tags.of(self).add(name, value)

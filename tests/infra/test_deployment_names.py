@@ -39,6 +39,7 @@ def names(value: Any) -> Iterator[str]:
 def with_name(name: str, example: str = "long-tail") -> str:
     document = load_yaml(EXAMPLES[example].read_text())
     document.setdefault("deployment", {})["name"] = name
+    document["deployment"]["permissions.boundary"] = f"{name}-boundary"
     document["deployment"].setdefault("alarms", {})["email"] = "on-call@example.com"
     return dump_yaml(document)
 
@@ -62,6 +63,15 @@ def test_no_name_of_a_deployment_is_one_of_another(staging: Assembly, assembled:
     manifest = json.loads((staging.folder / "manifest.json").read_text())["artifacts"]
     stacks = [each["properties"] for each in manifest.values() if each["type"] == "aws:cloudformation:stack"]
     assert {each.get("stackName", "staging-").split("-")[0] for each in stacks} == {"staging"}
+
+
+def test_every_role_has_the_deployments_boundary(staging: Assembly) -> None:
+    roles = list(staging.resources("AWS::IAM::Role"))
+
+    assert len(roles) > 5
+    for role in roles:
+        boundary = json.dumps(role.body["Properties"]["PermissionsBoundary"])
+        assert ":policy/staging-boundary" in boundary
 
 
 def test_no_right_of_a_deployment_is_about_another(staging: Assembly) -> None:

@@ -41,6 +41,34 @@ def test_each_policy_is_one_that_iam_takes_and_together_they_miss_nothing(
     assert {"dynamodb:CreateTable", "lambda:CreateEventSourceMapping", "iam:PassRole"} <= set(allowed)
 
 
+def test_with_a_boundary_only_roles_that_have_it_are_given_rights(assembled: Callable[[str], Assembly]) -> None:
+    folder = assembled("active-active").folder
+    types = execution_policy.types_in(folder)
+
+    bounded, *others = execution_policy.policies(types, boundary="ours")
+
+    allow, deny = bounded["Statement"]
+    assert {"iam:CreateRole", "iam:PutRolePolicy", "iam:AttachRolePolicy"} <= set(allow["Action"])
+    assert allow["Condition"] == {"StringLike": {"iam:PermissionsBoundary": "arn:*:iam::*:policy/ours"}}
+    assert "iam:CreatePolicyVersion" in deny["Action"]
+    allowed = {action for policy in others for action in policy["Statement"][0]["Action"]}
+    assert not allowed & {*allow["Action"], "iam:DeleteRolePermissionsBoundary"}
+    everything = allowed | set(allow["Action"])
+    assert everything == set(execution_policy.actions(types)) - {"iam:DeleteRolePermissionsBoundary"}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_boundary_has_what_any_role_is_allowed_and_fits_into_a_policy(
+    example: str, assembled: Callable[[str], Assembly]
+) -> None:
+    boundary = execution_policy.boundary_of(assembled(example).folder)
+
+    (statement,) = boundary["Statement"]
+    assert {"dynamodb:PutItem", "logs:PutLogEvents"} <= set(statement["Action"])
+    assert "*" not in statement["Action"]
+    assert len(json.dumps(boundary, separators=(",", ":"))) <= execution_policy.LARGEST
+
+
 def test_an_action_that_a_pattern_covers_is_not_written_again() -> None:
     actions = execution_policy.actions({"AWS::DynamoDB::GlobalTable"})
 

@@ -6,7 +6,7 @@ is `emit.heartbeats.interval.seconds`. What concerns more than one value is in `
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -63,10 +63,15 @@ class DeploymentSection(Section):
         description="Your own keys, one for each region and account, to encrypt tables, buckets, logs and variables "
         "with; without one, AWS's own.",
     )
+    permissions_boundary: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+=,.@-]{1,128}$")] | None = Field(
+        default=None,
+        description="Name of a managed policy, in each account, that every role of the deployment gets as its "
+        "permissions boundary; left out, none.",
+    )
     mapping_stacks: Literal[1, 2, 4, 8, 16, 32] = Field(
         default=1,
         description="Stacks among which the mappings of literal topics are divided: CloudFormation takes 500 resources "
-        "in one. `config check` says when it must grow; it never becomes less.",
+        "in one. `mirrorless config check` says when it must grow; it never becomes less.",
     )
     offset_map_replicas_enabled: bool = Field(
         default=False,
