@@ -16,7 +16,7 @@ from cli.args import BadInput
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows
 from cli.jobs.commands import runs_of
-from cli.jobs.request import new_run_id
+from cli.jobs.request import new_run_id, refuse_without_rights
 from cli.jobs.runs import Runs
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
@@ -31,7 +31,8 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
     """The effects of one flow. No cluster is contacted, and of AWS only what the credentials need.
 
     Raises:
-        ConfigurationError: the flow is disabled, or its tables cannot be reached.
+        ConfigurationError: the flow is disabled, its tables cannot be reached, or its jobs must not write where a
+            failback does.
     """
     from mirrorless.adapters.checkpoint_rounds import CheckpointWiring  # noqa: PLC0415 -- `--help` needs no clients
     from mirrorless.adapters.kafka.groups import KafkaGroups  # noqa: PLC0415 -- same
@@ -48,6 +49,8 @@ def effects_of(deployment: DeployedFlows, flow: FlowName, arguments: argparse.Na
         raise ConfigurationError("the flow is disabled, and nothing was changed", where=str(flow))
     settings, stores = deployment.control_settings(flow), deployment.stores(flow)
     both, name = settings.flow, str(flow)
+    if hasattr(arguments, "reconcile_options") and not both.origins:
+        refuse_without_rights(deployment.flow(flow))
     source, target = _side(deployment, flow, both.source), _side(deployment, flow, both.target)
     source_log = KafkaSourceLog(both.source, flow=name)
     counterpart = deployment.counterpart_chains(flow)

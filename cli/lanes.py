@@ -257,7 +257,7 @@ def run_release(arguments: argparse.Namespace) -> int:
 
     notes = [
         "A job that still runs fails on these lanes. Nothing is lost, but cancel it first.",
-        "Where the job left something out, the lane waits for another one; `lanes resume` goes on without it.",
+        "Where the job left something out, the lane waits for another one, or until it is resumed without that.",
     ]
     return _answer(arguments, [order(lane) for lane in lanes], notes)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
@@ -16,7 +17,7 @@ from cli.args import BadInput, offset
 from cli.clusters import SourceView
 from cli.deployment import DeployedFlows
 from cli.output import moment
-from mirrorless.errors import Retriable
+from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.request import (
     BackfillOptions,
     Bound,
@@ -29,6 +30,9 @@ from mirrorless.jobs.request import (
 from mirrorless.lane import FlowName
 from mirrorless.reconcile.copy_tasks import refuse_marked
 from mirrorless.topics.discovery import Discovery, discover
+
+if TYPE_CHECKING:
+    from mirrorless.config.flow import Flow
 
 
 def new_run_id(kind: JobKind) -> str:
@@ -57,6 +61,8 @@ def job_request(deployment: DeployedFlows, arguments: argparse.Namespace, option
     topics, counts = topics_of(deployment, flow, arguments.topics, by_source=not isinstance(options, VerifyOptions))
     if isinstance(options, ReconcileOptions):
         refuse_marked(deployment.settings(flow))
+        if not options.look_only:
+            refuse_without_rights(deployment.flow(flow))
         _known(options.policies, topics)
     return JobRequest(
         run_id=new_run_id(_kind(options)),
@@ -66,6 +72,20 @@ def job_request(deployment: DeployedFlows, arguments: argparse.Namespace, option
         aliases=tuple(sorted(deployment.configuration.clusters)),
         partitions=_partitions(arguments.partition, topics, counts),
     )
+
+
+def refuse_without_rights(flow: Flow) -> None:
+    """Refuse to bring records back to a source to which jobs must not write.
+
+    Raises:
+        ConfigurationError: it is one.
+    """
+    if not flow.settings.reconcile_enabled:
+        raise ConfigurationError(
+            f"its jobs have no right to write to {flow.name.source}",
+            where=f"{flow.name} reconcile.enabled",
+            hint="set `reconcile.enabled: true`, deploy, and start again",
+        )
 
 
 def topics_of(

@@ -249,12 +249,7 @@ def _jobs(flow: Flow) -> _Uses:
         [
             _writer(flow, names + orphans(names)),
             _look(names + orphans(names)),
-            Use(
-                calls=("AdminClient", "list_offsets", "Consumer", "consume"),
-                topics=names + orphans(names),
-                groups=(JOB_GROUP, GAPS_GROUP),
-            ),
-            Use(calls=("describe_topics", "describe_configs"), topics=names + orphans(names)),
+            _read(names + orphans(names)),
             Use(calls=("create_topics",), topics=orphans(names)),
             # What is brought back is written by the flow turned around.
             Use(
@@ -266,6 +261,8 @@ def _jobs(flow: Flow) -> _Uses:
         ]
         for names in (topics, there)
     )
+    if not flow.settings.reconcile_enabled:
+        on_source = [_look(topics), _read(topics), _follow(flow, topics)]
     on_source.append(Use(calls=_GROUP_OFFSETS, topics=topics, groups=_mapping_groups(flow)))
     on_target.append(Use(calls=("create_topics", "create_partitions"), topics=there))
     return on_source, on_target
@@ -303,6 +300,12 @@ def _gaps(flow: Flow, topics: tuple[str, ...]) -> list[Use]:
 def _look(topics: tuple[str, ...]) -> Use:
     """Read a place of a log."""
     return Use(calls=("AdminClient", "list_offsets", "Consumer", "poll"), topics=topics, groups=(LOOK_GROUP,))
+
+
+def _read(topics: tuple[str, ...]) -> Use:
+    """Read logs as jobs do, and see how their topics are made."""
+    calls = ("AdminClient", "list_offsets", "Consumer", "consume", "describe_topics", "describe_configs")
+    return Use(calls=calls, topics=topics, groups=(JOB_GROUP, GAPS_GROUP))
 
 
 def _internal(topic: str) -> Use:

@@ -11,6 +11,7 @@ from tests.support.assembly import REPOSITORY
 PAGE = (REPOSITORY / "docs" / "reference" / "lab-mappings.md").read_text()
 ROWS = [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("| ") and "**" not in line][1:]
 OTHERS = {
+    "concurrent_invocations",
     "on_demand_pollers",
     "on_demand_retries_with_destination",
     "retry_initial_s",
@@ -19,6 +20,7 @@ OTHERS = {
     "stop_grace_s",
     "session_timeout_s",
     "max_poll_interval_s",
+    "payloads_ahead",
     "metadata_refresh_s",
     "control_calls_per_second",
 }

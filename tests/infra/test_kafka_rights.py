@@ -313,6 +313,15 @@ def test_jobs_leave_heartbeats_alone_and_set_orphans_aside(flowing: Flowing) -> 
     assert not may(granted, "CreateTopic", f"{SOURCE}:topic/{SOURCE_PATH}/payments")
 
 
+def test_jobs_that_bring_nothing_back_do_not_write_to_the_source(flowing: Flowing) -> None:
+    granted = rights("jobs", flowing(reconcile_enabled=False))
+
+    writing = {"WriteData", "CreateTopic", "AlterTopic", "AlterTransactionalId", "WriteDataIdempotently"}
+    assert not {arn for action in writing for arn in resources(granted, action) if arn.startswith(SOURCE)}
+    assert may(granted, "ReadData", f"{SOURCE}:topic/{SOURCE_PATH}/payments")
+    assert may(granted, "WriteData", f"{TARGET}:topic/{TARGET_PATH}/us-east.payments")
+
+
 def test_jobs_bring_back_by_the_flow_turned_around(flowing: Flowing) -> None:
     granted = rights("jobs", flowing())
 

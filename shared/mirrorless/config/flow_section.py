@@ -136,7 +136,7 @@ class FlowSection(Section):
     topics_rights_prefixes: TopicPrefixes = Field(
         default=(),
         description="With MSK IAM: beginnings of topic names, such as `orders-`, that roles may use as a whole. Only "
-        "where `topics` names more than fit in IAM's policies one by one; `config check` then says which.",
+        "where `topics` names more than fit in IAM's policies one by one; `mirrorless config check` then says which.",
     )
     heartbeats_replication_enabled: bool = Field(
         default=True,
@@ -244,6 +244,11 @@ class FlowSection(Section):
     groups: Patterns = Field(default=(".*",), description="Consumer groups to follow.")
     groups_exclude: Patterns = Field(
         default=GROUPS_EXCLUDE, description="Consumer groups never to follow; wins over `groups`."
+    )
+    reconcile_enabled: bool = Field(
+        default=True,
+        description="Whether jobs may write to the source: to reconcile after an outage, which a failback needs. Where "
+        "it is `false`, the jobs' role has no right to.",
     )
     refresh_topics_enabled: bool = Field(default=True, description="Discover topics, partitions and re-created topics.")
     refresh_topics_interval_seconds: Seconds = Field(default=60, description="Seconds between discoveries (MM2: 600).")

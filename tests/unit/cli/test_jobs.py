@@ -197,6 +197,19 @@ def test_a_job_that_cannot_work_is_refused_before_anything_is_created(
     assert not (place / ".lab").exists()
 
 
+@pytest.mark.parametrize("words", [["reconcile", "start", FLOW, "--local"], ["failback", FLOW, "--execute", "--local"]])
+def test_nothing_is_brought_back_to_a_source_to_which_jobs_must_not_write(
+    words: list[str], place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configuration = CONFIGURATION.replace("topics.exclude", "reconcile.enabled: false, topics.exclude")
+    (place / "replication.yaml").write_text(configuration)
+
+    assert main(words) == 2
+
+    assert "its jobs have no right to write to us-east" in capsys.readouterr().err
+    assert main(["reconcile", "start", FLOW, "--local", "--look-only", "--json"]) == 0
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
