@@ -136,7 +136,7 @@ class FlowSection(Section):
     topics_rights_prefixes: TopicPrefixes = Field(
         default=(),
         description="With MSK IAM: beginnings of topic names, such as `orders-`, that roles may use as a whole. Only "
-        "where `topics` names more than fit in IAM's policies one by one; `mirrorless config check` then says which.",
+        "where `topics` names more than fit in IAM's policies one by one; the check of a configuration says which.",
     )
     heartbeats_replication_enabled: bool = Field(
         default=True,

@@ -71,7 +71,7 @@ class DeploymentSection(Section):
     mapping_stacks: Literal[1, 2, 4, 8, 16, 32] = Field(
         default=1,
         description="Stacks among which the mappings of literal topics are divided: CloudFormation takes 500 resources "
-        "in one. `mirrorless config check` says when it must grow; it never becomes less.",
+        "in one. the check of a configuration says when it must grow; it never becomes less.",
     )
     offset_map_replicas_enabled: bool = Field(
         default=False,

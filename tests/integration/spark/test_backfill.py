@@ -160,7 +160,7 @@ def test_a_plan_refuses_what_would_be_pointless_or_harmful_and_changes_nothing(s
     stage.create(stage.target, stage.remote_topic, retention_ms="60000", max_message_bytes="1000000")
     stage.write(b"old", timestamp=1_600_000_000_000)
     stage.write(b"x" * 1000)
-    stage.orders.take(stage.lane(), Lease(holder="another", until=2**62), now=0)
+    stage.orders.take(stage.lane(), Lease(holder="another", until=4_000_000_000_000), now=0)
     plan = plan_backfill(request_of(stage, free_gb=1e-7))
     found = [(each.severity, each.check) for each in plan.findings]
     assert found == [

@@ -106,7 +106,7 @@ def test_a_worker_killed_twice_within_a_transaction_loses_and_repeats_nothing(
 def test_a_lane_that_another_job_has_is_left_alone(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic)
     fill(stage)
-    stage.orders.take(stage.lane(), Lease(holder="another", until=2**62), now=0)
+    stage.orders.take(stage.lane(), Lease(holder="another", until=4_000_000_000_000), now=0)
     result = copied(task_of(stage, (0, 13), holder="backfill-test"))
     assert (result.state, result.written) == ("failed", 0)
     assert "another has this lane" in result.error
