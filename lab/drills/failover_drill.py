@@ -68,6 +68,7 @@ class Drill:
         group = self._group()
 
         state = StateFile(lab, lab.folder / "state.json")
+        state.ready()
         state.start()
         try:
             self._together(self._workload("source", self.records, self._seconds(LIVE_SECONDS)), group, "source", 0.7)

@@ -1031,7 +1031,7 @@ def test_the_lease_of_a_dead_job_is_ended(bench: Bench, capsys: pytest.CaptureFi
     capsys.readouterr()
     bench.states.wait(bench.lane(1), 42)
     assert bench.run("lanes", "resume", str(FLOW), bench.topic, "1", "--execute") == 2
-    assert "lanes reset --to 42" in capsys.readouterr().err
+    assert f"mirrorless lanes reset '{FLOW}' {bench.topic} 1 --to 42 --reason" in capsys.readouterr().err
 
 
 # bad input

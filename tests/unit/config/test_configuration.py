@@ -552,7 +552,7 @@ def test_the_schedules_hold_every_setting_of_the_flow() -> None:
 
 
 def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_default() -> None:
-    """But for those that no key of replication.yaml sets: how long a run is, what it waits for, a pair's other map."""
+    """But for what no key of replication.yaml sets: of runs how long, of waits, a pair's other map, its neighbours."""
     flow = configuration("topics: [orders]").flow("a->b")
 
     assert set(flow.control_settings("forwarder")) == {*ControlSettings.__struct_fields__} - {
@@ -562,6 +562,7 @@ def test_the_schedules_leave_no_setting_of_the_scheduled_functions_to_its_defaul
         "stands_by",
         "standby_after_seconds",
         "counterpart_map",
+        "flows_at_home",
     }
 
 
