@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,10 @@ NullHeaderValue = Literal["null", "empty"]
 
 _TIMESTAMP_TYPES = ("NO_TIMESTAMP_TYPE", "CREATE_TIME", "LOG_APPEND_TIME")
 _SIGNED = tuple(str(byte if byte < 128 else byte - 256) for byte in range(256))  # noqa: PLR2004  Java's bytes are signed
+
+
+_headers: Any = methodcaller("headers")
+"""A call that Python checks: a warm method's answer it takes without looking for the error that the client leaves."""
 
 
 class KafkaRecord(Protocol):
@@ -88,7 +93,7 @@ def encode_record(record: KafkaRecord, *, null_header_value: NullHeaderValue = "
 
 def _headers_of(record: KafkaRecord) -> Sequence[tuple[str, bytes | None]]:
     try:
-        return record.headers() or ()
+        return _headers(record) or ()
     except (SystemError, UnicodeDecodeError):
         return (("\ufffd", b""),)  # where Java decodes a name that is not UTF-8, with the rest of it
 

@@ -37,7 +37,8 @@ def deliver(stage: LaneStage, environment: Replicator, event: bytes, *, times: i
 def test_a_header_name_that_is_no_text_stops_its_lane_before_it_is_copied_as_another_one(stage: LaneStage) -> None:
     stage.create(stage.source, stage.topic)
     stage.write(b"0")
-    write_header_name(stage.source.bootstrap, stage.topic, b"na\xefve", b"1")
+    for _ in range(20):  # a call that is warm answers otherwise than the first ones
+        write_header_name(stage.source.bootstrap, stage.topic, b"na\xefve", b"1")
 
     outcome = stage.replicate(stage.environment(), stage.event(p0=None))
 

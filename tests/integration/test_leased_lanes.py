@@ -44,7 +44,7 @@ def test_a_mapping_that_begins_behind_the_end_of_a_job_waits_for_another_one(sta
 
     moved_on = stage.replicate(forwarder, stage.event(p0=[8, 9]))
     assert moved_on.waiting[stage.topic, 0].upstream_offset == 8
-    assert "`mirrorless backfill start`" in moved_on.waiting[stage.topic, 0].hint
+    assert "`mirrorless backfill start '" in moved_on.waiting[stage.topic, 0].hint
 
     backfill(stage, "backfill-2", until=8)
     assert stage.replicate(forwarder, stage.event(p0=[8, 9])).waiting == {}
