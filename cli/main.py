@@ -21,6 +21,7 @@ from cli.args import BadInput
 from cli.lab_state import choose_lab
 from cli.output import print_json
 from mirrorless.errors import ConfigurationError, MirrorlessError
+from mirrorless.naming import CLIENT_LOG_VARIABLE
 
 COMMANDS = {
     "config": "cli.config",
@@ -49,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. A `MirrorlessError` becomes one line or one JSON object, not a traceback."""
     words = list(sys.argv[1:] if argv is None else argv)
     arguments = build_parser(words[:1]).parse_args(words)
+    if argv is None:  # a process of its own: what the Kafka client has to say would stand between the answers
+        os.environ.setdefault(CLIENT_LOG_VARIABLE, "0")
     try:
         choose_lab(arguments)
         code = int(arguments.run(arguments))

@@ -22,7 +22,7 @@ from mirrorless.errors import ConfigurationError
 from mirrorless.jobs.progress import JobProgress, JobState
 from mirrorless.jobs.request import REQUEST, JobKind, JobRequest, encode_request
 from mirrorless.lane import FlowName
-from mirrorless.naming import SPARK_MASTER_VARIABLE
+from mirrorless.naming import CLIENT_LOG_VARIABLE, SPARK_MASTER_VARIABLE
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "spark"
 
@@ -122,6 +122,7 @@ class LocalRuns:
             start_new_session=True,  # Ctrl-C ends the command, not the run
             env={
                 **os.environ,
+                CLIENT_LOG_VARIABLE: "5",
                 SPARK_MASTER_VARIABLE: f"local[{cores},{ATTEMPTS}]",
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_DRIVER_PYTHON": sys.executable,

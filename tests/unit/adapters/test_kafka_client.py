@@ -30,6 +30,7 @@ from mirrorless.adapters.kafka.client import (
     seconds_left,
 )
 from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.naming import CLIENT_LOG_VARIABLE
 from mirrorless.settings import Authentication, ClusterSettings
 
 REGION = "eu-west-1"
@@ -302,3 +303,11 @@ def test_no_call_begins_with_so_little_time_that_the_client_would_damage_its_mem
         seconds_left(lambda: MARGIN_SECONDS + left)
 
     assert seconds_left(lambda: MARGIN_SECONDS + 2 * LEAST_SECONDS) == pytest.approx(2 * LEAST_SECONDS)
+
+
+def test_the_kafka_clients_own_lines_are_as_many_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = ClusterSettings(alias="a", bootstrap="127.0.0.1:1")
+
+    assert client_config(cluster, "a->b|x")["log_level"] == 5
+    monkeypatch.setenv(CLIENT_LOG_VARIABLE, "0")
+    assert client_config(cluster, "a->b|x")["log_level"] == 0

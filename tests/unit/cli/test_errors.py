@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from cli.main import main
+from mirrorless.naming import CLIENT_LOG_VARIABLE
 
 
 @pytest.mark.parametrize("offset", ["x", "-1", "1.5", "", "٣", "1_000", "9223372036854775808"])
@@ -78,3 +81,15 @@ def test_what_is_not_a_reset_destination_is_bad_input(capsys: pytest.CaptureFixt
 
     assert ended.value.code == 2
     assert "--to" in capsys.readouterr().err
+
+
+def test_a_command_on_a_terminal_keeps_the_kafka_clients_own_lines_from_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CLIENT_LOG_VARIABLE, "5")
+    monkeypatch.delenv(CLIENT_LOG_VARIABLE)  # and again when the test is over
+    monkeypatch.setattr(sys, "argv", ["mirrorless", "config", "check", str(tmp_path / "none.yaml")])
+
+    assert main() == 2
+
+    assert os.environ[CLIENT_LOG_VARIABLE] == "0"

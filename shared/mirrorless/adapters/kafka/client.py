@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import calendar
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -24,6 +25,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from mirrorless.adapters.aws.secrets import forget_secrets, read_secret
 from mirrorless.errors import ConfigurationError, Retriable
+from mirrorless.naming import CLIENT_LOG_VARIABLE
 from mirrorless.ports.kafka import Deadline
 from mirrorless.settings import Authentication, ClusterSettings
 
@@ -156,7 +158,7 @@ def client_config(cluster: ClusterSettings, client_id: str) -> ClientConfig:
         "metadata.recovery.strategy": "none",
         "enable.metrics.push": False,
         # Notices and worse: librdkafka's lines below that are about itself, and would stand between our lines.
-        "log_level": 5,
+        "log_level": int(os.environ.get(CLIENT_LOG_VARIABLE, "5")),
     } | _authentication(cluster)
 
 
