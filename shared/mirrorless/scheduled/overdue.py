@@ -21,7 +21,7 @@ def is_overdue(task: str, every_seconds: float, done_at: int, now: int) -> bool:
     Args:
         task: its name.
         every_seconds: its interval.
-        done_at: when it last ended without an error, ms since the epoch; 0 for never.
+        done_at: when it last ended without an error, or began to fail, ms since the epoch.
         now: ms since the epoch.
     """
     interval = max(every_seconds, IDLE_SECONDS.get(task, 0))
@@ -31,7 +31,8 @@ def is_overdue(task: str, every_seconds: float, done_at: int, now: int) -> bool:
 def overdue_tasks(settings: ControlSettings, reports: Mapping[str, TaskReport], now: int) -> dict[str, str]:
     """The overdue tasks of a flow, each with the error of its last round; empty for a task that does not end or begin.
 
-    A task without a report counts from the first report of any other: its function has never come to its end.
+    A task that has never been done counts from its first round; one without a report, whose function has never come to
+    its end, from the first report of any other.
 
     Args:
         settings: the flow's.
@@ -42,6 +43,6 @@ def overdue_tasks(settings: ControlSettings, reports: Mapping[str, TaskReport], 
     found = {}
     for task, every_seconds in task_intervals(settings).items():
         last = reports.get(task)
-        if is_overdue(task, every_seconds, began if last is None else last.ok_at, now):
+        if is_overdue(task, every_seconds, began if last is None else max(last.ok_at, last.first_at), now):
             found[task] = "" if last is None else last.error
     return found

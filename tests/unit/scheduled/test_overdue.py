@@ -43,6 +43,12 @@ def test_a_task_that_fails_again_and_again_is_overdue_with_its_error() -> None:
     assert overdue_tasks(SETTINGS, reports() | {"topics": failed}, NOW) == {"topics": "no rights"}
 
 
+def test_a_task_that_fails_from_its_first_round_on_has_three_intervals_all_the_same() -> None:
+    began = TaskReport(task="topics", at=NOW, ms=1, first_at=NOW - 60_000, error="no rights")
+
+    assert overdue_tasks(SETTINGS, reports() | {"topics": began}, NOW) == {}
+
+
 def test_a_task_whose_function_never_came_to_its_end_counts_from_the_flow_s_first_report() -> None:
     known = {task: report for task, report in reports().items() if task != "acls"}
     young = {task: TaskReport(task=task, at=NOW, ms=1, first_at=NOW - 60_000, ok_at=NOW) for task in known}
