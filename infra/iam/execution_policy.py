@@ -21,11 +21,8 @@ from typing import Any
 from cfnlint.schema import ResourceNotFoundError
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
+from infra.iam.policies import MANAGED
 from mirrorless.errors import MirrorlessError
-
-LARGEST = 6_144
-"""Characters of a managed policy at most, white space apart.
-https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html"""
 
 REGION = "us-east-1"
 """The region whose schemas are read: it has every type of ours."""
@@ -116,7 +113,7 @@ def policies(types: Iterable[str], *, boundary: str = "") -> Iterator[dict[str, 
         yield _bounded([each for each in wanted if each in _BOUNDED], boundary)
         wanted = [each for each in wanted if each not in _BOUNDED and each != _UNBINDING]
     for action in wanted:
-        if part and len(_written([*part, action])) > LARGEST:
+        if part and len(_written([*part, action])) > MANAGED:
             yield _policy(part)
             part = []
         part.append(action)

@@ -142,11 +142,8 @@ class MappingSync:
         wanted = found.mapped | found.template if self.settings.mapping.get("Enabled", True) else frozenset[str]()
         idle = not_polling(actual, wanted, self.settings.name)
         report.figures["mappings-not-polling"] = len(idle)
-        known = plan.create.keys() | {
-            *plan.disabled,
-            *plan.busy,
-            *waiting,
-        }  # on their way, or reported by another sentence
+        # On their way, or reported by another sentence.
+        known = {*plan.create, *plan.disabled, *plan.busy, *waiting}
         report.troubles += [
             f"the mapping of {topic} does not poll: {idle[topic]}" for topic in idle if topic not in known
         ]
