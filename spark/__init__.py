@@ -1,1 +1,1 @@
-"""The PySpark jobs: backfill, verify and reconcile; their sessions, plans, tasks and leases."""
+"""The PySpark jobs: `backfill`, `verify` and `reconcile` are the entry points, `jobs` what they are made of."""

@@ -24,11 +24,14 @@ from mirrorless.jobs.progress import LaneProgress, write_progress
 from mirrorless.jobs.request import PLAN, BackfillOptions
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, Stop
-from spark.archive_survey import surveyor
-from spark.backfill_plan import plan_backfill
-from spark.driver import JobOutcome, JobRun, drive
-from spark.lane_tasks import TaskAttempt, copied, lanes_at_a_time, run_lanes, warm_tables
-from spark.leases import KeptLeases
+from spark.jobs.backfill.archive_survey import surveyor
+from spark.jobs.backfill.plan import plan_backfill
+from spark.jobs.clients import warm_tables
+from spark.jobs.driver import JobOutcome, JobRun, drive
+from spark.jobs.lane_copies import copied
+from spark.jobs.lane_tasks import TaskAttempt, run_lanes
+from spark.jobs.leases import KeptLeases
+from spark.jobs.session import lanes_at_a_time
 
 ANSWER_SECONDS = 15.0
 """For the committed offset of a mapping, when a run ends early."""

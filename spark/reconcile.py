@@ -36,11 +36,12 @@ from mirrorless.reconcile.join import BackLaneJoin
 from mirrorless.reconcile.orphans import lane_of, to_do
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from mirrorless.settings import FlowSettings
-from spark.driver import JobOutcome, JobRun, drive
-from spark.lane_tasks import copy_lane, run_lanes
-from spark.leases import HeldLanes, KeptLeases
-from spark.reconcile_summary import LaneUnderWay, outcome_of
-from spark.reconcile_tasks import ReconciledTopics, find_orphans, inspect_lane
+from spark.jobs.driver import JobOutcome, JobRun, drive
+from spark.jobs.lane_copies import copy_lane
+from spark.jobs.lane_tasks import run_lanes
+from spark.jobs.leases import HeldLanes, KeptLeases
+from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
+from spark.jobs.reconcile.tasks import ReconciledTopics, find_orphans, inspect_lane
 
 ReconcileStep = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
 """The last step of a run."""

@@ -25,10 +25,10 @@ from mirrorless.verify.compacted_keys import Expiry, take_key
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.summary import is_clean, report_of, totals_of
 from mirrorless.verify.task import VerifyTask
-from spark.compacted_keys import compare_latest
-from spark.driver import JobOutcome, JobRun, drive
-from spark.lane_tasks import run_lanes
-from spark.verify_tasks import verify_lane
+from spark.jobs.driver import JobOutcome, JobRun, drive
+from spark.jobs.lane_tasks import run_lanes
+from spark.jobs.verify.compacted_keys import compare_latest
+from spark.jobs.verify.tasks import verify_lane
 
 ANSWER_SECONDS = 20.0
 """For one request of the driver to a cluster."""

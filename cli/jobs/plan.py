@@ -44,7 +44,7 @@ def plan_of(request: JobRequest, *, cores: int, architecture: Architecture) -> J
         Retriable: a cluster or the store does not answer.
     """
     if request.kind == "backfill":
-        from spark.backfill_plan import plan_backfill  # noqa: PLC0415 -- it imports Spark
+        from spark.jobs.backfill.plan import plan_backfill  # noqa: PLC0415 -- it imports Spark
 
         return plan_backfill(request, lanes_at_a_time=cores)
     lanes = _lanes(request)

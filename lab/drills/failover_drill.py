@@ -31,7 +31,7 @@ from mirrorless.config.flow import Flow
 from mirrorless.jobs.request import Policy
 from mirrorless.protocol.positions import ORDERED_MS
 from mirrorless.verify.comparison import RecordAt
-from spark.leases import SKEW_MS
+from spark.jobs.leases import SKEW_MS
 
 POLICIES: Mapping[str, Policy] = {"orders": "replay", "payments": "quarantine"}
 """Of the orphans of each topic that the demonstration writes to."""

@@ -34,7 +34,9 @@ from mirrorless.jobs.copy_task import CHUNK_RECORDS, CopyResult, CopyTask, Offse
 from mirrorless.naming import SPARK_MASTER_VARIABLE
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.tables import definitions
-from spark.lane_tasks import TaskAttempt, Work, copy_lane, run_lanes, spark_session
+from spark.jobs.lane_copies import copy_lane
+from spark.jobs.lane_tasks import TaskAttempt, Work, run_lanes
+from spark.jobs.session import spark_session
 
 TOPIC = "history"
 WHAT = ("bare", "records", "batches")

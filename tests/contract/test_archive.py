@@ -20,7 +20,7 @@ from mirrorless.errors import ArchiveBroken, ConfigurationError, Retriable
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.record import Record
-from spark.archive_survey import survey_lane
+from spark.jobs.backfill.archive_survey import survey_lane
 from tests.support.archives import rows_of, write_archive, write_file
 
 BUCKET = "archive-of-topics"

@@ -39,8 +39,8 @@ from mirrorless.reports.report import Report
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.verify.findings import LaneVerdict
 from spark import backfill, verify
-from spark.driver import JobOutcome, JobRun, drive
-from spark.reconcile_summary import LaneUnderWay, outcome_of
+from spark.jobs.driver import JobOutcome, JobRun, drive
+from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from tests.frozen.key_tree import tree
 from tests.support.chains import MemoryChains
 

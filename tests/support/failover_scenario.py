@@ -33,7 +33,7 @@ from mirrorless.lane import FlowName
 from mirrorless.scheduled.runner import RoundReport
 from mirrorless.settings import ClusterSettings, FlowSettings
 from mirrorless.topics.acls import Acl
-from spark.driver import JobRun
+from spark.jobs.driver import JobRun
 from spark.reconcile import Reconciliation
 from tests.support.guarded_cluster import as_dummy
 from tests.support.lane_stage import Crash, LaneStage

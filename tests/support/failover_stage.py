@@ -19,7 +19,7 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import Stop
 from mirrorless.run import Run
 from mirrorless.settings import FlowSettings
-from spark.driver import JobOutcome, JobRun
+from spark.jobs.driver import JobOutcome, JobRun
 from spark.reconcile import ReconcileStep, Reconciliation
 from tests.support.chains import every_run
 from tests.support.lane_stage import LaneStage

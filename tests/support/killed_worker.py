@@ -10,7 +10,8 @@ import signal
 
 from mirrorless.protocol import hooks
 from mirrorless.protocol.hooks import Step
-from spark.lane_tasks import TaskAttempt, copy_lane
+from spark.jobs.lane_copies import copy_lane
+from spark.jobs.lane_tasks import TaskAttempt
 
 DEADLY: tuple[Step, ...] = ("prepared", "committed")
 """By try."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import pyspark
 
 from lab.drills.operator_command import JAVA_OPTIONS
-from spark.lane_tasks import _LOCAL
+from spark.jobs.session import _LOCAL
 
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def submitted(
     """
     folder.mkdir(exist_ok=True)
     local = {name: value for name, value in _LOCAL.items() if not name.startswith("spark.sql.shuffle")}
-    every = local | {"spark.task.maxFailures": "8", "spark.executor.memory": "512m", "spark.driver.memory": "512m"}
+    every = local | {"spark.task.maxFailures": "8", "spark.executor.memory": "512m", "spark.jobs.driver.memory": "512m"}
     home = _home(folder / "home")
     argv = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[1,2,1024]"]
     for name, value in {**every, **confs}.items():

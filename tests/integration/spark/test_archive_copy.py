@@ -21,10 +21,11 @@ from mirrorless.jobs.request import BackfillOptions, JobRequest
 from mirrorless.lanes.gaps import gaps_of
 from mirrorless.record import Record
 from mirrorless.reports.page import render
-from spark.archive_survey import survey_archive
 from spark.backfill import backfill
-from spark.driver import JobOutcome, JobRun
-from spark.lane_tasks import copy_lane, run_lanes
+from spark.jobs.backfill.archive_survey import survey_archive
+from spark.jobs.driver import JobOutcome, JobRun
+from spark.jobs.lane_copies import copy_lane
+from spark.jobs.lane_tasks import run_lanes
 from tests.support.archives import archive_topic, rows_of, write_archive, write_file
 from tests.support.lane_stage import ORDERED, LaneStage
 from tests.support.readback import assert_mirrored, links, read_topic

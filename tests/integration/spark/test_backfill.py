@@ -18,8 +18,8 @@ from mirrorless.ports.kafka import OffsetAndMetadata
 from mirrorless.protocol.event import Batch
 from mirrorless.record import Record
 from spark.backfill import backfill
-from spark.backfill_plan import plan_backfill
-from spark.driver import Cancelled, drive
+from spark.jobs.backfill.plan import plan_backfill
+from spark.jobs.driver import Cancelled, drive
 from tests.support.lane_stage import LaneStage
 from tests.support.readback import read_topic
 

@@ -22,8 +22,9 @@ from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.protocol.hooks import Step
 from mirrorless.run import Run
-from spark.driver import JobOutcome, JobRun
-from spark.lane_tasks import TaskAttempt, copy_lane
+from spark.jobs.driver import JobOutcome, JobRun
+from spark.jobs.lane_copies import copy_lane
+from spark.jobs.lane_tasks import TaskAttempt
 from spark.verify import verify
 from tests.support.batch_writers import COMPACTED, write_by_librdkafka, write_compacted
 from tests.support.chains import every_run

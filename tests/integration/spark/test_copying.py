@@ -16,7 +16,8 @@ from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.lane_state import Lease
-from spark.lane_tasks import TaskAttempt, copy_lane, run_lanes
+from spark.jobs.lane_copies import copy_lane
+from spark.jobs.lane_tasks import TaskAttempt, run_lanes
 from tests.support.batch_writers import write_header_name
 from tests.support.killed_worker import killed_copy
 from tests.support.lane_stage import LaneStage

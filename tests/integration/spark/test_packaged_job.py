@@ -26,8 +26,8 @@ pytestmark = pytest.mark.integration
 JOB = """
 import json, sys
 from spark.backfill import backfill
-from spark.driver import drive
-from spark.lane_tasks import run_lanes
+from spark.jobs.driver import drive
+from spark.jobs.lane_tasks import run_lanes
 
 def origins(task, attempt):
     import confluent_kafka, mirrorless.protocol.replicate, msgspec, numpy, os, pandas, pyarrow, sys

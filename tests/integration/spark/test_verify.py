@@ -19,7 +19,7 @@ from mirrorless.jobs.request import JobRequest, VerifyOptions
 from mirrorless.protocol.replicate import Replicator
 from mirrorless.reports.page import render
 from mirrorless.verify.findings import KINDS
-from spark.driver import JobOutcome, JobRun
+from spark.jobs.driver import JobOutcome, JobRun
 from spark.verify import verify
 from tests.support.chains import run
 from tests.support.lane_stage import Crash, LaneStage, at_step, crash

@@ -14,7 +14,7 @@ from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import BackfillOptions, JobRequest
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.settings import ClusterSettings, FlowSettings
-from spark.backfill_plan import PEEKED, BackfillFacts
+from spark.jobs.backfill.plan import PEEKED, BackfillFacts
 
 CLUSTER = ClusterSettings(alias="any", bootstrap="any:9092")
 OPTIONS = BackfillOptions()
@@ -35,7 +35,7 @@ class SlowPeek:
 
 
 def oldest(monkeypatch: pytest.MonkeyPatch, peek: SlowPeek, lanes: int) -> Mapping[TopicPartition, int | None]:
-    monkeypatch.setattr("spark.backfill_plan.KafkaPeek", lambda *_, **__: peek)
+    monkeypatch.setattr("spark.jobs.backfill.plan.KafkaPeek", lambda *_, **__: peek)
     flow = FlowSettings(flow="us-east->eu-west", source=CLUSTER, target=CLUSTER)
     unread = cast("Any", None)
     request = JobRequest(run_id="backfill-1", flow=flow, topics=("orders",), options=OPTIONS)

@@ -60,7 +60,7 @@ def within(file: str, act: Callable[[], Any]) -> Any:
         ("functions/refresh_topics.py", "refresh_topics"),
         ("spark/verify.py", "jobs"),
         ("spark/lane_worker.py", "jobs"),
-        ("spark/lane_tasks.py", "jobs"),
+        ("spark/jobs/lane_copies.py", "jobs"),
         ("cli/status.py", "operator_look"),
         ("cli/lanes_reset.py", "operator_repair"),
         ("cli/jobs/commands.py", "operator_jobs"),
@@ -84,7 +84,7 @@ def test_a_call_is_of_the_part_whose_code_is_running(file: str, part: str, calls
 def test_the_outermost_part_is_the_one_that_acts(calls: list[Call]) -> None:
     """The plan of a job is the operator's, though the job's own code makes it."""
     scan = client().scan
-    plan = "spark/backfill_plan.py"
+    plan = "spark/jobs/backfill/plan.py"
 
     within("cli/jobs/backfill.py", partial(within, plan, partial(scan, TableName="t")))
 

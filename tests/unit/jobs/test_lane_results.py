@@ -9,7 +9,7 @@ import pytest
 from mirrorless.adapters.aws.job_files import open_job_files
 from mirrorless.errors import RecordsGone, Retriable
 from mirrorless.jobs.progress import LaneProgress, write_progress
-from spark.lane_tasks import TaskAttempt, result_of
+from spark.jobs.lane_tasks import TaskAttempt, result_of
 
 FIRST, LAST = TaskAttempt(number=0, last=False), TaskAttempt(number=3, last=True)
 

@@ -16,8 +16,9 @@ from mirrorless.jobs.lane_copy import LaneCopy
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import LaneState, Lease, Stop
 from mirrorless.settings import ClusterSettings, FlowSettings
-from spark.lane_tasks import TaskAttempt, finished
-from spark.leases import HeldLanes, KeptLeases
+from spark.jobs.lane_copies import finished
+from spark.jobs.lane_tasks import TaskAttempt
+from spark.jobs.leases import HeldLanes, KeptLeases
 from tests.support.chains import MemoryLaneStates
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class LostCopy:
 
 def test_a_task_whose_lane_was_released_is_not_tried_again_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next attempt took the lane again, and the operator's release was undone."""
-    monkeypatch.setattr("spark.lane_tasks.limit_garbage_collection", lambda: None)  # it is this process's
+    monkeypatch.setattr("spark.jobs.lane_tasks.limit_garbage_collection", lambda: None)  # it is this process's
     first = TaskAttempt(number=0, last=False)
 
     assert cast("tuple[str, str]", finished(cast("LaneCopy", LostCopy(LeaseHeld("released"))), first))[0] == "failed"

@@ -16,7 +16,8 @@ from mirrorless.ports.stores import JobFiles
 from mirrorless.verify.findings import LaneVerdict
 from mirrorless.verify.lane_verification import LaneVerification
 from mirrorless.verify.task import VerifyTask
-from spark.lane_tasks import TaskAttempt, limit_garbage_collection, result_of, warm_batch_log, warm_log
+from spark.jobs.clients import warm_batch_log, warm_log
+from spark.jobs.lane_tasks import TaskAttempt, limit_garbage_collection, result_of
 
 
 def verify_lane(task: bytes, attempt: TaskAttempt) -> bytes:

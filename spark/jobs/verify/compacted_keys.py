@@ -23,7 +23,7 @@ from mirrorless.record import Record
 from mirrorless.verify.compacted_keys import Latest
 from mirrorless.verify.comparison import CONTENT_BYTES, RecordAt
 from mirrorless.verify.task import VerifiedSide, VerifyTask
-from spark.lane_tasks import warm_log
+from spark.jobs.clients import warm_log
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,7 +16,7 @@ from mirrorless.adapters.archive.lane_log import ParquetArchive, open_archive
 from mirrorless.errors import ArchiveBroken, Retriable
 from mirrorless.jobs.archive import HOLES, ArchivePiece, LaneSurvey, Survey
 from mirrorless.jobs.copy_task import OffsetRange
-from spark.lane_tasks import TaskAttempt, run_lanes
+from spark.jobs.lane_tasks import TaskAttempt, run_lanes
 
 Offsets = npt.NDArray[np.int64]
 

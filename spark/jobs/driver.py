@@ -29,7 +29,7 @@ from mirrorless.naming import ENDS_ONCE_VARIABLE
 from mirrorless.ports.stores import JobFiles
 from mirrorless.reports.page import render
 from mirrorless.reports.report import Report
-from spark.lane_tasks import spark_session
+from spark.jobs.session import spark_session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,8 @@ from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates
-from spark.archive_survey import survey_lane
-from spark.lane_tasks import warm_archive, warm_log
+from spark.jobs.backfill.archive_survey import survey_lane
+from spark.jobs.clients import warm_archive, warm_log
 
 LANES_AT_A_TIME = 2
 """By default: the cores of the smallest worker."""

@@ -23,7 +23,8 @@ from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrpha
 from mirrorless.reconcile.inspect import SECONDS, LaneEnds, LaneView
 from mirrorless.reconcile.outcome import LocalTopic
 from mirrorless.settings import ClusterSettings, FlowSettings
-from spark.lane_tasks import TaskAttempt, result_of, warm_log, warm_target
+from spark.jobs.clients import warm_log, warm_target
+from spark.jobs.lane_tasks import TaskAttempt, result_of
 
 ANSWER_SECONDS: Final = 30.0
 

@@ -17,7 +17,7 @@ from mirrorless.reconcile.orphans import Stretch
 from mirrorless.reconcile.outcome import LaneOutcome, LocalTopic, Tally, is_clean, totals_of
 from mirrorless.reconcile.report import report_of
 from mirrorless.reconcile.returning_groups import ReturningGroup
-from spark.driver import JobOutcome, JobRun
+from spark.jobs.driver import JobOutcome, JobRun
 
 
 @dataclass(slots=True)

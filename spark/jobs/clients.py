@@ -1,0 +1,54 @@
+"""Clients that a worker keeps: Spark uses its Python processes again, task after task."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from mirrorless.adapters.archive.lane_log import ParquetArchive, open_archive
+from mirrorless.adapters.dynamodb.client import dynamodb_client
+from mirrorless.adapters.kafka.batch_lane_log import CHUNK_BYTES, KafkaBatchLaneLog
+from mirrorless.adapters.kafka.batch_target import KafkaBatchTarget
+from mirrorless.adapters.kafka.lane_log import KafkaLaneLog
+from mirrorless.adapters.kafka.target import KafkaTarget
+from mirrorless.settings import ClusterSettings, FlowSettings
+
+
+@cache
+def warm_tables(region: str | None, role: str | None) -> Any:
+    """The process's client of the tables: to make one takes as much CPU as to copy some thousand records."""
+    return dynamodb_client(region, role, direct=True)
+
+
+@cache
+def warm_log(cluster: bytes, flow: str) -> KafkaLaneLog:
+    """The process's consumer of a cluster, given as JSON."""
+    return KafkaLaneLog(msgspec.json.decode(cluster, type=ClusterSettings), flow=flow)
+
+
+@cache
+def warm_batch_log(cluster: bytes, flow: str, chunk_bytes: int = CHUNK_BYTES) -> KafkaBatchLaneLog:
+    """The process's reader of a cluster by whole batches, given as JSON; it connects once there is one to read."""
+    settings = msgspec.json.decode(cluster, type=ClusterSettings)
+    return KafkaBatchLaneLog(settings, flow=flow, chunk_bytes=chunk_bytes)
+
+
+@cache
+def warm_archive(place: str) -> ParquetArchive:
+    """The process's view of an archive: footers are read once, not once for each lane."""
+    return open_archive(place)
+
+
+@cache
+def warm_target(settings: bytes) -> KafkaTarget:
+    """The process's writer for a flow, given as JSON: its transactional id is its own."""
+    return KafkaTarget(msgspec.json.decode(settings, type=FlowSettings), environment=uuid4().hex)
+
+
+@cache
+def warm_batch_target(settings: bytes) -> KafkaBatchTarget:
+    """The process's writer of whole batches for a flow, given as JSON; its id is not that of the writer of records."""
+    return KafkaBatchTarget(msgspec.json.decode(settings, type=FlowSettings), environment=uuid4().hex)

@@ -1,0 +1,111 @@
+"""Spark tasks of lanes: one task for each lane, and the result of its failure.
+
+A task gets one piece of work as bytes and returns one result as bytes: both small, because records never pass through
+Spark. A lane that fails is tried again like any task. At its last attempt it returns its failure instead of raising it,
+whatever it is: otherwise Spark would end all other lanes with it.
+"""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from mirrorless.errors import LeaseHeld, MirrorlessError
+from spark.jobs.session import most_attempts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LEFT_OVER_OBJECTS = 10_000
+"""Container objects that outlived their chunks before the garbage collector runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAttempt:
+    """The attempt of a task."""
+
+    number: int
+    """From 0."""
+    last: bool
+    """Whether Spark would end the whole job if this one failed."""
+
+
+T = TypeVar("T")
+
+Work = Callable[[bytes, TaskAttempt], bytes]
+"""A function of a module: workers import it by its name."""
+
+
+def run_lanes(spark: SparkSession, work: Work, tasks: Sequence[bytes]) -> list[bytes]:
+    """Do every piece of work, as many at a time as there are cores, and return the results in their order.
+
+    Raises:
+        Exception: of Spark, when a worker died at a task's last attempt.
+    """
+    if not tasks:
+        return []
+    count, pieces = len(tasks), list(tasks)
+    most = most_attempts(spark)
+
+    def do(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 -- in the worker
+
+        context = TaskContext.get()
+        number = context.attemptNumber() if context else 0
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                result = work(pieces[index], TaskAttempt(number, number >= most - 1))
+                yield pa.RecordBatch.from_pydict(
+                    {"index": pa.array([index], pa.int64()), "result": pa.array([result], pa.binary())}
+                )
+
+    # One partition for each piece makes it a task of its own.
+    frame = spark.range(0, count, 1, count).mapInArrow(do, "index long, result binary")
+    results = {row["index"]: bytes(row["result"]) for row in frame.collect()}
+    return [results[index] for index in range(count)]
+
+
+def result_of(
+    work: Callable[[], T],
+    attempt: TaskAttempt,
+    *,
+    failed: Callable[[str], T],
+    again: Callable[[str], None] = lambda _: None,
+) -> T:
+    """The result of a lane's work; a failure is its result where no attempt would help, or none is left.
+
+    Args:
+        work: of the lane.
+        attempt: of its task.
+        failed: makes the result of a failure, given in words.
+        again: called before the failure is left to Spark.
+    """
+    try:
+        return work()
+    except MirrorlessError as exc:
+        # Another attempt would take a lane again that an operator has released.
+        if exc.retriable and not attempt.last and not isinstance(exc, LeaseHeld):
+            again(str(exc))
+            raise
+        return failed(str(exc))
+    except Exception as exc:
+        if not attempt.last:
+            again(repr(exc))
+            raise
+        traceback.print_exc()
+        return failed(f"{exc!r}, of no kind that is expected: the worker's log has where it came from; report it")
+
+
+def limit_garbage_collection() -> None:
+    """Turn the garbage collector off: records hold no cycles, and it would walk thousands of them again and again."""
+    if gc.isenabled():
+        gc.freeze()
+        gc.disable()
+    elif gc.get_count()[0] > LEFT_OVER_OBJECTS:
+        gc.collect()

@@ -1,0 +1,1 @@
+"""The reconcile job: its tasks and its summary."""

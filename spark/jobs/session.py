@@ -1,0 +1,52 @@
+"""The Spark session of a job, and the most that runs in it at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from mirrorless.naming import SPARK_MASTER_VARIABLE
+
+_LOCAL: Final[Mapping[str, str]] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.jobs.driver.host": "127.0.0.1",
+    "spark.jobs.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.artifact.isolation.enabled": "false",
+}
+
+_MOST_EXECUTORS: Final = "spark.dynamicAllocation.maxExecutors"
+"""Executors are allocated dynamically: their number at the beginning of a job is no measure."""
+
+
+def spark_session(name: str) -> SparkSession:
+    """The session of this process: EMR's, or a local one where `MIRRORLESS_SPARK_MASTER` is set."""
+    builder = SparkSession.builder.appName(name)
+    if master := os.environ.get(SPARK_MASTER_VARIABLE):
+        builder = builder.master(master)
+        for key, value in _LOCAL.items():
+            builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def lanes_at_a_time(spark: SparkSession) -> int:
+    """The most lanes that may run at once: all cores of all executors that there may be."""
+    context = spark.sparkContext
+    executors, cores = (context.getConf().get(key) for key in (_MOST_EXECUTORS, "spark.executor.cores"))
+    if (context.master or "").startswith("local") or not (executors and cores):
+        return int(context.defaultParallelism)
+    return int(executors) * int(cores)
+
+
+def most_attempts(spark: SparkSession) -> int:
+    """The most attempts of a task: in local mode by the master's second number, 1 by default."""
+    master = spark.sparkContext.master or ""
+    if master.startswith("local["):
+        _, _, failures = master.removeprefix("local[").removesuffix("]").partition(",")
+        return int(failures or 1)
+    return int(spark.conf.get("spark.task.maxFailures", "4") or 4)

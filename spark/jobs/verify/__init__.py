@@ -1,0 +1,1 @@
+"""The verify job: its tasks, and the latest values of compacted topics."""
