@@ -13,8 +13,8 @@ from mirrorless.naming import SPARK_MASTER_VARIABLE
 _LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.jobs.driver.host": "127.0.0.1",
-    "spark.jobs.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.artifact.isolation.enabled": "false",

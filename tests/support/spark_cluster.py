@@ -73,7 +73,7 @@ def submitted(
     """
     folder.mkdir(exist_ok=True)
     local = {name: value for name, value in _LOCAL.items() if not name.startswith("spark.sql.shuffle")}
-    every = local | {"spark.task.maxFailures": "8", "spark.executor.memory": "512m", "spark.jobs.driver.memory": "512m"}
+    every = local | {"spark.task.maxFailures": "8", "spark.executor.memory": "512m", "spark.driver.memory": "512m"}
     home = _home(folder / "home")
     argv = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[1,2,1024]"]
     for name, value in {**every, **confs}.items():
