@@ -234,7 +234,8 @@ def _leave_out(data: Any, paths: Iterable[Path]) -> None:
         for step in way:
             inside = isinstance(holder, dict) and step in holder
             holder = holder[step] if inside or (isinstance(holder, list) and isinstance(step, int)) else None
-        is_there = last in holder if isinstance(holder, dict) else isinstance(holder, list)
+        in_list = isinstance(holder, list) and isinstance(last, int)
+        is_there = last in holder if isinstance(holder, dict) else in_list
         if last == "bootstrap.servers" and isinstance(holder, dict):
             holder[last] = ["unknown.invalid:9092"]
         elif is_there:

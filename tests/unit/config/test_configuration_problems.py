@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mirrorless.config import InvalidConfiguration, Problem, load
@@ -774,6 +774,7 @@ def test_whatever_stands_in_the_place_of_a_value_the_answer_is_a_configuration_o
 
 
 @given(text=st.text(max_size=200))
+@example(text="[]")
 def test_no_text_ends_in_a_traceback(text: str) -> None:
     with pytest.raises(InvalidConfiguration):
         load(f"{text}\n", now=NOW)
