@@ -18,6 +18,7 @@ def assumptions_of(settings: FlowSection, deployment: DeploymentSection) -> Assu
         event_records=settings.mapping.batch_size,
         retention_days=settings.offset_map_retention_days,
         copies=int(deployment.offset_map_replicas_enabled),
+        rounds=60 / settings.emit_checkpoints_interval_seconds,
         heartbeat_seconds=settings.emit_heartbeats_interval_seconds,
         metrics_per_topic=METRICS_PER_TOPIC if deployment.metrics_per_topic else 0,
     )

@@ -196,6 +196,7 @@ def _now(flow: Flow, settings: ControlSettings, plan: FlowPlan) -> TriggersNow:
         entries=bool(flow.settings.trigger_overrides),
         touched={topic.rate.topic for topic in plan.topics if not flow.triggers.maps_in_template(topic.rate.topic)},
         heartbeats=_replicates(settings, HEARTBEATS_TOPIC),
+        checkpoint_seconds=flow.settings.emit_checkpoints_interval_seconds,
     )
 
 

@@ -66,6 +66,11 @@ class PlanView:
             notes.append(
                 "mappings on demand scale within minutes, and deliver a whole batch again where one lane fails"
             )
+        if (each := plan.recommended.checkpoint_seconds) > self.configured.checkpoint_seconds:
+            notes.append(
+                f"`emit.checkpoints.interval.seconds: {each:.0f}` is in the prices: offsets of groups need not be "
+                "translated more often than records may take"
+            )
         notes += small_batches(plan.topics)
         notes.append("MSK Replicator charges for compressed bytes; the rates here are uncompressed")
         notes.append(f"list prices of {PRICES.region} as of {PRICES.as_of}, without Kafka and bytes between regions")

@@ -124,9 +124,10 @@ def _table(latency: int, found: list[TriggerCell]) -> Table:
         note=(
             "At the 99th percentile, everything counted but what stands apart below. A dash: too slow. Settings are "
             "those that cost least: a mapping's window is half a second or whole seconds, a continuous run's some "
-            "times 50 ms; shards, memory. The CPU of schedules is measured, on a busy machine. Neither of the others "
-            "states a latency, and MM2's price is that of its CPU, however many partitions it has. Plan a flow of your "
-            "own by `mirrorless plan`."
+            "times 50 ms; shards, memory; checkpoints as often as the latency says, at most every 2 s and at least "
+            "once a minute. The CPU of schedules is measured, on a busy machine. Neither of the others states a "
+            "latency, and MM2's price is that of its CPU, however many partitions it has. Plan a flow of your own by "
+            "`mirrorless plan`."
             if latency == LATENCIES[0]
             else ""
         ),

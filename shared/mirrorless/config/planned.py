@@ -33,6 +33,8 @@ def with_plan(text: str, flow: FlowName, keys: PlannedKeys, *, origin: str) -> s
         own = section(standing, "mapping")
         kept = {key: value for key, value in own.items() if key not in refused}
         changes["mapping"] = keys.mapping if kept == own else Whole({**kept, **keys.mapping})
+    if keys.checkpoint_seconds is not None:
+        changes["emit.checkpoints.interval.seconds"] = keys.checkpoint_seconds
     if not changes:
         return text
     after = with_flow_keys(text, str(flow), changes, origin=origin)

@@ -101,6 +101,7 @@ class Assumptions:
     standby_alarms: float = 3
     idle_writes: float = 10
     moving_writes: float = 150
+    group_commits: float = 12
     rounds: float = 30
     slices_per_second: float = 80
     document_reads: float = 20
@@ -202,7 +203,11 @@ TABLE: Final[dict[str, tuple[str, str]]] = {
     "standby_alarms": ("metrics", "that the alarms of a standby read"),
     "idle_writes": ("write units a minute", "of both, two leases and the tasks' reports, while nothing moves"),
     "moving_writes": ("write units a minute", "while groups move, ten groups that commit every 5 s: assumed"),
-    "rounds": ("a minute", "of checkpoints while groups move"),
+    "group_commits": ("a minute", "of these groups; each round writes what was committed since the one before"),
+    "rounds": (
+        "a minute",
+        "of checkpoints while groups move: 60 / `emit.checkpoints.interval.seconds`; by trigger, 60 / the latency",
+    ),
     "slices_per_second": ("slices", "that rounds read at most, on average; a slice's heads are a read unit"),
     "document_reads": ("read units a minute", "of both, their documents: assumed"),
     "head_bytes": ("bytes", "in an entry, of each other lane of its slice"),

@@ -182,10 +182,15 @@ def scheduled(workload: ReplicationLoad, assumptions: Assumptions = _DEFAULTS, *
 
 
 def _scheduled(slices: int, assumptions: Assumptions, *, moving: bool) -> float:
-    often = moving or assumptions.heartbeat_seconds < 60  # noqa: PLR2004 -- the schedule's interval
-    seconds = (assumptions.moving_seconds if often else assumptions.idle_seconds) + assumptions.refresh_seconds
-    reads = min((assumptions.rounds if moving else 1) * slices, 60 * assumptions.slices_per_second)
-    writes = (assumptions.moving_writes if moving else assumptions.idle_writes) * (1 + assumptions.copies)
+    rounds = assumptions.rounds if moving else 1.0
+    often = rounds > 1 or assumptions.heartbeat_seconds < 60  # noqa: PLR2004 -- the schedule's interval
+    reads = min(rounds * slices, 60 * assumptions.slices_per_second)
+    # A run that is not kept for its whole window ends with its round, which reads at its pace.
+    ended = assumptions.idle_seconds + (reads / assumptions.slices_per_second if moving else 0.0)
+    seconds = (assumptions.moving_seconds if often else ended) + assumptions.refresh_seconds
+    per_round = (assumptions.moving_writes - assumptions.idle_writes) / assumptions.group_commits
+    moved = per_round * min(rounds, assumptions.group_commits) if moving else 0.0
+    writes = (assumptions.idle_writes + moved) * (1 + assumptions.copies)
     return _MINUTES * (
         seconds * assumptions.scheduled_gb * PRICES.lambda_gb_second[ARCHITECTURE]
         + 2 * (PRICES.lambda_request + PRICES.scheduler_call)

@@ -18,6 +18,7 @@ from mirrorless.cost.replication import events_per_second, mapped, msk_connect, 
 from mirrorless.cost.scheduled_topics import pulled, pulled_alone
 from mirrorless.errors import ConfigurationError
 from mirrorless.planning.options import (
+    MINUTE,
     Goal,
     MappingSettings,
     Option,
@@ -141,7 +142,10 @@ def configured(
     """The flow by triggers and settings that are given. What its shards cannot do in time takes for ever."""
     by_pull = flow_loads(rate for rate in rates if rate.topic in scheduled)
     others = flow_loads(rate for rate in rates if rate.topic not in scheduled)
-    found = option(others, mapping if others else None, by_pull, pull if by_pull else None, goal)
+    own = MINUTE / goal.assumptions.rounds
+    found = option(
+        others, mapping if others else None, by_pull, pull if by_pull else None, goal, checkpoint_seconds=own
+    )
     if by_pull and not fits(by_pull, pull, goal.assumptions):
         return replace(found, p99=inf, meets=False)
     return found

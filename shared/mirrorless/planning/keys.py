@@ -1,4 +1,7 @@
-"""The keys of replication.yaml that a plan sets: `trigger.overrides`, `schedule` and `mapping` of one flow."""
+"""The keys of replication.yaml that a plan sets, of one flow.
+
+`trigger.overrides`, `schedule`, `mapping` and `emit.checkpoints.interval.seconds`.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,14 @@ class TriggersNow:
         entries: whether there is a `trigger.overrides` of the flow or of `defaults`.
         touched: topics of the plan that are or may have been scheduled, because an entry is about them.
         heartbeats: whether the flow replicates the source's heartbeats.
+        checkpoint_seconds: between two checkpoints.
     """
 
     default: Trigger = "mapping"
     entries: bool = False
     touched: Collection[str] = ()
     heartbeats: bool = False
+    checkpoint_seconds: float = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,8 @@ class PlannedKeys:
     """All of `trigger.overrides`."""
     schedule: Mapping[str, Any] | None
     mapping: Mapping[str, Any] | None
+    checkpoint_seconds: int | None = None
+    """`emit.checkpoints.interval.seconds`."""
 
 
 def planned_keys(plan: FlowPlan, now: TriggersNow) -> PlannedKeys:
@@ -56,7 +63,12 @@ def planned_keys(plan: FlowPlan, now: TriggersNow) -> PlannedKeys:
         if chosen.mapping.window.setting is not None:
             mapping["maximum.batching.window.seconds"] = chosen.mapping.window.setting
     return PlannedKeys(
-        overrides=overrides if overrides or now.entries else None, schedule=schedule, mapping=mapping or None
+        overrides=overrides if overrides or now.entries else None,
+        schedule=schedule,
+        mapping=mapping or None,
+        checkpoint_seconds=int(chosen.checkpoint_seconds)
+        if chosen.checkpoint_seconds > now.checkpoint_seconds
+        else None,
     )
 
 

@@ -24,6 +24,9 @@ LONGEST_WINDOW: Final = 300
 LONGEST_INTERVAL: Final = 86_400
 MINUTE: Final = 60
 
+CHECKPOINT_SECONDS: Final = MINUTE
+"""Between two checkpoints, at most: MM2's default, and the schedule's own interval."""
+
 NO_WINDOW_SECONDS: Final = 0.02
 """What a mapping without a window waits all the same."""
 
@@ -69,6 +72,11 @@ class Goal:
     half_second: bool = True
     assumptions: Assumptions = _DEFAULTS
 
+    @property
+    def checkpoint_seconds(self) -> float:
+        """Between two checkpoints: as long as a record may wait, where the flow's own interval is not longer."""
+        return max(MINUTE / self.assumptions.rounds, min(float(CHECKPOINT_SECONDS), float(int(self.latency))))
+
     def windows(self) -> Iterator[BatchingWindow]:
         """Of mappings, from the longest that may do to none."""
         yield from map(BatchingWindow, _falling(min(LONGEST_WINDOW, int(self.latency))))
@@ -107,6 +115,7 @@ class Option:
     Attributes:
         mapping: of the mapped topics; None where there are none.
         pull: of the scheduled topics; None where there are none.
+        checkpoint_seconds: between two checkpoints.
         parts: dollars a month, everything of the flow.
         p99: seconds.
         meets: whether the latency is kept.
@@ -114,6 +123,7 @@ class Option:
 
     mapping: MappingSettings | None = None
     pull: ShardSettings | None = None
+    checkpoint_seconds: float
     parts: Mapping[str, float]
     p99: float
     meets: bool
@@ -173,9 +183,21 @@ def option(
     pulled_loads: Sequence[ReplicationLoad],
     pull: ShardSettings | None,
     goal: Goal,
+    *,
+    checkpoint_seconds: float | None = None,
 ) -> Option:
-    """One way to replicate a flow's topics, some of them by mappings and some by schedule."""
-    assumptions = goal.assumptions
+    """One way to replicate a flow's topics, some of them by mappings and some by schedule.
+
+    Args:
+        mapped_loads: topics with mappings.
+        mapping: their settings; None where there are none.
+        pulled_loads: topics by schedule.
+        pull: their settings; None where there are none.
+        goal: to be held against.
+        checkpoint_seconds: between two checkpoints; by default as the goal allows.
+    """
+    seconds = goal.checkpoint_seconds if checkpoint_seconds is None else checkpoint_seconds
+    assumptions = replace(goal.assumptions, rounds=MINUTE / seconds)
     costs = [shared([*mapped_loads, *pulled_loads], assumptions)]
     p99 = 0.0
     if mapping is not None:
@@ -185,7 +207,9 @@ def option(
         costs.append(pulled(pulled_loads, pull, assumptions))
         p99 = max(p99, pull_p99(pulled_loads, pull, assumptions))
     parts = together(*costs)
-    return Option(mapping=mapping, pull=pull, parts=parts, p99=p99, meets=p99 <= goal.latency)
+    return Option(
+        mapping=mapping, pull=pull, checkpoint_seconds=seconds, parts=parts, p99=p99, meets=p99 <= goal.latency
+    )
 
 
 def by_mappings(loads: Sequence[ReplicationLoad], mode: Mode, goal: Goal) -> Option:

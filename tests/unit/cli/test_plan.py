@@ -204,11 +204,12 @@ def test_the_file_that_is_written_is_the_configuration_with_the_plans_keys(
     assert answer(capsys)["written"] == "new.yaml"
     written = (files / "new.yaml").read_text()
     assert (files / "replication.yaml").read_text() == CONFIGURATION
+    settings = load(files / "new.yaml").flow("us-east->eu-west").settings
+    assert (settings.mapping.mode, settings.mapping.maximum_batching_window_seconds) == ("on-demand", 4)
+    assert settings.emit_checkpoints_interval_seconds == 5
     assert written == CONFIGURATION.replace(
         "{minimum.pollers: 2}", "{mode: on-demand, maximum.batching.window.seconds: 4}"
-    )
-    mapping = load(files / "new.yaml").flow("us-east->eu-west").settings.mapping
-    assert (mapping.mode, mapping.maximum_batching_window_seconds) == ("on-demand", 4)
+    ).replace("    topics: [", "    emit.checkpoints.interval.seconds: 5\n    topics: [")
 
 
 def test_a_file_that_exists_is_never_overwritten(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from math import inf
 
 import pytest
 
+from mirrorless.cost.assumptions import Assumptions
 from mirrorless.cost.pull import ShardSettings
 from mirrorless.cost.replication import msk_connect, msk_replicator
 from mirrorless.errors import ConfigurationError
@@ -116,7 +117,7 @@ def test_what_nothing_can_carry_is_refused() -> None:
 
 
 def test_a_flow_as_it_is_configured_costs_what_its_options_do() -> None:
-    rates, goal = like(100, 10_000), Goal(latency=5)
+    rates, goal = like(100, 10_000), Goal(latency=5, assumptions=Assumptions(rounds=12))
     names = [each.topic for each in rates]
     by_mapping, by_pull = plan(*rates).options["mappings, on demand"], plan(*rates).options["schedule, continuous"]
     assert by_mapping is not None

@@ -31,7 +31,7 @@ def plan(
 ) -> FlowPlan:
     """A plan with these triggers."""
     topics = [replace(PLAN.topics[0], rate=replace(RATE, topic=name), trigger=each) for name, each in triggers.items()]
-    chosen = Option(mapping=mapping, pull=pull, parts={}, p99=1, meets=True)
+    chosen = Option(mapping=mapping, pull=pull, checkpoint_seconds=5, parts={}, p99=1, meets=True)
     return replace(PLAN, recommended=chosen, topics=tuple(topics))
 
 
@@ -43,7 +43,10 @@ def test_mappings_alone_need_no_entry_and_no_schedule() -> None:
     found = planned_keys(plan({"a": "mapping", "b": "mapping"}, mapping=MAPPING), TriggersNow())
 
     assert found == PlannedKeys(
-        overrides=None, schedule=None, mapping={"mode": "on-demand", "maximum.batching.window.seconds": 4}
+        overrides=None,
+        schedule=None,
+        mapping={"mode": "on-demand", "maximum.batching.window.seconds": 4},
+        checkpoint_seconds=5,
     )
 
 
@@ -54,6 +57,7 @@ def test_a_schedule_of_all_topics_is_one_pattern() -> None:
         overrides={".*": "schedule"},
         schedule={"continuous": True, "window.seconds": 4, "shards": 2, "memory.mb": 768},
         mapping=None,
+        checkpoint_seconds=5,
     )
 
 
@@ -118,3 +122,10 @@ def test_heartbeats_keep_their_mapping_where_all_else_is_scheduled() -> None:
 
     assert list(keys({"a": "schedule"}, now).overrides or {}) == ["heartbeats", ".*"]
     assert keys({"a": "mapping"}, now).overrides is None
+
+
+@pytest.mark.parametrize(("now", "written"), [(2, 5), (5, None), (60, None)])
+def test_checkpoints_are_made_rarer_and_never_more_often(now: float, written: int | None) -> None:
+    found = keys({"a": "mapping"}, TriggersNow(checkpoint_seconds=now))
+
+    assert found.checkpoint_seconds == written

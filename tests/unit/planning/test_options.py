@@ -146,3 +146,16 @@ def test_the_cheapest_trigger_costs_no_more_than_it_did(
     found = [by_mappings([load], "on-demand", goal), by_schedule([load], goal, continuous=True)]
 
     assert min(each.dollars for each in found if each is not None and each.meets) <= dollars
+
+
+@pytest.mark.parametrize(
+    ("latency", "rounds", "seconds"), [(0.5, 30, 2), (5, 30, 5), (5.9, 30, 5), (3_600, 30, 60), (5, 1 / 2, 120)]
+)
+def test_checkpoints_are_as_rare_as_the_latency_and_the_flow_allow(
+    latency: float, rounds: float, seconds: float
+) -> None:
+    """A group's offset is of no use on the target before its record is there; MM2's default is a minute."""
+    goal = Goal(latency=latency, assumptions=Assumptions(rounds=rounds))
+
+    assert goal.checkpoint_seconds == seconds
+    assert by_mappings([USUAL], "on-demand", goal).checkpoint_seconds == seconds
