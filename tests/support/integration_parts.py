@@ -13,7 +13,9 @@ PARTS: Sequence[Sequence[str]] = (
     # Programs that a stranger runs, one at a time, for each wants two cores.
     ("test_lab_failover.py", "test_lab_demo.py"),
     # Labs whose schedules run every two seconds.
-    ("mm2/", "test_mirror_client.py", "test_lab_up.py"),
+    ("mm2/", "test_mirror_client.py"),
+    # Labs that are started as commands, of every example among them.
+    ("test_lab_up.py", "test_tutorial.py"),
     # One lab, and faults.
     ("flows/", "test_acl_sync.py", "test_lab_servers.py"),
     # One Spark session.
@@ -35,9 +37,10 @@ PARTS: Sequence[Sequence[str]] = (
         "test_java_readback.py",
         "test_rate_sampling.py",
     ),
-    # The two clusters of the session alone, and every file that is not named above. Those that kill a broker come
-    # first: when it comes back it checks every log, and later it has those of hundreds of topics.
-    ("test_kafka_groups.py", "test_kafka_records.py", "test_lab_application.py", "test_lane_", ""),
+    # Single lanes, on the two clusters of the session. Some kill a broker: when it comes back it checks every log.
+    ("test_lane_",),
+    # The two clusters of the session, and every file that is not named above.
+    ("test_kafka_groups.py", "test_kafka_records.py", "test_lab_application.py", ""),
 )
 """Beginnings of paths below tests/integration, by part; the longest that fits decides."""
 
