@@ -11,12 +11,17 @@ IN_TURN := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.demo-ready
 EXTRAS := -e '.[lab,dev,infra,spark]'
 ifneq ($(strip $(KAFKA)),)
 export KAFKA # another version of the lab's brokers than its default
 else
 unexport KAFKA
 endif
+# uv takes half of pip's time, and comes by pip; pip does it, where only pip has been given an index.
+FETCH = $(BIN)/pip install -q -c constraints.txt uv && { \
+  VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --compile-bytecode -c constraints.txt $(1) || \
+  $(BIN)/pip install -q -c constraints.txt $(1); }
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # hundreds of processes would compile the same modules: collecting took 17 s of CPU, not 5
 
@@ -26,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE # hundreds of processes would compile the same 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY) ## two real clusters, two faults, a group that moves there and back; audits every record (about 90 s)
+demo: $(DEMO_READY) ## two real clusters, two faults, a group that moves there and back; audits every record (about 90 s)
 	@$(BIN)/python -m lab demo
 
 demo-failover: $(READY) ## lose a region, fail over, fail back by the two commands; accounts for every record (about 3 minutes)
@@ -154,13 +159,20 @@ lock: $(READY) ## resolve all pinned versions anew
 clean: ## remove everything that make brought or wrote
 	rm -rf $(VENV) .cache .bundles .lab cdk.out infra/node_modules .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-$(READY): pyproject.toml constraints.txt
+# What the lab needs is a quarter of it all; the jars come meanwhile, by Maven. With $(READY), this is there too.
+$(DEMO_READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: install python3.11 (Debian) or set PYTHON=/path/to/python"; exit 1; }
 	@command -v java >/dev/null || { echo "Java 17 or newer is needed: install openjdk-17-jdk-headless"; exit 1; }
 	@command -v mvn >/dev/null || { echo "Maven is needed, to fetch Kafka: install maven"; exit 1; }
-	@echo "setting up $(VENV), once (one to three minutes, by network and cores; Spark is 400 MB of it) ..."
+	@echo "setting up $(VENV) for the lab, once (15 s to one minute, by network and cores) ..."
 	@$(PYTHON) -m venv $(VENV) || { echo "Python cannot make virtual environments: install python3-venv"; exit 1; }
-	@$(BIN)/pip install -q -c constraints.txt uv  # half of pip's time; pip itself, where only pip has been given an index
-	@VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install -q --compile-bytecode -c constraints.txt $(EXTRAS) || $(BIN)/pip install -q -c constraints.txt $(EXTRAS)
+	@PYTHONPATH=shared:. $(BIN)/python -m lab.servers.artifacts & jars=$$!; \
+	$(call FETCH,-e '.[lab]'); made=$$?; wait $$jars && exit $$made
+	@touch $@
+
+$(READY): pyproject.toml constraints.txt $(DEMO_READY)
+	@echo "completing $(VENV), once (about a minute, by network and cores; Spark is 400 MB of it):" \
+	  "the CDK, the checks, Spark ..."
+	@$(call FETCH,$(EXTRAS))
 	@touch $@

@@ -149,7 +149,9 @@ class HeartbeatTimes:
     """On the source, and seen on the target: the flow carries records from end to end."""
     enabled: bool = True
     trouble: str = ""
-    """Why the target does not answer; then nothing is known."""
+    """Why the newest heartbeats could not be read; then nothing is known."""
+    answers: bool = True
+    """Whether the target answered at all; a topic that is just being made may have no leader yet."""
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -166,15 +168,18 @@ def heartbeats_of(settings: ControlSettings) -> HeartbeatTimes:
     if settings.heartbeats_seconds is None:
         return HeartbeatTimes(enabled=False)
     flow = settings.name
+    answers = False
     try:
         from mirrorless.adapters.kafka.offsets import KafkaOffsets  # noqa: PLC0415 -- commands without Kafka start sooner
 
         target = KafkaOffsets(settings.flow.target, flow=str(flow))
+        there = target.partitions()
+        answers, remote = True, settings.policy.remote_topic(flow.source, HEARTBEATS_TOPIC)
         own = Heartbeat(source=flow.source, target=flow.target, timestamp=0)
         return HeartbeatTimes(
-            emitted=target.newest(HEARTBEATS_TOPIC, key=own.key()),
+            emitted=target.newest(HEARTBEATS_TOPIC, key=own.key()) if HEARTBEATS_TOPIC in there else None,
             # Whichever flow wrote it on the source, this flow has replicated it.
-            replicated=target.newest(settings.policy.remote_topic(flow.source, HEARTBEATS_TOPIC)),
+            replicated=target.newest(remote) if remote in there else None,
         )
     except (MirrorlessError, ImportError) as exc:
-        return HeartbeatTimes(trouble=str(exc))
+        return HeartbeatTimes(trouble=str(exc), answers=answers)

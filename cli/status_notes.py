@@ -66,7 +66,8 @@ def notes(flow: FlowStatus) -> Iterator[str]:
     if flow.unlisted:
         yield f"Topics that match {', '.join(flow.unlisted)} cannot be listed until the source answers."
     if flow.heartbeats.trouble:
-        yield f"The target does not answer, so heartbeats are not known: {flow.heartbeats.trouble}"
+        what = "No heartbeats could be read" if flow.heartbeats.answers else "The target does not answer"
+        yield f"{what}, so heartbeats are not known: {flow.heartbeats.trouble}"
 
 
 def _order_notes(flow: FlowStatus) -> Iterator[str]:
@@ -134,6 +135,8 @@ def _heartbeats(flow: FlowStatus) -> str:
     beats = flow.heartbeats
     if not beats.enabled:
         return "switched off"
+    if not beats.trouble and beats.emitted is None and beats.replicated is None:
+        return "none yet"
 
     def last(at: int | None) -> str:
         if beats.trouble:

@@ -189,3 +189,10 @@ def _fetch(folder: Path, template: str, version: str) -> None:
                 hint="check the version, and that `mvn` on its own can reach its repositories (~/.m2/settings.xml).",
             )
         jars.rename(folder)
+
+
+if (
+    __name__ == "__main__"
+):  # beside the rest of a set-up; one after the other, for two of Maven may not share a repository
+    kafka_jars(os.environ.get("KAFKA") or DEFAULT_KAFKA)
+    dynamodb_jars()

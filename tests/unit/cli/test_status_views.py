@@ -6,21 +6,33 @@ from dataclasses import replace
 
 import pytest
 
+from cli.clusters import heartbeats_of
 from cli.flow_status import FlowStatus, LaneStatus, TopicStatus
+from cli.status_notes import notes, summary
 from cli.status_page import history_of, report_of
 from cli.status_tables import show
 from cli.status_watch import looks, rates_between
 from cli.triggers import TopicTrigger
-from mirrorless.adapters.kafka.offsets import Extent
+from mirrorless.adapters.kafka.offsets import Extent, KafkaOffsets
+from mirrorless.errors import Retriable
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import NEW_LANE, Head, Stop, head_of
 from mirrorless.losses import Loss
 from mirrorless.reports.page import render
 from mirrorless.reports.report import LinePlot
+from mirrorless.scheduled.settings import ControlSettings
+from mirrorless.settings import ClusterSettings, FlowSettings
 from tests.support.chains import MemoryChains, run
 
 FLOW = FlowName("us-east", "eu-west")
 NOW = 1_763_700_000_000
+SETTINGS = ControlSettings(
+    flow=FlowSettings(
+        flow=str(FLOW),
+        source=ClusterSettings(alias="us-east", bootstrap="localhost:1"),
+        target=ClusterSettings(alias="eu-west", bootstrap="localhost:2"),
+    )
+)
 LANES = [Lane(FLOW, "orders", partition) for partition in range(4)]
 
 
@@ -108,3 +120,35 @@ def test_a_page_of_a_flow_without_runs_has_no_empty_plots() -> None:
 
     assert report.verdict == "Nothing needs you."
     assert report.sections[0].plots == ()
+
+
+@pytest.mark.parametrize("there", [{}, {"heartbeats": 1, "us-east.heartbeats": 1}])
+def test_a_target_that_answers_before_the_first_heartbeat_has_none_yet(
+    there: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KafkaOffsets, "partitions", lambda _: there)
+    monkeypatch.setattr(KafkaOffsets, "newest", lambda _, topic, **__: None if topic in there else pytest.fail(topic))
+
+    early = replace(flow(lane(0)), heartbeats=heartbeats_of(SETTINGS))
+
+    assert "heartbeats  none yet" in list(summary(early))
+    assert not list(notes(early))
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"), [(True, "No heartbeats could be read, so"), (False, "The target does not answer, so")]
+)
+def test_only_a_silent_target_is_said_not_to_answer(
+    answers: bool,  # noqa: FBT001 -- a parameter of the test
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise Retriable("no leader", where="eu-west")
+
+    monkeypatch.setattr(KafkaOffsets, "partitions", lambda _: {"heartbeats": 1} if answers else refuse())
+    monkeypatch.setattr(KafkaOffsets, "newest", refuse)
+
+    told = list(notes(replace(flow(lane(0)), heartbeats=heartbeats_of(SETTINGS))))
+
+    assert any(says in each for each in told), told
