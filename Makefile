@@ -52,7 +52,7 @@ EVERYTHING := $(LONGEST) $(filter-out $(LONGEST),$(SERVERS) $(CHECKS))
 JOURNAL := MIRRORLESS_TEST_CALLS=$(CURDIR)/.lab/aws-calls
 STEPS = $(MAKE) --no-print-directory --keep-going $(IN_TURN)
 
-test: ## everything that must pass: `check` and `integration`, five steps at a time (about 13 minutes)
+test: ## everything that must pass: `check` and `integration`, five steps at a time (about 14 minutes)
 integration: ## tests on real Kafka, DynamoDB Local and Lambda's runtime client, a sample of the soak (KAFKA=3.9.1 for another version)
 test integration: $(READY)
 	@rm -rf .lab/aws-calls && mkdir -p .lab/aws-calls
