@@ -24,5 +24,5 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Fail back, or show the plan. Exit code 3 where it is done and something is missing."""
-    arguments.reconcile_options = reconcile_options(arguments.policy or [])
+    arguments.reconcile_options = reconcile_options(arguments.policy or [], arguments.conflicts)
     return run_all(arguments, None)

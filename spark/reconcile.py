@@ -1,4 +1,4 @@
-"""The reconcile job: inspect, copy back, find orphans, join, carry out their policy, bring groups back, release.
+"""The reconcile job: inspect, copy back, find orphans, join, compare keys, carry out policies, bring back groups.
 
 Each step can be repeated after a crash: copies are in the chains of the back lanes, joined links in the forward chains,
 orphans in the loss ledger.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast
@@ -25,25 +25,28 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.clock import now_ms
 from mirrorless.errors import Retriable
 from mirrorless.groups.ownership import ClaimedOffsets
-from mirrorless.jobs.copy_task import CopyResult, CopyTask
+from mirrorless.jobs.copy_task import CopyResult, CopyTask, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
 from mirrorless.jobs.request import ReconcileOptions
 from mirrorless.protocol.positions import ORDERED_MS
+from mirrorless.reconcile.conflicts import refuse_live_replay
 from mirrorless.reconcile.copy_tasks import back_tasks, orphan_task, refuse_marked
 from mirrorless.reconcile.findings import InspectTask, LaneInspection, LaneOrphans, OrphanTask
 from mirrorless.reconcile.inspect import counts_orphans, orphans_ahead, still_written
 from mirrorless.reconcile.join import BackLaneJoin
-from mirrorless.reconcile.orphans import lane_of, to_do
+from mirrorless.reconcile.orphans import Stretch, lane_of, to_do, withheld, withholding
+from mirrorless.reconcile.ranges import united, without
 from mirrorless.reconcile.returning_groups import GroupsBack, ReturningGroup
 from mirrorless.settings import FlowSettings
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_copies import copy_lane
 from spark.jobs.lane_tasks import run_lanes
 from spark.jobs.leases import HeldLanes, KeptLeases
+from spark.jobs.reconcile.conflicts import find_conflicts
 from spark.jobs.reconcile.summary import LaneUnderWay, outcome_of
 from spark.jobs.reconcile.tasks import ReconciledTopics, find_orphans, inspect_lane
 
-ReconcileStep = Literal["looked", "copied", "found", "joined", "carried out", "groups"]
+ReconcileStep = Literal["looked", "copied", "found", "joined", "compared", "carried out", "groups"]
 """The last step of a run."""
 
 ANSWER_SECONDS: Final = 60.0
@@ -101,6 +104,7 @@ class Reconciliation:
         """
         refuse_marked(self.run.request.flow)
         tasks, left_alone = self._topics.tasks(count=self.options.look_only)
+        refuse_live_replay(self.options, tasks)
         forward = [task.lane for task in tasks]
         request = self.run.request
         held = HeldLanes(states=self._states, run_id=request.run_id, settle_ms=self.settle_ms)
@@ -115,6 +119,7 @@ class Reconciliation:
             self._leave_live(lanes)
             if self.options.look_only:
                 self._find(lanes)
+                self._compare(lanes)
                 groups: list[ReturningGroup] = []
             else:
                 leases.check()
@@ -125,6 +130,10 @@ class Reconciliation:
                 leases.check()
                 self._join(lanes)
                 self.on_step("joined")
+                leases.check()
+                self._compare(lanes)
+                self._withhold(lanes)
+                self.on_step("compared")
                 leases.check()
                 self._carry_out(lanes)
                 self.on_step("carried out")
@@ -202,7 +211,49 @@ class Reconciliation:
             if not self.options.look_only:
                 each.remember(self.run.files)
 
+    def _compare(self, lanes: Sequence[LaneUnderWay]) -> None:
+        """Set beside each lane's orphans what else was written with their keys."""
+        self.run.phase = "compare keys"
+        reads = self._topics.reads(
+            {
+                number: (
+                    each,
+                    united([*_ranges(each.remembered(self.run.files) or each.orphans), *self._waiting(each)]),
+                )
+                for number, each in enumerate(lanes)
+                if each.going
+            },
+            self._chains,
+            copied=not self.options.look_only,
+        )
+        for number, found in find_conflicts(self.run.spark, reads).items():
+            lanes[number].conflicts = found
+            lanes[number].error = lanes[number].error or found.error
+
     # On the driver
+
+    def _waiting(self, each: LaneUnderWay) -> tuple[OffsetRange, ...]:
+        """The orphans of one lane whose policy is still to be carried out."""
+        if each.policy == "report" or self.options.look_only:
+            return ()
+        beside = lane_of(each.lane, each.policy)
+        position = self._chains.heads([beside])[beside].position
+        return to_do(each.lane, each.policy, self._ledger.read(each.lane.forward), position=position)
+
+    def _withhold(self, lanes: Sequence[LaneUnderWay]) -> None:
+        """Take those orphans out of the replay that are not the newest records of their keys."""
+        for each in lanes:
+            if not each.going or each.policy != "replay" or not each.inspection.compacts:
+                continue
+            if self.options.conflicts == "keep-newest":
+                waiting = self._waiting(each)
+                older = without(waiting, without(waiting, each.conflicts.older))
+                losses = self._ledger.read(each.lane.forward)
+                for loss in withholding(each.lane, losses, older, at=now_ms()):
+                    self._ledger.note(loss)
+            each.withheld = sum(
+                some.next - some.first for some in withheld(each.lane, self._ledger.read(each.lane.forward))
+            )
 
     def _join(self, lanes: Sequence[LaneUnderWay]) -> None:
         self.run.phase = "join"
@@ -222,9 +273,7 @@ class Reconciliation:
         for each in lanes:
             if not each.going:
                 continue
-            beside = lane_of(each.lane, each.policy)
-            position = self._chains.heads([beside])[beside].position
-            ranges = to_do(each.lane, each.policy, self._ledger.read(each.lane.forward), position=position)
+            ranges = self._waiting(each)
             if ranges and each.policy == "replay" and self._topics.grew(each.inspection):
                 each.waits = (
                     "orphans wait to be written again: the target was still written to. Stop its producers, and start "
@@ -260,8 +309,7 @@ class Reconciliation:
     # The request
 
     def _lane(self, inspection: LaneInspection) -> LaneUnderWay:
-        policy = self.options.policies.get(inspection.topic, self.options.policy)
-        return LaneUnderWay(inspection, inspection.names.of(self._flow.name), policy)
+        return LaneUnderWay(inspection, inspection.names.of(self._flow.name), self.options.policy_of(inspection.topic))
 
     @property
     def _flow(self) -> FlowSettings:
@@ -274,6 +322,10 @@ class Reconciliation:
     @property
     def _files(self) -> str:
         return self.run.files.place
+
+
+def _ranges(stretches: Iterable[Stretch]) -> list[OffsetRange]:
+    return [OffsetRange(each.first, each.next) for each in stretches]
 
 
 if __name__ == "__main__":

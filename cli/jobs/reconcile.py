@@ -9,7 +9,7 @@ from typing import get_args
 import msgspec
 
 from cli.jobs.commands import add_kind
-from mirrorless.jobs.request import Policy, ReconcileOptions
+from mirrorless.jobs.request import Conflicts, Policy, ReconcileOptions
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,21 +26,24 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def options(arguments: argparse.Namespace) -> ReconcileOptions:
     """The options of a reconciliation."""
-    given = reconcile_options(arguments.policy or [])
-    return msgspec.structs.replace(given, look_only=arguments.look_only, live_source=arguments.live_source)
+    given = reconcile_options(arguments.policy or [], arguments.conflicts)
+    return msgspec.structs.replace(
+        given, look_only=arguments.look_only, live_source=arguments.live_source, conflicts=arguments.conflicts
+    )
 
 
-def reconcile_options(given: Sequence[tuple[str, Policy]]) -> ReconcileOptions:
+def reconcile_options(given: Sequence[tuple[str, Policy]], conflicts: Conflicts) -> ReconcileOptions:
     """Options with these policies: by topic, and one for all others, which has no topic."""
     general = [policy for topic, policy in given if not topic]
     return ReconcileOptions(
         policy=general[-1] if general else "report",
         policies={topic: policy for topic, policy in given if topic},
+        conflicts=conflicts,
     )
 
 
 def add_policies(parser: argparse.ArgumentParser) -> None:
-    """Add `--policy`."""
+    """Add `--policy` and `--conflicts`."""
     parser.add_argument(
         "--policy",
         metavar="[TOPIC=]POLICY",
@@ -48,6 +51,13 @@ def add_policies(parser: argparse.ArgumentParser) -> None:
         action="append",
         help="what becomes of records that were never replicated: replay, quarantine or report (default); may be "
         "repeated, for a topic by its name",
+    )
+    parser.add_argument(
+        "--conflicts",
+        choices=get_args(Conflicts),
+        default="keep-newest",
+        help="which records of a compacted topic `replay` writes again: those that are the newest of their key "
+        "(default), or all of them",
     )
 
 

@@ -35,6 +35,13 @@ class TaskAttempt:
     last: bool
     """Whether Spark would end the whole job if this one failed."""
 
+    @classmethod
+    def of(cls, most: int) -> TaskAttempt:
+        """The attempt of the task that is running, of so many at most."""
+        context = TaskContext.get()
+        number = context.attemptNumber() if context else 0
+        return cls(number, number >= most - 1)
+
 
 T = TypeVar("T")
 
@@ -56,11 +63,10 @@ def run_lanes(spark: SparkSession, work: Work, tasks: Sequence[bytes]) -> list[b
     def do(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 -- in the worker
 
-        context = TaskContext.get()
-        number = context.attemptNumber() if context else 0
+        attempt = TaskAttempt.of(most)
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                result = work(pieces[index], TaskAttempt(number, number >= most - 1))
+                result = work(pieces[index], attempt)
                 yield pa.RecordBatch.from_pydict(
                     {"index": pa.array([index], pa.int64()), "result": pa.array([result], pa.binary())}
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
@@ -74,13 +75,13 @@ class FailoverStage:
         states = self.stage.orders.read(lanes.values())
         return [partition for partition, lane in lanes.items() if lane in states and states[lane].stop is not None]
 
-    def on_source(self, *values: bytes | None, partition: int = 0) -> None:
-        """Write records to the source."""
-        self.stage.write(*values, partition=partition)
+    def on_source(self, *values: bytes | None, partition: int = 0, **options: Any) -> None:
+        """Write records to the source; `options` are those of `Producer.produce`."""
+        self.stage.write(*values, partition=partition, **options)
 
-    def on_target(self, *values: bytes | None, partition: int = 0) -> None:
+    def on_target(self, *values: bytes | None, partition: int = 0, **options: Any) -> None:
         """Write records to the remote topic, as producers that have moved do."""
-        self.stage.write_to(self.stage.target, self.remote, *values, partition=partition)
+        self.stage.write_to(self.stage.target, self.remote, *values, partition=partition, **options)
 
     def claimed(self, group: str) -> dict[int, int]:
         """The offsets on the target of a group that were brought back, by partition."""

@@ -79,6 +79,12 @@ def _missing_back(report: Mapping[str, Any]) -> Iterable[str]:
         orphans = sum(each["records"] for each in lane.get("orphans", ()))
         if orphans:
             yield f"{name}: {orphans:,} records were never replicated ({lane['policy']}), see the loss ledger"
+        if keys := lane.get("conflicts"):
+            withheld = lane.get("orphans_withheld", 0)
+            yield (
+                f"{name}: {keys:,} keys were written on both sides; {withheld:,} older records were not written again: "
+                "the report of the reconcile lists them"
+            )
         for what in ("differs", "error", "waits"):
             if lane.get(what):
                 yield f"{name}: {lane[what]}"

@@ -69,6 +69,8 @@ class VerifyOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
 
 Policy = Literal["replay", "quarantine", "report"]
 
+Conflicts = Literal["keep-newest", "replay"]
+
 
 class ReconcileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="reconcile"):
     """The policies of the difference."""
@@ -84,6 +86,12 @@ class ReconcileOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """Inspect and report; change nothing."""
     live_source: bool = False
     """Whether the source may be written to meanwhile: what comes until its copies stand there counts as an orphan."""
+    conflicts: Conflicts = "keep-newest"
+    """Which orphans of a compacted topic are replayed: those that are their keys' newest records, or all."""
+
+    def policy_of(self, topic: str) -> Policy:
+        """The policy of one topic's orphans."""
+        return self.policies.get(topic, self.policy)
 
 
 Options = BackfillOptions | VerifyOptions | ReconcileOptions

@@ -52,6 +52,8 @@ class LaneInspection(msgspec.Struct, frozen=True, kw_only=True):
     remote_topic: str
     differs: str = ""
     """The reason why the lane is left alone, and what to do; empty where it can be reconciled."""
+    compacts: bool = False
+    """Whether the source topic is compacted."""
     generation: int = 0
     position: int = 0
     """Of the forward lane: the first upstream offset that was never replicated."""

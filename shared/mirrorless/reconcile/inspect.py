@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from mirrorless.errors import ChainBroken, Retriable
-from mirrorless.jobs.copy_task import LaneLog, OffsetRange
+from mirrorless.jobs.copy_task import Chunk, LaneLog, OffsetRange
 from mirrorless.jobs.lane_copy import TRIES, patience, pause_seconds
 from mirrorless.lane_state import Head
 from mirrorless.operator_commands import reset_lane
@@ -80,7 +80,9 @@ class LaneView:
         Raises:
             Retriable: a cluster or a store does not answer.
         """
-        found = LaneInspection(topic=task.topic, partition=task.partition, remote_topic=task.remote_topic)
+        found = LaneInspection(
+            topic=task.topic, partition=task.partition, remote_topic=task.remote_topic, compacts=task.compacts
+        )
         stop = self.states.read([task.lane]).get(task.lane)
         if stop is not None and stop.stop is not None and stop.stop.reason != HELD:
             return _leave(
@@ -236,18 +238,30 @@ class LaneView:
             self.sleep(POLL_SECONDS)
 
     def _records(self, log: LaneLog, topic: str, partition: int, wanted: OffsetRange) -> Iterator[Record]:
-        """The records of a range; after a failure from the chunk on that failed."""
-        at, failures = wanted.first, 0
-        while at < wanted.next:
-            try:
-                for chunk in log.read(topic, partition, OffsetRange(at, wanted.next), patience):
-                    yield from chunk.records
-                    at, failures = chunk.covered, 0
-            except Retriable:
-                failures += 1
-                if failures >= TRIES:
-                    raise
-                self.sleep(pause_seconds(failures))
+        for chunk in chunks_of(log, topic, partition, wanted, sleep=self.sleep):
+            yield from chunk.records
+
+
+def chunks_of(
+    log: LaneLog, topic: str, partition: int, wanted: OffsetRange, *, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[Chunk]:
+    """The records of a range; after a failure from the chunk on that failed.
+
+    Raises:
+        Retriable: the cluster did not answer `TRIES` times in a row.
+        RecordsGone: see `LaneLog.read`.
+    """
+    at, failures = wanted.first, 0
+    while at < wanted.next:
+        try:
+            for chunk in log.read(topic, partition, OffsetRange(at, wanted.next), patience):
+                yield chunk
+                at, failures = chunk.covered, 0
+        except Retriable:
+            failures += 1
+            if failures >= TRIES:
+                raise
+            sleep(pause_seconds(failures))
 
 
 def orphans_ahead(inspection: LaneInspection) -> int:

@@ -5,7 +5,8 @@ are kept as stretches between two copies. A stretch has the orphans' offsets, an
 
     report       not copied; the loss ledger has it
     quarantine   copied to `<remote topic>.orphans` on the target, once
-    replay       written again at the source topic's end, once: the flow brings it to the target, groups meet it
+    replay       written again at the source topic's end, once: the flow brings it to the target, groups meet it;
+                 on a compacted topic withheld where another record of its key is newer
 
 The ledger is the list of the work. It is written before the chain passes the orphans, so the next run completes a run
 that died; finished work is in the chains of the job's lanes.
@@ -14,6 +15,7 @@ that died; finished work is in the chains of the job's lanes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -23,12 +25,19 @@ from mirrorless.jobs.request import Policy
 from mirrorless.lane import Lane
 from mirrorless.losses import Loss
 from mirrorless.reconcile.copy_tasks import ReconciledLane
+from mirrorless.reconcile.ranges import united, without
 
 _DONE: Final[dict[Policy, str]] = {
     "report": "never replicated before the source was lost; it is on the source alone",
     "quarantine": "never replicated before the source was lost; copied to {topic} on the target",
     "replay": "never replicated before the source was lost; written again behind what came back from the target",
 }
+
+WITHHELD: Final = (
+    "never replicated before the source was lost; not written again, because another record of its key is as new, or "
+    "newer"
+)
+"""The text of a withheld orphan in the ledger."""
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -95,14 +104,46 @@ def to_do(lane: ReconciledLane, policy: Policy, losses: Iterable[Loss], *, posit
     """
     if policy == "report":
         return ()
-    return tuple(
-        OffsetRange(max(loss.first, position), loss.next)
-        for loss in losses
-        if loss.cause == "orphaned"
-        and loss.generation == lane.generation
-        and loss.detail == what_is_done(lane, policy)
-        and loss.next > position
+    ours = [loss for loss in losses if loss.cause == "orphaned" and loss.generation == lane.generation]
+    waiting = united(
+        OffsetRange(max(loss.first, position), loss.next) for loss in ours if loss.detail == what_is_done(lane, policy)
     )
+    return without(waiting, withheld(lane, ours))
+
+
+def withheld(lane: ReconciledLane, losses: Iterable[Loss]) -> tuple[OffsetRange, ...]:
+    """The orphans that were withheld: offsets of records, growing and apart."""
+    return united(
+        OffsetRange(loss.first, loss.next)
+        for loss in losses
+        if loss.generation == lane.generation and loss.detail == WITHHELD
+    )
+
+
+def withholding(
+    lane: ReconciledLane, losses: Iterable[Loss], older: Sequence[OffsetRange], *, at: int
+) -> Iterator[Loss]:
+    """The entries that divide those of a lane's replay, in the order in which they are to be noted.
+
+    The last part first: the one that replaces the whole entry comes when all others are noted.
+
+    Args:
+        lane: the lane.
+        losses: of the forward lane.
+        older: the orphans to withhold; growing and apart.
+        at: ms since the epoch.
+    """
+    replayed = what_is_done(lane, "replay")
+    for loss in losses:
+        if loss.generation != lane.generation or loss.detail != replayed:
+            continue
+        whole = (OffsetRange(loss.first, loss.next),)
+        kept = without(whole, older)
+        parts = [(part, replayed) for part in kept] + [(part, WITHHELD) for part in without(whole, kept)]
+        if kept == whole:
+            continue
+        for part, detail in sorted(parts, key=lambda each: each[0].first, reverse=True):
+            yield replace(loss, first=part.first, next=part.next, detail=detail, at=at)
 
 
 def lane_of(lane: ReconciledLane, policy: Policy) -> Lane:

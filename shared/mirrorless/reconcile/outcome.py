@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.request import Policy
 from mirrorless.ports.stores import Chains
+from mirrorless.reconcile.conflicts import Conflict
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.difference import PAGE, runs_of
 from mirrorless.reconcile.findings import LaneInspection
@@ -60,6 +61,16 @@ class LaneOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Upstream offsets."""
     orphans_moved: int = 0
     """Copied to the topic of orphans, or written again."""
+    orphans_withheld: int = 0
+    """Not written again, because another record of their key is as new, or newer."""
+    orphan_keys: int = 0
+    oldest_orphan: int = -1
+    newest_orphan: int = -1
+    """Timestamps, ms since the epoch; -1 for none."""
+    conflicts: int = 0
+    """Keys that were written on both sides."""
+    conflicting: tuple[Conflict, ...] = ()
+    """The first of them."""
     waits: str = ""
     """Work that is left, and its condition."""
 
@@ -100,6 +111,8 @@ def totals_of(lanes: Sequence[LaneOutcome], groups: Sequence[ReturningGroup]) ->
         "orphans": sum(each.orphan_records for each in lanes),
         "orphans_bytes": sum(stretch.bytes for each in lanes for stretch in each.orphans),
         "orphans_moved": sum(each.orphans_moved for each in lanes),
+        "orphans_withheld": sum(each.orphans_withheld for each in lanes),
+        "conflicts": sum(each.conflicts for each in lanes),
         "differing": sum(bool(each.differs) for each in lanes),
         "failed": sum(bool(each.error) for each in lanes),
         "unmapped": sum(each.unmapped for each in lanes),

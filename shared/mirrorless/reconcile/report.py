@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mirrorless.jobs.progress import percent
+from mirrorless.reconcile.conflicts import Written
 from mirrorless.reconcile.outcome import READY, LaneOutcome, LocalTopic
 from mirrorless.reconcile.returning_groups import ReturningGroup
+from mirrorless.reports.format import moment
 from mirrorless.reports.report import Figure, LanePlot, Report, ReportSection, Segment, Table, Tone
 
 REPLICATED, NEW, ORPHANED = "replicated", "new on the target", "orphaned"
@@ -55,6 +57,7 @@ def _figures(totals: Mapping[str, Any]) -> Iterator[Figure]:
     passed = percent(totals["copied_back_passed_bytes"], totals["copied_back_bytes"])
     yield Figure(name="passed through", value=passed, unit="% of what was copied back")
     yield Figure(name="orphans", value=totals["orphans"], unit="records")
+    yield Figure(name="conflicts", value=totals["conflicts"], unit="keys written on both sides")
     yield Figure(name="differing", value=totals["differing"], unit="lanes", tone=_bad(totals["differing"]))
     yield Figure(name="unmapped", value=totals["unmapped"], unit="records", tone=_bad(totals["unmapped"]))
     yield Figure(name="groups not ready", value=totals["groups_not_ready"], tone=_bad(totals["groups_not_ready"]))
@@ -76,7 +79,7 @@ def _sections(
             "A new record stands on the target, and no run of the flow's chain claims it.",
             "An orphan stands on the source, and was never replicated before the source was lost.",
         ),
-        tables=(_lane_table(lanes), _orphan_table(lanes)),
+        tables=(_lane_table(lanes), _orphan_table(lanes), *_conflict_tables(lanes)),
         plots=(_downstream_plot(lanes), _upstream_plot(lanes)),
     )
     yield ReportSection(heading="Consumer groups", tables=(_group_table(groups),))
@@ -150,6 +153,52 @@ def _orphan_table(lanes: Sequence[LaneOutcome]) -> Table:
         ),
         note="Each is in the loss ledger as well: `mirrorless losses`.",
     )
+
+
+def _conflict_tables(lanes: Sequence[LaneOutcome]) -> Iterator[Table]:
+    """What was written on both sides; nothing where nothing was."""
+    listed = [(lane, each) for lane in lanes for each in lane.conflicting]
+    if not listed:
+        return
+    withheld = sum(lane.orphans_withheld for lane in lanes)
+    yield Table(
+        title="Keys that were written on both sides",
+        columns=(
+            "lane",
+            "key",
+            "orphan",
+            "at",
+            "bytes",
+            "other record",
+            "written",
+            "other bytes",
+            "newer",
+        ),
+        rows=tuple(
+            (
+                f"{lane.topic}-{lane.partition}",
+                each.key,
+                _place(each.orphan),
+                _time(each.orphan.timestamp),
+                each.orphan.bytes,
+                _place(each.other),
+                _time(each.other.timestamp),
+                each.other.bytes,
+                "the other record" if each.older else "the orphan",
+            )
+            for lane, each in listed
+        ),
+        note=f"{len(listed):,} of {sum(lane.conflicts for lane in lanes):,} keys. Withheld from the replay, since the "
+        f"topic is compacted and the orphan is not the newer record: {withheld:,}.",
+    )
+
+
+def _place(written: Written) -> str:
+    return f"{written.side} {written.offset:,}{', deleted' if written.tombstone else ''}"
+
+
+def _time(at: int) -> str:
+    return moment(at) if at >= 0 else "unknown"
 
 
 def _downstream_plot(lanes: Sequence[LaneOutcome]) -> LanePlot:

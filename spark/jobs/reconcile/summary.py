@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from mirrorless.clock import now_ms
 from mirrorless.jobs.request import Policy, ReconcileOptions
 from mirrorless.ports.stores import Chains, JobFiles
+from mirrorless.reconcile.conflicts import LaneConflicts
 from mirrorless.reconcile.copy_tasks import ReconciledLane
 from mirrorless.reconcile.findings import LaneInspection
 from mirrorless.reconcile.orphans import Stretch
@@ -32,6 +33,9 @@ class LaneUnderWay:
     orphans: tuple[Stretch, ...] = ()
     until: int = 0
     position: int = 0
+    conflicts: LaneConflicts = field(default_factory=LaneConflicts)
+    withheld: int = 0
+    """Orphans that are not written again, since another record of their key is as new, or newer."""
 
     @property
     def going(self) -> bool:
@@ -115,6 +119,12 @@ def _outcome(each: LaneUnderWay, tally: Tally | None, files: JobFiles) -> LaneOu
         new_bytes=inspection.late_bytes + inspection.tail_bytes,
         new_ranges=inspection.to_copy,
         orphans=each.orphans,
+        orphan_keys=each.conflicts.keys,
+        oldest_orphan=each.conflicts.oldest,
+        newest_orphan=each.conflicts.newest,
+        conflicts=each.conflicts.conflicts,
+        conflicting=each.conflicts.listed,
+        orphans_withheld=each.withheld,
         waits=each.waits,
     )
     if tally is None or inspection.differs:

@@ -16,7 +16,7 @@ from tests.support.readback import read_topic
 
 pytestmark = pytest.mark.integration
 
-STEPS: tuple[ReconcileStep, ...] = ("looked", "copied", "found", "joined", "carried out", "groups")
+STEPS: tuple[ReconcileStep, ...] = ("looked", "copied", "found", "joined", "compared", "carried out", "groups")
 
 
 @pytest.fixture(params=["prefixed", "identity"])

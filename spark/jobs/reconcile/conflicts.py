@@ -1,0 +1,200 @@
+"""Conflicts by key, by Spark: each slice of a log yields one row for each record, without its content.
+
+A row is `(lane, key hash, offset, timestamp, size)`. Windows over the keys of a lane set the newest other record beside
+each orphan; then only orphans remain, and what comes back to the driver are sums, some listed keys and ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as sql
+
+from mirrorless.errors import MirrorlessError
+from mirrorless.jobs.copy_task import OffsetRange
+from mirrorless.reconcile.conflicts import (
+    KEY_BYTES,
+    LISTED,
+    Conflict,
+    ConflictSlice,
+    LaneConflicts,
+    Written,
+    slices_of,
+)
+from mirrorless.reconcile.inspect import chunks_of
+from mirrorless.reconcile.ranges import within
+from mirrorless.record import Record
+from spark.jobs.clients import warm_log
+from spark.jobs.lane_tasks import TaskAttempt
+from spark.jobs.session import most_attempts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HASH_BYTES: Final = 16
+
+ROWS: Final = (
+    "lane int, key binary, label binary, orphan boolean, side string, offset long, timestamp long, size long, "
+    "tombstone boolean, error string"
+)
+"""`label` has an orphan's first bytes of its key; null where it has no key."""
+
+T = TypeVar("T")
+
+_LATEST: Final = (1 << 63) - 1
+
+
+def find_conflicts(spark: SparkSession, reads: Sequence[ConflictSlice]) -> dict[int, LaneConflicts]:
+    """The orphans of each lane that has any, by the lane's number, beside the other records of their keys.
+
+    Raises:
+        Exception: of Spark, when a cluster did not answer in several attempts.
+    """
+    slices = [msgspec.json.encode(each) for read in reads for each in slices_of(read)]
+    if not slices:
+        return {}
+    most = most_attempts(spark)
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        attempt = TaskAttempt.of(most)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from _rows(msgspec.json.decode(slices[number], type=ConflictSlice), attempt)
+
+    return conflicts_of(spark.range(0, len(slices), 1, len(slices)).mapInArrow(rows, ROWS))
+
+
+def conflicts_of(rows: DataFrame) -> dict[int, LaneConflicts]:
+    """The conflicts among rows of the schema `ROWS`."""
+    rank = sql.when(sql.col("timestamp") < 0, sql.lit(_LATEST)).otherwise(sql.col("timestamp")).alias("rank")
+    other = sql.struct(rank, "offset", "side", "timestamp", "size", "tombstone")
+    orphans = (
+        rows.withColumn("other", sql.max(sql.when(~sql.col("orphan"), other)).over(Window.partitionBy("lane", "key")))
+        .filter("orphan")
+        .cache()
+    )
+    try:
+        met = sql.col("other").isNotNull()
+        named = sql.col("label").isNotNull()
+        sums = orphans.groupBy("lane").agg(
+            sql.count_distinct(sql.when(named, sql.col("key"))).alias("keys"),
+            sql.count_distinct(sql.when(met, sql.col("key"))).alias("conflicts"),
+            sql.min(sql.when(sql.col("timestamp") >= 0, sql.col("timestamp"))).alias("oldest"),
+            sql.max(sql.when(sql.col("timestamp") >= 0, sql.col("timestamp"))).alias("newest"),
+            sql.max("error").alias("error"),
+        )
+        found = sums.collect()
+        listed = _by_lane(_listed(orphans.filter(met)).collect(), _conflict)
+        older = _by_lane(_ranges(orphans.filter(met & (sql.col("timestamp") <= sql.col("other.rank")))), _range)
+    finally:
+        orphans.unpersist()
+    return {
+        row["lane"]: LaneConflicts(
+            keys=row["keys"],
+            oldest=-1 if row["oldest"] is None else row["oldest"],
+            newest=-1 if row["newest"] is None else row["newest"],
+            conflicts=row["conflicts"],
+            listed=tuple(listed.get(row["lane"], ())),
+            older=tuple(older.get(row["lane"], ())),
+            error=row["error"] or "",
+        )
+        for row in found
+    }
+
+
+def _listed(conflicts: DataFrame) -> DataFrame:
+    """The last orphan of each of a lane's first keys."""
+    last = Window.partitionBy("lane", "key").orderBy(sql.desc("offset"))
+    first = Window.partitionBy("lane").orderBy("offset")
+    return (
+        conflicts.withColumn("nth", sql.row_number().over(last))
+        .filter("nth = 1")
+        .withColumn("nth", sql.row_number().over(first))
+        .filter(sql.col("nth") <= LISTED)
+        .orderBy("lane", "nth")
+    )
+
+
+def _ranges(orphans: DataFrame) -> list[Any]:
+    """Offsets that follow each other, as ranges: all of one have the same distance to their number."""
+    number = sql.row_number().over(Window.partitionBy("lane").orderBy("offset"))
+    return (
+        orphans.withColumn("range", sql.col("offset") - number)
+        .groupBy("lane", "range")
+        .agg(sql.min("offset").alias("first"), sql.max("offset").alias("last"))
+        .orderBy("lane", "first")
+        .collect()
+    )
+
+
+def _by_lane(rows: Iterable[Any], made: Callable[[Any], T]) -> dict[int, list[T]]:
+    found: dict[int, list[T]] = {}
+    for row in rows:
+        found.setdefault(row["lane"], []).append(made(row))
+    return found
+
+
+def _conflict(row: Any) -> Conflict:
+    return Conflict(
+        key=bytes(row["label"]).decode("utf-8", "backslashreplace"), orphan=_written(row), other=_written(row["other"])
+    )
+
+
+def _range(row: Any) -> OffsetRange:
+    return OffsetRange(row["first"], row["last"] + 1)
+
+
+def _written(row: Any) -> Written:
+    return Written(row["side"], row["offset"], row["timestamp"], row["size"], row["tombstone"])
+
+
+def _rows(task: ConflictSlice, attempt: TaskAttempt) -> Iterator[pa.RecordBatch]:
+    """Every record of a slice that counts; a slice that cannot be read is a row with the error."""
+    cluster = task.settings.source if task.side == "source" else task.settings.target
+    log = warm_log(msgspec.json.encode(cluster), task.settings.flow)
+    try:
+        for chunk in chunks_of(log, task.topic, task.partition, task.wanted):
+            yield _batch(task, chunk.records)
+    except MirrorlessError as exc:
+        if exc.retriable and not attempt.last:
+            raise
+        yield _batch(task, [Record(offset=task.wanted.first, timestamp=-1, headers=[])], error=str(exc))
+
+
+def _batch(task: ConflictSlice, every: Sequence[Record], *, error: str | None = None) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415 -- in the worker
+
+    offsets = [each.offset for each in every]
+    skipped, orphaned = within(task.skipped, offsets), within(task.orphans, offsets)
+    # An orphan without a key counts for the time of the orphans only: its place is instead of a key's hash.
+    kept = [
+        (record, orphan or error is not None)
+        for record, skip, orphan in zip(every, skipped, orphaned, strict=True)
+        if not skip and (orphan or record.key is not None or error is not None)
+    ]
+    count = len(kept)
+    columns = {
+        "lane": pa.array([task.lane] * count, pa.int32()),
+        "key": pa.array(
+            [
+                str(each.offset).encode() if each.key is None else blake2b(each.key, digest_size=HASH_BYTES).digest()
+                for each, _ in kept
+            ],
+            pa.binary(),
+        ),
+        "label": pa.array(
+            [each.key[:KEY_BYTES] if orphan and each.key is not None else None for each, orphan in kept], pa.binary()
+        ),
+        "orphan": pa.array([orphan for _, orphan in kept], pa.bool_()),
+        "side": pa.array([task.side] * count, pa.string()),
+        "offset": pa.array([each.offset for each, _ in kept], pa.int64()),
+        "timestamp": pa.array([each.timestamp for each, _ in kept], pa.int64()),
+        "size": pa.array([len(each.key or b"") + len(each.value or b"") for each, _ in kept], pa.int64()),
+        "tombstone": pa.array([each.value is None for each, _ in kept], pa.bool_()),
+        "error": pa.array([error] * count, pa.string()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
