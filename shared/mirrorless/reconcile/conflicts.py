@@ -35,7 +35,7 @@ LISTED: Final = 100
 KEY_BYTES: Final = 60
 """Of a listed conflict's key."""
 
-Side = Literal["source", "target"]
+ConflictSide = Literal["source", "target"]
 
 
 class ConflictSlice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -44,7 +44,7 @@ class ConflictSlice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     settings: FlowSettings
     lane: int
     """The lane's number in the job."""
-    side: Side
+    side: ConflictSide
     topic: str
     partition: int
     wanted: OffsetRange
@@ -54,10 +54,10 @@ class ConflictSlice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Offsets of the log that do not count: orphans that were written again."""
 
 
-class Written(msgspec.Struct, frozen=True):
+class ConflictRecord(msgspec.Struct, frozen=True):
     """One record of a conflict, without its content."""
 
-    side: Side
+    side: ConflictSide
     offset: int
     timestamp: int
     """ms since the epoch; -1 for none."""
@@ -71,8 +71,8 @@ class Conflict(msgspec.Struct, frozen=True):
 
     key: str
     """Its first bytes, as text where they are text."""
-    orphan: Written
-    other: Written
+    orphan: ConflictRecord
+    other: ConflictRecord
 
     @property
     def older(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mirrorless.jobs.progress import percent
-from mirrorless.reconcile.conflicts import Written
+from mirrorless.reconcile.conflicts import ConflictRecord
 from mirrorless.reconcile.outcome import READY, LaneOutcome, LocalTopic
 from mirrorless.reconcile.returning_groups import ReturningGroup
 from mirrorless.reports.format import moment
@@ -193,7 +193,7 @@ def _conflict_tables(lanes: Sequence[LaneOutcome]) -> Iterator[Table]:
     )
 
 
-def _place(written: Written) -> str:
+def _place(written: ConflictRecord) -> str:
     return f"{written.side} {written.offset:,}{', deleted' if written.tombstone else ''}"
 
 

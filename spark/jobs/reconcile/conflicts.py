@@ -20,9 +20,9 @@ from mirrorless.reconcile.conflicts import (
     KEY_BYTES,
     LISTED,
     Conflict,
+    ConflictRecord,
     ConflictSlice,
     LaneConflicts,
-    Written,
     slices_of,
 )
 from mirrorless.reconcile.inspect import chunks_of
@@ -148,8 +148,8 @@ def _range(row: Any) -> OffsetRange:
     return OffsetRange(row["first"], row["last"] + 1)
 
 
-def _written(row: Any) -> Written:
-    return Written(row["side"], row["offset"], row["timestamp"], row["size"], row["tombstone"])
+def _written(row: Any) -> ConflictRecord:
+    return ConflictRecord(row["side"], row["offset"], row["timestamp"], row["size"], row["tombstone"])
 
 
 def _rows(task: ConflictSlice, attempt: TaskAttempt) -> Iterator[pa.RecordBatch]:

@@ -23,7 +23,7 @@ from tests.support.lane_stage import Crash, LaneStage
 pytestmark = pytest.mark.integration
 
 T = now_ms() - 60_000
-"""Of the first record, ms since the epoch. A marker much younger than it would end the segment: then it is compacted."""
+"""Of the first record, ms since the epoch. A much younger marker would end the segment: then it is compacted."""
 
 
 @pytest.fixture
