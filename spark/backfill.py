@@ -15,13 +15,14 @@ from mirrorless.adapters.kafka.groups import KafkaGroups
 from mirrorless.backfill.checks import BACKFILLED, worst
 from mirrorless.backfill.handover import MappingHandover
 from mirrorless.backfill.outcome import report_of, totals_of
+from mirrorless.backfill.plan import copy_order
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, MirrorlessError
 from mirrorless.jobs.copy_task import CopyResult, CopyTask
 from mirrorless.jobs.lane_copy import Ending, deadline_in
 from mirrorless.jobs.plan import JobPlan, PlannedLane
-from mirrorless.jobs.progress import LaneProgress, write_progress
-from mirrorless.jobs.request import PLAN, BackfillOptions
+from mirrorless.jobs.progress import LaneProgress
+from mirrorless.jobs.request import PLAN, BackfillOptions, lane_file
 from mirrorless.lane import Lane
 from mirrorless.lane_state import RUNNING, Stop
 from spark.jobs.backfill.archive_survey import surveyor
@@ -30,7 +31,7 @@ from spark.jobs.clients import warm_tables
 from spark.jobs.driver import JobOutcome, JobRun, drive
 from spark.jobs.lane_copies import copied
 from spark.jobs.lane_tasks import TaskAttempt, run_lanes
-from spark.jobs.leases import KeptLeases
+from spark.jobs.leases import KeptLeases, side_by_side
 from spark.jobs.session import lanes_at_a_time
 
 ANSWER_SECONDS = 15.0
@@ -47,27 +48,36 @@ def backfill(run: JobRun) -> JobOutcome:
     if not isinstance(options, BackfillOptions):
         raise ConfigurationError(f"this is a request for {run.request.kind}", where=run.request.run_id)
     run.phase = "plan"
-    at_a_time = lanes_at_a_time(run.spark)
+    run.start_spark()
     survey = surveyor(run.spark, options.archive) if options.archive is not None else None
-    plan = plan_backfill(run.request, lanes_at_a_time=at_a_time, survey=survey)
+    plan = plan_backfill(run.request, survey=survey)
     run.files.write(PLAN, msgspec.json.encode(plan))
     _refuse(plan, options)
     held = _BackfilledLanes(run, plan)
     try:
         held.take()
         # A mapping may have written until the lanes were taken: the second plan has it.
-        plan = plan_backfill(run.request, lanes_at_a_time=at_a_time, survey=survey)
+        plan = plan_backfill(run.request, lanes_at_a_time=lanes_at_a_time(run.spark), survey=survey)
         run.files.write(PLAN, msgspec.json.encode(plan))
         _refuse(plan, options)
-        tasks = [_task(run, plan, options, lane) for lane in plan.lanes]
-        for lane, task in zip(plan.lanes, tasks, strict=True):
-            _note_waiting(run, lane, task)
+        lanes = copy_order(plan, now=now_ms())
+        tasks = [_task(run, plan, options, lane) for lane in lanes]
+        run.expect(
+            {
+                lane_file(lane.lane_topic, lane.partition): _waiting(lane, task)
+                for lane, task in zip(lanes, tasks, strict=True)
+            }
+        )
         run.phase = "copy"
         held.begun = True
         began = time.monotonic()
         found = run_lanes(run.spark, backfill_lane, [msgspec.json.encode(task) for task in tasks])
-        results = [msgspec.json.decode(each, type=CopyResult) for each in found]
         seconds = time.monotonic() - began
+        answers = {
+            (lane.lane_topic, lane.partition): msgspec.json.decode(each, type=CopyResult)
+            for lane, each in zip(lanes, found, strict=True)
+        }
+        results = [answers[lane.lane_topic, lane.partition] for lane in plan.lanes]
         held.finished(lane for lane, result in zip(plan.lanes, results, strict=True) if result.state == "done")
     except BaseException:
         run.spark.sparkContext.cancelAllJobs()
@@ -135,12 +145,11 @@ def _task(run: JobRun, plan: JobPlan, options: BackfillOptions, lane: PlannedLan
     )
 
 
-def _note_waiting(run: JobRun, lane: PlannedLane, task: CopyTask) -> None:
-    """Write the progress of a lane that waits, so that the sum over the lanes is right from the beginning."""
+def _waiting(lane: PlannedLane, task: CopyTask) -> LaneProgress:
+    """The progress of a lane that waits."""
     total = lane.range.next - lane.range.first
     done = min(total, max(0, lane.position - lane.range.first))
-    progress = LaneProgress(lane=str(task.lane), done=done, total=total, position=lane.position, at=now_ms())
-    write_progress(run.files, task.lane_topic, task.partition, progress)
+    return LaneProgress(lane=str(task.lane), done=done, total=total, position=lane.position, at=now_ms())
 
 
 class _BackfilledLanes:
@@ -167,13 +176,18 @@ class _BackfilledLanes:
             LeaseHeld: another job has one of them.
             Retriable: the store does not answer.
         """
-        for lane, planned in self._lanes.items():
-            state = self._leases.take(lane)
-            self._left[lane] = planned
-            if state.stop is not None and state.stop.reason == BACKFILLED:
-                self._states.resume(lane)
-                self._resumed.add(lane)
-        self._leases.start()
+        try:
+            states = self._leases.take(tuple(self._lanes))
+        finally:
+            self._left = {lane: self._lanes[lane] for lane in self._leases.taken}
+        side_by_side(
+            self._resume,
+            [lane for lane, state in states.items() if state.stop is not None and state.stop.reason == BACKFILLED],
+        )
+
+    def _resume(self, lane: Lane) -> None:
+        self._states.resume(lane)
+        self._resumed.add(lane)
 
     def finished(self, lanes: Iterable[PlannedLane]) -> None:
         """Leave out lanes whose leases were ended by their tasks."""
@@ -192,13 +206,16 @@ class _BackfilledLanes:
         except MirrorlessError as exc:
             print(f"{len(self._left)} lanes are not let go: {exc}")
             return
-        for lane in self._left:
+
+        def let_go(lane: Lane) -> None:
             try:
                 if lane in stops:
                     self._states.stop(lane, stops[lane])
                 self._leases.let_go(lane)
             except MirrorlessError as exc:
                 print(f"{lane} is not let go: {exc}")
+
+        side_by_side(let_go, self._left)
 
     def _stops(self) -> dict[Lane, Stop]:
         """The stops of lanes that are let go before they have come to their mapping."""

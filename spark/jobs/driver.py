@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,21 +58,42 @@ class JobRun:
     samples: list[tuple[int, int]] = field(default_factory=list)
     """Of the whole: ms since the run began, and records copied by then."""
     _spark: SparkSession | None = None
+    _starting: threading.Thread | None = None
+    _waiting: Mapping[str, LaneProgress] = field(default_factory=dict)
     _over: threading.Event = field(default_factory=threading.Event)
     _writing: threading.Lock = field(default_factory=threading.Lock)
     _measured_at: int = 0
 
     @property
     def spark(self) -> SparkSession:
-        """Spark, started when it is first needed."""
+        """Spark, started when it is first needed, or by `start_spark` before."""
+        if self._starting is not None:
+            self._starting.join()
         if self._spark is None:
             self._spark = spark_session(f"mirrorless {self.request.run_id}")
         return self._spark
 
+    def start_spark(self) -> None:
+        """Start Spark in a thread, while the driver reads the facts for its plan."""
+        if self._spark is None and self._starting is None:
+            self._starting = threading.Thread(target=self._start_spark, name="spark", daemon=True)
+            self._starting.start()
+
+    def _start_spark(self) -> None:
+        try:
+            self._spark = spark_session(f"mirrorless {self.request.run_id}")
+        except Exception as exc:  # noqa: BLE001 -- whoever needs Spark tries once more, and gets the error
+            print(f"Spark has not started beside the plan: {exc!r}", file=sys.stderr)
+
+    def expect(self, waiting: Mapping[str, LaneProgress]) -> None:
+        """Count lanes that wait, so that the sum is right from the beginning; by the file that each will write."""
+        self._waiting = waiting
+
     def lanes(self) -> list[LaneProgress]:
-        """The progress of every lane, as its task wrote it."""
-        found = (self.files.read(name) for name in self.files.names("lanes/"))
-        return [msgspec.json.decode(each, type=LaneProgress) for each in found if each]
+        """The progress of every lane: as its task wrote it, or of one that waits."""
+        found = {name: self.files.read(name) for name in self.files.names("lanes/")}
+        running = {name: msgspec.json.decode(text, type=LaneProgress) for name, text in found.items() if text}
+        return list({**self._waiting, **running}.values())
 
     def write_progress(self) -> None:
         """Add up the lanes, and write the sum for `follow`."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from mirrorless.clock import now_ms
 from mirrorless.errors import LeaseHeld, MirrorlessError
@@ -22,9 +23,26 @@ from mirrorless.reconcile.inspect import HELD
 RENEWALS = 3
 """In one term."""
 
+AT_ONCE = 8
+"""Requests to the store under way: one after the other, 50,000 lanes take longer than the term of a lease."""
+
 SKEW_MS = 10 * 60_000
 """Between the clocks of two machines at most: AWS refuses a signature that is five minutes old, or early.
 (https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-troubleshooting.html)"""
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def side_by_side(work: Callable[[A], B], every: Iterable[A]) -> list[B]:
+    """Do some work for each, `AT_ONCE` at a time; the results in their order. After an error no more is begun."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            return list(pool.map(work, every))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 class KeptLeases:
@@ -65,29 +83,34 @@ class KeptLeases:
             Retriable: the store does not answer.
         """
         try:
-            for lane in lanes:
-                self.take(lane)
-            self.start()
+            self.take(lanes)
             yield
         finally:
             self.stop()
-            for lane in self._lanes:
-                self.let_go(lane)
+            side_by_side(self.let_go, self._lanes)
 
-    def take(self, lane: Lane) -> LaneState:
-        """Take one lane; its state.
+    def take(self, lanes: Sequence[Lane]) -> dict[Lane, LaneState]:
+        """Take lanes, and renew what is taken until `stop`: the first ones while the last ones are still being taken.
+
+        Returns:
+            their states.
 
         Raises:
-            LeaseHeld: another job has it.
+            LeaseHeld: another job has one of them.
             Retriable: the store does not answer.
         """
+        self._thread.start()
+        return dict(zip(lanes, side_by_side(self._take, lanes), strict=True))
+
+    @property
+    def taken(self) -> Sequence[Lane]:
+        """The lanes that were taken, also where others could not be."""
+        return tuple(self._lanes)
+
+    def _take(self, lane: Lane) -> LaneState:
         state = self._leases.take(lane, self._lease(), now=now_ms())
         self._lanes.append(lane)
         return state
-
-    def start(self) -> None:
-        """Renew what was taken, until `stop`."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Renew nothing more."""
@@ -104,15 +127,17 @@ class KeptLeases:
 
     def renew(self) -> None:
         """Renew once what is still this run's. Never by `take`: that would undo an operator's `lanes release`."""
-        for lane in self._lanes:
-            if self._over.is_set() or self._lost is not None:
-                return
-            try:
-                if not self._leases.keep(lane, self._lease()) and self._throughout:
-                    self._lost = _lost(lane)
-            except MirrorlessError as exc:
-                # The next renewal comes well before the end of the term.
-                print(f"the lease of {lane} is not renewed: {exc}")
+        side_by_side(self._renew, self.taken)
+
+    def _renew(self, lane: Lane) -> None:
+        if self._over.is_set() or self._lost is not None:
+            return
+        try:
+            if not self._leases.keep(lane, self._lease()) and self._throughout:
+                self._lost = _lost(lane)
+        except MirrorlessError as exc:
+            # The next renewal comes well before the end of the term.
+            print(f"the lease of {lane} is not renewed: {exc}")
 
     def _renew_until_over(self) -> None:
         while not self._over.wait(self._term_ms / 1000 / RENEWALS):
@@ -155,10 +180,13 @@ class HeldLanes:
         """Hold every lane that is not stopped, and wait until every environment has read it; a warning, or nothing."""
         stops = self._stops(lanes)
         loose = [lane for lane in lanes if lane not in stops]
+
         # A fenced lane gets a stop of its own: it must stay held after the fence where the run does not finish it.
-        for lane in [*loose, *self._fenced(lanes)]:
+        def stop(lane: Lane) -> None:
             detail, at = f"held by job run {self.run_id}", stops[lane].at if lane in stops else self.clock()
             self.states.stop(lane, Stop(reason=HELD, upstream_offset=0, detail=detail, at=at))
+
+        side_by_side(stop, [*loose, *self._fenced(lanes)])
         newest = max((stop.at for stop in stops.values() if stop.reason == HELD), default=0)
         # An environment cannot be queried, but none keeps a lane's state for longer than this. How old a hold is, is
         # only known as well as the clocks of two machines agree.
@@ -173,9 +201,8 @@ class HeldLanes:
 
     def release(self, lanes: Iterable[Lane]) -> None:
         """End the holds."""
-        for lane, stop in self._stops(list(lanes)).items():
-            if stop.reason == HELD:
-                self.states.resume(lane)
+        stops = self._stops(list(lanes))
+        side_by_side(self.states.resume, [lane for lane, stop in stops.items() if stop.reason == HELD])
 
     def _fenced(self, lanes: Sequence[Lane]) -> list[Lane]:
         """Lanes that are held by their flow's fence alone."""

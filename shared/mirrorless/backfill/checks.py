@@ -92,6 +92,14 @@ def check_all(
     return sorted(found, key=lambda each: order[each.severity])
 
 
+def expires_at(lane: LaneFacts, topic: TopicFacts) -> int | None:
+    """The time at which the source's retention takes the first requested record, ms since the epoch; None for never."""
+    kept = _limit(topic.source.get("retention.ms"))
+    if kept is None or lane.oldest is None or lane.oldest <= 0 or "delete" not in _policy(topic.source):
+        return None
+    return lane.oldest + kept
+
+
 def _options(topics: Sequence[TopicFacts], options: BackfillOptions) -> Iterator[CheckFinding]:
     if options.into is None:
         return

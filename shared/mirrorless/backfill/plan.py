@@ -70,6 +70,23 @@ def make_plan(
     )
 
 
+def copy_order(plan: JobPlan, *, now: int) -> list[PlannedLane]:
+    """The lanes of a plan as they are begun: those that lose records during the job first, then the longest.
+
+    The longest lane decides how long the job takes, so nothing is to be before it without a reason.
+
+    Args:
+        plan: of the job.
+        now: ms since the epoch.
+    """
+    over = now + plan.seconds * 1000
+
+    def place(lane: PlannedLane) -> tuple[bool, int]:
+        return lane.expires_at is None or lane.expires_at > over, -lane.offsets
+
+    return sorted(plan.lanes, key=place)
+
+
 def _seconds(records: int, size: int) -> float:
     return WAITING * (records * CPU_SECONDS_PER_RECORD + size * CPU_SECONDS_PER_BYTE)
 

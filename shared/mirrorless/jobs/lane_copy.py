@@ -19,7 +19,7 @@ import msgspec
 from mirrorless.errors import LaneStopped, LeaseHeld, LostRace, MirrorlessError, RecordsGone, Retriable
 from mirrorless.jobs.batch_copy import BatchCopy, Content
 from mirrorless.jobs.copy_task import CopyResult, CopyTask, LaneLog, OffsetRange
-from mirrorless.jobs.lane_start import beginning
+from mirrorless.jobs.lane_start import beginning, first_links
 from mirrorless.jobs.progress import EVERY_MS, JobProgress, LaneProgress, LaneStateName, write_progress
 from mirrorless.jobs.request import PROGRESS
 from mirrorless.lane import Lane
@@ -333,9 +333,8 @@ class LaneCopy:
         if not self.task.ranges or "#" in self.task.lane_topic:
             return
         first, head = self.task.ranges[0].first, self.replicator.positions.head(self.lane)
-        found = beginning(
-            self.lane, head.generation, OffsetRange(first, self.task.ranges[-1].next), self.replicator.chains, self.log
-        )
+        links = first_links(self.replicator.chains, self.lane, head)
+        found = beginning(self.lane, links, OffsetRange(first, self.task.ranges[-1].next), self.log)
         if head.generation == 0 and found.before:
             raise RecordsGone(
                 f"the lane went live at upstream offset {found.begins} before the job had its lease, and older records "

@@ -6,13 +6,15 @@ has examined those there is no record; otherwise the log shows whether there is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mirrorless.errors import RecordsGone
 from mirrorless.jobs.copy_task import LaneLog, OffsetRange
 from mirrorless.lane import Lane
+from mirrorless.lane_state import Head
 from mirrorless.ports.stores import Chains
-from mirrorless.run import Run
+from mirrorless.run import Link, Run
 
 LINKS = 20
 """Links read to find the first that has a record."""
@@ -30,13 +32,21 @@ class LaneStart:
     """Whether a wanted record stands below it."""
 
 
-def beginning(lane: Lane, generation: int, wanted: OffsetRange, chains: Chains, log: LaneLog) -> LaneStart:
-    """Read the first links of a generation, and the log where they do not suffice.
+def first_links(chains: Chains, lane: Lane, head: Head) -> list[Link]:
+    """The first links of a lane's generation; none where it has no run.
 
     Raises:
-        Retriable: the store or the cluster does not answer.
+        Retriable: the store does not answer.
     """
-    links = chains.after(lane, generation, -1, limit=LINKS)
+    return [] if head.run is None else chains.after(lane, head.generation, -1, limit=LINKS)
+
+
+def beginning(lane: Lane, links: Sequence[Link], wanted: OffsetRange, log: LaneLog) -> LaneStart:
+    """The beginning of a lane by its first links, and by the log where they do not suffice.
+
+    Raises:
+        Retriable: the cluster does not answer.
+    """
     found = next((link for link in links if isinstance(link, Run) and link.spans), None)
     if found is None:
         return LaneStart(begins=None, before=False)

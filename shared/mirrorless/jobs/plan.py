@@ -38,6 +38,8 @@ class PlannedLane(msgspec.Struct, frozen=True, kw_only=True):
     """Of keys and values, estimated from a sample of the topic's records; None where none is read."""
     group: str = ""
     """The mapping's consumer group; empty where the lane has none."""
+    expires_at: int | None = None
+    """The time at which the source's retention takes its first record, ms since the epoch; None for never."""
     read: str | msgspec.UnsetType = msgspec.UNSET
     """The reads in words, where they are not the rest of `range` above `position`."""
 

@@ -18,22 +18,24 @@ from mirrorless.adapters.dynamodb.lane_states import DynamoDbLaneStates
 from mirrorless.adapters.kafka.offsets import KafkaPeek
 from mirrorless.adapters.kafka.records import KafkaRecords
 from mirrorless.adapters.kafka.topics import KafkaTopics
-from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts, check_all
+from mirrorless.backfill.checks import Configs, LaneFacts, TopicFacts, check_all, expires_at
 from mirrorless.backfill.plan import RequestedRange, make_plan, resolve
 from mirrorless.clock import now_ms
 from mirrorless.errors import ConfigurationError, Retriable
 from mirrorless.jobs.archive import LaneSurvey, Survey
 from mirrorless.jobs.copy_task import LaneLog, OffsetRange
 from mirrorless.jobs.lane_copy import deadline_in
-from mirrorless.jobs.lane_start import beginning
+from mirrorless.jobs.lane_start import beginning, first_links
 from mirrorless.jobs.plan import JobPlan, PlannedLane
 from mirrorless.jobs.request import BackfillOptions, Bound, JobRequest
 from mirrorless.lane import Lane
-from mirrorless.lane_state import RUNNING
+from mirrorless.lane_state import RUNNING, Head
 from mirrorless.ports.kafka import TopicPartition
 from mirrorless.ports.stores import Chains, LaneStates
+from mirrorless.run import Link
 from spark.jobs.backfill.archive_survey import survey_lane
 from spark.jobs.clients import warm_archive, warm_log
+from spark.jobs.leases import side_by_side
 
 LANES_AT_A_TIME = 2
 """By default: the cores of the smallest worker."""
@@ -75,9 +77,10 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Surv
         states=DynamoDbLaneStates(dynamodb, flow.tables.lanes),
     )
     lanes = facts.lanes()
+    topics = {each.topic: each for each in facts.topics()}
     findings = check_all(
         lanes,
-        facts.topics(),
+        list(topics.values()),
         options,
         replication_factor=flow.replication_factor,
         holder=request.run_id,
@@ -87,7 +90,7 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Surv
     return make_plan(
         request.run_id,
         flow.flow,
-        [_planned(facts, lane) for lane in lanes],
+        [_planned(facts, lane, topics[lane.topic]) for lane in lanes],
         findings,
         at_a_time=lanes_at_a_time or LANES_AT_A_TIME,
         max_mb_per_second=options.max_mb_per_second,
@@ -95,7 +98,7 @@ def plan_backfill(request: JobRequest, *, lanes_at_a_time: int = 0, survey: Surv
     )
 
 
-def _planned(facts: BackfillFacts, lane: LaneFacts) -> PlannedLane:
+def _planned(facts: BackfillFacts, lane: LaneFacts, topic: TopicFacts) -> PlannedLane:
     wanted = lane.requested.range
     return PlannedLane(
         topic=lane.topic,
@@ -107,6 +110,7 @@ def _planned(facts: BackfillFacts, lane: LaneFacts) -> PlannedLane:
         offsets=max(0, wanted.next - max(lane.position, wanted.first)),
         bytes=lane.bytes,
         group="" if facts.options.into is not None else facts.request.flow.consumer_group(lane.topic),
+        expires_at=None if facts.archive is not None else expires_at(lane, topic),
     )
 
 
@@ -168,15 +172,16 @@ class BackfillFacts:
             for place in places
         }
         if self.options.into is not None and self.options.end.kind == "latest":
-            requested = {place: self._until_live(place, each) for place, each in requested.items()}
+            requested = self._until_live(requested)
         surveys = self._surveys(requested)
         sizes, oldest = self._sizes(requested), self._oldest(requested, surveys)
         lanes = {place: Lane(self.request.flow.name, self.lane_topic(place[0]), place[1]) for place in places}
         heads, states = self.chains.heads(lanes.values()), self.states.read(lanes.values())
+        links = self._first_links(heads)
         found = []
         for place, lane in lanes.items():
             head, state, wanted = heads[lane], states.get(lane, RUNNING), requested[place].range
-            begun = beginning(lane, head.generation, wanted, self.chains, self.log)
+            begun = beginning(lane, links[lane], wanted, self.log)
             left = max(0, wanted.next - max(head.position, wanted.first))
             found.append(
                 LaneFacts(
@@ -196,6 +201,10 @@ class BackfillFacts:
                 )
             )
         return found
+
+    def _first_links(self, heads: Mapping[Lane, Head]) -> Mapping[Lane, list[Link]]:
+        found = side_by_side(lambda each: first_links(self.chains, *each), heads.items())
+        return dict(zip(heads, found, strict=True))
 
     def _places(self) -> list[TopicPartition]:
         flow = self.request.flow
@@ -240,15 +249,16 @@ class BackfillFacts:
         topics = KafkaTopics(flow.source, flow=flow.flow, role="job")
         return topics.offsets_at(places, bound.value, deadline_in(ANSWER_SECONDS))
 
-    def _until_live(self, place: TopicPartition, requested: RequestedRange) -> RequestedRange:
-        """History beside a live lane ends where that lane begins."""
-        lane = Lane(self.request.flow.name, *place)
-        head = self.chains.heads([lane])[lane]
-        begins = beginning(lane, head.generation, requested.range, self.chains, self.log).begins
-        following = (
-            requested.range.next if begins is None else max(requested.range.first, min(begins, requested.range.next))
-        )
-        return RequestedRange(first=requested.first, range=OffsetRange(requested.range.first, following))
+    def _until_live(self, requested: Mapping[TopicPartition, RequestedRange]) -> dict[TopicPartition, RequestedRange]:
+        """History beside live lanes ends where those lanes begin."""
+        lanes = {place: Lane(self.request.flow.name, *place) for place in requested}
+        links = self._first_links(self.chains.heads(lanes.values()))
+        found = {}
+        for place, each in requested.items():
+            begins, wanted = beginning(lanes[place], links[lanes[place]], each.range, self.log).begins, each.range
+            end = wanted.next if begins is None else max(wanted.first, min(begins, wanted.next))
+            found[place] = RequestedRange(first=each.first, range=OffsetRange(wanted.first, end))
+        return found
 
     def _surveys(self, requested: Mapping[TopicPartition, RequestedRange]) -> Mapping[TopicPartition, LaneSurvey]:
         """The survey of each range; empty where a log is read."""

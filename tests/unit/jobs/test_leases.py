@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from mirrorless.lane_state import LaneState, Lease, Stop
 from mirrorless.settings import ClusterSettings, FlowSettings
 from spark.jobs.lane_copies import finished
 from spark.jobs.lane_tasks import TaskAttempt
-from spark.jobs.leases import HeldLanes, KeptLeases
+from spark.jobs.leases import AT_ONCE, HeldLanes, KeptLeases
 from tests.support.chains import MemoryLaneStates
 
 if TYPE_CHECKING:
@@ -60,6 +61,38 @@ def test_leases_are_renewed_inside_the_block_and_ended_behind_it(states: MemoryL
     assert [holder(states, lane) for lane in LANES] == [None, None]
 
 
+MANY = [Lane(FlowName("us-east", "eu-west"), "orders", partition) for partition in range(AT_ONCE + 1)]
+
+
+class SlowLeases(MemoryLaneStates):
+    """A store at a distance: it takes its first requests only when all of them are under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together = threading.Barrier(AT_ONCE)
+        self.renewed = threading.Event()
+
+    def take(self, lane: Lane, lease: Lease, *, now: int) -> LaneState:
+        """See `Leases.take`; the last lane is only taken when a lease was renewed."""
+        if lane == MANY[-1]:
+            assert self.renewed.wait(20)
+        else:
+            self.together.wait(20)
+        return super().take(lane, lease, now=now)
+
+    def keep(self, lane: Lane, lease: Lease) -> bool:
+        """See `Leases.keep`."""
+        self.renewed.set()
+        return super().keep(lane, lease)
+
+
+def test_leases_are_taken_side_by_side_and_renewed_while_the_last_ones_are_taken() -> None:
+    states = SlowLeases()
+    with leases(states).of(MANY):
+        assert {holder(states, lane) for lane in MANY} == {"run-1"}
+    assert {holder(states, lane) for lane in MANY} == {None}
+
+
 def test_of_lanes_that_another_job_has_none_is_kept(states: MemoryLaneStates) -> None:
     states.take(LANES[1], Lease(holder="run-0", until=now_ms() + 60_000), now=now_ms())
 
@@ -92,8 +125,9 @@ def test_a_lease_that_another_job_took_is_noticed(states: MemoryLaneStates) -> N
 def test_a_lease_that_was_ended_is_not_taken_again(states: MemoryLaneStates, *, throughout: bool) -> None:
     """By an operator's `lanes release`; or by a task of a backfill, whose lane is with its mapping by then."""
     kept = leases(states, throughout=throughout)
-    for lane in LANES:
-        kept.take(lane)
+    kept.take(LANES)
+    kept.stop()  # renewals come as the test orders them
+    kept._over.clear()
     states.let_go(LANES[0], "run-1")
 
     kept.renew()

@@ -80,6 +80,7 @@ def test_plan_json_has_the_fields_of_a_backfill_and_no_others() -> None:
     }  # fmt: skip
     assert set(written["lanes"][0]) == {
         "topic", "partition", "lane_topic", "write_topic", "range", "position", "offsets", "bytes", "group",
+        "expires_at",
     }  # fmt: skip
     assert set(written["findings"][0]) == {"severity", "check", "where", "text"}
 

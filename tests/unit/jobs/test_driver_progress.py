@@ -1,0 +1,69 @@
+"""The progress that a driver adds up, and the start of its Spark."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from mirrorless.adapters.aws.job_files import open_job_files
+from mirrorless.jobs.progress import LaneProgress, write_progress
+from mirrorless.jobs.request import BackfillOptions, JobRequest, lane_file
+from mirrorless.settings import ClusterSettings, FlowSettings
+from spark.jobs import driver
+from spark.jobs.driver import JobRun
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> JobRun:
+    """A run that has just begun."""
+    flow = FlowSettings(
+        flow="us-east->eu-west",
+        source=ClusterSettings(alias="us-east", bootstrap="source:9092"),
+        target=ClusterSettings(alias="eu-west", bootstrap="target:9092"),
+    )
+    request = JobRequest("backfill-1", flow, ("orders",), BackfillOptions())
+    return JobRun(request, open_job_files(str(tmp_path)), 1)
+
+
+def test_a_lane_that_waits_counts_until_its_task_writes(run: JobRun) -> None:
+    waiting = {lane_file("orders", each): LaneProgress(lane=f"orders-{each}", total=10) for each in range(2)}
+    run.expect(waiting)
+    assert [each.done for each in run.lanes()] == [0, 0]
+    assert not list(run.files.names("lanes/"))
+    write_progress(run.files, "orders", 1, LaneProgress(lane="orders-1", total=10, done=4))
+    assert {each.lane: each.done for each in run.lanes()} == {"orders-0": 0, "orders-1": 4}
+
+
+def test_spark_starts_beside_the_plan_and_only_once(run: JobRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_start, started = threading.Event(), list[str]()
+    session = cast("SparkSession", object())
+
+    def spark_session(_: str) -> SparkSession:
+        assert may_start.wait(20)
+        started.append(threading.current_thread().name)
+        return session
+
+    monkeypatch.setattr(driver, "spark_session", spark_session)
+    run.start_spark()  # does not wait
+    may_start.set()
+    assert run.spark is session
+    run.start_spark()
+    assert run.spark is session
+    assert started == ["spark"]
+
+
+def test_a_start_that_failed_beside_the_plan_is_tried_where_spark_is_needed(
+    run: JobRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def spark_session(_: str) -> SparkSession:
+        raise RuntimeError("no Java")
+
+    monkeypatch.setattr(driver, "spark_session", spark_session)
+    run.start_spark()
+    with pytest.raises(RuntimeError, match="no Java"):
+        _ = run.spark
+    assert "no Java" in capsys.readouterr().err
