@@ -70,8 +70,11 @@ class JobRun:
         if self._starting is not None:
             self._starting.join()
         if self._spark is None:
-            self._spark = spark_session(f"mirrorless {self.request.run_id}")
+            self._spark = self._new_session()
         return self._spark
+
+    def _new_session(self) -> SparkSession:
+        return spark_session(f"mirrorless {self.request.run_id}", quick_java=self.request.kind == "backfill")
 
     def start_spark(self) -> None:
         """Start Spark in a thread, while the driver reads the facts for its plan."""
@@ -81,7 +84,7 @@ class JobRun:
 
     def _start_spark(self) -> None:
         try:
-            self._spark = spark_session(f"mirrorless {self.request.run_id}")
+            self._spark = self._new_session()
         except Exception as exc:  # noqa: BLE001 -- whoever needs Spark tries once more, and gets the error
             print(f"Spark has not started beside the plan: {exc!r}", file=sys.stderr)
 

@@ -36,13 +36,14 @@ PARTS: Final[dict[str, Sequence[str]]] = {
     "failover": ("tests.benchmarks.failover_many",),
     "failover-distance": ("tests.benchmarks.failover_distance",),
     "pull-topics": ("tests.benchmarks.pull_topics",),
+    "lanes": ("tests.benchmarks.many_lanes",),
     "pass-through-memory": ("tests.benchmarks.pass_through_memory",),
     "upgrade": ("tests.benchmarks.rolling_upgrade",),
     "comparison": ("tests.benchmarks.beside_mm2", "--profile", "smoke", "--out", ".lab"),
 }
 """By name: the module that runs, and its arguments."""
 
-OWN_FIGURES: Final = frozenset({"failover", "pull-topics", "pass-through-memory"})
+OWN_FIGURES: Final = frozenset({"failover", "lanes", "pull-topics", "pass-through-memory"})
 """Parts that write their figures into the file named by `--figures`."""
 
 

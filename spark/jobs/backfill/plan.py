@@ -35,7 +35,6 @@ from mirrorless.ports.stores import Chains, LaneStates
 from mirrorless.run import Link
 from spark.jobs.backfill.archive_survey import survey_lane
 from spark.jobs.clients import warm_archive, warm_log
-from spark.jobs.leases import side_by_side
 
 LANES_AT_A_TIME = 2
 """By default: the cores of the smallest worker."""
@@ -203,8 +202,7 @@ class BackfillFacts:
         return found
 
     def _first_links(self, heads: Mapping[Lane, Head]) -> Mapping[Lane, list[Link]]:
-        found = side_by_side(lambda each: first_links(self.chains, *each), heads.items())
-        return dict(zip(heads, found, strict=True))
+        return {lane: first_links(self.chains, lane, head) for lane, head in heads.items()}
 
     def _places(self) -> list[TopicPartition]:
         flow = self.request.flow

@@ -42,8 +42,9 @@ def test_spark_starts_beside_the_plan_and_only_once(run: JobRun, monkeypatch: py
     may_start, started = threading.Event(), list[str]()
     session = cast("SparkSession", object())
 
-    def spark_session(_: str) -> SparkSession:
+    def spark_session(_: str, *, quick_java: bool) -> SparkSession:
         assert may_start.wait(20)
+        assert quick_java
         started.append(threading.current_thread().name)
         return session
 
@@ -59,8 +60,8 @@ def test_spark_starts_beside_the_plan_and_only_once(run: JobRun, monkeypatch: py
 def test_a_start_that_failed_beside_the_plan_is_tried_where_spark_is_needed(
     run: JobRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def spark_session(_: str) -> SparkSession:
-        raise RuntimeError("no Java")
+    def spark_session(_: str, *, quick_java: bool) -> SparkSession:
+        raise RuntimeError(f"no Java, {quick_java}")
 
     monkeypatch.setattr(driver, "spark_session", spark_session)
     run.start_spark()
