@@ -30,6 +30,7 @@ from mirrorless.clock import now_ms
 from mirrorless.jobs.copy_task import OffsetRange
 from mirrorless.jobs.lane_start import first_links
 from mirrorless.jobs.plan import PlannedLane
+from mirrorless.jobs.request import LEASE_SECONDS
 from mirrorless.lane import FlowName, Lane
 from mirrorless.lane_state import RUNNING
 from mirrorless.naming import SPARK_MASTER_VARIABLE
@@ -42,9 +43,6 @@ from spark.jobs.session import spark_session
 
 LANES, BEGUN, PARTITIONS = 50_000, 1_000, 50
 LIMIT_SECONDS = 120.0
-LEASE_SECONDS = 60
-"""Shorter than a job's, so that leases would lapse within the time that this takes if nothing renewed them."""
-
 ROOT = Path(__file__).parents[2]
 
 FLOW = FlowName("us-east", "eu-west")
@@ -61,14 +59,14 @@ def main() -> int:
         chains.prepare([_run(lane) for lane in lanes[: len(lanes) * BEGUN // LANES]])
         took, lapsed, done = _measured(lanes, chains, states)
     for phase, seconds in took.items():
-        print(f"{phase:<22} {seconds:6.1f} s")
+        print(f"{phase:<8} {seconds:6.1f} s")
     ready = sum(seconds for phase, seconds in took.items() if phase in {"read", "plan", "take"})
     figures = {
         "seconds": round(sum(took.values()), 1),
         "until_taken_seconds": round(ready, 1),
         "resident_mb": psutil.Process().memory_info().rss >> 20,
         "lanes": len(lanes),
-        **{f"{phase}_seconds": round(seconds, 1) for phase, seconds in took.items()},
+        **{f"{phase.replace(' ', '_')}_seconds": round(seconds, 1) for phase, seconds in took.items()},
     }
     print(json.dumps(figures))
     if arguments.figures is not None:
